@@ -63,6 +63,18 @@ def test_passed_tests() -> None:
     assert rewards.passed_tests("def fib(:", TESTS) == 0.0
 
 
+@pytest.mark.parametrize(
+    "test",
+    [
+        "def test_seven():\n    assert fib(7) == 13",
+        "def check(n, value):\n    assert fib(n) == value\nif __name__ == '__main__':\n    check(7, 13)",
+    ],
+)
+def test_a_test_runs_as_pytest_or_python_would_run_it(test: str) -> None:
+    assert rewards.passed_tests(FIBONACCI, [test]) == 1.0
+    assert rewards.passed_tests("def fib(n):\n    return n", [test]) == rewards.passed_tests("x = 1", [test]) == 0.0
+
+
 def test_setup_runs_before_the_tests() -> None:
     assert rewards.passed_tests(FIBONACCI, ["assert fib(seven) == 13"], setup="seven = 7") == 1.0
 

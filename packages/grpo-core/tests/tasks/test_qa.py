@@ -229,6 +229,9 @@ def test_a_value_that_is_no_json_is_named_with_its_row(tmp_path: Path, value: ob
         ("code", "print(1)", "asserts nothing"),
         ("code", "import math\nx = 1", "asserts nothing"),
         ("code", "assert f(1) == 1\nf(2) == 2", "test 1 asserts nothing"),
+        ("code", "def near(a):\n  assert a == 1\nnear(f(1))\nf(2)", "test 1 asserts nothing"),
+        ("code", "N = 1\ndef check(candidate):\n  assert candidate(1) == 2", "add the call of check(candidate)"),
+        ("code", ["def check(candidate):\n  assert candidate(1) == 2"], "add the call of check(candidate)"),
         ("exact", "", "the gold is empty"),
         ("exact", r"so \boxed{}", "marks an empty answer"),
         ("exact", "<think>Paris", "marks an empty answer"),
@@ -347,6 +350,16 @@ def test_set_up_is_part_of_every_test_below_it(write: Write) -> None:
     spec = write([{"question": "Double it.", "answer": gold}], "&verifier=code")
     assert scored(spec, "def f(n): return 2 * n").solved
     assert scored(spec, "def f(n): return min(2 * n, 4)").value == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("form", ["{}", "import math\n{}\ndef helper(): return 1", "[{}]"])
+def test_functions_that_nothing_calls_are_tests_as_in_pytest(write: Write, form: str) -> None:
+    first, second = "def test_one():\n    assert f(1) == 2\n", "def test_two():\n    assert f(2) == 4\n"
+    gold = [first, second] if form == "[{}]" else form.format(first + second)
+    spec = write([{"question": "Double it.", "answer": gold}], "&verifier=code")
+    assert scored(spec, "def f(n): return 2 * n").solved
+    assert scored(spec, "def f(n): return 2").value == 0.5
+    assert scored(spec, "pass").value == 0.0
 
 
 @pytest.mark.parametrize(("verifier", "package"), [("math", "grpo-tasks-math"), ("code", "grpo-tasks-code")])

@@ -235,6 +235,13 @@ def test_a_function_named_like_a_builtin() -> None:
     [
         (["assert f(1) =="], {}, "test 0 is not Python"),
         (["assert f(1) == 1", "f(2)"], {}, "test 1 asserts nothing"),
+        (["def near(a):\n    assert a == 1\nnear(f(1))", "f(2)"], {}, "test 1 asserts nothing"),
+        (["f(2)"], {"setup": "def near(a):\n    assert a == 1"}, r"add the call of near\(a\), which nothing calls"),
+        (["def check(candidate):\n    assert candidate(1) == 2"], {}, r"add the call of check\(candidate\)"),
+        (["def test_f(x, y=1):\n    assert f(x) == 2"], {}, r"add the call of test_f\(x, y=1\)"),
+        (["async def test_f():\n    assert await f(1) == 2"], {}, r"add the call of test_f\(\)"),
+        (["class TestF:\n    def test_f(self):\n        assert f(1) == 2\nTestF()"], {}, r"test_f\(self\)"),
+        (["def a():\n    b()\ndef b():\n    assert f(1) == 2"], {}, r"add the call of b\(\)"),
         (["assert f(1) == 1\0"], {}, "test 0 is not Python"),
         (["assert f(1) == 1"], {"setup": "import"}, "setup is not Python"),
         (["assert f(1) == 1"], {"entry_point": "f"}, "def check"),
@@ -245,6 +252,28 @@ def test_a_function_named_like_a_builtin() -> None:
 def test_tests_that_cannot_be_meant(tests: list[str], options: dict[str, str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         plan_of(tests, options.get("setup", ""), options.get("entry_point"))
+
+
+@pytest.mark.parametrize(
+    ("test", "setup"),
+    [
+        ("for n in range(3):\n    with suppress(KeyError):\n        assert f(n) == n", ""),
+        ("near(f(1), 2)", "def near(a, b):\n    assert abs(a - b) < 0.1"),
+        ("a()", "def a():\n    b()\ndef b():\n    assert f(1) == 2"),
+        ("class Case:\n    def run(self):\n        assert f(1) == 2\nCase().run()", ""),
+        ("class Two:\n    def __eq__(self, other):\n        assert other == 2\nf(1) == Two()", ""),
+        ("def check(n):\n    assert f(n) == n\nlist(map(check, range(3)))", ""),
+        ("def main():\n    assert f(1) == 2\nif __name__ == '__main__':\n    main()", ""),
+    ],
+)
+def test_an_assertion_counts_where_it_runs(test: str, setup: str) -> None:
+    assert judged(test, setup)
+
+
+def test_functions_that_pytest_would_call_are_called() -> None:
+    test = "def test_a():\n    assert f(1) == 2\ndef test_b(n=2):\n    check(n)\ndef check(n):\n    assert f(n) == n"
+    assert judged(test).endswith("assert f(n) == n\ntest_a()\ntest_b()")
+    assert judged(f"{test}\ntest_a()").endswith("assert f(n) == n\ntest_a()\ntest_b()")
 
 
 def test_no_tests() -> None:

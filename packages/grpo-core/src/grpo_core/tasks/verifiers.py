@@ -262,7 +262,8 @@ _SETUP = (
 def tests_of(gold: str) -> list[str]:
     """The tests of a gold: a JSON list of texts, or Python whose statements are tests.
 
-    Imports, assignments and definitions of that Python are part of every test below them.
+    Imports, assignments and definitions of that Python are part of every test below them, but a function `test…` that
+    nothing calls is a test: as pytest does, the sandbox calls it.
     """
     if gold.lstrip().startswith("["):
         try:
@@ -277,8 +278,10 @@ def tests_of(gold: str) -> list[str]:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(f"the gold is not Python: {error}") from None
     tests, setup = [], list[ast.stmt]()
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     for statement in tree.body:
-        if isinstance(statement, _SETUP):
+        name = statement.name if isinstance(statement, ast.FunctionDef) else ""
+        if isinstance(statement, _SETUP) and (name in used or not name.startswith("test")):
             setup.append(statement)
         else:
             tests.append(ast.unparse(ast.Module([*setup, statement], [])))

@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any
 
 from grpo_core import UserError
-from grpo_tasks_code.sandbox.host import handing, names, refusing, rewriting
+from grpo_tasks_code.sandbox.host import assertions, handing, names, refusing, rewriting
 from grpo_tasks_code.sandbox.inside.passing import Parcel
 from grpo_tasks_code.sandbox.inside.values import NotPlainError, encode
 
@@ -98,7 +98,8 @@ def plan_of(tests: Sequence[str], setup: str, entry_point: str | None) -> Plan:
     """Analyse tests.
 
     Args:
-        tests: Sources, each with an assert; with an entry point, each defines `check` with one argument.
+        tests: Sources, each with an assert that runs, or functions `test…` without arguments, which are called; with an
+            entry point, each defines `check` with one argument.
         setup: Statements that run before each test.
         entry_point: Name of the function that is passed to `check`.
 
@@ -116,10 +117,10 @@ def _plan_of(tests: tuple[str, ...], setup: str, entry_point: str | None) -> Pla
         if not entry_point.isidentifier():
             raise UserError(f"entry_point={entry_point!r} is not the name of a function.")
         trees = [_with_check_called(tree, entry_point, index) for index, tree in enumerate(trees)]
-    can_assert = any(isinstance(node, ast.Assert) for node in ast.walk(shared))
+    trees = [assertions.with_test_functions_called(shared, tree) for tree in trees]
     for index, tree in enumerate(trees):
-        if not can_assert and not any(isinstance(node, ast.Assert) for node in ast.walk(tree)):
-            raise UserError(f"test {index} asserts nothing, so any program would pass it: {tests[index]!r:.200}")
+        if refusal := assertions.refusal_of(shared, tree):
+            raise UserError(f"test {index} {refusal}: {tests[index]!r:.200}")
     free = frozenset[str]().union(*map(names.free, [shared, *trees])) - names.given(shared)
     # The judge uses its own modules, since the program can patch those that it imported.
     modules = frozenset[str]().union(*map(names.modules, [shared, *trees])) & free

@@ -21,7 +21,8 @@ from grpo_tasks_code.sandbox.inside.wire import Channel
 
 VALUE, IN_PLACE, BEGIN, END = "__value__", "__in_place__", "__begin__", "__end__"
 """Functions that prepared tests call; see `rewriting`."""
-_MODULE_NAME = "tests"
+_MODULE_NAME = "__main__"
+"""Module name of a test, so that what stands behind `if __name__ == "__main__"` runs, and may assert."""
 
 
 class Session:
