@@ -8,7 +8,15 @@ from typing import Literal
 from grpo_core.rewards import answer_block
 from grpo_tasks_math.verify.normalise import point_decimals, spell_signs, to_ascii
 from grpo_tasks_math.verify.reader import MAX_ANSWER_CHARS, read
-from grpo_tasks_math.verify.sentence import after_phrase, correction, read_sentence, stated, without_denied
+from grpo_tasks_math.verify.sentence import (
+    after_phrase,
+    correction,
+    denies_next,
+    read_sentence,
+    retraction,
+    stated,
+    without_denied,
+)
 from grpo_tasks_math.verify.values import Value, Words
 
 Decimals = Literal["point", "comma"]
@@ -32,10 +40,10 @@ def extract(completion: str, decimals: Decimals = "point") -> Value | None:
     1. Thinking is removed: `<think>…</think>`, everything before a `</think>` that the prompt opened, and everything
        after a `<think>` left open, except an `<answer>` tag, which ends the thinking.
     2. Then the first of these that is there: the last `<answer>…</answer>` (or one left open, because engines cut at a
-       stop string), the last closed `\boxed{…}` (unless a "final answer is …" or "no, it is …" behind it corrects it),
-       the line after the last `####`, the last phrase "answer is …" or "answer: …", a text that is an answer as a
-       whole, the formula or the `= …` that ends the text, the last number with the formula it stands in, a last
-       choice such as (B). What is denied, "not 5", is not looked at.
+       stop string), the last closed `\boxed{…}` (unless a "final answer is …" behind it corrects it), the line after
+       the last `####`, the last phrase "answer is …" or "answer: …", a text that is an answer as a whole, the formula
+       or the `= …` that ends the text, the last number with the formula it stands in, a last choice such as (B). What
+       is denied, "not 5", is not looked at. A retraction behind a box, `####` or a phrase, "No, it is 5", corrects it.
 
     An empty tag or box is an empty answer: nothing else is tried. Boxes side by side or joined by `,`, `and` or `or`
     are one enumeration; otherwise a later one corrects the earlier ones. Numbers joined so are one enumeration as well.
@@ -123,9 +131,13 @@ def _marked(text: str) -> Value | None:
 
 
 def _free(text: str) -> Value | None:
-    box = _last_box(text)
-    if box is not None:
-        return correction(text[box[1] :]) or _marked(box[0])
+    for _ in range(MAX_JOINED):
+        if (box := _last_box(text)) is None:
+            break
+        content, start, end = box
+        if not denies_next(text[:start]):
+            return correction(text[end:]) or _marked(content)
+        text = text[:start] + text[end:]
     return _after_hashes(text) or read_sentence(text)
 
 
@@ -136,8 +148,8 @@ _LAYOUT = re.compile(r"\\(?:text|mbox|textrm)\s?\{([^{}]{0,16})\}|\\[()\[\]]|\\q
 _BETWEEN_BOXES = re.compile(r"[ \t]*|[\s.]*(?:,|;|,?\s?(?:and|or))\s*(?:[A-Za-z](?:_\{?\w{1,3}\}?)?\s?=\s*)?")
 
 
-def _last_box(text: str) -> tuple[str, int] | None:
-    """Return the inside of the last box with balanced braces, joined with those it continues, and its end; one pass."""
+def _last_box(text: str) -> tuple[str, int, int] | None:
+    """Return the inside of the last balanced box, joined with those it continues, and its span; one pass."""
     if "\\boxed" not in text and "\\fbox" not in text:
         return None
     stack: list[int | None] = []  # where the inside of each open brace starts, None for a brace that is no box
@@ -155,17 +167,22 @@ def _last_box(text: str) -> tuple[str, int] | None:
             stack.append(token.end())
     if not boxes:
         *_, bare = (None, *_BARE_BOX.finditer(text))
-        return (bare[1], bare.end()) if bare is not None else None
+        return (bare[1], *bare.span()) if bare is not None else None
     joined = [boxes.pop()]
     while boxes and len(joined) < MAX_JOINED and _are_joined(text, boxes[-1], joined[-1]):
         joined.append(boxes.pop())
     contents = dict.fromkeys(content for _, _, content in reversed(joined))
-    return ", ".join(contents), joined[0][1]
+    return ", ".join(contents), _command_before(text, joined[-1][0]), joined[0][1]
+
+
+def _command_before(text: str, inside: int) -> int:
+    """Return where the command of a box starts."""
+    return max(text.rfind("\\boxed", 0, inside), text.rfind("\\fbox", 0, inside))
 
 
 def _are_joined(text: str, earlier: tuple[int, int, str], later: tuple[int, int, str]) -> bool:
     between = text[earlier[1] : later[0]]
-    command = max(between.rfind("\\boxed"), between.rfind("\\fbox"))
+    command = _command_before(between, len(between))
     if len(between) >= MAX_BETWEEN:
         return False
     return _BETWEEN_BOXES.fullmatch(_LAYOUT.sub(lambda layout: f" {layout[1] or ''} ", between[:command])) is not None
@@ -183,5 +200,5 @@ def _after_hashes(text: str) -> Value | None:
         is_last = end < 0 or not text[end:].strip()
         value = read(line)
         if value is not None and (not isinstance(value, Words) or (is_last and not value.is_prose)):
-            return value
+            return retraction(text[end:] if end >= 0 else "") or value
     return None

@@ -7,7 +7,7 @@ import re
 from grpo_tasks_math.verify.normalise import group_digits
 from grpo_tasks_math.verify.reader import contradicts, read
 from grpo_tasks_math.verify.units import CHANGES
-from grpo_tasks_math.verify.values import Choice, Contradiction, Value, Words
+from grpo_tasks_math.verify.values import Choice, Contradiction, Equation, Value, Words
 
 SENTENCE_CHARS = 16_384
 """Characters at the end that the rules for free text examine, since they use regular expressions."""
@@ -43,13 +43,31 @@ _PHRASE = re.compile(
     re.IGNORECASE,
 )
 _FINAL = re.compile(r"\b(?:final|correct|right|actual) answer\b", re.IGNORECASE)
-_RETRACTION = re.compile(
-    r"\b(?:no|wait|actually|sorry|oops|hmm+|rather|wrong|incorrect|mistake\w{0,1}|mistaken|correction)\b", re.IGNORECASE
-)
 _REPLACEMENT = re.compile(
-    rf"{_PHRASE.pattern}|\b(?:it(?:'s| is| equals)|(?:should|must) (?:be|have been|equal))[*_\s]{{1,8}}", re.IGNORECASE
+    rf"{_PHRASE.pattern}"
+    r"|\b(?:it(?:'s| is| equals)|(?<!\b[A-Za-z]\s)(?:should|must)(?:\s\w{2,10}ly)? (?:be|have been|equal))[*_\s]{1,8}",
+    re.IGNORECASE,
 )
-"""Behind a retraction, "it is" also states an answer."""
+"""Behind a retraction, "it is" also states an answer, unlike `x should be 3`."""
+_RETRACTION = (
+    r"(?:^|[.!?;:,\n)$\]}—-])[\s*_$]{0,4}(?:but\s)?"
+    r"(?:(?:wait|actually|sorry|oops|hmm{0,8}|correction|hold on|nope|no(?=\s?[,.:;!—-]))\b[\s,.:;!—-]{1,4}){1,4}"
+)
+"""Begins a sentence: "no doubt" and "a common mistake" retract nothing."""
+_RETRACTED = re.compile(
+    rf"{_RETRACTION}(?:[^0-9.!?;:\n]{{0,40}}?(?:{_REPLACEMENT.pattern})"
+    r"|(?<=[,:—-]\s)(?=[$*_(\\]{0,3}-?\$?[0-9][0-9.,/]{0,20}[$*_)\\]{0,3}[.!]?\s{0,4}(?:$|\n)))",
+    re.IGNORECASE,
+)
+"""A retraction up to the value that it puts in place, "No, it is 5" or "No, 5"."""
+_ADMISSION = re.compile(
+    rf"(?:{_RETRACTION}(?:that|this|it)(?:(?:'s|\sis|\swas)\s(?:\w{{2,12}}ly\s)?(?:wrong|incorrect|not\s(?:right|correct))"
+    r"|\s(?:isn't|wasn't)\s(?:right|correct))"
+    r"|(?:^|[.!?;:,\n])[\s*_]{0,4}(?:I(?:'ve|\shave)?\smade\san?\s(?:\w{2,12}\s)?(?:mistake|error)|I\swas\s(?:wrong|mistaken)"
+    r"|my\s(?:mistake|bad)))\b(?!\s?\?)",
+    re.IGNORECASE,
+)
+"""Says that the answer before was wrong; another may follow sentences later."""
 _CLAUSE_CHARS = 300
 """Longest clause after "answer is" or after the last `=`; an answer is shorter."""
 _CLAUSE_END = re.compile(
@@ -58,8 +76,14 @@ _CLAUSE_END = re.compile(
 )
 
 
-def after_phrase(text: str, phrase: re.Pattern[str] = _PHRASE) -> Value | None:
-    """Read what follows the last phrase such as "answer is" that an answer follows."""
+def after_phrase(text: str) -> Value | None:
+    """Read what follows the last phrase such as "answer is" that an answer follows, or what replaces it behind."""
+    found = _last_stated(text, _PHRASE)
+    return None if found is None else retraction(text[found[1] :]) or found[0]
+
+
+def _last_stated(text: str, phrase: re.Pattern[str]) -> tuple[Value, int] | None:
+    """Return the answer behind the last phrase that one follows, and the end of the phrase."""
     matches = list(phrase.finditer(text))[-MAX_TRIES:]
     for match in reversed(matches):
         clause = _clause(text, match.end())
@@ -70,7 +94,7 @@ def after_phrase(text: str, phrase: re.Pattern[str] = _PHRASE) -> Value | None:
             # "The answer is clear. 40 + 2 = 42": words count only when no number follows.
             if isinstance(value, Words) and any(char.isdigit() for char in text[match.end() :]):
                 break
-            return value
+            return value, match.end()
     return None
 
 
@@ -88,12 +112,31 @@ def _clauses(clause: str) -> tuple[str, str]:
 
 def correction(text: str) -> Value | None:
     """Read what a text behind a box puts in its place: a "final answer", or a retraction; words correct nothing."""
+    match = _FINAL.search(text := without_denied(text[-SENTENCE_CHARS:]))
+    found = _last_stated(text[match.start() :], _PHRASE) if match else None
+    return retraction(text) if found is None or isinstance(found[0], Words) else found[0]
+
+
+def retraction(text: str) -> Value | None:
+    """Read what a text behind an answer puts in its place: "No, it is 5", "I made a mistake. It should be 5"."""
     text = without_denied(text[-SENTENCE_CHARS:])
-    match = _FINAL.search(text)
-    value = after_phrase(text[match.start() :]) if match else None
-    if value is None and (match := _RETRACTION.search(text)) is not None:
-        value = after_phrase(text[match.start() :], _REPLACEMENT)
-    return None if isinstance(value, Words) else value
+    *_, admission = (None, *_ADMISSION.finditer(text))
+    if admission is not None:
+        rest = text[admission.end() :]
+        found = _last_stated(rest, _REPLACEMENT)
+        if (value := found[0] if found else _final_equation(rest)) is not None and not _is_worded(value):
+            return value
+    for match in reversed(list(_RETRACTED.finditer(text))[-MAX_TRIES:]):
+        clause = _clause(text, match.end())
+        for candidate in (*_clauses(clause), _leading_numbers(clause)):
+            if (value := read(candidate)) is not None and not _is_worded(value):
+                return value
+    return None
+
+
+def _is_worded(value: Value) -> bool:
+    """Whether a value is words, or an equation such as `easy to see with x = 5`."""
+    return isinstance(value, Words) or (isinstance(value, Equation) and " " in value.name)
 
 
 def _clause(text: str, start: int) -> str:
@@ -202,6 +245,14 @@ _DENIED = re.compile(
     rf"(?:\$[^$\n]{{1,60}}\$(?![0-9])|\\\([^\n]{{1,60}}?\\\)|-?{_ELEMENT}(?:{_JOIN}{_ELEMENT}){{0,63}}|\(?[A-J]\)?(?![\w']))"
     r"(?:,?\s{1,4}but(?:\srather)?\b)?"
 )
+
+
+_ENDS_WITH_DENIAL = re.compile(rf"(?:{_DENIAL.pattern})[\s$(*\\\[]{{0,4}}$", re.IGNORECASE)
+
+
+def denies_next(text: str) -> bool:
+    """Whether a text says of what follows that it is not so."""
+    return _ENDS_WITH_DENIAL.search(text[-64:]) is not None
 
 
 _EMPTY_BRACKETS = re.compile(r"\s?\(\s?\)")
