@@ -41,6 +41,16 @@ def test_a_setting_may_need_what_is_recommended_for_the_model(capsys: pytest.Cap
     assert code == 2 and "ref_model_sync_steps=30 has no reference to move at trainer.beta=0" in err
 
 
+@pytest.mark.parametrize("command", ["run --dry-run", "sweep --dry-run seed=0,1", "launch slurm --dry-run --gpus 0"])
+def test_the_opponents_that_self_play_is_evaluated_against_fit_the_game(
+    capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    code, _, err = run(capsys, *command.split(), "task=games.connect_four?rows=6&columns=7", "model=games-tiny")
+    assert code == 2
+    assert "self-play is evaluated against any_perfect, too" in err and "at most 20 cells" in err
+    assert "?opponent=random" in err
+
+
 def test_what_is_tried_on_the_model_stays_auto(capsys: pytest.CaptureFixture[str]) -> None:
     setting = "trainer.micro_batch_size=auto"
     _, out, _ = run(capsys, "run", "--show-config", "--model", "tiny", setting)

@@ -134,6 +134,7 @@ def test_a_folder_that_cannot_be_made_is_found_before_the_submission(
         (("--time", "3 hours"), "HOURS:MINUTES:SECONDS"),
         (("--time", "1", "--save-seconds", "60"), "must be less than --time, 60 seconds"),
         (("--seeds", "1,1"), "different whole numbers"),
+        (("--seeds", "1,2", "--seed", "4"), "leave out --seed"),
         (("--each", "'"), "No closing quotation"),
         (("--each", "--nproc 4", "--each", "--nproc 2"), "nproc is 4 and 2, but all runs of an array have one"),
         (("--each", "--nproc 4", "--each", "trainer.beta=0"), "nproc is 4 and its default"),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_core import Game, GrpoError, UserError, load_task
-from grpo_core.evaluation.conversations import matchups
+from grpo_core.evaluation.plan import matchups
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.game import Episode, Rules, game_metrics, game_task, read_transcript, replay, write_transcript
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 
 from grpo_core.engines.base import Sampling, StopRequested
@@ -11,32 +11,8 @@ from grpo_core.evaluation.sampling import Question, Sampled, Sampler
 from grpo_core.rollouts.episodes import Play, Reply, play
 from grpo_core.rollouts.task_scoring import TaskScoring
 from grpo_core.task.bound import BoundTask
-from grpo_core.task.game import RANDOM, SELF, GameConfig
 from grpo_core.task.row import Row
 from grpo_core.task.score import Score
-
-
-def matchups(tasks: Mapping[str, BoundTask]) -> dict[str, BoundTask]:
-    """Tasks as they are evaluated: a game that the policy plays alone becomes a task for each opponent without a model.
-
-    How often a policy beats itself says nothing. The game's own label is its play against random moves.
-
-    Args:
-        tasks: Tasks by label.
-
-    Returns:
-        Label -> task.
-    """
-    evaluated: dict[str, BoundTask] = {}
-    for label, task in tasks.items():
-        config, game = task.config, task.task.game
-        if game is None or not isinstance(config, GameConfig) or config.opponent != SELF:
-            evaluated[label] = task
-            continue
-        for player in game.rivals:
-            met = task.with_options(opponent=player)
-            evaluated[label if player == RANDOM else met.spec] = met
-    return evaluated
 
 
 def converse(

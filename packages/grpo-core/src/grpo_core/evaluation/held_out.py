@@ -14,13 +14,12 @@ from grpo_core.checkpoints import evaluation_dir
 from grpo_core.config import RunConfig
 from grpo_core.errors import UserError
 from grpo_core.evaluation.answers import EvaluatedModel, evaluate_rows, unscored_warnings
-from grpo_core.evaluation.conversations import matchups
 from grpo_core.evaluation.entry import Moment, TrainingEntries
 from grpo_core.evaluation.evaluate import meta_of
 from grpo_core.evaluation.hooks import EvaluationHooks
 from grpo_core.evaluation.output import BASE, META, EvaluationFolder, read_meta, write_results
 from grpo_core.evaluation.overlap import Overlap, TrainedProblems, overlap_choices
-from grpo_core.evaluation.plan import EvaluationPlan, plan_of
+from grpo_core.evaluation.plan import EvaluationPlan, matchups, plan_of
 from grpo_core.evaluation.results import Evaluation, RowRates
 from grpo_core.evaluation.rows import held_out, subset
 from grpo_core.plugins.tasks import bind

@@ -9,8 +9,10 @@ from typing import Any
 from grpo_core.callbacks import EvalPhase, ResolvedDefault
 from grpo_core.config import RunConfig
 from grpo_core.config.layers import format_value
+from grpo_core.errors import UserError
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.task.bound import BoundTask
+from grpo_core.task.game import RANDOM, SELF, GameConfig
 
 SETTING_OF: Mapping[str, str] = {
     "size": "size",
@@ -139,3 +141,35 @@ def open_settings(config: RunConfig, tasks: Mapping[str, BoundTask]) -> frozense
         if getattr(task.evaluation, name) is not None
     }
     return frozenset(f"eval.{name}" for name in wished - config.eval.model_fields_set)
+
+
+def matchups(tasks: Mapping[str, BoundTask]) -> dict[str, BoundTask]:
+    """Tasks as they are evaluated: a game that the policy plays alone becomes a task for each opponent without a model.
+
+    How often a policy beats itself says nothing. The game's own label is its play against random moves.
+
+    Args:
+        tasks: Tasks by label.
+
+    Returns:
+        Label -> task.
+
+    Raises:
+        UserError: the options of a game do not go with an opponent of its evaluations.
+    """
+    evaluated: dict[str, BoundTask] = {}
+    for label, task in tasks.items():
+        config, game = task.config, task.task.game
+        if game is None or not isinstance(config, GameConfig) or config.opponent != SELF:
+            evaluated[label] = task
+            continue
+        for player in game.rivals:
+            try:
+                met = task.with_options(opponent=player)
+            except UserError as error:
+                raise UserError(
+                    f"self-play is evaluated against {player}, too: {error} Or train against one player, as "
+                    "?opponent=random."
+                ) from None
+            evaluated[label if player == RANDOM else met.spec] = met
+    return evaluated

@@ -12,9 +12,8 @@ from grpo_core.callbacks import Callbacks, ResolvedDefault
 from grpo_core.config import EngineConfig, LoraConfig, ScoringConfig
 from grpo_core.errors import UserError
 from grpo_core.evaluation.answers import EvaluatedModel, evaluate_rows, in_process, unscored_warnings
-from grpo_core.evaluation.conversations import matchups
 from grpo_core.evaluation.hooks import EvaluationHooks
-from grpo_core.evaluation.plan import settings_of
+from grpo_core.evaluation.plan import matchups, settings_of
 from grpo_core.evaluation.results import Evaluation
 from grpo_core.evaluation.room import check_room
 from grpo_core.evaluation.rows import held_out, subset

@@ -10,7 +10,7 @@ from grpo_core.config import RunConfig, TrainerConfig
 from grpo_core.engines.servers.products import PRODUCTS, check_installed
 from grpo_core.errors import UserError, unknown_name
 from grpo_core.evaluation.checks import check_evaluation
-from grpo_core.evaluation.plan import plan_of
+from grpo_core.evaluation.plan import matchups, plan_of
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.paths import check_makeable, kind_of
 from grpo_core.plugins import variants as registry
@@ -18,6 +18,7 @@ from grpo_core.plugins.models import check_model, model_source
 from grpo_core.plugins.tasks import bind
 from grpo_core.policy.fresh import PRESETS, check_vocab_size, tokenizer_location
 from grpo_core.profiles.accelerator import check_device
+from grpo_core.prompts.mixture import task_labels
 from grpo_core.rollouts.episodes import check_opponent, learning_roles, plays_base
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.row import Row
@@ -58,8 +59,9 @@ def check_choices(config: RunConfig, tasks: Sequence[BoundTask]) -> None:
     check_trackers(config.tracking.trackers)
     for variant in config.trainer.variants:
         registry.check_argument_names(variant.kind, variant.name, variant.arguments, variant.section)
-    held_out = tasks if config.eval.task is None else [bind(spec) for spec in parse_task_specs(config.eval.task)]
-    for task in held_out:
+    others = [bind(spec) for spec in parse_task_specs(config.eval.task)] if config.eval.task is not None else []
+    held_out = [*tasks, *others]
+    for task in matchups(dict(zip(task_labels(held_out), held_out, strict=True))).values():
         plan_of(config, task)
 
 

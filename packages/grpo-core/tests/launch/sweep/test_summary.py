@@ -40,6 +40,17 @@ def test_configurations_are_compared_over_the_seeds_that_both_have(tmp_path: Pat
     assert summary.best == 1, "of those with the most seeds"
 
 
+def test_intervals_of_a_rate_hold_possible_values_alone(tmp_path: Path) -> None:
+    rates = {(1, 0): 0.3, (1, 1): 0.6, (2, 0): 0.4, (2, 1): 0.2}
+    statuses = [run(tmp_path, *key, rate) for key, rate in rates.items()]
+    first, second = summarize(statuses, None, None, None).configurations
+    assert first.result is not None and second.difference is not None
+    assert (first.result.low, first.result.high) == (0.0, 1.0)
+    assert (second.difference.low, second.difference.high) == (-1.0, 1.0)
+    seconds = summarize(statuses, "seconds", None, None).configurations[0].result
+    assert seconds is not None and seconds.low < 0, "of numbers of any size nothing is known"
+
+
 def test_one_run_has_the_interval_of_its_own_evaluation(tmp_path: Path) -> None:
     summary = summarize([run(tmp_path, 1, None, 0.4), run(tmp_path, 2, None, 0.5)], None, None, 2)
     data = as_data(summary)["configurations"]

@@ -84,6 +84,8 @@ def slurm(
     Each run has its own folder, slurm/JOB in the output folder, with its log. Several nodes are one run, by torchrun.
     --seeds and --each make an array, one job for each combination. Other options of sbatch are given by --sbatch.
     """
+    if seeds is not None and any(word.partition("=")[0] == "--seed" for word in words):
+        raise UserError(f"--seeds {seeds} gives each run its seed: leave out --seed.")
     variants = [*itertools.product(_seed_words(seeds), _each_words(each))]
     if len(variants) > MAX_RUNS:
         raise UserError(f"--seeds and --each make {len(variants)} runs; an array has at most {MAX_RUNS}.")

@@ -66,17 +66,18 @@ def read_run_words(words: Sequence[str], context: click.Context) -> RunWords:
 
 
 def check_tasks(config: RunConfig) -> None:
-    """Check that the tasks of a run exist here and have the rows that they need.
+    """Check that the tasks of a run exist here, with options that fit training and evaluation.
 
     Raises:
-        UserError: one has not.
+        UserError: one does not.
     """
+    from grpo_core.evaluation.plan import matchups
     from grpo_core.plugins.tasks import bind
+    from grpo_core.prompts.mixture import task_labels
     from grpo_core.task.spec import parse_task_specs
 
-    for tasks in (config.task, config.eval.task):
-        for spec in parse_task_specs(tasks) if tasks else ():
-            bind(spec)
+    tasks = [bind(spec) for specs in (config.task, config.eval.task) if specs for spec in parse_task_specs(specs)]
+    matchups(dict(zip(task_labels(tasks), tasks, strict=True)))
 
 
 def _parsed(words: Sequence[str], context: click.Context) -> dict[str, Any]:

@@ -32,6 +32,13 @@ _SUMMARY = ("seconds", "tokens", "peak_memory_mib")
 """Numbers of summary.json that are compared like metrics."""
 
 
+def bounds_of(metric: str) -> tuple[float, float]:
+    """The smallest and the largest possible value of a metric: those of a share, or infinite."""
+    last = metric.rpartition("/")[2]
+    is_share = last.endswith(("_rate", "_frac")) or last.startswith("pass@") or last == "abstained"
+    return (0.0, 1.0) if is_share else (-math.inf, math.inf)
+
+
 def numbers_of(path: Path) -> dict[str, float]:
     """Return every number that a finished run ends with: of its last step, its cost, and its final evaluation."""
     numbers = {name: float(value) for name, value in last_logged(path).items() if is_number(value)}

@@ -13,7 +13,7 @@ from grpo_core.errors import UserError, unknown_name
 from grpo_core.evaluation.intervals import Interval, student_mean
 from grpo_core.launch.sweep.definition import Goal
 from grpo_core.launch.sweep.folder import RunStatus
-from grpo_core.launch.sweep.metrics import DEFAULT, goal_of, measure, name_in, numbers_of
+from grpo_core.launch.sweep.metrics import DEFAULT, bounds_of, goal_of, measure, name_in, numbers_of
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """First characters of text that a spreadsheet would run."""
@@ -87,13 +87,14 @@ def summarize(statuses: Sequence[RunStatus], metric: str | None, goal: Goal | No
         measured = {seed: interval for seed, interval in found.items() if interval is not None}
         values = {seed: interval.value for seed, interval in measured.items()}
         only = next(iter(measured.values()), None)
-        result = student_mean(list(values.values())) if len(measured) > 1 else only
+        result = student_mean(list(values.values()), bounds=bounds_of(name)) if len(measured) > 1 else only
         configurations.append(Configuration(number, runs[0].run.settings, runs, values, result))
     first = baseline if baseline is not None else min(by_number, default=1)
     base = next((each for each in configurations if each.number == first), None)
     if base is None and configurations:
         raise UserError(f"--baseline {first}: configurations are numbered from 1 to {max(by_number)}.")
-    compared = [_compared(each, base) for each in configurations]
+    low, high = bounds_of(name)
+    compared = [_compared(each, base, (low - high, high - low)) for each in configurations]
     return Summary(name or wanted, direction, first, _best(compared, direction), compared)
 
 
@@ -102,13 +103,13 @@ def has_result(status: RunStatus) -> bool:
     return status.state == "finished"
 
 
-def _compared(each: Configuration, base: Configuration | None) -> Configuration:
+def _compared(each: Configuration, base: Configuration | None, bounds: tuple[float, float]) -> Configuration:
     if base is None or each.number == base.number:
         return each
     common = [seed for seed in each.values if seed in base.values]
     if not common:
         return each
-    difference = student_mean([each.values[seed] - base.values[seed] for seed in common])
+    difference = student_mean([each.values[seed] - base.values[seed] for seed in common], bounds=bounds)
     return Configuration(each.number, each.settings, each.runs, each.values, each.result, difference)
 
 
