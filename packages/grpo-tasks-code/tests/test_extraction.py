@@ -95,6 +95,53 @@ def test_a_fence_may_be_indented_and_apart_from_its_language(completion: str, pr
 
 
 @pytest.mark.parametrize(
+    "program",
+    [
+        "s = '```'\nprint(s)\n",
+        "# use ``` here\nprint(1)\n",
+        'def f(x):\n    """Add.\n\n    ```\n    f(1)\n    ```\n    """\n    return x\n',
+        "s = '''\n```\nx\n```\n'''\nprint(s)\n",
+    ],
+)
+@pytest.mark.parametrize("label", ["python", "", " py"])
+def test_a_fence_in_a_string_or_comment_closes_nothing(program: str, label: str) -> None:
+    for after in ("", "It prints:\n```\n1\n```\n", f"Or:\n```{label}\n2\n```\n", "Use ```x```."):
+        assert program_of(f"So:\n```{label}\n{program}```\n{after}") == program
+        assert program_of(f"So:\n  ```{label}\n{indent(program, '  ')}  ``` \r\n{after}").rstrip(" ") == program
+
+
+@pytest.mark.parametrize(
+    ("completion", "program"),
+    [
+        ("```python\nprint(1)```\nIt prints:\n```\n1\n```", "print(1)"),  # a fence that ends its line
+        ("```python\nprint(1)``` and\n```python\nprint(2)\n```", "print(1)"),
+        ("```python\nprint(1)\n``` and\n```text\n1\n```", "print(1)\n"),
+        ("```python print(1)``` or\n```python\nprint(2)\n```", "print(1)"),
+        ("```bash\nls\n``` and\n```python\ns = '```'\n```", "s = '```'\n"),
+        ('```python\nx = """\n```\nIt is cut.', 'x = """\n'),
+    ],
+)
+def test_what_closes_a_block(completion: str, program: str) -> None:
+    assert program_of(completion) == program
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        *("python {.line}", "python{1,3}", "{python}", " {.python .numberLines}", "{Python echo=FALSE}", "python:"),
+        *("python:src/solution.py", 'python title="a.py" linenums="1"', "py title='a.py'"),
+    ],
+)
+def test_a_label_may_have_attributes(label: str) -> None:
+    assert program_of(f"```bash\nls\n```\n```{label}\nprint(1)\n```") == "print(1)\n"
+
+
+@pytest.mark.parametrize("label", ["{pythonic}", "python.x", "{r}", "python-repl {python}"])
+def test_another_label_is_none_of_python(label: str) -> None:
+    assert program_of(f"```{label}\nx\n```\n```python\nprint(1)\n```").endswith("print(1)\n")
+
+
+@pytest.mark.parametrize(
     "imports",
     ["import os\n", "# Modules\nimport os, sys\n\n", "from os import (  # (two)\n", "from a.b import (\n  c,\n) # x\n"],
 )
@@ -148,6 +195,8 @@ def test_many_fences_and_much_white_space_are_read_in_one_pass() -> None:
         *("`", "~", "```python\n", "``` python\n", "```\n", "~~~\n", "   ```\n", "1. ```\n", "```a\n"),
         *("```python\nimport a\n```\n", "```py\nfrom a import (\n", "```py\n#(", "</think>```"),
         *("1. ", " \n", "\"\"\"'''", "'''\\", "("),
+        *("```py\nx``` ", "```py\nx``` \n~~~", "```py x```", "```py\n'''\n```\n", "```py\n  ", "````py\nx````\n```\n"),
+        *("```{py ", "```py:", 'x="x" ', "```py a='a' "),
     ],
 )
 def test_a_million_characters_take_linear_time(unit: str) -> None:

@@ -43,6 +43,11 @@ def test_a_worked_solution_is_the_gold_completion() -> None:
     assert (columns.verifier, columns.template) == ("number", "steps")
 
 
+def test_a_comment_in_tests_is_no_worked_solution() -> None:
+    columns = guessed({"question": "Write f.", "answer": "#### easy\nassert f(1) == 2"})
+    assert (columns.verifier, columns.template) == ("code", "qa") and "completion" not in columns.fields
+
+
 def test_what_is_given_wins() -> None:
     columns = guessed(
         {"text": "How many?", "answer": "3", "label": "4"}, fields={"question": "text", "answer": "label"}

@@ -120,6 +120,8 @@ def test_verifiers(
         ("choice", "B", "B"),
         ("regex", "[a-z]{3}", "abc"),
         ("json", {"type": "integer"}, "3"),
+        ("code", "assert f(1) == 2", "\ndef f(n):\n    #### double\n    return 2 * n\n"),
+        ("code", "assert f(1) == 2", "\n```python\ndef f(n): return 2 * n\n```\n"),
     ],
 )
 def test_thinking_is_no_answer(write: Write, verifier: str, gold: Any, answer: str) -> None:
@@ -252,6 +254,10 @@ def test_a_gold_that_does_not_parse_is_named_with_its_line(
     ("options", "message"),
     [
         ("&verifier=numbers", "Input should be 'exact', 'number'"),
+        (
+            "&verifier=code&template=steps",
+            "template: steps asks for the answer after ####, which is a comment in Python",
+        ),
         ("&template=mine", "task 'core.qa': template: must be qa, plain, steps, tags, or a text with {question} in it"),
         ("&fields=question:nothing", "no field 'nothing'. It has: question, answer"),
         ("&fields=question:question,answers:answer", "this task reads no field 'answers'. Did you mean 'answer'?"),
@@ -350,6 +356,20 @@ def test_set_up_is_part_of_every_test_below_it(write: Write) -> None:
     spec = write([{"question": "Double it.", "answer": gold}], "&verifier=code")
     assert scored(spec, "def f(n): return 2 * n").solved
     assert scored(spec, "def f(n): return min(2 * n, 4)").value == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_right"),
+    [
+        ("Easy.\n<answer>\n{right}\n</answer>", True),
+        ("```python\n{wrong}\n```\n<answer>\n```python\n{right}\n```", True),
+        ("```python\n{right}\n```\n<answer>\n```python\n{wrong}\n```", False),
+    ],
+)
+def test_the_program_in_an_answer_tag_counts(write: Write, text: str, is_right: bool) -> None:
+    spec = write([{"question": "Double it.", "answer": "assert f(1) == 2"}], "&verifier=code&template=tags")
+    text = text.format(right="def f(n): return 2 * n", wrong="def f(n): return n")
+    assert scored(spec, text).solved is is_right
 
 
 @pytest.mark.parametrize("form", ["{}", "import math\n{}\ndef helper(): return 1", "[{}]"])

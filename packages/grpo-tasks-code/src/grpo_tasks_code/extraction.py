@@ -23,19 +23,27 @@ _INDENTED = re.compile(_INDENT)
 _FENCE = r"(?=[`~])(?<![`~])(?P<fence>`{3,}+|~{3,}+)"  # looks ahead first, which is faster
 
 
+_ATTRIBUTE = r"""[^\S\n]*+(?:\{[^{}`\n]{0,200}\}|:[^\s`]{0,200}|[\w-]{1,40}=(?:"[^"`\n]{0,200}"|'[^'`\n]{0,200}'))"""
+_STRING = r"(?P<quotes>\"\"\"|''').*?(?P=quotes)"
+"""A string of several lines: a fence in the docstring of a program opens and closes nothing."""
+
+
 def _opening(languages: str) -> re.Pattern[str]:
-    """Compile the opening of a block; white space before the language is allowed if the line ends behind it."""
-    language = rf"(?:{languages})(?![\w.+#-])[^\S\n]*\n?|[^\S\n]++(?:{languages})[^\S\n]*+(?:\n|\Z)"
-    return re.compile(rf"{_FENCE}(?:{language})", re.IGNORECASE)
+    """Compile the opening of a block: the language alone on its line or with attributes, or with code behind it."""
+    language = rf"(?:{languages})(?![\w.+#-])"
+    label = rf"{language}(?:{_ATTRIBUTE})*+|\{{[^\S\n]?\.?{language}[^{{}}`\n]{{0,200}}\}}"
+    return re.compile(rf"{_FENCE}(?:[^\S\n]*+(?:{label})[^\S\n]*+(?:\n|\Z)|{language}[^\S\n]*+)", re.IGNORECASE)
 
 
 _PYTHON = _opening("python3?|py")
 _SHELL = _opening("bash|shell|sh")
 _ANY = re.compile(
-    rf"(?:^|(?<={END_OF_THINKING})){_INDENT}{_FENCE}(?P<label>[^`\n]*+)(?:\n|\Z)|(?P<quotes>\"\"\"|''').*?(?P=quotes)",
-    re.MULTILINE | re.DOTALL,
+    rf"(?:^|(?<={END_OF_THINKING})){_INDENT}{_FENCE}(?P<label>[^`\n]*+)(?:\n|\Z)|{_STRING}", re.MULTILINE | re.DOTALL
 )
-"""A line that opens a block, or a string of several lines: a fence in the docstring of a program opens nothing."""
+"""A line that opens a block, or a string."""
+
+_CLOSING = re.compile(rf"(?P<begins>^[^\S\n]*+)?{_FENCE}(?P<ends>[^\S\n]*+$)?|{_STRING}", re.MULTILINE | re.DOTALL)
+"""What may close a block, or a string."""
 
 _IMPORT = r"(?:import|from)\b[^\n;(#]*+(?:\([^()]*+\)[^\S\n]*+)?"
 _IMPORTS = re.compile(rf"(?:[^\S\n]*+(?:{_IMPORT})?(?:#[^\n]*+)?(?:\n|\Z))*+")
@@ -59,9 +67,10 @@ def program_of(completion: str, *, unlabelled: bool = True) -> str:
     Blocks of nothing but imports and comments are put before the next one. Of several others only the first counts:
     the next one is an example of use, or what a base model goes on with.
 
-    A block ends at the next fence with as many characters as it begins with, or at the end of the text: a completion
-    that was cut, or ended at a stop string, has no closing fence. It loses the indentation of its fence. ```py and
-    ```python3 count as python, and ~~~ as ```; blocks of other languages do not count.
+    A block ends at the first fence with as many characters as it begins with that ends its line and is in no string of
+    several lines; if there is none before the next block, at the first such fence anywhere, or at the end of the text:
+    a completion that was cut, or ended at a stop string, has no closing fence. It loses the indentation of its fence.
+    ```py, ```python3, ```{python} and ```python:a.py count as python, and ~~~ as ```; other languages do not count.
 
     Args:
         completion: Text of the model.
@@ -100,36 +109,57 @@ def _starts(completion: str) -> Iterable[int]:
 
 
 def _labelled(completion: str, opening: re.Pattern[str], position: int) -> Iterator[str]:
-    while opened := opening.search(completion, position):
-        block, position = _block(completion, opened, position)
-        yield block
+    return (block for _, block in _blocks(completion, opening, position))
 
 
 def _unlabelled(completion: str, position: int) -> Iterator[str]:
     """Yield the blocks without a language. A fence with nothing behind it closes what something else opened."""
-    while opened := _ANY.search(completion, position):
-        if opened["quotes"]:
-            position = opened.end()
-            continue
-        block, position = _block(completion, opened, position)
+    for opened, block in _blocks(completion, _ANY, position):
         if block.strip() and not opened["label"].strip():
             yield block
 
 
-def _block(completion: str, opened: re.Match[str], position: int) -> tuple[str, int]:
-    """Return a block found from `position` on, without the indentation of its fence, and the position behind it."""
-    closed = completion.find(opened["fence"], opened.end())
-    end = len(completion) if closed < 0 else closed
-    block = completion[opened.end() : end]
+def _blocks(completion: str, opening: re.Pattern[str], position: int) -> Iterator[tuple[re.Match[str], str]]:
+    """Yield what opens each block found from `position` on, and the block without the indentation of its fence."""
+    unread = position  # no block that begins before this position is closed by a line: each line is read once
+    while opened := opening.search(completion, position):
+        start, fence = opened.end(), opened["fence"]
+        if fence is None:  # a string
+            position = start
+            continue
+        end = -1
+        if start >= unread and completion[start - 1] == "\n":
+            closing = _next_fence(completion, start, fence)
+            if closing is not None and closing["ends"] is not None:
+                end = closing.start("fence")
+            else:
+                unread = closing.start() if closing else len(completion)
+        if end < 0:
+            end = completion.find(fence, start)
+        if end < 0:
+            end = len(completion)
+        yield opened, _dedented(completion[start:end], completion, opened, position)
+        position = end + len(fence)
+
+
+def _next_fence(completion: str, position: int, fence: str) -> re.Match[str] | None:
+    """Return the next fence that begins or ends its line outside of strings, and is no shorter than the given one."""
+    for found in _CLOSING.finditer(completion, position):
+        if found["fence"] and found["fence"].startswith(fence) and (found["begins"], found["ends"]) != (None, None):
+            return found
+    return None
+
+
+def _dedented(block: str, completion: str, opened: re.Match[str], position: int) -> str:
     fence = opened.start("fence")
     start = completion.rfind("\n", position, fence) + 1 or position
-    if start < fence and _INDENTED.fullmatch(completion, start, fence):
-        lines = block.split("\n")
-        # No more than every line has: some models indent the fence alone.
-        depths = (len(line) - len(line.lstrip()) for line in lines if line.strip())
-        depth = min([fence - start, *depths])
-        block = "\n".join(line[depth:] for line in lines)
-    return block, end + len(opened["fence"])
+    if start == fence or not _INDENTED.fullmatch(completion, start, fence):
+        return block
+    lines = block.split("\n")
+    # No more than every line has: some models indent the fence alone.
+    depths = (len(line) - len(line.lstrip()) for line in lines if line.strip())
+    depth = min([fence - start, *depths])
+    return "\n".join(line[depth:] for line in lines)
 
 
 def _through_code(blocks: Iterator[str]) -> str | None:

@@ -73,7 +73,7 @@ def guess_columns(
     guessed, reason = _verifier(answers, "choices" in chosen)
     if verifier is not None:
         guessed, reason = verifier, "as given"
-    is_worked = all("####" in answer for answer in answers)
+    is_worked = guessed != "code" and all("####" in answer for answer in answers)
     if is_worked:  # a whole solution, which ends with its answer: it is the gold completion
         chosen.setdefault("completion", chosen["answer"])
     template = "steps" if is_worked else "qa"

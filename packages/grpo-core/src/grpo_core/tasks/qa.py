@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Literal
 
-from pydantic import field_validator
+from pydantic import ValidationInfo, field_validator
 
 from grpo_core.data import DatasetConfig, Record, read_rows, stable_id
 from grpo_core.plugins.loading import resolve
@@ -65,9 +65,13 @@ class QaConfig(DatasetConfig):
 
     @field_validator("template")
     @classmethod
-    def _known_template(cls, value: str) -> str:
+    def _known_template(cls, value: str, info: ValidationInfo) -> str:
         if value not in TEMPLATES and QUESTION not in value:
             raise ValueError(f"must be {', '.join(TEMPLATES)}, or a text with {QUESTION} in it")
+        if value == "steps" and info.data.get("verifier") == "code":
+            raise ValueError(
+                "steps asks for the answer after ####, which is a comment in Python; take tags, qa or plain"
+            )
         return value
 
 

@@ -17,6 +17,7 @@ from unicodedata import normalize
 
 from grpo_core.errors import UserError
 from grpo_core.plugins.loading import resolve
+from grpo_core.rewards import answer_block
 from grpo_core.task.score import Invalid
 from grpo_core.tasks.answers import answer_of, outside_thinking
 from grpo_core.tasks.choices import LETTERS, folded, letter_of, named_choices
@@ -297,7 +298,10 @@ def _check_code(gold: str, choices: tuple[str, ...]) -> None:
 
 
 def _score_code(text: str, gold: str, choices: tuple[str, ...]) -> float:
-    share = float(resolve("grpo_tasks_code.rewards:passed_tests")(text, tests_of(gold)))
+    answer = outside_thinking(text)
+    tagged = answer_block(answer)  # no ####, which is a comment in Python
+    program = answer if tagged is None else tagged
+    share = float(resolve("grpo_tasks_code.rewards:passed_tests")(program, tests_of(gold)))
     return share if math.isfinite(share) else 0.0
 
 
