@@ -12,6 +12,11 @@ CITIES = ("Paris", "Rome", "Vitamin C", "Madrid")
 VITAMINS = ("Vitamin A", "Vitamin C", "Vitamin D", "Iron")
 
 
+NUMBERS = ("8", "12", "16", "20")
+DIGITS = ("1", "2", "3", "4")
+LIST = "A) Paris is in France.\nB) Rome is in Italy.\nC) Vitamin C is no city.\nD) Madrid is in Spain.\n\n"
+
+
 def named(text: str, choices: tuple[str, ...]) -> str:
     return "".join(sorted(named_choices(answer_of(text), choices)))
 
@@ -66,6 +71,12 @@ def named(text: str, choices: tuple[str, ...]) -> str:
                 'The answer is "B".', "The correct answer is option **B**: Rome.",
                 "The right answer here is B, although A looks good.",
                 "Between A and C I can't decide, but the answer is B",
+                "The capital of Italy is Rome.", "It's Rome, of course.", LIST + "Therefore, Rome is the answer.",
+                LIST + "The capital of Italy is Rome.", f"Here they are:\n\n{LIST}The capital is Rome.",
+                "B. Actually, A is in France.", "The answer is B. Wait, A is in France, so yes.",
+                "A... wait, actually B", "The answer is A. No, wait: B.", "It can't be anything but B.",
+                "A) Paris ✗\nB) Rome ✓\nC) Vitamin C ✗\nD) Madrid ✗", f"B\n\n{LIST}", "The choice is B.",
+                "**B) Rome**\n\nThe others:\n* A) Paris\n* C) Vitamin C\n* D) Madrid", "The answer choice is B",
             ],
         ),
         (
@@ -113,6 +124,64 @@ def named(text: str, choices: tuple[str, ...]) -> str:
             "C",
             [
                 "14", "14.", "C) 14", "C", "13 and 15 are odd so 14", "The answer is 14, not 15.",
+            ],
+        ),
+        (
+            NUMBERS,
+            "A",
+            [
+                "8", "The answer is 8.", "Answer: 8", "12 - 4 = 8, so the answer is 8", "20 - 12 = 8", "(A) 8",
+                "$8$", "16 / 2 = **8**.", "It is 8",
+            ],
+        ),
+        (
+            DIGITS,
+            "C",
+            [
+                "3", "C) 3", "The answer is C.", "There are 4 cats and 1 dog, so the answer is 3.",
+                "The answer is C. 1 is too small.",
+            ],
+        ),
+        (
+            ("-12", "12"),
+            "A",
+            [
+                "-12", "\u221212", "\u201312", "The answer is \u221212.", "**-12**",
+            ],
+        ),
+        (
+            ("-12", "12"),
+            "B",
+            [
+                "12", "The answer is 12.", "B) 12",
+            ],
+        ),
+        (
+            ("tea", "caf\u00e9."),
+            "B",
+            [
+                "cafe\u0301", "The answer is cafe\u0301", "The answer is caf\u00e9.",
+            ],
+        ),
+        (
+            ("AA", "Aa", "aa"),
+            "C",
+            [
+                "aa", "C) aa", "The answer is C",
+            ],
+        ),
+        (
+            ("5", "5!"),
+            "A",
+            [
+                "5", "The answer is 5.", "A",
+            ],
+        ),
+        (
+            ("Yes", "No"),
+            "B",
+            [
+                "B: No", "The answer is B) No.", "The answer is B - No",
             ],
         ),
         (
@@ -171,6 +240,9 @@ def test_one_choice_is_named(choices: tuple[str, ...], letter: str, texts: list[
                 r"\\boxed{A, B}", "A is in France, B is in Italy, C is a vitamin, D is in Spain",
                 "A) Paris is nice. B) Rome is nice. C) Vitamin C is nice. D) Madrid is nice.",
                 "A: Paris is nice\nB: Rome is nice\nC: Vitamin\nD: Madrid is nice",
+                "B, maybe A", "B, or possibly A", "It's B, perhaps A.", LIST + "So A or B.", LIST + "~",
+                f"Let's evaluate each option:\n{LIST}", "Paris is in France and Rome in Italy; Madrid, Rome.",
+                "The capital of Italy is Rome, and that of France is Paris.",
                 "Option A: foo\nOption B: foo\nOption C: foo\nOption D: foo", "A\nfoo\nB\nfoo\nC\nfoo\nD\nfoo",
             ],
         ),
@@ -179,6 +251,12 @@ def test_one_choice_is_named(choices: tuple[str, ...], letter: str, texts: list[
             [
                 "Vitamin A or Vitamin C", "B) Vitamin C or C) Vitamin D", "Vitamin C and Vitamin D",
                 "A) Vitamin A\nB) Vitamin C\nC) Vitamin D\nD) Iron",
+            ],
+        ),
+        (
+            DIGITS,
+            [
+                "C) 4", "The answer is C) 4", "C (4)",
             ],
         ),
         (
@@ -202,7 +280,16 @@ def test_a_hedge_or_a_list_names_several(choices: tuple[str, ...], texts: list[s
             [
                 "A whale", "I am not sure", "E", "both", "neither", "Vitamin", "ABCD", "it is a city", "No idea",
                 "The answer is a whale", "The answer is not B.", "not B", "It isn't B.", "B is wrong.",
-                "I don't think it's B",
+                "I don't think it's B", "The wrong option is B", "The incorrect answer is B", "B is the wrong one",
+                "B is the wrong answer.", "Everything except B", "The answer is anything but B.", "all but B",
+                "The wrong answer is Rome.", "B ✗",
+            ],
+        ),
+        (
+            NUMBERS,
+            [
+                "The answer is 12,000", "The answer is 12%", "The answer is 12 %", "The answer is 12 * 2 = 24",
+                "The answer is -12", "The answer is \u221212.", "12*2", "The answer is 12/5", "3 \u00d7 12", "12.5",
             ],
         ),
         (
@@ -215,6 +302,20 @@ def test_a_hedge_or_a_list_names_several(choices: tuple[str, ...], texts: list[s
 )  # fmt: skip
 def test_other_words_and_denials_name_none(choices: tuple[str, ...], texts: list[str]) -> None:
     assert {text: found for text in texts if (found := named(text, choices))} == {}
+
+
+@pytest.mark.parametrize(
+    "each", ["each option:", "every choice:", "each answer choice:", "the options:", "each option."]
+)
+@pytest.mark.parametrize("gap", ["\n", "\n\n"])
+def test_what_follows_a_list_of_the_choices_is_the_answer(each: str, gap: str) -> None:
+    texts = [
+        *("So it's B.", "Therefore B.", "**B**", "B", "So, B is correct.", "It must be B.", "The answer is B."),
+        *("Hence, B) Rome.", "✅ **B) Rome**", "B) Rome is right.", "#### B", "The capital of Italy is Rome."),
+    ]
+    assert {
+        text: found for text in texts if (found := named(f"Let's evaluate {each}{gap}{LIST}{text}", CITIES)) != "B"
+    } == {}
 
 
 FORMS = (
@@ -266,6 +367,12 @@ def test_characters_that_stand_for_texts_name_nothing() -> None:
             "A is wrong ",
             "not A ",
             "not ",
+            "A) x\n",
+            "A) x\nB) y\n",
+            "A)\n\n\n",
+            "A ✗ ",
+            "wait A ",
+            "the wrong option is ",
         ),
         *(
             "answer ",

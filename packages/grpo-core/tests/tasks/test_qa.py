@@ -149,11 +149,21 @@ def test_choices_are_listed_and_may_be_answered_by_text(write: Write) -> None:
     assert not task.score("three", row).solved
 
 
-@pytest.mark.parametrize("choices", [["x", "x"], ["x", "X "], ["x", ""], "x|y|x", "x|"])
+@pytest.mark.parametrize("choices", [["x", "x"], ["x", " x"], ["x", ""], "x|y|x", "x|"])
 def test_choices_that_are_empty_or_repeated_are_refused(write: Write, choices: Any) -> None:
     spec = write([{"question": "Which?", "answer": "A", "choices": choices}], "&verifier=choice")
     with pytest.raises(DataError, match=r"train\.jsonl:1: the choices .* must be different texts, none of them empty"):
         load_task(spec).rows()
+
+
+@pytest.mark.parametrize("form", ["{}) {}", "({}) {}", "{}. {}", "{}: {}"])
+def test_choices_that_carry_their_letters_are_listed_once(write: Write, form: str) -> None:
+    choices = [form.format(letter, text) for letter, text in zip("ABC", ("Rome", "Paris", "Oslo"), strict=True)]
+    for gold in (choices[1], "Paris", "B"):
+        spec = write([{"question": "Which?", "answer": gold, "choices": choices}], "&verifier=choice")
+        row = load_task(spec).rows()[0]
+        assert load_task(spec).prompt(row) == "Question: Which?\nA) Rome\nB) Paris\nC) Oslo\nAnswer:"
+        assert scored(spec, f" {gold}").solved and scored(spec, "The answer is Paris.").solved
 
 
 def test_code_is_worth_the_share_of_tests_that_pass(write: Write) -> None:

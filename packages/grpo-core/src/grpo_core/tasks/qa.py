@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -46,6 +47,9 @@ ANSWERS: Mapping[str, str] = {"plain": "{answer}", "steps": "\n#### {answer}", "
 NEXT_QUESTION = "\nQuestion:"
 """What a base model goes on with behind its answer."""
 STOP = ("</answer>", NEXT_QUESTION)
+
+_OWN_LETTER = re.compile(r"\A\(?([A-Ja-j])[).:]\s+(?=\S)")
+"""The letter that a choice of a file carries already."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -171,7 +175,11 @@ def _choices(value: Any) -> tuple[str, ...]:
         value = value.split("|")
     if not isinstance(value, list):
         raise ValueError("choices must be a list of texts, or one text with | between them")
-    return tuple(_text(choice, "choices") for choice in value)
+    choices = tuple(_text(choice, "choices") for choice in value)
+    heads = [_OWN_LETTER.match(choice) for choice in choices[: len(LETTERS)]]
+    if all(head and head[1].upper() == letter for head, letter in zip(heads, LETTERS, strict=False)):
+        return tuple(_OWN_LETTER.sub("", choice) for choice in choices)  # the prompt writes them
+    return choices
 
 
 def _completion(gold: str, config: QaConfig, *, is_whole: bool) -> str:

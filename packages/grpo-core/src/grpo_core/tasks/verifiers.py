@@ -20,7 +20,7 @@ from grpo_core.plugins.loading import resolve
 from grpo_core.rewards import answer_block
 from grpo_core.task.score import Invalid
 from grpo_core.tasks.answers import answer_of, outside_thinking
-from grpo_core.tasks.choices import LETTERS, folded, letter_of, named_choices
+from grpo_core.tasks.choices import LETTERS, letter_of, named_choices
 from grpo_core.tasks.numbers import count_numbers, is_percentage, read_number
 
 REGEX_TIMEOUT_S = 1.0
@@ -143,7 +143,7 @@ def _letter_of(gold: str, choices: tuple[str, ...]) -> str:
 def _check_choice(gold: str, choices: tuple[str, ...]) -> None:
     if len(choices) > len(LETTERS):
         raise ValueError(f"{len(choices)} choices; at most {len(LETTERS)} have a letter")
-    if not all(choices) or len(set(map(folded, choices))) < len(choices):
+    if not all(choices) or len(set(choices)) < len(choices):
         raise ValueError(f"the choices {list(choices)!r:.80} must be different texts, none of them empty")
     _letter_of(gold, choices)
 
