@@ -278,7 +278,7 @@ def test_a_worded_sign_is_a_sign(completion: str) -> None:
 @pytest.mark.usefixtures("no_engine")
 @pytest.mark.parametrize("completion", SUBTRACTIONS)
 def test_a_worded_operation_is_no_sign(completion: str) -> None:
-    assert verify("-20", completion) is WRONG
+    assert verify("-20", completion) is not CORRECT
 
 
 OTHER_NUMBERS = [
@@ -296,6 +296,22 @@ OTHER_NUMBERS = [
     "a third of the 18",
     "twice 18",
     "double $18",
+    "the square root of 18",
+    "20% of 18",
+    "18 factorial",
+    "18 choose 2",
+    "18 modulo 20",
+    "18 to 20",
+    "16 to 18",
+    "18 less than 20",
+    "18 or more",
+    "greater than 18",
+    "at least 18",
+    "between 16 and 18",
+    "anything but 18",
+    "18k dollars",
+    "18, possibly 19",
+    "18 (perhaps 19)",
 ]
 
 
@@ -318,11 +334,67 @@ def test_words_that_make_another_number_are_no_unit(words: str, form: str) -> No
         "18 seconds",
         "twice as much: 18",
         "18, half of 36",
+        "18 to the nearest dollar",
+        "clear: she needs at least 18",
         "18 cm^2",
     ],
 )
 def test_words_that_describe_the_number_say_nothing(completion: str) -> None:
     assert verify("18", f"The answer is {completion}") is CORRECT
+
+
+TOUCHED_BOXES = [
+    r"$\boxed{7}^2$",
+    r"$-\boxed{7}$",
+    r"\boxed{7} million",
+    r"\boxed{7}\text{ thousand}",
+    r"\boxed{7} squared",
+    r"\boxed{7}.5",
+    r"\boxed{7}5",
+    r"$2\boxed{7}$",
+    r"$\frac{\boxed{7}}{2}$",
+    r"$\frac{1}{\boxed{7}}$",
+    r"$\sqrt{\boxed{7}}$",
+    r"$\boxed{7}\sqrt{2}$",
+    r"$2 \times \boxed{7}$",
+    r"The answer is half of \boxed{7}.",
+    r"the square root of $\boxed{7}$",
+]
+UNTOUCHED_BOXES = [
+    r"$x = \boxed{7}$",
+    r"$\boxed{7}$. 5 apples remain.",
+    r"The answer is \boxed{7}!",
+    r"\boxed{7}\%",
+    r"$\boxed{7}^\circ$",
+    r"$\boxed{7}\ \text{cm}^2$",
+    r"$3 + \boxed{7} = 10$",
+    r"$\frac{\boxed{7}}{2} = 3.5$",
+    r"**Answer** - \boxed{7}",
+    r"Problem 3 - \boxed{7}",
+    r"Ans:-\boxed{7}",
+    r"- \boxed{7}",
+    r"It is **\boxed{7}** and *\boxed{7}*",
+    r"\textbf{\boxed{7}}",
+    r"{\color{red}\boxed{7}}",
+    r"\boxed{\color{red}{7}}",
+    r"\boxed{\underline{7}}",
+    r"\boxed{\text{Answer: } 7}",
+]
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_a_box_counts_with_the_operators_that_touch_it() -> None:
+    assert [box for box in TOUCHED_BOXES if verify("7", box) is CORRECT] == []
+    assert [box for box in UNTOUCHED_BOXES if verify("7", box) is not CORRECT] == []
+    assert verify("-7", r"$x = -\boxed{7}$") is CORRECT
+    assert verify("7.5", r"\boxed{7}.5") is CORRECT
+    assert verify("7000000", r"\boxed{7} million") is CORRECT
+
+
+@pytest.mark.usefixtures("no_engine")
+@pytest.mark.parametrize("completion", ["18k dollars", "$18k", "The answer is $18K.", r"\boxed{\$18k}"])
+def test_a_short_magnitude_belongs_to_a_number_with_a_unit(completion: str) -> None:
+    assert verify("18000", completion) is CORRECT
 
 
 WHAT_IS_NOT_SAID = [
@@ -477,6 +549,13 @@ SYMBOLIC = [
     (r"2\sqrt{2}", r"\sqrt{8}\text{ cm}", CORRECT),
     ("(x+1)^2", "x^2 + 2x + 1", CORRECT),
     ("0.5x", "x/2", CORRECT),
+    ("x^2 + 1", "x**2 + 1", CORRECT),
+    ("x^2 + 1", r"\boxed{x**2 + 1}", CORRECT),
+    ("x^2 + 1", "The answer is **x**2 + 1**.", CORRECT),
+    ("2x^3", "2*x**3", CORRECT),
+    ("x^{10}", "x**10", CORRECT),
+    ("(x+1)^2", "(x+1)**2", CORRECT),
+    ("x^2", "x**4**", WRONG),
     ("ab", "ba", CORRECT),
     (r"\cos x", r"\cos(x)", CORRECT),
     ("1/2", r"\sin 30^\circ", CORRECT),

@@ -14,10 +14,12 @@ from grpo_tasks_math.verify.sentence import (
     denies_next,
     read_sentence,
     retraction,
+    scales_next,
     stated,
     without_denied,
 )
-from grpo_tasks_math.verify.values import Value, Words
+from grpo_tasks_math.verify.units import CHANGES, MAGNITUDES
+from grpo_tasks_math.verify.values import Number, Value, Words
 
 Decimals = Literal["point", "comma"]
 """What separates the decimals of a number."""
@@ -136,9 +138,38 @@ def _free(text: str) -> Value | None:
             break
         content, start, end = box
         if not denies_next(text[:start]):
-            return correction(text[end:]) or _marked(content)
+            return correction(text[end:]) or _touched(text, box) or _marked(content)
         text = text[:start] + text[end:]
     return _after_hashes(text) or read_sentence(text)
+
+
+_BEFORE_BOX = re.compile(
+    r"(?:\\sqrt\s?(?:\[[^\[\]]{1,8}\])?\s?\{|\\[dtc]?frac\s?\{(?:[^{}]{0,60}\}\s?\{)?|[\^_]\s?\{)[^{}]{0,60}$"
+    r"|(?<![^\s=($,\[{])-$|[0-9)}]\s?[+*/^]\s?$|[A-Za-z]\s?[+/^]\s?$|\\(?:times|cdot|div)\s?$|[0-9]-?$"
+)
+_AFTER_BOX = re.compile(
+    r"\s?\^(?!\s?\{?\s?\\(?:circ|degree|text))|\.?[0-9]{1,20}|-[0-9]|\s?(?:[*/+]|\\(?:times|cdot|div))\s?(?:[0-9(]|\\[a-z])"
+    r"|\s?\\(?:sqrt|[dtc]?frac|pi)(?![a-z])"
+    rf"|(?:[\s$~]|\\[ ,;]|\\text\s?\{{){{1,4}}(?P<word>{'|'.join((*MAGNITUDES, *CHANGES))})(?![A-Za-z])"
+)
+
+
+def _touched(text: str, box: tuple[str, int, int]) -> Value | None:
+    r"""Read a box with the sign, digits or magnitude that touch it; other operators, `\boxed{7}^2`, make it words.
+
+    In an equation, `3 + \boxed{4} = 7`, the box alone is the answer.
+    """
+    content, start, end = box
+    before, after = _BEFORE_BOX.search(text[max(0, start - 128) : start]), _AFTER_BOX.match(text, end)
+    is_scaled = scales_next(text[:start])
+    if not (before or after or is_scaled) or "=" in text[end : end + 64].partition("\n")[0]:
+        return None
+    if not is_scaled and (before is None or before[0] == "-"):
+        behind = "" if after is None else f" {after['word']}" if after["word"] else after[0]
+        if isinstance(value := read(f"{before[0] if before else ''}{content}{behind}"), Number):
+            return value
+    whole = text[max(0, start - 32) : end + 32]
+    return Words(whole, whole.lower(), is_prose=True)
 
 
 # Text that was escaped once too often has two backslashes.

@@ -70,14 +70,14 @@ _GROUPING = re.compile(r"(?<=[0-9])(?:\{,\}|,\s?\\!|\\[,;:!])\s?(?=[0-9]{3}(?![0
 """LaTeX between groups of digits, `1\\,000` and `1,\\! 000`."""
 _LAYOUT = re.compile(
     r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle|limits|nolimits|hfill|allowbreak)(?![A-Za-z])\.?"
-    r"|(?<!\\)\\!"
+    r"|(?<!\\)\\!|\\(?:text)?color\s?\{[^{}]{0,32}\}"
 )
 _SPACING = re.compile(
     r"(?<!\\)\\(?:[,;:> ]|q?quad|(?:thinspace|enspace|hspace\{[^{}]{0,16}\})(?![A-Za-z]))|~"  # `\quadx` is a slip
 )
 _DELIMITER = re.compile(r"(?<!\\)\\[()\[\]]")
 _TEXT = re.compile(
-    r"\\(?:text(?:bf|it|rm|normal|sf|tt)?|mathrm|mathbf|mathit|mathsf|mbox|hbox|textup)\s?\{([^{}]{0,200})\}"
+    r"\\(?:text(?:bf|it|rm|normal|sf|tt)?|mathrm|mathbf|mathit|mathsf|mbox|hbox|textup|underline)\s?\{([^{}]{0,200})\}"
 )
 _DEGREES = re.compile(r"\^\s?(?:\{\s?\\(?:circ|degree)\s?\}|\\(?:circ|degree)(?![A-Za-z]))|\\degree(?![A-Za-z])")
 _FRACTION_NAME = re.compile(r"\\[dtc]frac(?![A-Za-z])")
@@ -100,6 +100,8 @@ _COMMANDS = {
 _COMMAND = re.compile(rf"\\({'|'.join(sorted(_COMMANDS, key=len, reverse=True))})(?![A-Za-z])")
 _WORD_SYMBOL = re.compile(r"(?<![\\A-Za-z])(?:pi|infinity)(?![A-Za-z])")
 _WORD_SYMBOLS = {"pi": "\\pi ", "infinity": "\\infty "}
+_POWER = re.compile(r"(?<=[\w)\]}])(?:\*\*| \*\* )(?=[\w({\\-])")
+"""Python's `x**2`; Markdown's `**` has a space on one side."""
 _SPACES = re.compile(r"\s+")
 _TEXT_NESTING = 3
 r"""Layers of `\text{\textbf{B}}` that are removed."""
@@ -172,6 +174,8 @@ def clean(text: str) -> str:
         text = _GROUP_COMMA.sub(",", text)
     if "sqrt" in text:
         text = _ROOT_PLAIN.sub(lambda root: f"\\sqrt{{{root[1]}}}" if root[1] else "\\sqrt", text)
+    if "**" in text:
+        text = _POWER.sub("^", text)
     if "^" in text:
         text = _EXPONENT.sub(r"^{\1}", text)
     if "i" in text:
@@ -179,14 +183,20 @@ def clean(text: str) -> str:
     return text.strip()
 
 
-def _clean_latex(text: str) -> str:
-    text = _DELIMITER.sub("", group_digits(text))
-    text = _SPACING.sub(" ", _LAYOUT.sub("", text))
-    text = text.replace("\\%", "%").replace("\\&", "&").replace("\\#", "#").replace('\\"', '"')
+def unwrap_text(text: str) -> str:
+    r"""Replace `\text{…}` and its like by what they hold."""
     for _ in range(_TEXT_NESTING):
         text, count = _TEXT.subn(r" \1 ", text)
         if not count:
             break
+    return text
+
+
+def _clean_latex(text: str) -> str:
+    text = _DELIMITER.sub("", group_digits(text))
+    text = _SPACING.sub(" ", _LAYOUT.sub("", text))
+    text = text.replace("\\%", "%").replace("\\&", "&").replace("\\#", "#").replace('\\"', '"')
+    text = unwrap_text(text)
     text = _COMMAND.sub(lambda command: _COMMANDS[command[1]], _DEGREES.sub(" degrees ", text))
     if "frac" in text:
         text = _FRACTION_NAME.sub(r"\\frac", text)

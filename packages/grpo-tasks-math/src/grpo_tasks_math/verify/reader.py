@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from grpo_tasks_math.verify.exact import decimal_places, evaluate
 from grpo_tasks_math.verify.normalise import clean, trim
-from grpo_tasks_math.verify.units import CANONICAL, CURRENCIES, MAGNITUDES, read_unit
+from grpo_tasks_math.verify.units import CANONICAL, CURRENCIES, MAGNITUDES, SHORT_MAGNITUDES, read_unit
 from grpo_tasks_math.verify.values import (
     Based,
     Choice,
@@ -121,6 +121,8 @@ def _with_words(text: str, number: Fraction, unit: str, words: str, *, is_spaced
     if first.lower().rstrip("s") in MAGNITUDES:
         number *= MAGNITUDES[first.lower().rstrip("s")]
         first, _, rest = (words := rest).partition(" ")
+    elif first in SHORT_MAGNITUDES and not is_spaced and (unit or rest in CANONICAL):
+        return Number(text, number * SHORT_MAGNITUDES[first], unit=unit or CANONICAL[rest])
     if first in ("%", "percent", "pct", "percentage") or words == "per cent":
         return Number(text, number, is_percent=True) if read_unit(rest, is_spaced=True) is not None else None
     named = read_unit(words, is_spaced=is_spaced)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from grpo_tasks_math.verify.normalise import group_digits
+from grpo_tasks_math.verify.normalise import group_digits, unwrap_text
 from grpo_tasks_math.verify.reader import contradicts, read
-from grpo_tasks_math.verify.units import CHANGES
+from grpo_tasks_math.verify.units import CHANGES, SHORT_MAGNITUDES
 from grpo_tasks_math.verify.values import Choice, Contradiction, Equation, Value, Words
 
 SENTENCE_CHARS = 16_384
@@ -17,8 +17,12 @@ MAX_TRIES = 8
 _CALCULATOR = re.compile(r"<<[^<>\n]{0,200}>>")
 """GSM8K's annotations, `48/2 = <<48/2=24>>24`."""
 
-_BOLD = re.compile(r"(?<![0-9)])\*\*|\*\*(?![0-9(.-])|\*\*(?=\.?(?:\s|$))")
-"""Markdown's `**4**`, not the power `2**3`."""
+_BOLD = re.compile(r"(?<![0-9)])(?<!(?<![A-Za-z])[A-Za-z])\*\*|\*\*(?![0-9(.-])|\*\*(?=\.?(?:\s|$))")
+"""Markdown's `**4**`, not the power `2**3` or `x**2`."""
+_HEDGE = re.compile(
+    r"(?<=[0-9$*%])(?:,\s?|\s)\(?(?:or\s)?(?:possibly|maybe|perhaps)\s(?=[-$*\\]{0,3}[0-9])", re.IGNORECASE
+)
+"""Joins another candidate, `18, possibly 19`."""
 
 
 def read_sentence(text: str) -> Value | None:
@@ -29,7 +33,8 @@ def read_sentence(text: str) -> Value | None:
     if "**" in text:
         text = _BOLD.sub("", text)
     if "\\" in text or "{" in text:
-        text = group_digits(text)
+        text = unwrap_text(group_digits(text)).strip()
+    text = _HEDGE.sub(" or ", text)
     text = without_denied(text)
     for rule in (after_phrase, _whole, _final_formula, _final_equation, _last_number, _last_choice, _words):
         if (value := rule(text)) is not None:
@@ -270,25 +275,40 @@ def without_denied(text: str) -> str:
 
 
 _CHANGED = re.compile(
-    rf"[$*_)\\]{{0,4}}[\s-](?:{'|'.join(CHANGES)}|and\s(?:an?|one|two|three|four|five)[\s-](?:half|third|quarter)s?)(?!\w)",
+    rf"[$*_)\\]{{0,4}}(?:[\s-]{{1,3}}(?:{'|'.join(CHANGES)}|and\s(?:an?|one|two|three|four|five)[\s-](?:half|third|quarter)s?"
+    r"|or\s(?:more|less|fewer)|to\sthe\s\w{0,10}\s?power"
+    r"|(?:plus|minus|times|over|less(?:\sthan)?|more\sthan|to|through|choose|mod(?:ulo)?|out\sof)[\s$*_(\\]{1,4}"
+    rf"(?:[0-9]{{1,20}}|[b-hj-z]))|(?<=[0-9])(?-i:{'|'.join(SHORT_MAGNITUDES)}))(?!\w)",
     re.IGNORECASE,
 )
-"""Words behind a number that make another one of it: `18 squared` is no 18."""
+"""Words behind a number that make another one of it, or a range: `18 squared`, `18 times 3`, `18 to 20`."""
 _SCALED = re.compile(
-    r"\b(?:(?:half|thirds?|quarters?|fourths?|fifths?|tenths?)\sof|twice|double|triple)(?:\sthe)?[\s$*_(\\]{1,4}$",
+    r"(?:\b(?:(?:half|thirds?|quarters?|fourths?|fifths?|tenths?|percent|roots?|factorial|opposite)\sof|twice|double|triple)"
+    r"|%\sof)(?:\sthe)?[\s$*_(\\]{1,4}$",
     re.IGNORECASE,
 )
-"""Words before a number that make another one of it: `half of 18` is no 18."""
-_OPERATED = re.compile(
-    r"[$*_)\\]{0,4}\s(?:to\sthe\s\w{0,10}\s?power|(?:plus|minus|times|over|less)[\s$*_(\\]{1,4}[0-9])", re.IGNORECASE
+_LIMITED = re.compile(
+    r"(?:\b(?:(?:more|less|fewer|greater|larger|smaller|higher|lower)\sthan|different\sfrom|anything\sbut)"
+    r"|[0-9]\s(?:plus|minus|times|over|less|choose|mod(?:ulo)?)"
+    r"|(?:^|[#:=]\s?|\b(?:is|are|was|be)\s)(?:at\s(?:least|most)|up\sto|under|over|above|below|between\s\S{1,20}\sand"
+    r"|(?:from\s)?-?[0-9][0-9.,]{0,20}\s(?:to|through)))[\s$*_(\\]{1,4}$",
+    re.IGNORECASE,
 )
-"""Words of an operation behind a number: "the answer is 18 times 3" starts with no answer."""
+"""Words before a number that make another one of it or only limit it: `half of 18`, `is at least 18`, `is 16 to 18`.
+
+In "she needs at least 18" it is the answer.
+"""
+
+
+def scales_next(text: str) -> bool:
+    """Whether a text ends with words that make another number of the next, `half of`."""
+    return _SCALED.search(text[-32:]) is not None
 
 
 def _leading_numbers(clause: str) -> str:
     clause = clause.lstrip("$(*_ ~")
     match = _NUMBERS.match(clause)
-    if match is None or _CHANGED.match(clause, match.end()) or _OPERATED.match(clause, match.end()):
+    if match is None or _CHANGED.match(clause, match.end()):
         return ""
     return match[0]
 
@@ -305,7 +325,8 @@ def _last_number(text: str) -> Value | None:
         *_, last = (None, *_NUMBERS.finditer(window))
         if last is not None:
             changed = _CHANGED.match(window, last.end())
-            scaled = _SCALED.search(window, max(0, last.start() - 32), last.start())
+            span = max(0, last.start() - 48), last.start()
+            scaled = _SCALED.search(window, *span) or _LIMITED.search(window, *span)
             if changed or scaled:
                 phrase = f"{scaled[0] if scaled else ''}{last[0]}{changed[0] if changed else ''}"
                 return Words(phrase, phrase.lower(), is_prose=True)

@@ -14,6 +14,8 @@ MAGNITUDES = {
     "billion": Fraction(10**9),
     "trillion": Fraction(10**12),
 }
+SHORT_MAGNITUDES = {"k": Fraction(1000), "K": Fraction(1000), "M": Fraction(10**6), "bn": Fraction(10**9)}
+"""Touch a number that has a unit, `18k dollars`; `18k` alone is a product."""
 
 _SPELLINGS = """
 metre: m meter meters metre metres
@@ -65,10 +67,22 @@ FRACTION_UNITS = (
     "thousandths",
 )  # fmt: skip
 """Words that divide the number before them; `quarters` are coins more often."""
-CHANGES = ("squared", "cubed", "halved", "doubled", "tripled", "divided", "multiplied", *FRACTION_UNITS)
+CHANGES = (
+    "squared",
+    "cubed",
+    "halved",
+    "doubled",
+    "tripled",
+    "divided",
+    "multiplied",
+    "raised",
+    "factorial",
+    *FRACTION_UNITS,
+)
 """Words that make another number of the one before them."""
 _NOT_A_UNIT = frozenset((
-    "and", "or", "plus", "minus", "times", "over", "mod", "not", "nor", "if", "then", "else", "versus", *CHANGES,
+    "and", "or", "plus", "minus", "times", "over", "mod", "modulo", "choose", "not", "nor", "if", "then", "else",
+    "versus", *CHANGES,
 ))  # fmt: skip
 # With two letters these could be products of variables, so they are listed.
 _ABBREVIATIONS = frozenset(("KB", "MB", "GB", "TB", "BC", "AD", "Kg", "KG", "Km", "KM", "Mi", "Hz"))
