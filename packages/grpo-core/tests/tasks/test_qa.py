@@ -237,6 +237,7 @@ def test_a_value_that_is_no_json_is_named_with_its_row(tmp_path: Path, value: ob
         ("regex", "(", "is not a regular expression"),
         ("json", "{", "is not JSON"),
         ("json", {"type": "objekt"}, "is not a JSON schema"),
+        ("json", {"$ref": "#"}, "is a JSON schema that never ends"),
         ("code", "assert", "the gold is not Python"),
         ("code", "print(1)", "asserts nothing"),
         ("code", "import math\nx = 1", "asserts nothing"),

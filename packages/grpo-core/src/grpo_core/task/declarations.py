@@ -79,7 +79,7 @@ class Declarations:
         if function is None:
             return absent
         try:
-            return call_by_name(function, {"config": self._config}, positional=1)
+            return call_by_name(function, {"config": self._config, "task": self._task}, positional=1)
         except UserError as error:  # the task's own message to its user
             raise UserError(f"task {self._name!r}: {error}") from error
         except (Exception, SystemExit) as error:  # the task's code, called before a run: it names itself

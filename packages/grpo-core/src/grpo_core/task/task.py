@@ -38,7 +38,7 @@ _CALLS: Mapping[str, tuple[tuple[str, ...], int]] = {
     "metrics": (("scores",), 1),
     "evaluation": (("config",), 1),
     "remote": (("config",), 1),
-    "specialize": (("config",), 1),
+    "specialize": (("config", "task"), 1),
 }
 """Contribution -> what it may ask for by name, and how many of these an author may rename."""
 
@@ -90,7 +90,8 @@ class Task:
         remote: `(config)` -> a `Remote`: asks the server that plays and judges the task, from the process that scores
             and many completions at once. `validate` and the rewards get the server's reply for the completion.
         specialize: `(config)` -> the task under these options, where they decide about more than its rows, e.g. about
-            its rewards. It takes the place of this one, and has its name and options.
+            its rewards. It takes the place of this one, and has its name and options. `task` is this one, which
+            another plugin may have made by `dataclasses.replace`.
     """
 
     name: str

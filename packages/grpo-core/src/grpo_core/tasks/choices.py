@@ -45,7 +45,8 @@ _OPEN = r"[\s(\[{\"'“‘_<]{0,6}"
 _CLOSE = r"[)\]}\"'”’_>]{0,4}"
 _CLAUSE_END = rf"(?={_CLOSE}\s{{0,2}}(?:[.,;!?\n]|$))"
 _OR = (
-    r"(?:[\s(]{0,2}(?:[/&|+]|,?\s?\b(?i:or|and|nor|to|through|maybe|perhaps|possibly)\b,?)\s?"
+    r"(?:[\s(]{0,2}(?:[/&|+]|,?\s?\b(?i:and|nor|to|through)\b,?"
+    r"|[,;]?\s?\b(?i:or|maybe|perhaps|possibly|alternatively)\b,?)\s?"
     r"(?i:(?:maybe|possibly|perhaps|also|either)\s)?)"
 )
 _FILL = (
@@ -55,7 +56,8 @@ _FILL = (
 _DENIES = (
     r"(?i:\b(?:not|never|neither|nor|none of|cannot|(?<!other )than|instead of|unlike|over|against|eliminat\w{1,5}"
     r"|exclud\w{1,4}|reject\w{0,4}|rul\w{1,4} out|(?:wrong|incorrect|false) (?:option|choice|answer|one) (?:is|was)"
-    r"|(?<!be )(?:all|any|anything|everything) (?:but|except))|n['’]t)\b"
+    r"|(?<!be )(?:all|any|every|anything|everything)(?: (?:option|choice|answer)s?)? (?:but|except|other than)"
+    r"(?! \S{1,12} (?:is|are) (?:wrong|incorrect|false)))|n['’]t)\b"
     r"(?:\s(?i:be|to|it|is|that|the|think|believe|it['’]s|necessarily|really|either|pick|choose|say|go with|correct"
     r"|right|answer)\b){0,4}\s"
 )
@@ -141,7 +143,7 @@ def _patterns(count: int) -> _Patterns:
     return _Patterns(
         ranked=tuple(map(re.compile, ranked)),
         lone=re.compile(rf"(?<![A-Za-z])([A-{last}]){alone}"),
-        denied=re.compile(rf"{_DENIES}({series})|({series}){_IS_WRONG}"),
+        denied=re.compile(rf"{_DENIES}({series})|(?<!except )(?<!but )({series}){_IS_WRONG}"),
         before=re.compile(rf"(?:{item}[ ,/-]{{0,3}}|{any_item}{_OR})(?:{_NOUN}\s)?{_OPEN}\Z"),
         behind=re.compile(
             # Beside a letter only a list that ends there: in "B. A and C are …" a sentence begins.
@@ -261,8 +263,8 @@ def _texts(choices: tuple[str, ...]) -> tuple[dict[str, str], re.Pattern[str] | 
 
 def _text_pattern(text: str) -> str:
     """A pattern for a text; a number is not found in a longer number, a percentage or a calculation."""
-    before = r"(?<![-+*/×÷^,])(?<![+*/×÷^] )(?<![0-9] - )" if text[0].isdigit() else ""
-    behind = r"(?!,[0-9]|\s?[%^]|\s?[-+*/×÷=]\s?[0-9(])" if text[-1].isdigit() else ""
+    before = r"(?<![-+*/×÷^,])(?<![+*/×÷^] )(?<![0-9] - )(?<![0-9]:)" if text[0].isdigit() else ""
+    behind = r"(?![,:][0-9]|\s?[%^]|\s?[-+*/×÷=]\s?[0-9(])" if text[-1].isdigit() else ""
     return before + re.escape(text).replace("\\ ", r"\s") + behind
 
 

@@ -224,9 +224,9 @@ def conditions(config: QaConfig) -> Mapping[str, str]:
     return dict(resolve("grpo_tasks_code.sandboxed:conditions")())
 
 
-def specialize(config: QaConfig) -> Task:
+def specialize(config: QaConfig, task: Task) -> Task:
     """A chat model ends its completion itself, and may think aloud about "Question:"."""
-    return replace(TASK, stop=("</answer>",), specialize=None) if config.chat else replace(TASK, specialize=None)
+    return replace(task, stop=("</answer>",) if config.chat else task.stop, specialize=None)
 
 
 TASK = Task(
