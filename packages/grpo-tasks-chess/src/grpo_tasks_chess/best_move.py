@@ -7,7 +7,7 @@ from random import Random
 
 from grpo_core import Task, reward
 from grpo_tasks_chess.policy.grading import best_move_grade
-from grpo_tasks_chess.policy.labels import source_of, truth_of, with_labels
+from grpo_tasks_chess.policy.labels import TASK_TIMEOUT_S, source_of, truth_of, with_labels
 from grpo_tasks_chess.policy.rows import PolicyRow
 from grpo_tasks_chess.policy.task import PositionsConfig, conditions
 from grpo_tasks_chess.policy.task import load as load_positions
@@ -85,7 +85,7 @@ TASK = Task(
     default_model="chess-tiny",
     stop=("\n",),
     max_completion_length=8,
-    timeout_s=10.0,  # an engine that has to start takes a second on a busy machine
+    timeout_s=TASK_TIMEOUT_S,
     on_timeout="fail",
     conditions=conditions,
 )

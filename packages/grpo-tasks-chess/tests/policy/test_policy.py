@@ -16,6 +16,7 @@ from scipy.stats import spearmanr
 from grpo_core import BoundTask, Score, UserError, load_task
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.evaluation.setup import prepare_tasks
+from grpo_tasks_chess.engine.process import CLOSE_TIMEOUT_S, START_TIMEOUT_S, EngineProcess
 from grpo_tasks_chess.environment.games import generated_rows
 from grpo_tasks_chess.formats import (
     PolicyAnswer,
@@ -313,6 +314,28 @@ def test_an_engine_that_fails_abstains_and_labelled_rows_do_not_care(
     assert score.abstained and score.fault == "infrastructure" and engine in score.why
     assert task.score(ROW.gold or "", ROW).value == 1.0
     assert task.score("no answer", UNLABELLED).value == -0.3  # nothing to ask it for
+
+
+@pytest.mark.parametrize(("name", "completion"), [("policy", "M: e2e4 E: 0 B: e2e4"), ("best_move", "e2e4")])
+def test_an_engine_that_does_not_start_abstains_and_is_started_once(
+    name: str, completion: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(EngineProcess.__init__.__kwdefaults__, "start_timeout_s", 0.5)
+    engine = tmp_path / "engine"
+    engine.write_text(f"#!/bin/sh\necho >> {tmp_path}/starts\nexec sleep 600\n")
+    engine.chmod(0o755)
+    task = load_task(f"chess.{name}?engine={engine}")
+    for _ in range(3):
+        score = task.score(completion, UNLABELLED)
+        assert score.abstained and score.fault == "infrastructure" and "did not answer in 0.5 s" in score.why
+    assert "does not work" in task.conditions["chess engine"]
+    assert (tmp_path / "starts").read_text() == "\n"
+
+
+@pytest.mark.parametrize("name", ["policy", "best_move"])
+def test_an_engine_is_out_of_time_long_before_its_task(name: str) -> None:
+    twice = 2 * (START_TIMEOUT_S + labels.TIMEOUT_S)  # an engine that died is started again
+    assert twice + CLOSE_TIMEOUT_S < load_task(f"chess.{name}").task.timeout_s
 
 
 def test_the_engine_is_named_among_the_conditions(make_engine: Callable[[str], str], tmp_path: Path) -> None:

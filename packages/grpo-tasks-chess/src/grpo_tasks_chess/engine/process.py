@@ -4,12 +4,14 @@ import asyncio
 import atexit
 import contextlib
 import logging
+import math
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Coroutine
+import time
+from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
 import chess
@@ -24,14 +26,21 @@ T = TypeVar("T")
 HASH_MIB = 16
 """Stockfish's default; fixed, because the size of the table affects the result of a search."""
 
-START_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 10.0
 """Time limit of the start; an engine loads its network in a third of a second, on a busy machine much slower."""
+
+RETRY_AFTER_S = 60.0
+"""Time for which an engine that could not be started is not started again, so that only one completion waits for it."""
 
 CLOSE_TIMEOUT_S = 5.0
 """Time limit for a killed process to end."""
 
 # Unexpected output of an engine is logged only if the user configures logging.
 chess.engine.LOGGER.addHandler(logging.NullHandler())
+
+
+_failed_starts: dict[str, tuple[float, str]] = {}
+"""Engine -> when its last start failed, and why."""
 
 
 class EngineDiedError(InfrastructureError):
@@ -57,12 +66,15 @@ class EngineProcess:
         name: Name of the engine.
 
     Raises:
-        InfrastructureError: it cannot be started, or does not speak UCI.
+        InfrastructureError: it cannot be started, or does not speak UCI, now or in the last `RETRY_AFTER_S`.
         UserError: a task file is being imported.
     """
 
     def __init__(self, path: str, *, hash_mib: int = HASH_MIB, start_timeout_s: float = START_TIMEOUT_S) -> None:
         refuse_at_import("the engine")
+        failed_at, problem = _failed_starts.get(path, (-math.inf, ""))
+        if time.monotonic() - failed_at < RETRY_AFTER_S:
+            raise InfrastructureError(problem)
         self.path = path
         self._loop = _event_loop()
         self._has_own_group = not inside_worker()  # else it stays in the worker's group, which is killed as a whole
@@ -73,10 +85,13 @@ class EngineProcess:
         except OSError as error:
             raise InfrastructureError(f"the engine {path} cannot be started: {error}.") from None
         self._loop.engines.add(self)
-        self._ask(self._protocol.initialize(), start_timeout_s, "being started")
-        fixed = {"Threads": 1, "Hash": hash_mib}
-        options = {name: value for name, value in fixed.items() if name in self._protocol.options}
-        self._ask(self._protocol.configure(options), start_timeout_s, "being configured")
+        try:
+            self._ask(self._protocol.start({"Threads": 1, "Hash": hash_mib}), start_timeout_s, "being started")
+        except EngineDiedError:  # perhaps killed for memory; to start it again takes no time
+            raise
+        except InfrastructureError as error:
+            _failed_starts[path] = time.monotonic(), str(error)
+            raise
         self.name = str(self._protocol.id.get("name", path))
 
     @property
@@ -158,6 +173,11 @@ class _Protocol(chess.engine.UciProtocol):
     def process_exited(self) -> None:
         super().process_exited()
         self.exited.set()
+
+    async def start(self, options: Mapping[str, int]) -> None:
+        """Wait until the engine is ready, with those of the options that it has."""
+        await self.initialize()
+        await self.configure({name: value for name, value in options.items() if name in self.options})
 
     async def while_alive(self, question: Coroutine[Any, Any, T]) -> T:
         """The answer to a question.

@@ -21,7 +21,13 @@ if TYPE_CHECKING:
     from grpo_tasks_chess.engine import FoundEngine
 
 TIMEOUT_S = 6.0
-"""Time limit of an analysis while scoring; below the task's own limit, so that a hanging engine is reported as such."""
+"""Time limit of an analysis while scoring."""
+
+TASK_TIMEOUT_S = 40.0
+"""Time limit of the tasks: more than an engine takes that is started and asked twice, because it died.
+
+So a hanging engine is reported as such: beyond the task's limit, a completion is wrong.
+"""
 
 NO_ENGINE = "none"
 

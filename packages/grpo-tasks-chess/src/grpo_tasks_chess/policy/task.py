@@ -30,7 +30,15 @@ from grpo_tasks_chess.policy.grading import (
     is_full_form,
     read_answer,
 )
-from grpo_tasks_chess.policy.labels import Labeller, LabelsConfig, conditions_of, source_of, truth_of, with_labels
+from grpo_tasks_chess.policy.labels import (
+    TASK_TIMEOUT_S,
+    Labeller,
+    LabelsConfig,
+    conditions_of,
+    source_of,
+    truth_of,
+    with_labels,
+)
 from grpo_tasks_chess.policy.rows import PolicyRow, best_first, generated_row, make_row
 from grpo_tasks_chess.records import distinct as each_once
 from grpo_tasks_chess.rules import legal_moves, position
@@ -313,7 +321,7 @@ TASK = Task(
     default_model="chess-tiny",
     stop=("\n",),
     max_completion_length=176,  # a token per character of the longest completion; most tokenizers need half of it
-    timeout_s=10.0,  # an engine that has to start takes a second on a busy machine
+    timeout_s=TASK_TIMEOUT_S,
     on_timeout="fail",
     conditions=conditions,
     metrics=metrics,
