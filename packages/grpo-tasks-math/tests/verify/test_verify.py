@@ -309,6 +309,8 @@ OTHER_NUMBERS = [
     "at least 18",
     "between 16 and 18",
     "anything but 18",
+    "not necessarily 18",
+    "unlikely to be 18",
     "18k dollars",
     "18, possibly 19",
     "18 (perhaps 19)",

@@ -288,7 +288,7 @@ _SCALED = re.compile(
     re.IGNORECASE,
 )
 _LIMITED = re.compile(
-    r"(?:\b(?:(?:more|less|fewer|greater|larger|smaller|higher|lower)\sthan|different\sfrom|anything\sbut)"
+    r"(?:\b(?:(?:more|less|fewer|greater|larger|smaller|higher|lower)\sthan|different\sfrom|anything\sbut|not\snecessarily|unlikely\sto\sbe)"
     r"|[0-9]\s(?:plus|minus|times|over|less|choose|mod(?:ulo)?)"
     r"|(?:^|[#:=]\s?|\b(?:is|are|was|be)\s)(?:at\s(?:least|most)|up\sto|under|over|above|below|between\s\S{1,20}\sand"
     r"|(?:from\s)?-?[0-9][0-9.,]{0,20}\s(?:to|through)))[\s$*_(\\]{1,4}$",
