@@ -7,6 +7,8 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -64,18 +66,23 @@ def test_perfect_play_cannot_be_beaten() -> None:
 
 
 def test_random_play_agrees_with_a_search_of_the_tree() -> None:
-    def search(board: str, role: str) -> float:
-        """Return of the best response, by depth-first search."""
+    @cache
+    def search(board: str, role: str) -> tuple[Fraction, Fraction]:
+        """Return of the best response, and the share of games that it makes random play lose at most."""
         returns = tictactoe.outcome(board)
         if returns is not None:
-            return -returns[role]
-        values = [search(tictactoe.apply(board, cell), role) for cell in tictactoe.legal(board)]
-        return math.fsum(values) / len(values) if tictactoe.to_move(board) == role else max(values)
+            return Fraction(int(-returns[role])), Fraction(returns[role] < 0)
+        results = [search(tictactoe.apply(board, cell), role) for cell in tictactoe.legal(board)]
+        if tictactoe.to_move(board) != role:
+            return max(results)
+        returned, lost = (sum(values) / Fraction(len(results)) for values in zip(*results, strict=True))
+        return returned, lost
 
-    tree = Tree(Rules(tictactoe.GAME, tictactoe.TicTacToeConfig()), ["X...O...X"])
+    tree = tree_of(tictactoe.GAME)
     strategy = strategy_of(tree, lambda board, n: [1 / n] * n)
     for role in ROLES:
-        assert tree.against_best_response(strategy, role).other == pytest.approx(search("X...O...X", role))
+        result = tree.against_best_response(strategy, role)
+        assert (result.other, result.lost) == pytest.approx([float(value) for value in search("." * 9, role)])
 
 
 def test_results_against_scripted_players_agree_with_a_search_of_the_tree() -> None:

@@ -86,6 +86,29 @@ def test_an_empty_file_of_one_split_is_named() -> None:
         rows_of(lambda config: [], TaskConfig(path="{split}.jsonl", split="test"))
 
 
+class Choosing(TaskConfig):
+    themes: tuple[str, ...] = ()
+    longest: int = 9
+
+
+@pytest.mark.parametrize(
+    ("path", "splits", "message"),
+    [
+        ("a.csv", [], "task 'demo.add': a.csv has no rows, or none with longest=3&themes=mateIn7,fork."),
+        ("{split}.csv", [], "task 'demo.add': test.csv has no rows, or none with longest=3&themes=mateIn7,fork."),
+        ("a.csv", ["train"], "a.csv has 1 row with longest=3&themes=mateIn7,fork: 1 train, 0 validation, 0 test."),
+    ],
+)
+def test_options_that_may_leave_no_row_of_a_file_are_named(path: str, splits: list[str], message: str) -> None:
+    def load(config) -> Iterable[Sum]:
+        return [Sum(id=str(number), a=number, b=0) for number, split in enumerate(splits) if split == config.split]
+
+    config = Choosing(path=path, split="test", size=5, seed=1, themes=("mateIn7", "fork"), longest=3)
+    with pytest.raises(DataError) as caught:
+        rows_of(load, config)
+    assert message in str(caught.value)
+
+
 def sum_with(**changes: Any) -> Sum:
     return Sum(**{"id": "x", "a": 1, "b": 2, **changes})
 

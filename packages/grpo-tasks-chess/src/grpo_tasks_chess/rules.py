@@ -13,9 +13,15 @@ from grpo_tasks_chess.formats import EnvironmentAnswer, Transition, transition_p
 MATE, DRAW, ONGOING, ILLEGAL = 1.0, 0.5, 0.001, -1.0
 """Reward of a move for the player who made it."""
 
-_FEN = re.compile(
-    r"[pnbrqkPNBRQK1-8/]{15,71} [wb] (?:-|[KQkq]{1,4}) (?:-|[a-h][36]) [0-9]{1,4} [0-9]{1,4}"
-)  # ASCII digits, and few of them: python-chess gives these fields to int()
+_FIELDS = {
+    "pieces": r"[pnbrqkPNBRQK1-8/]{15,71}",
+    "side to move": r"[wb]",
+    "castling rights": r"-|[KQkq]{1,4}",
+    "en-passant square": r"-|[a-h][36]",
+    "half-move clock": r"[0-9]{1,4}",  # ASCII digits, and few of them: python-chess gives these fields to int()
+    "move number": r"[0-9]{1,4}",
+}
+"""Field of a FEN -> its form."""
 
 _UNPLAYABLE = {
     chess.STATUS_EMPTY: "no piece",
@@ -34,10 +40,14 @@ def read_fen(fen: str) -> chess.Board:
     Raises:
         UserError: it is not a FEN.
     """
-    if _FEN.fullmatch(fen) is None:
+    fields = fen.split(" ", len(_FIELDS))
+    if len(fields) != len(_FIELDS):
         raise UserError(
             f"no FEN: {fen[:100]!r}. It has six fields, as rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - 0 1."
         )
+    for (name, form), field in zip(_FIELDS.items(), fields, strict=True):
+        if re.fullmatch(form, field) is None:
+            raise UserError(f"no FEN: {field[:80]!r} is no {name}, in {fen[:100]!r}.")
     try:
         return chess.Board(fen)
     except ValueError as error:

@@ -168,10 +168,11 @@ class Tree:
         ]
 
     def against_best_response(self, strategy: Strategy, role: str) -> Result:
-        """Return what the strategy gets in a role if the opponent always makes the move that is best against it."""
-        return self._against(
-            strategy, role, lambda state, results: max(results, key=lambda result: (result.other, -result.reward))
-        )
+        """Return what the strategy gets in a role if the opponent always makes the move that is best against it.
+
+        Of the opponents with the greatest return, it is the one that makes the strategy lose most often.
+        """
+        return self._against(strategy, role, lambda state, results: max(results, key=_harm))
 
     def against_player(self, strategy: Strategy, role: str, player: str) -> Result:
         """Return what the strategy gets in a role against a scripted player.
@@ -228,6 +229,10 @@ class Tree:
             return Result(mean.reward, mean.other, mean.lost, min(1.0, illegal + later))
         offence = Result(config.illegal_reward, config.illegal_other, float(config.illegal_reward < 0), 1.0)
         return _weighted([*zip(results, probabilities, strict=True), (offence, illegal)])
+
+
+def _harm(result: Result) -> tuple[float, float, float]:
+    return round(result.other, 12), result.lost, -result.reward  # rounded, since equal means differ in the last digit
 
 
 def _weighted(results: Sequence[tuple[Result, float]]) -> Result:

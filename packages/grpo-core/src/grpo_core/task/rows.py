@@ -74,16 +74,28 @@ class RowLoader:
         if path is None or path.startswith("hub:"):
             where = f"split {split!r}" + (f" in {path}" if path else "")
             return f"task {spec!r} has no rows for {where}; try another split, or give a local file with ?path=."
+        options = self._options()
+        with_options = f" with {options}" if options else ""
+        none = f"has no rows{options and ', or none'}{with_options}."
         if SPLIT_IN_PATH in path:
-            return f"task {self._name!r}: {path.replace(SPLIT_IN_PATH, split)} has no rows."
+            return f"task {self._name!r}: {path.replace(SPLIT_IN_PATH, split)} {none}"
         counts = {name: 0 if name == split else self._count_rows(name) for name in get_args(Split)}
         total = sum(counts.values())
         if not total:
-            return f"task {self._name!r}: {path} has no rows."
+            return f"task {self._name!r}: {path} {none}"
         shares = ", ".join(f"{number} {name}" for name, number in counts.items())
         return (
-            f"task {self._name!r}: {path} has {total} row{'s' * (total > 1)}: {shares}. Give more rows, "
+            f"task {self._name!r}: {path} has {total} row{'s' * (total > 1)}{with_options}: {shares}. Give more rows, "
             f"or one file per split with {SPLIT_IN_PATH} in its path."
+        )
+
+    def _options(self) -> str:
+        """Return the options that may leave out rows of a file: those that are set, except which rows it takes."""
+        names = sorted(self._config.model_fields_set - {"path", "fields", "split", "size", "seed"})
+        values = [(name, getattr(self._config, name)) for name in names]
+        return "&".join(
+            f"{name}={','.join(map(str, value)) if isinstance(value, tuple) else value}"[:MAX_NAME_CHARS]
+            for name, value in values
         )
 
     def _count_rows(self, split: Split) -> int:
