@@ -13,6 +13,7 @@ from grpo_core.checkpoints.reader import CheckpointReader
 from grpo_core.config import EvalConfig
 from grpo_core.errors import UserError
 from grpo_core.tracking.events import read_events
+from grpo_core.tracking.runs import read_run
 from grpo_core.training.resume import resume
 from grpo_core.training.stored_run import check_resume
 from grpo_core.training.trainer import Trainer
@@ -29,7 +30,9 @@ def test_events_have_their_step_where_few_steps_are_logged(folder: Path, tmp_pat
     assert not resume(run).interrupted
     assert [line["step"] for line in log(run)] == [5, 6]
     events = [(event["kind"], event["step"]) for event in read_events(run)]
-    assert [step for kind, step in events if kind == "start"] == [0, 3]
+    assert [step for kind, step in events if kind == "start"] == [0, 3, 3], (
+        "before the logs are cut, and when it trains"
+    )
     assert [step for kind, step in events if kind == "evaluation"] == [0, 2, 4, 6, 6]
 
 
@@ -71,4 +74,7 @@ def test_a_run_that_was_killed_after_it_went_back_goes_on_from_there(
         resume(run, from_step=1)
     assert [line["step"] for line in log(run)] == [1]
     assert CheckpointReader(run).path("latest").name == "step_1"
+    view = read_run(run)
+    assert (view.state, view.steps, view.planned) == ("killed", 1, 3), "no longer finished"
+    assert all(each.phase != "final" for each in view.results.values()), "the result of the abandoned steps"
     check_resume(run)

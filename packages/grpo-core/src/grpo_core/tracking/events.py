@@ -38,9 +38,7 @@ class EventLog(Callback):
 
     def on_run_start(self, info: RunInfo) -> None:
         """Open the log and write the chosen values."""
-        self._step = info.step
-        with contextlib.suppress(OSError):
-            self._file = open_log(info.run_dir / EVENTS)
+        self._open(info.run_dir, info.step)
         self._write(
             "start",
             total_steps=info.total_steps,
@@ -48,6 +46,14 @@ class EventLog(Callback):
             choices=[{"what": each.what, "value": each.value, "why": each.why} for each in info.choices],
             sources=self._sources,
         )
+
+    @classmethod
+    def write_resume(cls, run_dir: Path, step: int, total_steps: int) -> None:
+        """Write the start of a resume before the logs are cut: a run killed from there on shows no abandoned result."""
+        log = cls()
+        log._open(run_dir, step)
+        log._write("start", total_steps=total_steps)
+        log.close(None)
 
     def on_evaluation(self, task: str, phase: EvalPhase, result: Mapping[str, Any]) -> None:
         """Write an evaluation."""
@@ -82,6 +88,11 @@ class EventLog(Callback):
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def _open(self, run_dir: Path, step: int) -> None:
+        self._step = step
+        with contextlib.suppress(OSError):
+            self._file = open_log(run_dir / EVENTS)
 
     def _write(self, kind: Kind, **fields: Any) -> None:
         if self._file is None:

@@ -17,6 +17,7 @@ from grpo_core.errors import UserError
 from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.paths import user_path
 from grpo_core.policy.ranks import Ranks, in_contact, joined
+from grpo_core.tracking.events import EventLog
 from grpo_core.tracking.observe import Observers, observe
 from grpo_core.tracking.presence import working_in
 from grpo_core.tracking.runs import ENDLESS
@@ -79,7 +80,7 @@ def resume(
         is_in_batch = state.get("buffer") is not None  # version 0.1 saved between the optimizer steps of a batch
         folder: RunFolder = SilentFolder(path)
         if ranks.is_main:
-            folder = _reopened(path, stored, is_in_batch=is_in_batch)
+            folder = _reopened(path, stored, setup.total_steps, is_in_batch=is_in_batch)
         resources.enter_context(closing(folder))
         anchor = "same KL anchor, " if setup.policy.has_reference else ""
         why = end.missing or f"{anchor}same data order" + ("; inside a batch" if is_in_batch else "")
@@ -89,11 +90,12 @@ def resume(
         return Trainer(setup, folder, observed.callbacks, choices, resources, ranks).run(checkpoint)
 
 
-def _reopened(path: Path, stored: StoredRun, *, is_in_batch: bool) -> RunFolder:
+def _reopened(path: Path, stored: StoredRun, total_steps: int, *, is_in_batch: bool) -> RunFolder:
     """The folder of the run for the first rank, as it was at the checkpoint."""
     store, steps = CheckpointStore(path), stored.state["step"]
     store.clean()
     store.go_back_to(stored.checkpoint)  # before the logs are cut: a kill in between loses no line of the branch
+    EventLog.write_resume(path, steps, total_steps)
     return RunFolder.reopen(path, steps, steps + is_in_batch, evaluates_end=bool(stored.end.missing))
 
 
