@@ -24,6 +24,7 @@ from grpo_core.checkpoints import CheckpointStore
 from grpo_core.checkpoints.reader import CheckpointReader
 from grpo_core.cli.main import main
 from grpo_core.errors import UserError
+from grpo_core.launch.meeting import Meeting
 from grpo_core.launch.processes import Machine
 from grpo_core.launch.supervisor import Command, Failure, _advice, supervise
 from grpo_core.policy.fresh import fresh_model
@@ -31,8 +32,6 @@ from grpo_core.policy.ranks import joined
 
 SOON_S = 15
 """Far above the second that it takes, and far below the half hour that processes wait for one another."""
-
-ENDPOINT = "--rdzv-endpoint=localhost:{port}"
 
 
 @pytest.fixture(scope="module")
@@ -264,13 +263,58 @@ def test_a_restart_ends_bit_for_bit_as_the_undisturbed_run(folder: Path, tmp_pat
     assert_same(run_in(tmp_path / "undisturbed"), run)
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return int(free.getsockname()[1])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("rank", "line"),
+    [(0, "waiting   for 3 more machines at "), (1, "waiting   for the machine with --node-rank 0 at ")],
+)
+def test_a_signal_ends_the_wait_for_other_machines(
+    folder: Path, tmp_path: Path, number: signal.Signals, rank: int, line: str
+) -> None:
+    endpoint = f"localhost:{free_port()}"
+    words = ("--nnodes=4", f"--rdzv-endpoint={endpoint}", f"--node-rank={rank}")
+    launcher = started(folder, tmp_path, *words)
+    assert launcher.stderr is not None
+    assert launcher.stderr.readline() == f"{line}{endpoint}\n"
+    launcher.send_signal(number)
+    stdout, stderr = launcher.communicate(timeout=SOON_S)
+    assert (launcher.returncode, stdout) == (130, "")
+    assert re.fullmatch(r"\n?stopped: .*; nothing more is written\.\n", stderr)  # a line behind a terminal's ^C
+
+
+def test_a_machine_that_stops_waiting_is_waited_for_again() -> None:
+    first, others = Machine(0, 2, "localhost", free_port()), []
+
+    def stops(line: str) -> None:
+        others.append(line)
+        raise KeyboardInterrupt
+
+    meeting = Meeting(first, stops)
+    with pytest.raises(KeyboardInterrupt):
+        meeting.gather(0)
+    second = Meeting(Machine(1, 2, first.first, first.port), stops)
+    with pytest.raises(KeyboardInterrupt):
+        second.gather(0)
+    assert others == [f"waiting   for 1 more machine at localhost:{first.port}"] * 2
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "x;id", "a..b"])
+def test_a_host_that_is_none_is_one_line(host: str, rank: int) -> None:
+    with pytest.raises(UserError, match=r"^--rdzv-endpoint .*: no such host \(.*\)\.$"):
+        Meeting(Machine(rank, 2, host), print)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(280)
 def test_two_machines_meet_and_go_on_together_after_a_rank_of_one_is_killed(folder: Path, tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    words = ("--nnodes=2", ENDPOINT.format(port=port), "--max-restarts", "1", "--max-steps", "30")
+    words = ("--nnodes=2", f"--rdzv-endpoint=localhost:{free_port()}", "--max-restarts", "1", "--max-steps", "30")
     second = started(folder, tmp_path, *words, "--node-rank", "1")  # which waits for the first
     first = started(folder, tmp_path, *words, "--node-rank", "0")
     kill_rank(1, second, tmp_path, 4)

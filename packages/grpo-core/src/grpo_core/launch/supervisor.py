@@ -6,7 +6,6 @@ new start may mend is started again, as `grpo resume` where there is a checkpoin
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shlex
@@ -16,27 +15,23 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from grpo_core.checkpoints import CheckpointError
 from grpo_core.checkpoints.checksums import read_checksums
 from grpo_core.checkpoints.reader import CheckpointReader
 from grpo_core.errors import ExitCode, InfrastructureError
+from grpo_core.launch.meeting import MEETING_S, Meeting
 from grpo_core.launch.processes import Machine, several
 from grpo_core.tracking.launched import FOLDER_FILE, LOST_CONTACT, saving_mark
 
 if TYPE_CHECKING:
-    from torch.distributed.distributed_c10d import Store
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 MONITOR_S = 0.2
 """Time between two looks at the processes."""
-
-MEETING_S = 15 * 60
-"""Time that a machine waits for the others at a start, as torchrun does."""
 
 SAVING_S = 3600
 """Time for the processes to finish a step and save the run after a signal; torchrun's 30 s may be less than a step."""
@@ -93,24 +88,26 @@ def supervise(command: Command, processes: int, machine: Machine, restarts: int,
         processes: Processes of this machine.
         machine: Which of the run's machines this is.
         restarts: Restarts at most.
-        say: Receives a line of each restart, and of the last checkpoint where a process has printed why it ended.
+        say: Receives a line of each restart and wait for other machines, and of the last checkpoint where a process
+            has printed why it ended.
 
     Returns:
         0, or the exit code of the first process that failed.
 
     Raises:
-        InfrastructureError: no process could print why it ended; the message says what is known.
+        UserError: the address of the first machine has no such name.
+        InfrastructureError: the first machine cannot be reached, or no process could print why it ended; the message
+            says what is known.
         Terminated: a signal other than Ctrl-C has ended the processes before the run could be saved.
     """
     with (
         _interrupted_by_signals(),
         tempfile.TemporaryDirectory(prefix="grpo_") as folder,
-        _meeting_point(machine) as store,
     ):
-        note = Path(folder) / "run"
+        meeting, note = Meeting(machine, say), Path(folder) / "run"
         saved = 0 if command.run is None else CheckpointReader(command.run).newest_serial()
         words, attempt = command.words, 0
-        while (failure := _failure(words, processes, machine, attempt, note)) is not None:
+        while (failure := _failure(words, processes, meeting, attempt, note)) is not None:
             if failure.code in FINAL_CODES:
                 return failure.code
             run = Path(os.fsdecode(note.read_bytes())) if note.exists() else command.run
@@ -122,7 +119,7 @@ def supervise(command: Command, processes: int, machine: Machine, restarts: int,
             # By serial: a checkpoint may replace another of its name, and the link may go back to an older one.
             is_new = latest is not None and read_checksums(latest).serial > saved
             resumed = ["resume", str(run), *command.options]
-            words = _agreed(store, machine, attempt, resumed if is_new else command.words)
+            words = meeting.agreed(attempt, resumed if is_new else command.words)
             attempt += 1
             say(f"restart {attempt} of {restarts}: {failure.reason}; grpo {shlex.join(words)}")
     return ExitCode.DONE
@@ -155,12 +152,13 @@ def _latest(run: Path) -> Path | None:
         return None
 
 
-def _failure(words: Sequence[str], processes: int, machine: Machine, attempt: int, note: Path) -> Failure | None:
+def _failure(words: Sequence[str], processes: int, meeting: Meeting, attempt: int, note: Path) -> Failure | None:
     """Run the processes once; None if all of them succeed."""
     import torch.distributed.launcher.api as launcher
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
+    machine = meeting.machine
     is_alone = machine.count == 1
     config = launcher.LaunchConfig(
         min_nodes=machine.count,
@@ -181,6 +179,7 @@ def _failure(words: Sequence[str], processes: int, machine: Machine, attempt: in
         each.unlink()
     os.environ[FOLDER_FILE] = str(note)
     try:
+        meeting.gather(attempt)  # torchrun would wait for them without a look at signals
         with _restored_handlers():
             launcher.elastic_launch(config, sys.executable)("-m", "grpo_core", *words)
     except ChildFailedError as error:
@@ -213,50 +212,6 @@ def _first(failures: dict[int, ProcessFailure]) -> Failure:
     if code == LOST_CONTACT:
         return Failure("the processes of this machine have lost contact with the others", code)
     return Failure(f"rank {rank} failed (its error is above), and the others were ended", code)
-
-
-@contextmanager
-def _meeting_point(machine: Machine) -> Iterator[Store | None]:
-    """The store at which machines meet, which outlives the starts; None for a single machine.
-
-    Raises:
-        InfrastructureError: it cannot be opened here, or reached from here.
-    """
-    if machine.count == 1:
-        yield None
-        return
-    import torch.distributed as dist
-
-    hosts = machine.number == 0
-    where = f"{machine.first}:{machine.port}"
-    try:
-        store = dist.TCPStore(  # type: ignore[attr-defined] # public, but not in torch's list of exports
-            machine.first, machine.port, is_master=hosts, timeout=timedelta(seconds=MEETING_S), wait_for_workers=False,
-            multi_tenant=True,
-        )  # fmt: skip
-    except RuntimeError as error:
-        what = "cannot be opened on this machine" if hosts else "cannot be reached from this machine"
-        reason = str(error).splitlines()[0]
-        raise InfrastructureError(
-            f"--rdzv-endpoint {where} {what}: {reason:.200}. It is an address of the machine with --node-rank 0, and a "
-            "free port that the others can reach."
-        ) from None
-    yield store
-
-
-def _agreed(store: Store | None, machine: Machine, attempt: int, words: Sequence[str]) -> list[str]:
-    """The words of the next start, which the first machine chooses: it may be that not all know the run's folder."""
-    if store is None:
-        return list(words)
-    key = f"{machine.job}/words/{attempt}"
-    try:
-        if machine.number == 0:
-            store.set(key, json.dumps(list(words)))
-        return cast(list[str], json.loads(cast(Any, store.get(key))))
-    except RuntimeError as error:
-        raise InfrastructureError(
-            f"no restart: the machine with --node-rank 0 cannot be reached ({str(error).splitlines()[0]:.200})."
-        ) from None
 
 
 @contextmanager
