@@ -264,7 +264,13 @@ WORDED_SIGNS = [
     "The answer is **minus 20**.",
     "So 20 minus 40 is minus 20",
 ]
-SUBTRACTIONS = ["10 minus 20", "$100 minus $20", "40 dollars minus 20", "The total minus 20", "3 non-negative 20"]
+SUBTRACTIONS = {
+    "10 minus 20": UNPARSABLE,  # between two numbers, neither of them is the answer
+    "$100 minus $20": UNPARSABLE,
+    "40 dollars minus 20": WRONG,
+    "The total minus 20": WRONG,
+    "3 non-negative 20": WRONG,
+}
 
 
 @pytest.mark.usefixtures("no_engine")
@@ -276,9 +282,9 @@ def test_a_worded_sign_is_a_sign(completion: str) -> None:
 
 
 @pytest.mark.usefixtures("no_engine")
-@pytest.mark.parametrize("completion", SUBTRACTIONS)
-def test_a_worded_operation_is_no_sign(completion: str) -> None:
-    assert verify("-20", completion) is not CORRECT
+@pytest.mark.parametrize(("completion", "verdict"), SUBTRACTIONS.items())
+def test_a_worded_operation_is_no_sign(completion: str, verdict: Verdict) -> None:
+    assert verify("-20", completion) is verdict
 
 
 OTHER_NUMBERS = [
