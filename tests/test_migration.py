@@ -18,6 +18,7 @@ from grpo_core.config.aliases import ALIASES, REFUSED
 from grpo_core.config.keys import keys
 from grpo_core.config.trainer import TrainerConfig
 from grpo_core.training.trl_settings import LOSS_ARGUMENTS, OURS, algorithm_arguments
+from grpo_tasks_gym.foreign.packages import import_library
 
 MIGRATE = Path(__file__).parents[1] / "docs" / "migrate"
 
@@ -79,12 +80,10 @@ def test_a_page_takes_no_word_for_another_setting_than_a_run_does(page: str) -> 
 
 
 def test_every_data_set_and_public_function_of_reasoning_gym_is_mapped() -> None:
-    import reasoning_gym
-    from reasoning_gym import composite, dataset
-
+    reasoning_gym, *modules = map(import_library, ("reasoning_gym", "reasoning_gym.composite", "reasoning_gym.dataset"))
     page = " ".join(mapping("reasoning-gym"))
     public = {name for name in reasoning_gym.__all__ if inspect.isfunction(getattr(reasoning_gym, name))}
-    for module in (composite, dataset):
+    for module in modules:
         public |= {name for name, each in vars(module).items() if getattr(each, "__module__", "") == module.__name__}
     assert public == {name for name in public if name in page or len(name) == 1}
 

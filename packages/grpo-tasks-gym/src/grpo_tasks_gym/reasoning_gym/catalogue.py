@@ -20,6 +20,8 @@ from typing import Any, BinaryIO, Literal
 import orjson
 from pydantic import BaseModel
 
+from grpo_tasks_gym.foreign.packages import import_library
+
 Kind = Literal["int", "float", "bool", "str", "strs", "floats"]
 """Type of an option; `strs` and `floats` are several, separated by commas."""
 
@@ -62,17 +64,17 @@ def datasets() -> dict[str, Dataset]:
 
 def read_datasets() -> dict[str, Dataset]:
     """The same, read off the installed reasoning-gym; runs it in processes with different hash seeds."""
-    from reasoning_gym.factory import CURRICULA, DATASETS
-
+    factory = import_library("reasoning_gym.factory")
+    curricula = factory.CURRICULA
     digests = [_digests(seed) for seed in ("1", "2", "3")]
     return {
         name: Dataset(
             about=_about(name, dataset),
-            levels=_levels(CURRICULA[name]()) if name in CURRICULA else 0,
+            levels=_levels(curricula[name]()) if name in curricula else 0,
             needs_process=name in NOT_REPEATED or len({each[name] for each in digests}) > 1,
             options={} if name == "composite" else _options(config),
         )
-        for name, (dataset, config) in sorted(DATASETS.items())
+        for name, (dataset, config) in sorted(factory.DATASETS.items())
     }
 
 
@@ -135,13 +137,12 @@ def print_digests() -> None:
     """Print a digest of some entries of each data set, as JSON."""
     import hashlib
 
-    from reasoning_gym.factory import DATASETS, create_dataset
-
+    factory = import_library("reasoning_gym.factory")
     output = results_only()
     digests = {}
-    for name in DATASETS:
+    for name in factory.DATASETS:
         if name != "composite":
-            dataset = create_dataset(name, seed=7, size=500)
+            dataset = factory.create_dataset(name, seed=7, size=500)
             entries = repr([dataset[index] for index in range(6)])
             digests[name] = hashlib.blake2b(entries.encode(), digest_size=8).hexdigest()
     output.write(orjson.dumps({**digests, "composite": ""}))

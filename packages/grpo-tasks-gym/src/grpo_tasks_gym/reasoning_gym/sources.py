@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import sys
-import warnings
 from contextlib import redirect_stdout
 from functools import lru_cache
 from io import StringIO
@@ -15,6 +13,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from grpo_core import UserError
+from grpo_tasks_gym.foreign.packages import import_library
 from grpo_tasks_gym.reasoning_gym.options import CompositeOptions, GymConfig
 
 EVALUATE = ("binary_matrix", "n_queens", "number_sorting", "spiral_matrix", "string_insertion")
@@ -33,7 +32,7 @@ def dataset_of(config: GymConfig, level: int | None) -> Any:
 
 def build(config: GymConfig, level: int | None, *, seed: int) -> Any:
     """A data set with a seed; see `dataset_of`."""
-    factory = _import("reasoning_gym.factory")
+    factory = import_library("reasoning_gym.factory")
     try:
         if isinstance(config, CompositeOptions):
             return _composite(config, seed)
@@ -57,7 +56,7 @@ def build(config: GymConfig, level: int | None, *, seed: int) -> Any:
 
 
 def _composite(config: CompositeOptions, seed: int) -> Any:
-    composite = _import("reasoning_gym.composite")
+    composite = import_library("reasoning_gym.composite")
     if config.path is not None:
         try:
             with open(config.path, encoding="utf-8") as file:
@@ -98,9 +97,3 @@ def _checked(config: type, options: dict[str, Any]) -> dict[str, Any]:
 def prints_nothing() -> redirect_stdout[StringIO]:
     """Some generators print a dot for each attempt, which is no part of a command's output."""
     return redirect_stdout(StringIO())
-
-
-def _import(name: str) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # invalid escapes in what it depends on
-        return importlib.import_module(name)
