@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 import tempfile
+from functools import lru_cache
 from pathlib import Path
 
 from grpo_core.errors import UserError
@@ -77,3 +79,15 @@ def kind_of(path: Path) -> str:
     except (OSError, ValueError) as error:  # too long a name, a loop of links, a folder that may not be looked into
         return f"out of reach ({getattr(error, 'strerror', None) or error})"
     return next((name for is_it, name in _KINDS if is_it(mode)), "no file")
+
+
+def file_digest(path: Path) -> tuple[int, str]:
+    """Size in bytes and BLAKE2b hash (32 hex digits) of a file, which is read once in a process until it changes."""
+    facts = path.stat()
+    return _digest_of(path.absolute(), facts.st_size, facts.st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _digest_of(path: Path, size: int, changed_ns: int) -> tuple[int, str]:
+    with path.open("rb") as file:
+        return size, hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

@@ -476,3 +476,17 @@ def test_it_is_listed_and_needs_no_torch(write: Write, capsys: pytest.CaptureFix
         "assert task.score('4', task.rows()[0]).solved; assert not {'torch', 'transformers'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code, spec], check=True)
+
+
+def test_the_identity_holds_the_rows_in_use_and_the_whole_file(write: Write, tmp_path: Path) -> None:
+    records = [{"question": f"{number} + 1?", "answer": str(number + 1)} for number in range(5)]
+    spec = write(records, "&size=2")
+    first = load_task(spec)
+    ingredients, rows = first.ingredients, first.rows()
+    assert load_task(spec).identity == first.identity
+    with (tmp_path / "train.jsonl").open("a") as file:
+        file.write(json.dumps({"question": "9 + 1?", "answer": "10"}) + "\n")
+    longer = load_task(spec)
+    assert longer.rows() == rows and longer.identity != first.identity
+    assert {name for name, value in longer.ingredients.items() if value != ingredients[name]} == {"data"}
+    assert load_task(spec, size=3).ingredients["data"] != longer.ingredients["data"]

@@ -55,3 +55,19 @@ def test_an_opponent_that_is_neither_a_player_nor_a_model() -> None:
         checked({"task": f"{GAMES}:HEAP?opponent=perfetc"})
     checked({"task": f"{GAMES}:HEAP?opponent=tiny"})
     checked({"task": f"{GAMES}:HEAP?opponent=http://localhost:1/v1%23model"})
+
+
+def test_a_file_is_read_no_further_than_the_rows_that_are_trained_on(tmp_path: Path) -> None:
+    lines = [f'{{"question": "{number} + 1?", "answer": {number + 1}}}' for number in range(20)]
+    for split in ("train", "test"):
+        (tmp_path / f"{split}.jsonl").write_text("\n".join([*lines, "damaged"]) if split == "train" else "{}")
+    task = f"core.qa?path={tmp_path}/{{split}}.jsonl&verifier=number"
+    checked({"task": task, "trainer.train_size": "20"})
+    with pytest.raises(UserError, match=r"train\.jsonl:21: not JSON"):
+        checked({"task": task})
+
+
+@pytest.mark.parametrize("options", ["size=7", "min_difficulty=2&max_difficulty=2"])
+def test_more_rows_than_there_are(options: str) -> None:
+    with pytest.raises(UserError, match=r"trainer\.train_size=5000: task math\.arithmetic has \d+ training rows"):
+        checked({"task": f"math.arithmetic?{options}", "trainer.train_size": "5000"})

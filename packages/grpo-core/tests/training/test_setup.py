@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from grpo_core import load_task
 from grpo_core.config import RunConfig
+from grpo_core.evaluation.rows import limited_rows, trained_tasks
 from grpo_core.training.setup import _without_effect
 
 
@@ -41,3 +43,15 @@ def test_settings_that_nothing_reads_are_said(settings: dict[str, Any], unread: 
 def test_a_ladder_reads_its_own() -> None:
     config = RunConfig(curriculum={"ladder_threshold": 0.5})  # type: ignore[arg-type] # validated
     assert _without_effect(config, {"math.ladder": load_task("math.ladder")}) == []
+
+
+def test_the_part_of_a_file_that_is_used_is_said(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text(
+        '{"question": "q", "answer": "a"}\n' * 2 + '{"question": "r", "answer": "b"}\n'
+    )
+    task = f"core.qa?path={tmp_path}/{{split}}.jsonl"
+    limited = trained_tasks(RunConfig(task=task, trainer={"train_size": 2}))  # type: ignore[arg-type] # validated
+    (choice,) = limited_rows({"core.qa": limited[0]})
+    assert choice.what == "rows" and "the first 2 of split train" in choice.value and "(99 bytes, hash" in choice.value
+    assert "within the rows in use" in choice.why
+    assert limited_rows({"core.qa": load_task(task), "math.echo": load_task("math.echo?size=3")}) == []

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_core.config.hardware import hardware_of, machine_choice, memory_plan, needs
 from grpo_core.errors import GrpoError
+from grpo_core.evaluation.rows import trained_tasks
 from grpo_core.hub.cache import cached_file
 from grpo_core.hub.network import offline_reason
 from grpo_core.plugins.models import adapter_base, model_source
-from grpo_core.plugins.tasks import bind
 from grpo_core.profiles import accelerator as accelerators
 from grpo_core.profiles.estimate import MemoryEstimate, estimate, tokens_in_pass
 from grpo_core.profiles.model_shape import ModelShape, model_shape
-from grpo_core.task.spec import parse_task_specs
-from grpo_core.training.checks import check_choices, check_tasks, train_rows
+from grpo_core.training.checks import check_choices, check_tasks
 from grpo_core.training.rank_shares import check_shares, check_sharing
 
 if TYPE_CHECKING:
@@ -156,13 +155,11 @@ def _prompt_tokens(resolved: ResolvedConfig) -> tuple[int, str]:
     """Mean tokens of the tasks' prompts, within the limit; the limit itself where their rows cannot be read."""
     longest = resolved.config.trainer.max_prompt_length
     try:
-        tasks = [bind(spec) for spec in parse_task_specs(resolved.config.task)]
+        tasks = trained_tasks(resolved.config)
         texts = [text for task in tasks for text in _texts(task)]
     except GrpoError as error:  # a data set that is not in the cache: the rest can be told all the same
         return longest, f"the limit: {str(error).splitlines()[0]}"
     check_choices(resolved.config, tasks)
-    for task in tasks:
-        train_rows(resolved.config.trainer, task)
     check_tasks(resolved.config, tasks)
     count, how = _counter(resolved.config.model or "")
     lengths = [min(longest, count(text)) for text in texts]

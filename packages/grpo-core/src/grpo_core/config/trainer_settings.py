@@ -17,7 +17,10 @@ class RolloutSettings(Section):
         8, ge=1, le=COUNT, description="Prompts whose groups are generated at once, summed over all ranks."
     )
     train_size: int | None = Field(
-        None, ge=1, le=COUNT, description="Training rows of each task, its first ones; null takes all."
+        None,
+        ge=1,
+        le=COUNT,
+        description="Training rows of each task, its first ones: a file is read no further. null takes all.",
     )
     max_prompt_length: int = Field(512, ge=1, le=COUNT, description="Longest prompt, in tokens.")
     overlong_prompts: Literal["drop", "truncate"] = Field(

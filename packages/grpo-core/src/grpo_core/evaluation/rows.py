@@ -1,17 +1,49 @@
-"""The held-out rows of a task: the same ones in every evaluation, whatever the seed, the model or the phase."""
+"""The rows that a run trains on, and the held-out ones: always the same, whatever the seed, the model or the phase."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from grpo_core.callbacks import ResolvedDefault
+from grpo_core.config import RunConfig
 from grpo_core.errors import ExhaustedError, UserError
+from grpo_core.paths import file_digest
+from grpo_core.plugins.tasks import bind
 from grpo_core.prompts.mixture import shuffled
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.row import Row, Split
+from grpo_core.task.rows import data_file
+from grpo_core.task.spec import parse_task_specs
 
 SUBSET_KEY = "evaluation subset"
 """Seeds the choice of a subset. It is not the run's seed: results of different seeds are compared on the same rows."""
+
+
+def trained_tasks(config: RunConfig) -> list[BoundTask]:
+    """The tasks that a configuration trains, each on its first rows where `trainer.train_size` says how many.
+
+    That number becomes the task's option `size`, so that a file is read no further than these rows.
+    """
+    size = config.trainer.train_size
+    tasks = [bind(spec) for spec in parse_task_specs(config.task)]
+    return [
+        task if size is None or size >= (task.config.size or math.inf) else task.with_options(size=size)
+        for task in tasks
+    ]
+
+
+def limited_rows(tasks: Mapping[str, BoundTask]) -> list[ResolvedDefault]:
+    """What is used of files that may hold more rows than `size` takes, for the user."""
+    choices = []
+    for label, task in tasks.items():
+        file = data_file(task.config)
+        if file is not None and task.config.size is not None:
+            size, digest = file_digest(file)
+            value = f"{label}: the first {len(task.rows()):,} of split {task.config.split} in {file}"
+            why = "repeated rows, and held-out ones among them, are looked for within the rows in use"
+            choices.append(ResolvedDefault("rows", f"{value} ({size:,} bytes, hash {digest[:8]})", why))
+    return choices
 
 
 def held_out(task: BoundTask, *, size: int | None, split: Split) -> BoundTask:

@@ -17,6 +17,7 @@ from grpo_core.evaluation.checkpoints import EvaluatedCheckpoint, checkpoints_of
 from grpo_core.evaluation.held_out import held_out_tasks
 from grpo_core.evaluation.output import BASE, FINAL, EvaluationFolder, check_kept, phase_of, step_order
 from grpo_core.evaluation.process import WORKER, Relay, run_worker
+from grpo_core.evaluation.rows import trained_tasks
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.evaluation.setup import EvaluationTask, ModelOptions, prepare_tasks
 from grpo_core.evaluation.worker import Job
@@ -24,7 +25,6 @@ from grpo_core.judges.known import JudgeErrors
 from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.paths import check_makeable
 from grpo_core.plugins.task_objects import Tasks, name_tasks, send
-from grpo_core.plugins.tasks import bind
 from grpo_core.policy.load import DTYPES
 from grpo_core.prompts.mixture import task_labels
 from grpo_core.rollouts.task_scoring import prepare_nodes
@@ -282,7 +282,7 @@ def _tasks(
     """The tasks of a run, or other tasks with the run's settings: by label, on their held-out rows."""
     if settings is not None:
         return prepare_tasks(task or tasks_of(config), asdict(settings), settings, config.scoring)
-    bound = [bind(spec) for spec in parse_task_specs(config.task)]
+    bound = trained_tasks(config)
     trained, why = dict(zip(task_labels(bound), bound, strict=True)), ""
     if task is not None:
         task, why = task_for_model(task, start_of(config)[0])

@@ -10,6 +10,7 @@ from itertools import islice
 from pydantic import ValidationError
 
 from grpo_core.errors import DataError, UserError, near_match
+from grpo_core.paths import file_digest
 from grpo_core.task.calling import asked_for, call_by_name, errors_named
 from grpo_core.task.declarations import Declarations
 from grpo_core.task.evaluation import EvaluationDefaults
@@ -19,7 +20,7 @@ from grpo_core.task.grading import Grader, next_turn, score_remotely
 from grpo_core.task.opponent import Opponent
 from grpo_core.task.remote import read_moves
 from grpo_core.task.row import Prompt, Row, TaskConfig, as_prompt, first_problem, prompt_json
-from grpo_core.task.rows import RowLoader
+from grpo_core.task.rows import RowLoader, data_file
 from grpo_core.task.score import Score
 from grpo_core.task.spec import TaskSpec
 from grpo_core.task.task import Task
@@ -204,9 +205,10 @@ class BoundTask:
 
     @cached_property
     def identity(self) -> str:
-        """Hash of the spec, version, rows, prompts and the meaning of all that decides a score: 16 hex digits.
+        """Hash of the spec, version, data and the meaning of all that decides a score: 16 hex digits.
 
-        What those functions call elsewhere is not seen; `Task.version` says that it changed.
+        The data are the rows in use with their prompts, and the size and hash of the file that holds them. What those
+        functions call elsewhere is not seen; `Task.version` says that it changed.
         """
         return self._fingerprint.identity
 
@@ -221,12 +223,14 @@ class BoundTask:
 
     @cached_property
     def _fingerprint(self) -> Fingerprint:
-        def rows() -> Iterator[bytes]:
+        def data() -> Iterator[bytes]:
+            if (file := data_file(self.config)) is not None:
+                yield repr(file_digest(file)).encode()
             for row in self._rows:
                 yield row.model_dump_json().encode()
                 yield prompt_json(self.prompt(row), f"task {self.name!r}: prompt() of row {row.id!r}")
 
-        return Fingerprint(self.task, self.name, self.config, self.rewards, self.opponent, rows)
+        return Fingerprint(self.task, self.name, self.config, self.rewards, self.opponent, data)
 
 
 def first_rows(bound: BoundTask, limit: int) -> tuple[Row, ...]:

@@ -25,7 +25,8 @@ class Fingerprint:
         config: Its options.
         specs: Its rewards.
         opponent: Its opponent under these options.
-        rows: Yields every row with its prompt, as JSON; called for each hash, since data may be large.
+        data: Yields size and hash of the file that rows are read from, and every row in use with its prompt, as JSON;
+            called for each hash, since data may be large.
     """
 
     task: Task
@@ -33,7 +34,7 @@ class Fingerprint:
     config: TaskConfig
     specs: Sequence[RewardSpec]
     opponent: Opponent | None
-    rows: Callable[[], Iterable[bytes]]
+    data: Callable[[], Iterable[bytes]]
 
     @cached_property
     def identity(self) -> str:
@@ -45,12 +46,12 @@ class Fingerprint:
         """Hash of each ingredient: 16 hex digits.
 
         `code`: the name, the version, the functions and the marks of the rewards. `config`: the options. `data`: the
-        rows with their prompts.
+        file, the rows in use and their prompts.
         """
         return {
             "code": _digest((hashed(self.name), hashed(self.task.version), self._marks, self._functions)),
             "config": _digest((hashed(self.config.model_dump_json()),)),
-            "data": _digest(self.rows()),
+            "data": _digest(self.data()),
         }
 
     def matches(self, identity: str) -> bool:
@@ -84,13 +85,13 @@ class Fingerprint:
 
     def _identity(self, functions: bytes) -> str:
         head = map(hashed, (self.name, self.task.version, self.config.model_dump_json()))
-        return _digest(chain(head, (self._marks, functions), self.rows()))
+        return _digest(chain(head, (self._marks, functions), self.data()))
 
 
 INGREDIENTS = {
     "code": ("its code", "functions, rewards or version"),
     "config": ("its options", "given or by default"),
-    "data": ("its data", "rows or prompts"),
+    "data": ("its data", "file, rows or prompts"),
 }
 """Ingredients of an identity, and how messages name them."""
 

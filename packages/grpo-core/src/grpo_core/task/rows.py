@@ -6,12 +6,14 @@ import math
 import time
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
 from grpo_core.errors import MAX_NAME_CHARS, DataError, RowError, UserError, near_match
+from grpo_core.paths import kind_of, user_path
 from grpo_core.task.calling import call_by_name, errors_named
 from grpo_core.task.row import Row, Split, TaskConfig, first_problem
 from grpo_core.task.task import Task
@@ -157,6 +159,14 @@ class RowLoader:
                     f"task {self._name!r}: row {row.id!r} changes when written as JSON; use plain JSON types."
                 )
             yield row
+
+
+def data_file(config: TaskConfig) -> Path | None:
+    """The local file that the rows are read from; None where they are not of one."""
+    if config.path is None or config.path.startswith("hub:"):
+        return None
+    path = user_path(config.path.replace(SPLIT_IN_PATH, config.split), "path")
+    return path if kind_of(path) == "a file" else None
 
 
 def row_by_id(rows: Iterable[Row], row_id: str, spec: str) -> Row:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from grpo_core.config import RunConfig, TrainerConfig
 from grpo_core.engines.servers.products import PRODUCTS, check_installed
-from grpo_core.errors import UserError, unknown_name
+from grpo_core.errors import ExhaustedError, UserError, unknown_name
 from grpo_core.evaluation.checks import check_evaluation
 from grpo_core.evaluation.plan import matchups, plan_of
+from grpo_core.evaluation.rows import trained_tasks
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.paths import check_makeable, kind_of
 from grpo_core.plugins import variants as registry
@@ -21,7 +22,6 @@ from grpo_core.profiles.accelerator import check_device
 from grpo_core.prompts.mixture import task_labels
 from grpo_core.rollouts.episodes import check_opponent, learning_roles, plays_base
 from grpo_core.task.bound import BoundTask
-from grpo_core.task.row import Row
 from grpo_core.task.spec import parse_task_specs
 from grpo_core.tracking.observe import check_trackers
 from grpo_core.training.trl_settings import check_trl
@@ -39,13 +39,11 @@ def check_training(config: RunConfig) -> None:
     assert config.model is not None, "the configuration is resolved"
     check_model(config.model, config.adapter)
     check_device(config.device)
-    tasks = [bind(spec) for spec in parse_task_specs(config.task)]
+    tasks = trained_tasks(config)
     engine = config.engine
     if engine.name in PRODUCTS and engine.url is None and engine.fallback is None:
         check_installed(PRODUCTS[engine.name])
     check_choices(config, tasks)
-    for task in tasks:
-        train_rows(config.trainer, task)
     check_tasks(config, tasks)
 
 
@@ -69,16 +67,32 @@ def check_tasks(config: RunConfig, tasks: Sequence[BoundTask]) -> None:
     """Check that the tasks can be trained with these settings.
 
     Raises:
-        UserError: an opponent that does not exist, a game or a group reward that does not fit the settings, or what
-            TRL cannot do where it is to train.
+        UserError: fewer rows than `trainer.train_size`, an opponent that does not exist, a game or a group reward that
+            does not fit the settings, or what TRL cannot do where it is to train.
     """
     for task in tasks:
+        _check_size(config.trainer.train_size, task)
         check_opponent(task)
     _check_turns(config.trainer, tasks)
     _check_group_rewards(config.trainer, tasks)
     _check_overlap(config.trainer, tasks)
     _check_reference(config, tasks)
     check_trl(config, tasks)
+
+
+def _check_size(size: int | None, task: BoundTask) -> None:
+    """Load the rows, and check that there are as many as wanted."""
+    try:
+        count = len(task.rows())
+    except ExhaustedError as error:
+        if size is None or not error.available:
+            raise
+        count = error.available
+    if size is not None and count < size:
+        raise UserError(
+            f"trainer.train_size={size}: task {task.name} has {count} training rows, {size - count} fewer. Use "
+            f"trainer.train_size={count}, or null for all."
+        )
 
 
 def _check_reference(config: RunConfig, tasks: Sequence[BoundTask]) -> None:
@@ -131,17 +145,6 @@ def _check_group_rewards(trainer: TrainerConfig, tasks: Sequence[BoundTask]) -> 
                 f"{task.name}: the group reward {task.task.group_specs()[0].name}() compares the completions of a "
                 "prompt, and trainer.num_generations=1 samples one. Use 2 or more."
             )
-
-
-def train_rows(trainer: TrainerConfig, task: BoundTask) -> list[Row]:
-    """The rows that are trained on: all, or as many as the configuration says."""
-    rows, size = task.rows(), trainer.train_size
-    if size is not None and size > len(rows):
-        raise UserError(
-            f"trainer.train_size={size}: task {task.name} has {len(rows)} training rows, {size - len(rows)} fewer. Use "
-            f"trainer.train_size={len(rows)}, or null for all."
-        )
-    return rows[:size]
 
 
 def check_warm_start(

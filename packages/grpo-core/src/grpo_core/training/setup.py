@@ -19,9 +19,9 @@ from grpo_core.errors import DataError, UserError
 from grpo_core.evaluation.held_out import HeldOutTask, held_out_tasks
 from grpo_core.evaluation.plan import open_settings
 from grpo_core.evaluation.room import check_room
+from grpo_core.evaluation.rows import limited_rows, trained_tasks
 from grpo_core.plugins import variants as registry
 from grpo_core.plugins.models import check_model
-from grpo_core.plugins.tasks import bind
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
 from grpo_core.policy.sampler import bind_engine, engine_of_run
@@ -37,7 +37,7 @@ from grpo_core.task.spec import parse_task_specs
 from grpo_core.tracking.runs import ENDLESS
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.catalogue import owner_of
-from grpo_core.training.checks import check_tasks, train_rows
+from grpo_core.training.checks import check_tasks
 from grpo_core.training.hardware import memory_choices, share_machine, with_micro_batch
 from grpo_core.training.learning_rate import follows_time
 from grpo_core.training.rank_shares import accumulation
@@ -106,16 +106,16 @@ def prepare(config: RunConfig, resources: ExitStack, ranks: Ranks, *, checkpoint
     metrics = _metrics_of(config)
     layout = shard_layout(config, ranks)
     specs = parse_task_specs(config.task)
-    bound = [bind(spec) for spec in specs]
+    bound = trained_tasks(config)
     check_model(config.model or "")
     check_tasks(config, bound)
     tasks = dict(zip(task_labels(bound), bound, strict=True))
-    all_rows = {label: train_rows(trainer, task) for label, task in tasks.items()}
+    all_rows = {label: task.rows() for label, task in tasks.items()}
     metric_names = known_names(bound, owner_of)
     ladders = [label for label, task in tasks.items() if task.task.order == "ladder"]
     held, held_choices = held_out_tasks(config, tasks, ladders)
     involved = {**tasks, **{label: evaluated.task for label, evaluated in held.items() if label not in tasks}}
-    choices = [*accumulation(trainer, ranks), *_conditions(config, involved, held), *held_choices]
+    choices = [*accumulation(trainer, ranks), *_conditions(config, involved, held), *limited_rows(tasks), *held_choices]
     policy = starting_policy(config, checkpoint, ranks, layout)
     _check_context(config, context := max_context(policy.model))
     config, sized = with_micro_batch(config, policy, ranks)
