@@ -109,7 +109,7 @@ def _load(
                 "to. Give the model that it was made of, or leave lora.quantization out."
             )
         try:
-            import gguf  # noqa: F401 - transformers reads GGUF through it and reports its absence obscurely
+            import grpo_core.policy.gguf_file  # noqa: F401 - needs the package gguf and a transformers that reads it
         except ImportError:
             raise UserError("--model …gguf needs the package gguf: pip install 'grpo-core[gguf]'.") from None
     model, tokenizer = load_pretrained(source, dtype, quantized, has_weights=has_weights)

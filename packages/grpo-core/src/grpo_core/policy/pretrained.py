@@ -63,20 +63,26 @@ def load_pretrained(
     """
     location, gguf = source.location, {}
     if source.kind == "gguf":
+        from grpo_core.policy.gguf_file import check_tensors, gguf_config, gguf_tokenizer
+
         location, gguf = str(Path(source.location).parent), {"gguf_file": Path(source.location).name}
     if source.kind == "hub":
         why_from_cache(source.location)
     try:
         with _reading("configuration", location):
-            _check_config(location, gguf)
+            settings = _checked_settings(location, gguf)
+            config = gguf_config(source.location, settings) if gguf else _config(location)
         with _reading("tokenizer", location):
-            tokenizer = _tokenizer(location, gguf)
+            tokenizer = gguf_tokenizer(source.location) if gguf else _tokenizer(location)
         if has_weights:
             with _loading, _reading("weights", location):
-                model = _model(location, dtype, {**gguf, **options})
+                model = _model(location, dtype, {"config": config, **gguf, **options})
         else:
             with _loading:
-                model = _structure(location, dtype, gguf)
+                model = _structure(config, dtype)
+        if gguf:
+            with _reading("weights", location):
+                check_tensors(source.location, model)
         _check_vocabulary(model, tokenizer)
     except _Unusable as error:
         advice = " Without a network, give a local folder: --model ./folder." if source.kind == "hub" else ""
@@ -96,7 +102,7 @@ def load_tokenizer(location: str, given_as: str) -> Any:
     """
     try:
         with _reading("tokenizer", location):
-            return _tokenizer(location, {})
+            return _tokenizer(location)
     except _Unusable as error:
         raise UserError(f"{given_as} cannot be loaded: {error}") from error
 
@@ -148,9 +154,9 @@ def _reading(what: str, location: str) -> Iterator[None]:
         raise _Unusable(_reason(what, error, location)) from error
 
 
-def _check_config(location: str, gguf: Mapping[str, str]) -> None:
+def _checked_settings(location: str, gguf: Mapping[str, str]) -> dict[str, Any]:
     """Refuse what would be acted upon while the configuration is read."""
-    from transformers import AutoConfig, PreTrainedConfig
+    from transformers import PreTrainedConfig
 
     if not gguf and (Path(location) / ADAPTER_FILE).is_file():
         raise _Unusable(
@@ -168,8 +174,13 @@ def _check_config(location: str, gguf: Mapping[str, str]) -> None:
             raise _Unusable(f"its config.json says {key}={value}; a model has 1 to {MAX_LAYERS}.")
         if key in _ATTENTION and isinstance(value, str) and "/" in value:
             raise _Unusable(f"its config.json asks for the kernel {value}, which is code; none but torch's is run.")
-    if not gguf:  # whose header takes seconds to read
-        AutoConfig.from_pretrained(location, trust_remote_code=False)
+    return settings
+
+
+def _config(location: str) -> Any:
+    from transformers import AutoConfig
+
+    return AutoConfig.from_pretrained(location, trust_remote_code=False)
 
 
 def _nested(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -179,10 +190,10 @@ def _nested(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield from ((key if key in _ATTENTION else inner, item) for inner, item in _nested(value))
 
 
-def _tokenizer(location: str, gguf: Mapping[str, str]) -> Any:
+def _tokenizer(location: str) -> Any:
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(location, trust_remote_code=False, **gguf)
+    return AutoTokenizer.from_pretrained(location, trust_remote_code=False)
 
 
 def _model(location: str, dtype: torch.dtype, options: Mapping[str, Any]) -> Any:
@@ -206,12 +217,11 @@ def _model(location: str, dtype: torch.dtype, options: Mapping[str, Any]) -> Any
     return model
 
 
-def _structure(location: str, dtype: torch.dtype, gguf: Mapping[str, str]) -> Any:
+def _structure(config: Any, dtype: torch.dtype) -> Any:
     """The model that `_model` makes, on the meta device."""
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
     try:
-        config = AutoConfig.from_pretrained(location, trust_remote_code=False, **gguf)
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False)
     except Exception as error:  # a constructor may compute with its weights, which makes torch raise many kinds

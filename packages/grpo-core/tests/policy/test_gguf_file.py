@@ -1,0 +1,298 @@
+"""GGUF files: what one says of its model is what is computed, or the file is refused by the name of what it says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import gguf
+import pytest
+import torch
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from grpo_core.engines.decoding import eos_ids
+from grpo_core.errors import UserError
+from grpo_core.policy.load import load_policy
+
+BYTES = sorted(ByteLevel.alphabet())
+NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
+
+SHAPE = {
+    "vocab_size": 264,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "tie_word_embeddings": True,
+}
+
+Extra = Mapping[str, Any]
+
+
+def model_of(kind: str = "llama", **changes: Any) -> Any:
+    """A random model whose positions matter."""
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **{**SHAPE, **changes}), dtype=torch.float32)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model.eval()
+
+
+def write(
+    path: Path,
+    model: Any,
+    keys: Extra | None = None,
+    tensors: Mapping[str, torch.Tensor] | None = None,
+    added: Mapping[str, int] | None = None,
+    tokenizer: Extra | None = None,
+) -> str:
+    """Write a model as llama.cpp's converter does.
+
+    Args:
+        path: Folder.
+        model: Of a type that is called the same in both.
+        keys: Further keys of the architecture, without its name.
+        tensors: Further tensors.
+        added: Text and type of the tokens behind those of the bytes.
+        tokenizer: Further keys of the tokenizer.
+    """
+    config = model.config
+    kind = config.model_type
+    writer = gguf.GGUFWriter(path / "m.gguf", kind)
+    stated = {
+        "context_length": config.max_position_embeddings,
+        "block_count": config.num_hidden_layers,
+        "embedding_length": config.hidden_size,
+        "feed_forward_length": config.intermediate_size,
+        "attention.head_count": config.num_attention_heads,
+        "attention.head_count_kv": config.num_key_value_heads,
+        **({"attention.layer_norm_rms_epsilon": config.rms_norm_eps} if hasattr(config, "rms_norm_eps") else {}),
+        "rope.freq_base": config.rope_parameters["rope_theta"],
+        **(keys or {}),
+    }
+    added = added or {"<end>": CONTROL}
+    words = [*BYTES, "ab", "abc", "12", *added]
+    words += [f"[unused{index}]" for index in range(config.vocab_size - len(words))]
+    types = [*[NORMAL] * 259, *added.values()]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(words)
+    writer.add_token_types(types + [NORMAL] * (len(words) - len(types)))
+    writer.add_token_merges(["a b", "1 2"])
+    writer.add_eos_token_id(259)
+    for key, value in [*((f"{kind}.{key}", value) for key, value in stated.items()), *(tokenizer or {}).items()]:
+        put: Callable[[str, Any], None] = {
+            bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string
+        }[type(value)]  # fmt: skip
+        put(key if "." in key else f"tokenizer.ggml.{key}", value)
+    names = gguf.get_tensor_name_map(
+        next(arch for arch, name in gguf.MODEL_ARCH_NAMES.items() if name == kind), config.num_hidden_layers
+    )
+    for name, weight in model.state_dict().items():
+        if name == "lm_head.weight" and config.tie_word_embeddings:
+            continue
+        if kind == "llama" and (found := re.search(r"\.([qk])_proj", name)):
+            heads = config.num_attention_heads if found[1] == "q" else config.num_key_value_heads
+            halves = weight.reshape(heads, 2, -1, *weight.shape[1:])  # [H, 2, D/2, ...]: llama.cpp wants pairs
+            weight = halves.transpose(1, 2).reshape(weight.shape)
+        stem, _, leaf = name.rpartition(".")
+        writer.add_tensor(f"{names.get_name(stem)}.{leaf}", weight.float().contiguous().numpy())
+    for name, weight in (tensors or {}).items():
+        writer.add_tensor(name, weight.numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return str(path / "m.gguf")
+
+
+def logits(model: Any) -> torch.Tensor:
+    with torch.no_grad():
+        return model(torch.arange(200)[None]).logits[0]
+
+
+def test_a_model_computes_what_it_computed_before(tmp_path: Path) -> None:
+    model = model_of()
+    loaded = load_policy(write(tmp_path, model), device="cpu")
+    torch.testing.assert_close(logits(loaded.model), logits(model))
+
+
+def loaded_from(path: Path, model: Any, *args: Any, **kwargs: Any) -> Any:
+    return load_policy(write(path, model, *args, **kwargs), device="cpu")
+
+
+YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 64}
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize(
+    ("keys", "rope"),
+    [
+        ({"rope.scaling.type": "none"}, {"rope_type": "default"}),
+        ({"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}, {"rope_type": "linear", "factor": 4.0}),
+        ({"rope.scaling.factor": 4.0}, {"rope_type": "linear", "factor": 4.0}),  # llama.cpp's default type
+        (YARN, {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}),
+    ],
+)
+def test_scaled_positions_are_those_of_the_same_model_in_safetensors(
+    tmp_path: Path, kind: str, keys: Extra, rope: Extra
+) -> None:
+    model = model_of(kind, max_position_embeddings=256, rope_parameters={"rope_theta": 5000.0, **rope})
+    policy = loaded_from(tmp_path, model, keys)
+    torch.testing.assert_close(logits(policy.model), logits(model))
+    assert "factor" not in rope or not torch.allclose(logits(model), logits(model_of(kind)), atol=0.1)
+
+
+def test_the_divisors_of_a_llama_3_are_the_scaling_that_they_come_from(tmp_path: Path) -> None:
+    rope = {
+        "rope_type": "llama3",
+        "rope_theta": 500000.0,
+        "factor": 32.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+    model = model_of(max_position_embeddings=256, rope_parameters=rope, head_dim=8)
+    # Wavelengths 2π·500000^(i/4): 6.3, 167, 4443, 118142. At most 8192/4: kept; at least 8192/1: divided by 32;
+    # 4443 between: 8192/4443 = 1.844 turns, of which (1.844 - 1)/3 = 0.2813 is kept and 0.7187 divided by 32.
+    divisors = torch.tensor([1.0, 1.0, 1 / (0.28128 + 0.71872 / 32), 32.0])
+    policy = loaded_from(tmp_path, model, {"rope.dimension_count": 8}, {"rope_freqs.weight": divisors})
+    torch.testing.assert_close(logits(policy.model), logits(model), rtol=1e-3, atol=1e-3)
+    assert policy.model.config.rope_parameters == rope
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+def test_heads_may_be_of_another_length_than_hidden_size_over_heads(tmp_path: Path, kind: str) -> None:
+    model = model_of(kind, head_dim=16)  # 32 / 4 = 8
+    keys = {"attention.key_length": 16, "attention.value_length": 16}
+    torch.testing.assert_close(logits(loaded_from(tmp_path, model, keys).model), logits(model))
+
+
+@pytest.mark.parametrize(
+    ("keys", "named"),
+    [
+        ({"attention.key_length": 8, "attention.value_length": 16}, "llama.attention.value_length=16"),
+        ({"rope.dimension_count": 4, "attention.key_length": 8}, "llama.rope.dimension_count=4"),
+        ({"rope.scaling.type": "longrope", "rope.scaling.factor": 4.0}, "llama.rope.scaling.type='longrope'"),
+        ({**YARN, "rope.scaling.attn_factor": 0.5}, "llama.rope.scaling.attn_factor=0.5"),
+        ({"rope.scale_linear": 4.0}, "llama.rope.scale_linear=4.0"),
+        ({"attention.sliding_window": 64}, "llama.attention.sliding_window=64"),
+        ({"attention.scale": 0.5}, "llama.attention.scale=0.5"),
+        ({"attention.causal": False}, "llama.attention.causal=False"),
+        ({"logit_scale": 2.0}, "llama.logit_scale=2.0"),
+        ({"embedding_scale": 2.0}, "llama.embedding_scale=2.0"),
+        ({"residual_scale": 2.0}, "llama.residual_scale=2.0"),
+        ({"final_logit_softcapping": 30.0}, "llama.final_logit_softcapping=30.0"),
+        ({"expert_count": 4}, "llama.expert_count=4"),
+        ({"of_next_year": 1}, "llama.of_next_year=1"),
+    ],
+)
+def test_a_key_that_would_make_another_model_is_refused_by_name(tmp_path: Path, keys: Extra, named: str) -> None:
+    with pytest.raises(UserError, match=f"says {re.escape(named)}, .*safetensors"):
+        loaded_from(tmp_path, model_of(), keys)
+
+
+def test_keys_that_change_nothing_are_taken(tmp_path: Path) -> None:
+    keys = {"expert_count": 0, "vocab_size": 264, "rope.scaling.original_context_length": 512}
+    model = model_of()
+    torch.testing.assert_close(logits(loaded_from(tmp_path, model, keys).model), logits(model))
+
+
+@pytest.mark.parametrize("name", ["blk.0.attn_q.bias", "rope_factors_long.weight"])
+def test_weights_without_a_place_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match=f"has the tensor {re.escape(name)}"):
+        loaded_from(tmp_path, model_of(), tensors={name: torch.ones(32)})
+
+
+def test_divisors_of_another_kind_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"rope_freqs\.weight, and not as Llama 3"):
+        loaded_from(tmp_path, model_of(), tensors={"rope_freqs.weight": torch.tensor([1.0, 2.0, 3.0, 4.0])})
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "field", "value"),
+    [
+        ("phi3", {"attention.sliding_window": 16}, "sliding_window", 16),
+        ("starcoder2", {"rope.freq_base": 1e5, "attention.layer_norm_epsilon": 1e-5}, "rope_theta", 1e5),
+        ("gemma2", {"final_logit_softcapping": 20.0, "attention.key_length": 256}, "final_logit_softcapping", 20.0),
+        ("gemma2", {"attention.key_length": 8}, None, "gemma2.attention.key_length=8"),  # scales by 256 all the same
+    ],
+)
+def test_the_fields_of_a_configuration_are_set(
+    tmp_path: Path, kind: str, keys: Extra, field: str | None, value: Any
+) -> None:
+    tokens = {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 259}
+    head = {"head_dim": keys["attention.key_length"]} if "attention.key_length" in keys else {}
+    file = write(tmp_path, model_of(kind, **tokens, **head), keys, tokenizer={"padding_token_id": 0, "bos_token_id": 0})
+    if field is None:
+        with pytest.raises(UserError, match=re.escape(value)):
+            load_policy(file, device="cpu")
+    else:
+        config = load_policy(file, device="cpu").model.config
+        assert {**config.to_dict(), **config.rope_parameters}[field] == value
+
+
+def test_a_vocabulary_without_the_token_of_gpt_2_is_taken(tmp_path: Path) -> None:
+    tokenizer = loaded_from(tmp_path, model_of()).tokenizer
+    assert tokenizer("a<|endoftext|>")["input_ids"] == [BYTES.index(char) for char in "a<|endoftext|>"]
+    assert len(tokenizer) == 264
+
+
+def test_tokens_that_are_looked_for_keep_their_text(tmp_path: Path) -> None:
+    """Those of DeepSeek are not spelled in GPT-2's letters for bytes."""
+    added = {"<end>": CONTROL, "<｜User｜>": CONTROL, "<｜think｜>": USER_DEFINED}
+    tokenizer = loaded_from(tmp_path, model_of(), added=added, tokenizer={"bos_token_id": 260}).tokenizer
+    a = BYTES.index("a")
+    assert tokenizer("a<｜User｜>a<｜think｜><end>")["input_ids"] == [a, 260, a, 261, 259]
+    assert tokenizer.decode([a, 260, 261], skip_special_tokens=True) == "a<｜think｜>"
+    assert tokenizer.bos_token == "<｜User｜>"
+
+
+@pytest.mark.parametrize(
+    ("keys", "before", "after"),
+    [
+        ({}, [], []),
+        ({"add_bos_token": True}, [260], []),
+        ({"add_bos_token": False, "add_eos_token": True}, [], [259]),
+        ({"pre": "llama-bpe"}, [260], []),  # whose texts begin so unless the file says otherwise
+        ({"pre": "llama-bpe", "add_bos_token": False}, [], []),
+    ],
+)
+def test_texts_begin_and_end_as_the_file_says(tmp_path: Path, keys: Extra, before: list[int], after: list[int]) -> None:
+    added = {"<end>": CONTROL, "<begin>": CONTROL}
+    policy = loaded_from(tmp_path, model_of(), added=added, tokenizer={"bos_token_id": 260, **keys})
+    policy.save(tmp_path / "saved")
+    for tokenizer in policy.tokenizer, load_policy(str(tmp_path / "saved"), device="cpu").tokenizer:
+        assert tokenizer("x")["input_ids"] == [*before, BYTES.index("x"), *after]
+        assert tokenizer("x", add_special_tokens=False)["input_ids"] == [BYTES.index("x")]
+
+
+@pytest.mark.parametrize(
+    ("pre", "tokens"),
+    [
+        ("gpt-2", ["abc"[0:2], "c", "Ġ", "Ġ", "12"]),
+        ("smollm", ["ab", "c", "Ġ", "Ġ", "1", "2"]),
+        ("llama-bpe", ["abc", "Ġ", "Ġ", "12"]),  # a word of the vocabulary, which no merges make
+    ],
+)
+def test_texts_are_split_as_the_file_says(tmp_path: Path, pre: str, tokens: list[str]) -> None:
+    assert loaded_from(tmp_path, model_of(), tokenizer={"pre": pre}).tokenizer.tokenize("abc  12") == tokens
+
+
+@pytest.mark.parametrize(
+    ("keys", "named"),
+    [({"pre": "viking"}, "pre='viking'"), ({"remove_extra_whitespaces": True}, "remove_extra_whitespaces=True")],
+)
+def test_a_tokenizer_that_cannot_be_made_is_refused(tmp_path: Path, keys: Extra, named: str) -> None:
+    with pytest.raises(UserError, match=re.escape(f"says tokenizer.ggml.{named}")):
+        loaded_from(tmp_path, model_of(), tokenizer=keys)
+
+
+def test_a_turns_end_ends_a_completion(tmp_path: Path) -> None:
+    added = {"<end>": CONTROL, "<turn>": CONTROL}
+    policy = loaded_from(tmp_path, model_of(), added=added, tokenizer={"eot_token_id": 260})
+    assert eos_ids(policy.model, policy.tokenizer) == {259, 260}
