@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,7 @@ def write(
     tensors: Mapping[str, torch.Tensor] | None = None,
     added: Mapping[str, int] | None = None,
     tokenizer: Extra | None = None,
+    pieces: Sequence[str] | None = None,
 ) -> str:
     """Write a model as llama.cpp's converter does.
 
@@ -60,6 +61,7 @@ def write(
         tensors: Further tensors.
         added: Text and type of the tokens behind those of the bytes.
         tokenizer: Further keys of the tokenizer.
+        pieces: First tokens of a tokenizer of SentencePiece, which this makes of it.
     """
     config = model.config
     kind = config.model_type
@@ -79,11 +81,15 @@ def write(
     words = [*BYTES, "ab", "abc", "12", *added]
     words += [f"[unused{index}]" for index in range(config.vocab_size - len(words))]
     types = [*[NORMAL] * 259, *added.values()]
-    writer.add_tokenizer_model("gpt2")
+    if pieces is None:
+        writer.add_token_merges(["a b", "1 2"])
+        writer.add_eos_token_id(259)
+    else:
+        words = [*pieces, *(word for word in words if word not in pieces)][: config.vocab_size]
+        writer.add_token_scores([-float(index) for index in range(len(words))])
+    writer.add_tokenizer_model("gpt2" if pieces is None else "llama")
     writer.add_token_list(words)
     writer.add_token_types(types + [NORMAL] * (len(words) - len(types)))
-    writer.add_token_merges(["a b", "1 2"])
-    writer.add_eos_token_id(259)
     for key, value in [*((f"{kind}.{key}", value) for key, value in stated.items()), *(tokenizer or {}).items()]:
         put: Callable[[str, Any], None] = {
             bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string
@@ -136,6 +142,10 @@ YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.o
         ({"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}, {"rope_type": "linear", "factor": 4.0}),
         ({"rope.scaling.factor": 4.0}, {"rope_type": "linear", "factor": 4.0}),  # llama.cpp's default type
         (YARN, {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}),
+        (
+            {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.yarn_beta_fast": 16.0},
+            {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256, "beta_fast": 16.0},
+        ),
     ],
 )
 def test_scaled_positions_are_those_of_the_same_model_in_safetensors(
@@ -281,6 +291,28 @@ def test_texts_begin_and_end_as_the_file_says(tmp_path: Path, keys: Extra, befor
 )
 def test_texts_are_split_as_the_file_says(tmp_path: Path, pre: str, tokens: list[str]) -> None:
     assert loaded_from(tmp_path, model_of(), tokenizer={"pre": pre}).tokenizer.tokenize("abc  12") == tokens
+
+
+PIECES = ["<s>", "</s>", "▁", "a", "b", "ab", "▁ab"]  # no <unk>, which transformers' Llama adds
+
+
+@pytest.mark.parametrize(
+    ("keys", "tokens"),
+    [({}, ["<s>", "▁ab", "b"]), ({"add_bos_token": False, "add_eos_token": True}, ["▁ab", "b", "</s>"])],
+)
+def test_texts_of_sentencepiece_begin_with_a_token_unless_the_file_says_otherwise(
+    tmp_path: Path, keys: Extra, tokens: list[str]
+) -> None:
+    ends = {"bos_token_id": 0, "eos_token_id": 1}
+    tokenizer = loaded_from(tmp_path, model_of(), tokenizer={**ends, **keys}, pieces=PIECES).tokenizer
+    assert tokenizer.convert_ids_to_tokens(tokenizer("abb")["input_ids"]) == tokens
+    assert len(tokenizer) == 264
+
+
+def test_a_text_of_sentencepiece_without_a_space_before_it_is_refused(tmp_path: Path) -> None:
+    keys = {"bos_token_id": 0, "eos_token_id": 1, "add_space_prefix": False}
+    with pytest.raises(UserError, match=r"tokenizer\.ggml\.add_space_prefix=False"):
+        loaded_from(tmp_path, model_of(), tokenizer=keys, pieces=PIECES)
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,6 @@ _ROPE = {
     "rope.scaling.yarn_beta_fast": "beta_fast",
     "rope.scaling.yarn_beta_slow": "beta_slow",
 }
-_LINEAR = ("rope_theta", "rope_type", "factor")
 
 _SCALED = ("llama", "qwen2", "qwen2moe", "qwen3", "qwen3moe")
 """Architectures whose layers and dimensions all have the same positions."""
@@ -52,8 +51,11 @@ _ROPE_FACTORS = "rope_freqs.weight"
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 """Those of every Llama 3 whose positions are scaled; a file has a divisor for each frequency instead."""
 
-_HARMLESS = ("context_length", "feed_forward_length", "vocab_size", "tensor_data_layout", "use_parallel_residual")
-"""Keys that nothing is computed from, or that the tensors show as well."""
+_HARMLESS = re.compile(
+    "context_length|feed_forward_length|vocab_size|tensor_data_layout|use_parallel_residual"
+    r"|rope\.scaling\.(original_context_length|finetuned)"
+)
+"""Keys that nothing is computed from by themselves, or that the tensors show as well."""
 
 _TOKENIZER_KEYS = re.compile(
     r"tokenizer\.(chat_templates?(\..+)?|huggingface\.json|ggml\.(\w+_token_id|token_type_count|add_(bos|eos)_token))"
@@ -99,10 +101,11 @@ def gguf_config(path: str, settings: dict[str, Any]) -> Any:
     kind = rope.setdefault("rope_type", "linear" if "factor" in rope else "none")
     if _ROPE_FACTORS in tensors and architecture == "llama":
         rope = _llama3(path, rope)
-    elif kind != "yarn":
-        read.add("rope.scaling.original_context_length")  # of no use to it
-        rope = {field: rope[field] for field in _LINEAR if field in rope}
-    if architecture in _SCALED and rope["rope_type"] in ("linear", "yarn", "llama3"):
+    elif kind == "yarn":
+        rope.setdefault("original_max_position_embeddings", stated["context_length"])
+    else:
+        rope.pop("original_max_position_embeddings", None)
+    if architecture in _SCALED and "factor" in rope and rope["rope_type"] in ("linear", "yarn", "llama3"):
         settings["rope_parameters"] = rope
     elif "rope_theta" in rope:
         settings["rope_theta"] = rope["rope_theta"]
@@ -113,7 +116,7 @@ def gguf_config(path: str, settings: dict[str, Any]) -> Any:
     said = _said_by(config)
     for key, value in stated.items():
         is_none = value in (0, "none") and key.endswith(("_count", "_length", ".type"))
-        if not (key in read or key in _HARMLESS or is_none or _is_same(said.get(key), value)):
+        if not (key in read or _HARMLESS.fullmatch(key) or is_none or _is_same(said.get(key), value)):
             raise _refusal(f"it says {prefix}{key}={value!r:.80}")
     return config
 
@@ -150,7 +153,8 @@ def gguf_tokenizer(path: str) -> Any:
     state = json.loads(reader.convert_gguf_tokenizer(architecture, facts)[0].to_str())
     tokens, types = facts["tokens"], facts.get("token_type") or ()
     # Transformers adds those of GPT-2 and Llama, for which the model has no embeddings.
-    state["added_tokens"] = [token for token in state["added_tokens"] if token["id"] < len(tokens)]
+    own = set(tokens)
+    state["added_tokens"] = [token for token in state["added_tokens"] if token["content"] in own]
     added = []
     if kind == "gpt2":
         state["model"]["ignore_merges"] = pre in _WHOLE_WORDS
@@ -165,14 +169,10 @@ def gguf_tokenizer(path: str) -> Any:
     if kind == "gpt2" and pre in _DIGITS_SPLIT:
         digits, words = pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, words])
-    begins = metadata.get("tokenizer.ggml.add_bos_token", kind == "llama" or pre in _WHOLE_WORDS)
-    ends = metadata.get("tokenizer.ggml.add_eos_token", False)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        add_bos_token=begins and named["bos_token"] is not None,
-        add_eos_token=ends and named["eos_token"] is not None,
-        **named,
-    )
+    usual = {"bos": kind == "llama" or pre in _WHOLE_WORDS, "eos": False}
+    for end, is_added in usual.items():  # which is none where there is no such token
+        named[f"add_{end}_token"] = named[f"{end}_token"] and metadata.get(f"tokenizer.ggml.add_{end}_token", is_added)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **named)
 
 
 def _check_tokenizer_keys(metadata: dict[str, Any], kind: str, pre: str) -> None:
