@@ -208,7 +208,7 @@ ADAPTERS: list[tuple[Damage, str]] = [
     (settings("adapter_config.json", peft_type="IA3"), "its adapter_config.json says peft_type='IA3'"),
     (
         settings("adapter_config.json", megatron_config={"tensor_model_parallel_size": 1}, megatron_core="antigravity"),
-        "its adapter_config.json has a megatron_config, which names a module to import; none is run.",
+        "its adapter_config.json says megatron_config={",
     ),
     (content("adapter_config.json", b"[]"), "a/adapter_config.json: the adapter's settings are not a JSON object."),
     (content("adapter_config.json", 9), "a/adapter_config.json: the adapter's settings cannot be read"),

@@ -24,6 +24,25 @@ HEAD_TOLERANCE = 0.02
 """Relative difference allowed between our logits and the model's own: bfloat16 rounds to 2^-8, a factor is larger."""
 
 
+_PLAIN = {
+    "base_model_name_or_path", "inference_mode", "task_type", "peft_version", "revision", "auto_mapping", "r",
+    "lora_alpha", "lora_dropout", "target_modules", "exclude_modules", "layers_to_transform", "layers_pattern",
+    "use_rslora", "fan_in_fan_out", "eva_config",
+}  # fmt: skip
+"""Settings of a PEFT adapter that leave it plain LoRA, whatever their values."""
+
+_STARTS = ("gaussian", "orthogonal", "eva", "mica")
+"""Initializations that leave the base's weights as they are."""
+
+
+def special_settings(config: Any) -> dict[str, Any]:
+    """The settings, by name, by which a PEFT adapter is another kind than plain LoRA."""
+    plain = type(config)().to_dict()
+    set_ = {name: value for name, value in config.to_dict().items() if value and value != plain.get(name)}
+    starts = {"init_lora_weights"} if set_.get("init_lora_weights") in _STARTS else set()
+    return {name: value for name, value in set_.items() if name not in _PLAIN | starts}
+
+
 @lru_cache
 def _cache_parameter(forward: Callable[..., Any]) -> str:
     """Name of the parameter that takes the cache: `cache` in newer versions of transformers."""

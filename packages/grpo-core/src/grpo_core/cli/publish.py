@@ -92,5 +92,7 @@ def _print(published: Published) -> None:
         place = f"./{published.folder.relative_to(Path.cwd())}"
     facts = [published.url or place, f"step {published.step}", forms[published.form], human_size(published.bytes)]
     click.echo(visible(fold("published", facts, None)))
+    if published.compared:
+        click.echo(visible(fold("as trained", [published.compared], None)))
     next_command = evaluation_command(published.source, place).removeprefix("grpo")
     click.echo(visible(fold("next", [f"{program()}{next_command}"], None)))

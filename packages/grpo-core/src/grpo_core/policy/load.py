@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -17,7 +18,7 @@ from grpo_core.plugins.models import ModelSource, adapter_base, model_source
 from grpo_core.policy.device import DTYPES as DTYPES
 from grpo_core.policy.device import choose_device, choose_precision
 from grpo_core.policy.policy import Policy
-from grpo_core.policy.pretrained import load_adapter, load_pretrained
+from grpo_core.policy.pretrained import adapter_folder, load_adapter, load_pretrained
 from grpo_core.policy.quantization import (
     Quantization,
     dequantized,
@@ -66,6 +67,7 @@ def load_policy(
     dtype, autocast, precision_why = choose_precision(precision, where)
     quantization = Quantization.of(lora, source.location if adapter is None and below is not source else adapter)
     quantized = {} if quantization is None else quantization.loading(autocast or dtype, where)
+    found = _given_adapter(adapter, source, below, is_quantized=quantization is not None)
     model, tokenizer = _load(below, dtype, quantized, has_weights=weights != "meta")
     if quantization is not None:
         keep_as_quantized(model)
@@ -83,7 +85,7 @@ def load_policy(
     ]
     if quantization is not None:
         choices.append(ResolvedDefault("base", f"4 bits ({quantization}), frozen", "lora.quantization"))
-    model, adapter_choice = _with_adapter(model, adapter, lora, source, below)
+    model, adapter_choice = _with_adapter(model, found, lora)
     choices += [adapter_choice] if adapter_choice else []
     if where.type == "cpu":
         use_onednn(model)
@@ -120,20 +122,28 @@ def _load(
     return model, tokenizer
 
 
-def _with_adapter(
-    model: Any, adapter: str | None, lora: LoraConfig | None, source: ModelSource, base: ModelSource
-) -> tuple[Any, ResolvedDefault | None]:
+_Given = tuple[Path, str, ResolvedDefault]
+"""A saved adapter: its folder, the user's words for it, and the choice."""
+
+
+def _given_adapter(adapter: str | None, source: ModelSource, base: ModelSource, *, is_quantized: bool) -> _Given | None:
+    """The saved adapter that training starts from; its kind is checked before its base is loaded."""
+    if adapter is None and source.kind != "adapter":
+        return None
+    name, given_as, more = source.name, f"--model {source.name}", f"; its base is {base.name}"
+    if adapter is not None:
+        more = f", in place of the one in {name}" if source.kind == "adapter" else ""
+        name, given_as = adapter, f"--adapter {adapter}"
+    folder = adapter_folder(adapter or source.location, given_as, is_quantized=is_quantized)
+    return folder, given_as, ResolvedDefault("adapter", name, f"training starts from it{more}")
+
+
+def _with_adapter(model: Any, given: _Given | None, lora: LoraConfig | None) -> tuple[Any, ResolvedDefault | None]:
     """Put the adapter on a model that is to be trained: a saved one, else a fresh one where LoRA is enabled."""
     quiet_bitsandbytes()
-    is_adapter = source.kind == "adapter"
-    if adapter is not None:
-        instead = f", in place of the one in {source.name}" if is_adapter else ""
-        why = f"training starts from it{instead}"
-        return load_adapter(model, adapter, f"--adapter {adapter}"), ResolvedDefault("adapter", adapter, why)
-    if is_adapter:
-        why = f"training starts from it; its base is {base.name}"
-        name = source.name
-        return load_adapter(model, source.location, f"--model {name}"), ResolvedDefault("adapter", name, why)
+    if given is not None:
+        folder, given_as, choice = given
+        return load_adapter(model, folder, given_as), choice
     if lora is None or not lora.enabled:
         return model, None
     model = _with_fresh_lora(model, lora)

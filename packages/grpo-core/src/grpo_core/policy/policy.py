@@ -18,6 +18,8 @@ from grpo_core.algorithms.hidden_states import CompletionStates
 from grpo_core.algorithms.packing import Pack, packed_states
 from grpo_core.callbacks import ResolvedDefault
 from grpo_core.plugins.models import ModelSource
+from grpo_core.policy.answers import Answers
+from grpo_core.policy.first_rank import is_on_meta
 from grpo_core.policy.parts import gathered_state, is_of_adapter
 from grpo_core.policy.quantization import Quantization
 from grpo_core.policy.reference import Reference
@@ -133,8 +135,19 @@ class Policy:
 
         Args:
             kind: Kind of reference of the rank that has the weights, for one that receives them.
+
+        Raises:
+            UserError: the policy trains an adapter, and its reference would be another model, or make it one.
         """
-        self._reference = self._reference or Reference.freeze(self.model, kind)
+        if self._reference is not None:
+            return
+        start = None if not self.is_adapter or is_on_meta(self.model) else Answers.of(self.model)
+        self._reference = Reference.freeze(self.model, kind)
+        if start is not None:
+            with self.reference() as reference:
+                start.check(reference.model, "its reference", "Train plain LoRA, or set trainer.beta=0")
+            agreed = start.check(self.model, "the policy with a reference", "Train plain LoRA, or set trainer.beta=0")
+            self.choices.append(ResolvedDefault("reference", f"equal to the policy, {agreed}", "the adapter's own"))
 
     def move_reference(self, share: float) -> None:
         """Move the reference towards the policy as it is now; see `Reference.move`."""

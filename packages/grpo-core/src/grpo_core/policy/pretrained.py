@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
+from grpo_core.algorithms.causal_lm import special_settings
 from grpo_core.errors import UserError
 from grpo_core.hub.cache import why_from_cache
 from grpo_core.plugins.models import ADAPTER_FILE, ModelSource, adapter_settings
@@ -32,6 +33,15 @@ _LAYER_COUNTS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
 _ATTENTION = ("attn_implementation", "_attn_implementation")
 """Keys under which a config.json may name a kernel of the hub, `owner/repository`, which is compiled code."""
 
+
+_TRAINED = {
+    "alpha_pattern", "bias", "ensure_weight_tying", "lora_bias", "modules_to_save", "rank_pattern", "target_parameters",
+    "trainable_token_indices", "use_dora",
+}  # fmt: skip
+"""Settings of adapters beside plain LoRA's that are trained; docs/how-to/adapters.md says with what."""
+
+_DECOMPOSITIONS = (("init_lora_weights", "pissa"), ("init_lora_weights", "olora"))
+"""Initializations that take the adapter out of the base, the same one whenever it is loaded."""
 
 _loading = threading.Lock()
 """Transformers changes torch for the whole process while it builds a model: two threads must not do it at once."""
@@ -107,38 +117,58 @@ def load_tokenizer(location: str, given_as: str) -> Any:
         raise UserError(f"{given_as} cannot be loaded: {error}") from error
 
 
-def load_adapter(model: Any, adapter: str, given_as: str) -> Any:
-    """Put a LoRA adapter on a model, to be trained further.
+def adapter_folder(adapter: str, given_as: str, *, is_quantized: bool) -> Path:
+    """Find and check an adapter, which takes no time, before its base is loaded.
 
     Args:
-        model: Its base.
         adapter: Folder, or hub id.
         given_as: The user's own words, for messages: `--adapter ./x`.
+        is_quantized: Whether it is put on a quantized base.
 
     Raises:
-        UserError: it is damaged, of another model, or in need of code of its own; says which.
+        UserError: it is missing, of a kind that does not stay one model, or in need of code of its own; says which.
     """
     from huggingface_hub import snapshot_download
-    from peft import PeftModel
 
     path = Path(adapter).expanduser()
     is_local = adapter.startswith((".", "/", "~"))
     if is_local and not (path / ADAPTER_FILE).is_file():
         raise UserError(f"{given_as}: a PEFT adapter is a folder with {ADAPTER_FILE}; none is there.")
+    with _adapter_errors(given_as, path):
+        if not is_local:
+            path = Path(snapshot_download(adapter, allow_patterns=[ADAPTER_FILE, ADAPTER_WEIGHTS]))
+        _check_adapter(path, is_quantized=is_quantized)
+    return path
+
+
+def load_adapter(model: Any, path: Path, given_as: str) -> Any:
+    """Put a LoRA adapter on a model, to be trained further.
+
+    Args:
+        model: Its base.
+        path: Result of `adapter_folder`.
+        given_as: The user's own words, for messages: `--adapter ./x`.
+
+    Raises:
+        UserError: it is damaged, or of another model; says which.
+    """
+    from peft import PeftModel
+
+    with _adapter_errors(given_as, path), warnings.catch_warnings():
+        warnings.filterwarnings("error", message="Found missing adapter keys")  # weights would be made up
+        warnings.filterwarnings("error", message="`lora_bias=True` was passed but")  # it could not be merged
+        loaded = PeftModel.from_pretrained(model, str(path), is_trainable=True, low_cpu_mem_usage=is_on_meta(model))
+        _check_adapter_fits(loaded, path)
+    return loaded
+
+
+@contextmanager
+def _adapter_errors(given_as: str, path: Path) -> Iterator[None]:
     try:
         with _reading("adapter", str(path)):
-            if not is_local:
-                path = Path(snapshot_download(adapter, allow_patterns=[ADAPTER_FILE, ADAPTER_WEIGHTS]))
-            _check_adapter(path)
-            with warnings.catch_warnings():
-                warnings.filterwarnings("error", message="Found missing adapter keys")  # weights would be made up
-                loaded = PeftModel.from_pretrained(
-                    model, str(path), is_trainable=True, low_cpu_mem_usage=is_on_meta(model)
-                )
-            _check_adapter_fits(loaded, path)
+            yield
     except _Unusable as error:
         raise UserError(f"{given_as} cannot be loaded onto this model: {error}") from error
-    return loaded
 
 
 @contextmanager
@@ -263,15 +293,22 @@ def _check_vocabulary(model: Any, tokenizer: Any) -> None:
         )
 
 
-def _check_adapter(folder: Path) -> None:
-    """Refuse what PEFT would act upon, or read as a pickle."""
+def _check_adapter(folder: Path, *, is_quantized: bool) -> None:
+    """Refuse what PEFT would act upon or read as a pickle, and kinds of adapters that do not stay one model."""
+    from peft import PeftConfig
+
     settings = adapter_settings(folder)
     if settings.get("peft_type") != "LORA":
         raise _Unusable(
             f"its {ADAPTER_FILE} says peft_type={settings.get('peft_type')!r:.40}; LORA is what is trained."
         )
-    if settings.get("megatron_config"):
-        raise _Unusable(f"its {ADAPTER_FILE} has a megatron_config, which names a module to import; none is run.")
+    for name, value in special_settings(PeftConfig.from_pretrained(str(folder))).items():
+        if name not in _TRAINED and (is_quantized or (name, value) not in _DECOMPOSITIONS):
+            raise _Unusable(
+                f"its {ADAPTER_FILE} says {name}={value!r:.60}, with which a copy of it that is saved, merged or a "
+                "reference could be another model. Train plain LoRA; PiSSA's, CorDA's and LoRA-GA's weights become it "
+                "by PEFT's save_pretrained(path_initial_model_for_weight_conversion=…)."
+            )
     if not (folder / ADAPTER_WEIGHTS).is_file():
         raise _Unusable(_without_safetensors(folder, ADAPTER_WEIGHTS))
 

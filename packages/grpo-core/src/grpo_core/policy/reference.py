@@ -34,6 +34,9 @@ _MODEL, _BASE, _ADAPTER = MODEL_DIR, "base", "reference"
 _STARTS_AT_0 = {"lora_B", "lora_embedding_A"}
 """Factors of a LoRA adapter that are 0 until it is trained."""
 
+_FACTORS = {"lora_A", "lora_embedding_B"} | _STARTS_AT_0
+"""All factors of a LoRA adapter."""
+
 
 def reference_folder(checkpoint: Path) -> Path:
     """Where a checkpoint's reference is stored: in it if the reference moves, else in the run's folder."""
@@ -63,16 +66,26 @@ class Reference:
         Args:
             model: The model.
             kind: Kind of its reference, where the model has no weights that show it.
+
+        Raises:
+            UserError: an adapter trains weights of its base.
         """
         if not _is_adapter(model):
             return cls(_MODEL, copy.deepcopy(model).eval().requires_grad_(False))
         weights = dict(model.named_parameters())
+        active = model.active_adapter
+        trained = (name for name, parameter in weights.items() if parameter.requires_grad)
+        if shared := next((name for name in trained if not is_of_adapter(name, active)), None):
+            raise UserError(
+                f"the adapter trains a weight of the base, {shared}, so that the base is no reference: make it "
+                "with bias='none', or train without a reference: trainer.beta=0."
+            )
         if kind is None:
-            kind = _BASE if _is_fresh(weights) else _ADAPTER
+            kind = _BASE if _is_fresh(weights, active) else _ADAPTER
         if kind == _BASE:
             return cls(_BASE)
-        active = model.active_adapter
-        model.add_adapter(_ADAPTER, copy.deepcopy(model.peft_config[active]))
+        with copied_as_it_is(model):
+            model.add_adapter(_ADAPTER, copy.deepcopy(model.peft_config[active]))
         for name, parameter in model.named_parameters():
             if is_of_adapter(name, _ADAPTER):
                 source = weights[_renamed(name, _ADAPTER, active)]
@@ -182,10 +195,23 @@ def _is_adapter(model: Any) -> bool:
     return hasattr(model, "peft_config")
 
 
-def _is_fresh(weights: Mapping[str, Tensor]) -> bool:
+@contextmanager
+def copied_as_it_is(model: Any) -> Iterator[None]:
+    """The context in which a copy of the adapter may be added: initialized anew, PiSSA's would change the base."""
+    config = model.peft_config[model.active_adapter]
+    start, config.init_lora_weights = config.init_lora_weights, True
+    try:
+        yield
+    finally:
+        config.init_lora_weights = start
+
+
+def _is_fresh(weights: Mapping[str, Tensor], adapter: str) -> bool:
     """Whether an adapter changes nothing yet: PEFT starts one factor of each product at 0, of embeddings the other."""
-    factors = [weight for name, weight in weights.items() if _STARTS_AT_0 & set(name.split("."))]
-    return bool(factors) and not any(bool(factor.any()) for factor in factors)
+    own = {name: set(name.split(".")) for name in weights if is_of_adapter(name, adapter)}
+    zero = [weights[name] for name, parts in own.items() if _STARTS_AT_0 & parts]
+    # Of what is no factor (magnitudes, whole modules, tokens) nothing shows that it is as it was.
+    return bool(zero) and not any(map(bool, map(Tensor.any, zero))) and all(_FACTORS & each for each in own.values())
 
 
 def _renamed(name: str, adapter: str, other: str) -> str:

@@ -50,6 +50,7 @@ class Published:
         form: `full`, `merged` or `adapter`.
         source: The checkpoint and its run.
         bytes: Size of all files.
+        compared: How an adapter's files, loaded again, compare with the checkpoint.
     """
 
     folder: Path
@@ -57,6 +58,7 @@ class Published:
     form: Form
     source: Source
     bytes: int
+    compared: str = ""
 
     @property
     def step(self) -> int:
@@ -104,12 +106,12 @@ def publish(
         )
     name = place.repo_id or place.folder.name
     card = model_card(source, form, name=name, facts=facts)
-    _write(source, place.folder, form, card)
+    compared = _write(source, place.folder, form, card)
     url = None
     if place.repo_id is not None:
         url = upload(place.folder, place.repo_id, private=private, force=force, api=api)
     size = sum(status.st_size for status in tree(place.folder)[0].values())
-    return Published(place.folder, url, form, source, size)
+    return Published(place.folder, url, form, source, size, compared)
 
 
 def parse_target(target: str, run_dir: Path) -> Target:
@@ -161,15 +163,16 @@ def check_target(place: Target, run_dir: Path, *, force: bool) -> None:
             raise UserError(f"--force would replace {folder}, which holds {what}: {inside}. Choose another folder.")
 
 
-def _write(source: Source, folder: Path, form: Form, card: str) -> None:
+def _write(source: Source, folder: Path, form: Form, card: str) -> str:
     """Write everything to a temporary folder, then rename it, so that the target is complete or absent."""
     try:
         with written_whole(folder) as partial:
-            write_model(source, partial, form)
+            compared = write_model(source, partial, form)
             (partial / CONFIG_FILE).write_text(_public_config(source), encoding="utf-8")
             (partial / "README.md").write_text(card, encoding="utf-8")
             for name in tree(partial)[0]:
                 (partial / name).chmod(FILE_MODE)
+        return compared
     except Exception as error:  # safetensors, PEFT and the system each raise their own for a full disk
         if reason := disk_full_reason(error):
             raise PublishError(f"cannot write {folder}: {reason}. Nothing was left behind.") from error

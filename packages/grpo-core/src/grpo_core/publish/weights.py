@@ -40,44 +40,74 @@ def choose_form(source: Source, merge: bool | None) -> Form:
     return "adapter"
 
 
-def write_model(source: Source, folder: Path, form: Form) -> None:
+def write_model(source: Source, folder: Path, form: Form) -> str:
     """Write weights, tokenizer and generation settings: everything in the checkpoint except the value head.
 
+    Returns:
+        How an adapter's files, loaded again, compare with the checkpoint; empty for a fully trained model, a copy.
+
     Raises:
-        UserError: the base of an adapter that is to be merged does not exist.
+        UserError: the base of an adapter that is to be merged does not exist, or what was written is another model.
     """
     from grpo_core.policy.quantization import QUANTIZATION_FILE
     from grpo_core.policy.value_head import VALUE_HEAD_FILE
 
     left_out = {VALUE_HEAD_FILE, "README.md", *((*ADAPTER_FILES, QUANTIZATION_FILE) if form == "merged" else ())}
     shutil.copytree(source.model_dir, folder, dirs_exist_ok=True, ignore=lambda _, names: left_out.intersection(names))
-    if form == "merged":
-        _merge(source, folder)
-    elif form == "adapter":
-        _name_base(source, folder / ADAPTER_FILE)
+    compared = "" if form == "full" else _write_adapter(source, folder, form)
     _write_generation_config(source, folder)
+    return compared
 
 
-def _merge(source: Source, folder: Path) -> None:
-    """Merge the adapter into the base's weights, in the precision in which it was trained: float32 or float64.
+def _write_adapter(source: Source, folder: Path, form: Form) -> str:
+    """Write the adapter, merged or alone, and compare what was written, loaded again, with the checkpoint.
 
     An adapter trained on a base in 4 bits corrects the quantized weights, so it is added to the dequantized base.
     """
+    from grpo_core.policy.answers import Answers
     from grpo_core.policy.load import load_policy
 
-    precision = "float64" if source.config.precision == "float64" else "float32"
-    policy = load_policy(
-        source.base_name,
-        adapter=str(source.model_dir.absolute()),
-        device="cpu",
-        precision=precision,
-        dequantizes=True,
-    )
+    def load(model: str, adapter: Path | None, **options: Any) -> Any:
+        """A policy in the precision in which the adapter was trained: float32 or float64."""
+        precision = "float64" if source.config.precision == "float64" else "float32"
+        location = None if adapter is None else str(adapter.absolute())
+        return load_policy(model, adapter=location, device="cpu", precision=precision, **options)
+
+    if form == "adapter":
+        _name_base(source, folder / ADAPTER_FILE)
+        if source.base is None:
+            return "not compared: its base is not here"
+    policy = load(source.base_name, source.model_dir)
+    answers = Answers.of(policy.model)
+    if form == "adapter":
+        return answers.check(load(source.base_name, folder).model, "the published copy", "Publish it by --merge")
+    if policy.quantization is not None:
+        policy = load(source.base_name, source.model_dir, dequantizes=True)
     try:
-        merged = policy.model.merge_and_unload(safe_merge=True)
+        _merged(policy.model).save_pretrained(folder)
     except ValueError as error:  # PEFT raises it for weights that are not finite
         raise UserError(f"{source.checkpoint}: the adapter cannot be merged: {str(error).splitlines()[0]}") from None
-    merged.save_pretrained(folder)
+    del policy  # of which there is no room for two
+    return answers.check(load(str(folder), None).model, "the merged copy", "Publish it alone: --keep-adapter")
+
+
+def _merged(model: Any) -> Any:
+    """A model with its adapter merged in; embeddings and output layer are two weights where the adapter made them two.
+
+    PEFT (0.21) adds the adapter of one of them to both.
+    """
+    from torch.nn import Parameter
+
+    base = model.get_base_model()
+    config, head = base.config.get_text_config(decoder=True), base.get_output_embeddings()
+    was_tied, config.tie_word_embeddings = config.tie_word_embeddings, False
+    if head.weight is base.get_input_embeddings().weight:
+        head.weight = Parameter(head.weight.detach().clone())
+    merged = model.merge_and_unload(safe_merge=True)
+    head, embeddings = merged.get_output_embeddings(), merged.get_input_embeddings()
+    if was_tied and head.weight.equal(embeddings.weight):
+        head.weight, config.tie_word_embeddings = embeddings.weight, True
+    return merged
 
 
 def _name_base(source: Source, path: Path) -> None:

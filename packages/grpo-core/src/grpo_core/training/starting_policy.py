@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+from grpo_core.algorithms.causal_lm import causal_lm
 from grpo_core.callbacks import ResolvedDefault
 from grpo_core.config import RunConfig, TrainerConfig
 from grpo_core.errors import UserError
@@ -165,6 +166,7 @@ def _attach(policy: Policy, config: RunConfig, checkpoint: Path | None, kind: st
     Returns:
         Kind of the reference; empty where there is none.
     """
+    causal_lm(policy.model).head_weight()  # refused now rather than in the first update
     trainer, stored = config.trainer, None if checkpoint is None else reference_folder(checkpoint)
     if stored is not None and stored.exists():
         policy.load_reference(stored)

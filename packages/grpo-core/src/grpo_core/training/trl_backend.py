@@ -24,7 +24,7 @@ from grpo_core.callbacks import ResolvedDefault
 from grpo_core.errors import NonFiniteError, UserError
 from grpo_core.policy.memory_meter import PhaseMemory
 from grpo_core.policy.ranks import Ranks
-from grpo_core.policy.reference import MODEL_DIR
+from grpo_core.policy.reference import MODEL_DIR, copied_as_it_is
 from grpo_core.rollouts.episodes import plays_base
 from grpo_core.training.advantages import AdvantageEstimator
 from grpo_core.training.batch import TrainBatch, collate
@@ -152,7 +152,8 @@ class TrlBackend:
         if not self._config.beta:
             yield
         elif policy.is_adapter:
-            yield
+            with copied_as_it_is(policy.model):
+                yield
             policy.reference_into_adapter(REFERENCE_ADAPTER)
         else:
             self.ranks.from_main(b"")  # which has stored it by then

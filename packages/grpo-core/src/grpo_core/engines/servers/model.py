@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from grpo_core.algorithms.causal_lm import causal_lm
+from grpo_core.algorithms.causal_lm import causal_lm, special_settings
 from grpo_core.errors import UserError
 
 MAX_ADAPTER_RANK = 512
@@ -121,15 +121,15 @@ class TrainedModel:
         """
         if not self.is_adapter:
             return
-        config = self.model.peft_config[self.model.active_adapter]
-        rank = getattr(config, "r", 0)
-        unsupported = {
-            "DoRA": getattr(config, "use_dora", False),
-            "modules_to_save": getattr(config, "modules_to_save", None),
-            "trained biases": getattr(config, "bias", "none") != "none",
-            f"rank {rank}, above {MAX_ADAPTER_RANK}": rank > MAX_ADAPTER_RANK,
-        }
-        if found := [name for name, present in unsupported.items() if present]:
+        found = [
+            f"{name}={value}"
+            for name, value in special_settings(self.model.peft_config[self.model.active_adapter]).items()
+        ]
+        if self.adapter_rank > MAX_ADAPTER_RANK:
+            found.append(f"rank {self.adapter_rank}, above {MAX_ADAPTER_RANK}")
+        if self.is_tied and hasattr(self.inner.get_input_embeddings(), "base_layer"):
+            found.append("adapter of embeddings that are the output layer, too")
+        if found:
             raise UserError(
                 f"engine.name={engine} cannot apply this adapter: its server has no {' and no '.join(found)}. Train "
                 "plain LoRA, or set engine.name=native."
