@@ -1,6 +1,9 @@
+import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import adapter_kinds
 import pytest
 import torch
 from small_policies import logits, saved_model
@@ -136,3 +139,32 @@ def test_a_copy_moves_towards_the_policy_by_a_share(folder: Path) -> None:
     policy.move_reference(1.0)
     with policy.reference() as reference:
         assert torch.equal(logits(reference), logits(policy))
+
+
+def test_a_reference_that_would_change_the_policy_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = adapter_kinds.base_model(tmp_path / "base", tied=True)
+    saved = str(adapter_kinds.adapter(base, tmp_path / "adapter", "PiSSA"))
+    monkeypatch.setattr("grpo_core.policy.reference.copied_as_it_is", lambda model: nullcontext())
+    with pytest.raises(UserError, match=r"init_lora_weights=pissa.* another model .*trainer\.beta=0"):
+        load_policy(str(base), adapter=saved, device="cpu").freeze_reference()
+
+
+def test_the_header_says_that_policy_and_reference_agree(folder: Path) -> None:
+    policy = load_policy(str(folder), device="cpu", lora=LoraConfig(enabled=True, r=4))
+    policy.freeze_reference()
+    (said,) = (choice.value for choice in policy.choices if choice.what == "reference")
+    assert re.fullmatch(r"equal to the policy, within 0e\+00 on 8 prompts, \d+\.\d s", said)
+
+
+def test_tokens_that_were_trained_are_part_of_the_reference(tmp_path: Path) -> None:
+    base = adapter_kinds.base_model(tmp_path / "base", tied=True)
+    saved = adapter_kinds.adapter(base, tmp_path / "adapter", "single tokens")
+    policy = load_policy(str(base), adapter=str(saved), device="cpu")
+    with torch.no_grad():
+        for name, parameter in policy.model.named_parameters():
+            if "trainable_tokens_delta" in name:
+                parameter.add_(1.0)  # while every LoRA factor is as new
+    start = adapter_kinds.logits(policy.model)
+    policy.freeze_reference()
+    with policy.reference() as reference:
+        assert torch.equal(adapter_kinds.logits(reference.model), start)

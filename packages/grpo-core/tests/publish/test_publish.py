@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ import torch
 import yaml
 from huggingface_hub import HfApi, ModelCard, errors
 from published_runs import BASE, FINAL, TASK, make_run
+from safetensors import safe_open
 
 from grpo_core.checkpoints import CheckpointError
 from grpo_core.cli import main as entry
@@ -79,6 +81,45 @@ def test_a_merged_adapter_is_a_plain_model(lora: Path, tmp_path: Path) -> None:
     difference = (logits(str(made.folder), precision="float64") - expected).abs().max()
     assert difference < 1e-5 * expected.abs().max()
     assert not torch.allclose(logits("tiny", precision="float64"), expected, rtol=0, atol=0.1), "the adapter does it"
+
+
+@pytest.fixture
+def of_embeddings(tmp_path: Path) -> Path:
+    """A run whose adapter is on embeddings that are the output layer, too."""
+    return make_run(tmp_path / "run_1", lora=True, target_modules=["q_proj", "embed_tokens"])
+
+
+OF_EMBEDDINGS = pytest.mark.filterwarnings(  # what PEFT warns of is what is tested
+    "ignore:Model (has|with) `tie_word_embeddings=True`:UserWarning",
+    "ignore:Setting `save_embedding_layers`:UserWarning",
+)
+
+
+@OF_EMBEDDINGS
+def test_an_adapter_of_tied_embeddings_is_merged_into_them_alone(of_embeddings: Path, tmp_path: Path) -> None:
+    made = publish(of_embeddings, str(tmp_path / "out"))
+    expected = logits("tiny", of_embeddings / "training_state" / "step_final" / "model")
+    assert (logits(str(made.folder)) - expected).abs().max() < 1e-5 * expected.abs().max()
+    assert json.loads((made.folder / "config.json").read_text())["tie_word_embeddings"] is False
+    assert re.fullmatch(r"within \de-\d\d on 8 prompts, \d+\.\d s", made.compared)
+
+
+def test_weights_that_stayed_one_are_published_as_one(lora: Path, tmp_path: Path) -> None:
+    folder = publish(lora, str(tmp_path / "out")).folder
+    assert json.loads((folder / "config.json").read_text())["tie_word_embeddings"] is True
+    with safe_open(folder / "model.safetensors", "pt") as weights:
+        assert not [name for name in weights.keys() if "lm_head" in name]  # noqa: SIM118 - it is no mapping
+
+
+@OF_EMBEDDINGS
+def test_a_merged_copy_that_is_another_model_is_not_published(
+    of_embeddings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("grpo_core.publish.weights._merged", lambda model: model.merge_and_unload())
+    with pytest.raises(UserError, match=r"target_modules=.*embed_tokens.*another model.*--keep-adapter"):
+        publish(of_embeddings, str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+    assert publish(of_embeddings, str(tmp_path / "out"), merge=False).compared.startswith("within 0e+00")
 
 
 def test_a_kept_adapter_names_its_base(lora: Path, tmp_path: Path) -> None:

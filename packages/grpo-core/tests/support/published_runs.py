@@ -22,7 +22,9 @@ FINAL = {**BASE, "solved_rate": 0.75, "ci_low": 0.5, "ci_high": 0.9, "abstained"
          "delta_ci_high": 0.4, "delta_n": 16}  # fmt: skip
 
 
-def make_run(folder: Path, *, lora: bool = False, value_head: bool = False, model: str = "tiny") -> Path:
+def make_run(
+    folder: Path, *, lora: bool = False, value_head: bool = False, model: str = "tiny", **options: Any
+) -> Path:
     """A run of two steps with step_1 and step_final; its weights, and an adapter's product, differ from the base's."""
     config = RunConfig(
         task=TASK,
@@ -32,7 +34,7 @@ def make_run(folder: Path, *, lora: bool = False, value_head: bool = False, mode
         seed=3,
         trainer=TrainerConfig(max_steps=2, temperature=0.8, top_k=20, max_completion_length=12, beta=0.1),
         eval=EvalConfig(size=16),
-        lora=LoraConfig(enabled=lora, r=4),
+        lora=LoraConfig(enabled=lora, r=4, **options),
     )
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(to_yaml(config))

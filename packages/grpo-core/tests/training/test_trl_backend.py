@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import adapter_kinds
 import pytest
 
 from grpo_core import resume, train
@@ -210,3 +211,11 @@ def test_both_backends_learn(tmp_path: Path, seed: int) -> None:
         gains[backend] = final["delta"]
         assert final["delta_ci_low"] > 0, backend
     assert math.isclose(gains["native"], gains["trl"], abs_tol=0.05), gains
+
+
+def test_the_reference_of_a_decomposed_adapter_leaves_the_policy_as_it_is(tmp_path: Path) -> None:
+    base = adapter_kinds.base_model(tmp_path / "base", tied=True)
+    saved = adapter_kinds.adapter(base, tmp_path / "adapter", "PiSSA")
+    plain = adapter_kinds.run(base, saved, tmp_path / "plain", beta=0.0, max_steps=1)
+    trl = adapter_kinds.run(base, saved, tmp_path / "trl", beta=0.1, max_steps=1, backend="trl")
+    assert adapter_kinds.completions(trl) == adapter_kinds.completions(plain)

@@ -60,14 +60,12 @@ def load_policy(
         UserError: no such model, adapter or device; says what was looked for.
     """
     source = model_source(name, host)
-    below = source
-    if source.kind == "adapter":
-        below = _base_of(source, host)
+    below = _base_of(source, host) if source.kind == "adapter" else source
     where, device_why = choose_device(device) if isinstance(device, str) else device
     dtype, autocast, precision_why = choose_precision(precision, where)
     quantization = Quantization.of(lora, source.location if adapter is None and below is not source else adapter)
     quantized = {} if quantization is None else quantization.loading(autocast or dtype, where)
-    found = _given_adapter(adapter, source, below, is_quantized=quantization is not None)
+    given = _given_adapter(adapter, source, below, is_quantized=quantization is not None)
     model, tokenizer = _load(below, dtype, quantized, has_weights=weights != "meta")
     if quantization is not None:
         keep_as_quantized(model)
@@ -85,7 +83,7 @@ def load_policy(
     ]
     if quantization is not None:
         choices.append(ResolvedDefault("base", f"4 bits ({quantization}), frozen", "lora.quantization"))
-    model, adapter_choice = _with_adapter(model, found, lora)
+    model, adapter_choice = _with_adapter(model, given, lora)
     choices += [adapter_choice] if adapter_choice else []
     if where.type == "cpu":
         use_onednn(model)

@@ -220,10 +220,29 @@ def test_a_server_without_adapters_is_refused(fake: FakeVLLM) -> None:
         opened(fake, adapted())
 
 
-def test_adapters_that_vllm_cannot_apply_are_refused(fake: FakeVLLM) -> None:
-    model = get_peft_model(fresh_model("tiny", 1)[0], LoraConfig(r=4, use_dora=True, target_modules=["q_proj"]))
-    with pytest.raises(UserError, match="its server has no DoRA"):
-        opened(fake, model)
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`:UserWarning")
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"use_dora": True}, "use_dora=True"),
+        ({"init_lora_weights": "pissa"}, "init_lora_weights=pissa"),  # whose base is not the server's
+        ({"alpha_pattern": {"q_proj": 3}}, "alpha_pattern"),  # which vLLM does not read
+        ({"bias": "all"}, "bias=all"),
+        ({"modules_to_save": ["norm"]}, "modules_to_save"),
+        ({"target_modules": ["q_proj", "embed_tokens"]}, "embeddings that are the output layer"),
+        ({"r": 513}, "rank 513"),
+    ],
+)
+def test_adapters_that_vllm_cannot_apply_are_refused(fake: FakeVLLM, settings: dict[str, Any], named: str) -> None:
+    config = LoraConfig(**{"r": 4, "target_modules": ["q_proj"], **settings})
+    with pytest.raises(UserError, match=f"its server has no .*{named}"):
+        opened(fake, get_peft_model(fresh_model("tiny", 1)[0], config))
+
+
+def test_ways_to_start_plain_lora_are_no_kinds_of_their_own() -> None:
+    config = LoraConfig(r=4, target_modules=["q_proj"], init_lora_weights="gaussian", use_rslora=True)
+    with serving(FakeVLLM(lora=True)) as fake:
+        opened(fake, get_peft_model(fresh_model("tiny", 1)[0], config)).sync(1)
 
 
 def test_a_server_that_takes_no_weights_is_refused_with_the_command_that_starts_one() -> None:
