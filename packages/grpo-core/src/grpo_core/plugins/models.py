@@ -114,10 +114,15 @@ def check_model(name: str, adapter: str | None = None, host: PluginHost | None =
     if source.kind == "hub":
         check_repository(source.location)
     if adapter is not None:
-        _check_adapter(adapter)
+        check_adapter(adapter)
 
 
-def _check_adapter(adapter: str) -> None:
+def check_adapter(adapter: str) -> None:
+    """Check that an adapter can be found: a folder, or a hub id.
+
+    Raises:
+        UserError: it is neither.
+    """
     path = Path(adapter).expanduser()
     if adapter.startswith((".", "/", "~")):
         if not (path / ADAPTER_FILE).is_file():

@@ -63,9 +63,11 @@ def load_policy(
     below = _base_of(source, host) if source.kind == "adapter" else source
     where, device_why = choose_device(device) if isinstance(device, str) else device
     dtype, autocast, precision_why = choose_precision(precision, where)
-    quantization = Quantization.of(lora, source.location if adapter is None and below is not source else adapter)
+    given_as = f"--model {name}" if adapter is None else f"--adapter {adapter}"
+    saved = source.location if adapter is None and below is not source else adapter
+    quantization = Quantization.of(lora, saved)
+    folder = None if saved is None else adapter_folder(saved, given_as, is_quantized=quantization is not None)
     quantized = {} if quantization is None else quantization.loading(autocast or dtype, where)
-    given = _given_adapter(adapter, source, below, is_quantized=quantization is not None)
     model, tokenizer = _load(below, dtype, quantized, has_weights=weights != "meta")
     if quantization is not None:
         keep_as_quantized(model)
@@ -83,7 +85,7 @@ def load_policy(
     ]
     if quantization is not None:
         choices.append(ResolvedDefault("base", f"4 bits ({quantization}), frozen", "lora.quantization"))
-    model, adapter_choice = _with_adapter(model, given, lora)
+    model, adapter_choice = _with_adapter(model, folder, given_as, lora, source, below)
     choices += [adapter_choice] if adapter_choice else []
     if where.type == "cpu":
         use_onednn(model)
@@ -120,28 +122,16 @@ def _load(
     return model, tokenizer
 
 
-_Given = tuple[Path, str, ResolvedDefault]
-"""A saved adapter: its folder, the user's words for it, and the choice."""
-
-
-def _given_adapter(adapter: str | None, source: ModelSource, base: ModelSource, *, is_quantized: bool) -> _Given | None:
-    """The saved adapter that training starts from; its kind is checked before its base is loaded."""
-    if adapter is None and source.kind != "adapter":
-        return None
-    name, given_as, more = source.name, f"--model {source.name}", f"; its base is {base.name}"
-    if adapter is not None:
-        more = f", in place of the one in {name}" if source.kind == "adapter" else ""
-        name, given_as = adapter, f"--adapter {adapter}"
-    folder = adapter_folder(adapter or source.location, given_as, is_quantized=is_quantized)
-    return folder, given_as, ResolvedDefault("adapter", name, f"training starts from it{more}")
-
-
-def _with_adapter(model: Any, given: _Given | None, lora: LoraConfig | None) -> tuple[Any, ResolvedDefault | None]:
+def _with_adapter(
+    model: Any, folder: Path | None, given_as: str, lora: LoraConfig | None, source: ModelSource, base: ModelSource
+) -> tuple[Any, ResolvedDefault | None]:
     """Put the adapter on a model that is to be trained: a saved one, else a fresh one where LoRA is enabled."""
     quiet_bitsandbytes()
-    if given is not None:
-        folder, given_as, choice = given
-        return load_adapter(model, folder, given_as), choice
+    if folder is not None:
+        option, _, name = given_as.partition(" ")
+        replaced = f", in place of the one in {source.name}" if source.kind == "adapter" else ""
+        why = f"training starts from it{replaced if option == '--adapter' else f'; its base is {base.name}'}"
+        return load_adapter(model, folder, given_as), ResolvedDefault("adapter", name, why)
     if lora is None or not lora.enabled:
         return model, None
     model = _with_fresh_lora(model, lora)

@@ -144,9 +144,10 @@ class Policy:
         start = None if not self.is_adapter or is_on_meta(self.model) else Answers.of(self.model)
         self._reference = Reference.freeze(self.model, kind)
         if start is not None:
+            cure = "Train plain LoRA, or without a reference: trainer.beta=0"
             with self.reference() as reference:
-                start.check(reference.model, "its reference", "Train plain LoRA, or set trainer.beta=0")
-            agreed = start.check(self.model, "the policy with a reference", "Train plain LoRA, or set trainer.beta=0")
+                start.check(reference.model, "its reference", cure)
+            agreed = start.check(self.model, "the policy beside its reference", cure)
             self.choices.append(ResolvedDefault("reference", f"equal to the policy, {agreed}", "the adapter's own"))
 
     def move_reference(self, share: float) -> None:
@@ -219,7 +220,8 @@ class Policy:
             return None
         adapter = self.model.active_adapter if self.is_adapter else None
         value_head = {} if self.value_head is None else gathered_state(self.value_head)
-        model = gathered_state(self.model, lambda name: adapter is None or is_of_adapter(name, adapter))
+        own = {name for name, parameter in self.model.named_parameters() if parameter.requires_grad}  # biases, too
+        model = gathered_state(self.model, lambda name: adapter is None or name in own or is_of_adapter(name, adapter))
         return Weights(model, value_head)
 
     def save(self, folder: Path, weights: Weights | None = None) -> None:

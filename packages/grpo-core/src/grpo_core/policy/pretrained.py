@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from grpo_core.algorithms.causal_lm import special_settings
 from grpo_core.errors import UserError
 from grpo_core.hub.cache import why_from_cache
-from grpo_core.plugins.models import ADAPTER_FILE, ModelSource, adapter_settings
+from grpo_core.plugins.models import ADAPTER_FILE, ModelSource, adapter_settings, check_adapter
 from grpo_core.policy.first_rank import is_on_meta
 
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
@@ -130,12 +130,10 @@ def adapter_folder(adapter: str, given_as: str, *, is_quantized: bool) -> Path:
     """
     from huggingface_hub import snapshot_download
 
+    check_adapter(adapter)
     path = Path(adapter).expanduser()
-    is_local = adapter.startswith((".", "/", "~"))
-    if is_local and not (path / ADAPTER_FILE).is_file():
-        raise UserError(f"{given_as}: a PEFT adapter is a folder with {ADAPTER_FILE}; none is there.")
     with _adapter_errors(given_as, path):
-        if not is_local:
+        if not adapter.startswith((".", "/", "~")):
             path = Path(snapshot_download(adapter, allow_patterns=[ADAPTER_FILE, ADAPTER_WEIGHTS]))
         _check_adapter(path, is_quantized=is_quantized)
     return path

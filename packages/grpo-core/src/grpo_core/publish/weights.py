@@ -79,16 +79,18 @@ def _write_adapter(source: Source, folder: Path, form: Form) -> str:
             return "not compared: its base is not here"
     policy = load(source.base_name, source.model_dir)
     answers = Answers.of(policy.model)
-    if form == "adapter":
-        return answers.check(load(source.base_name, folder).model, "the published copy", "Publish it by --merge")
-    if policy.quantization is not None:
-        policy = load(source.base_name, source.model_dir, dequantizes=True)
-    try:
-        _merged(policy.model).save_pretrained(folder)
-    except ValueError as error:  # PEFT raises it for weights that are not finite
-        raise UserError(f"{source.checkpoint}: the adapter cannot be merged: {str(error).splitlines()[0]}") from None
-    del policy  # of which there is no room for two
-    return answers.check(load(str(folder), None).model, "the merged copy", "Publish it alone: --keep-adapter")
+    if form == "merged":
+        if policy.quantization is not None:
+            policy = load(source.base_name, source.model_dir, dequantizes=True)
+        try:
+            _merged(policy.model).save_pretrained(folder)
+        except ValueError as error:  # PEFT raises it for weights that are not finite
+            reason = str(error).splitlines()[0]
+            raise UserError(f"{source.checkpoint}: the adapter cannot be merged: {reason}") from None
+    del policy  # there may be no room for two
+    again = load(str(folder), None) if form == "merged" else load(source.base_name, folder)
+    other = "alone: --keep-adapter" if form == "merged" else "merged: --merge"
+    return answers.check(again.model, "what would be published", f"Publish it {other}")
 
 
 def _merged(model: Any) -> Any:

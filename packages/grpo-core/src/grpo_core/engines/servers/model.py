@@ -121,10 +121,8 @@ class TrainedModel:
         """
         if not self.is_adapter:
             return
-        found = [
-            f"{name}={value}"
-            for name, value in special_settings(self.model.peft_config[self.model.active_adapter]).items()
-        ]
+        special = special_settings(self.model.peft_config[self.model.active_adapter])
+        found = [f"{name}={value}" for name, value in special.items()]
         if self.adapter_rank > MAX_ADAPTER_RANK:
             found.append(f"rank {self.adapter_rank}, above {MAX_ADAPTER_RANK}")
         if self.is_tied and hasattr(self.inner.get_input_embeddings(), "base_layer"):
