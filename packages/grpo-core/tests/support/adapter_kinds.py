@@ -178,7 +178,7 @@ def outcome(kind: str, folder: Path, *, tied: bool) -> Mapping[str, str]:
 
 
 def _anchored(kind: str, base: Path, saved: Path) -> bool:
-    """Whether there can be a reference, which leaves the policy as it is and stays its start; new and trained before."""
+    """Whether there can be a reference; it leaves the policy as it is and stays its start, of new and trained ones."""
     for adapter_dir in (saved, adapter(base, base.parent / "trained", kind, trained=True)):
         policy = load_policy(str(base), adapter=str(adapter_dir), device="cpu")
         start = logits(policy.model)
