@@ -76,6 +76,10 @@ class DataError(UserError):
     """A dataset that is missing, empty, or has a row that fails its schema: file, line, field."""
 
 
+class DamagedFileWarning(UserWarning):
+    """A part of a run's or a sweep's files cannot be read and is left out; the message names it."""
+
+
 class RowError(DataError):
     """A row that is there and cannot be used: malformed, of another class, with the id of another one."""
 

@@ -8,6 +8,7 @@ import hashlib
 import math
 import os
 import re
+import secrets
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
@@ -118,10 +119,17 @@ def read_regular(path: Path, max_bytes: int) -> bytes:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Put `content` at `path`, durably; whoever looks sees the old file or the whole new one."""
+    """Put `content` at `path`, durably; whoever looks sees the old file or the whole new one.
+
+    Processes of several machines may do so at once.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     partial = hidden(path, "partial")
+    partial = partial.with_name(f"{partial.name}-{secrets.token_hex(4)}")
     try:
-        with partial.open("wb") as file:
+        with partial.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

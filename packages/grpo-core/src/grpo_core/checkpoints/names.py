@@ -15,7 +15,7 @@ Purpose = Literal["partial", "replaced", "deleted"]
 """Being written; the old version while a new one takes its name; being deleted."""
 
 _CHECKPOINT = re.compile(r"step_(?:(0|[1-9][0-9]{0,17})|final)")
-_HIDDEN = re.compile(r"\.([A-Za-z0-9_.-]{1,200})\.(partial|replaced|deleted)-([0-9]{1,9})")
+_HIDDEN = re.compile(r"\.([A-Za-z0-9_.-]{1,200})\.(partial|replaced|deleted)-([0-9]{1,9})(?:-[0-9a-f]{8})?")
 
 
 class Hidden(NamedTuple):

@@ -7,8 +7,11 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -19,7 +22,7 @@ from grpo_core.cli.install_completion import completion_options
 from grpo_core.cli.interrupts import Interrupts, interrupts
 from grpo_core.cli.options import HELP
 from grpo_core.cli.streams import standard_streams
-from grpo_core.errors import ExitCode, GrpoError, LostContactError, UserError
+from grpo_core.errors import DamagedFileWarning, ExitCode, GrpoError, LostContactError, UserError
 
 
 @click.group(cls=LazyGroup, invoke_without_command=True, context_settings=HELP)
@@ -56,13 +59,35 @@ def main_run(arguments: Sequence[str] | None = None) -> int:
 
 def run_command(command: click.Command, arguments: Sequence[str] | None, name: str) -> int:
     """Run a command; every error becomes lines on stderr and an exit code."""
-    with interrupts() as interrupted, standard_streams() as stdout:
+    with interrupts() as interrupted, standard_streams() as stdout, damage_on_stderr():
         code = _run(command, arguments, name, interrupted)
         stdout.flush()
         if stdout.problem:
             failure = _fail(f"stdout cannot be written: {stdout.problem}. Its output is lost.", ExitCode.FAILED)
             return code or failure
         return code
+
+
+@contextmanager
+def damage_on_stderr() -> Iterator[None]:
+    """Print each `DamagedFileWarning` as a line on stderr, once; a command may read a file several times."""
+    told: set[str] = set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", DamagedFileWarning)
+        show_other = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if not issubclass(category, DamagedFileWarning):
+                show_other(message, category, *place, **more)
+            elif str(message) not in told:
+                from grpo_core.display.progress import Waiting
+                from grpo_core.display.text import err
+
+                told.add(str(message))
+                Waiting(err()).on_warning(str(message))
+
+        warnings.showwarning = show
+        yield
 
 
 def _run(command: click.Command, arguments: Sequence[str] | None, name: str, interrupted: Interrupts) -> int:

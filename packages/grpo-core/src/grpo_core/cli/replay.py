@@ -52,7 +52,7 @@ def replay(run: str, task: str | None, step: str | None, limit: int, workers: in
     folder = user_path(run, "RUN")
     check_run(folder)
     log = rollouts_path(folder)
-    last = read_last(log) or {}
+    last = read_last(log)
     if task is not None:
         load_task(task)  # before torch is imported, which takes seconds
     config = _config(folder, workers)

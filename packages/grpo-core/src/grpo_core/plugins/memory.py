@@ -12,7 +12,6 @@ import json
 import os
 import sys
 import sysconfig
-import tempfile
 import time
 from contextlib import suppress
 from importlib import metadata
@@ -63,12 +62,15 @@ class PluginMemory:
         """Store facts: plugin -> (stamp, facts). Where the folder cannot be written, it is said once."""
         now = {"at": time.time(), "packages": _packages_changed()}
         new = {name: {"stamp": stamp, "facts": facts.to_json(), **now} for name, (stamp, facts) in found.items()}
+        from grpo_core.checkpoints.files import replace_file  # most commands find nothing new
+
         path = _path()
         # Read again, because another process may have written since.
         kept = {name: entry for name, entry in _read(path).items() if name not in new}
         self._entries = dict(list((kept | new).items())[-MAX_PLUGINS:])
         try:
-            _replace(path, json.dumps({"format": FORMAT, "plugins": self._entries}).encode())
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(path, json.dumps({"format": FORMAT, "plugins": self._entries}).encode())
         except OSError as error:
             if not self._has_warned:
                 self._has_warned = True
@@ -147,16 +149,3 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
     if not isinstance(data, dict) or data.get("format") != FORMAT or not isinstance(data.get("plugins"), dict):
         return {}
     return dict(data["plugins"])
-
-
-def _replace(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise

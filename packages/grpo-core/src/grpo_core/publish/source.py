@@ -152,11 +152,7 @@ def _json_if_there(path: Path, what: str) -> dict[str, Any] | None:
 
 
 def _metrics(log: Path, step: int) -> Mapping[str, Any]:
-    if not log.is_file():
-        return {}
-    logged: Sequence[Mapping[str, Any]] = [
-        line for _, line in read_jsonl(log) if isinstance(line.get("step"), int) and line["step"] <= step
-    ]
+    logged = [line for line in read_jsonl(log) if isinstance(line.get("step"), int) and line["step"] <= step]
     return logged[-1] if logged else {}
 
 

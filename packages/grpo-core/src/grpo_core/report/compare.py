@@ -130,7 +130,7 @@ def _training(first: RunView, other: RunView) -> Iterator[dict[str, Any]]:
 def _group_means(run: Path, start: int, last: int) -> Mapping[str, Mapping[tuple[str, int, str], float]]:
     """Task -> (row, step, prompt) -> mean reward."""
     means: dict[str, dict[tuple[str, int, str], float]] = {}
-    records = (record for record in read_rollouts(run) if start <= record.step <= last)
+    records = (record for record in read_rollouts(run, problems=[]) if start <= record.step <= last)
     for (task, step, group), members in groupby(records, key=lambda record: (record.task, record.step, record.group)):
         listed = list(members)
         rewards = [value for value in map(reward_of, listed) if not math.isnan(value)]

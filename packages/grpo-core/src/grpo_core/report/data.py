@@ -17,7 +17,7 @@ from grpo_core.report.rollouts import MAX_ROLLOUTS, drawer, gather
 from grpo_core.report.training_log import TrainingLog, is_finite_number
 from grpo_core.tracking.base import plain
 from grpo_core.tracking.events import read_branch
-from grpo_core.tracking.jsonl import read_until_corrupt
+from grpo_core.tracking.jsonl import read_jsonl
 from grpo_core.tracking.runs import RunView, read_run
 from grpo_core.training.catalogue import CATALOGUE
 
@@ -70,10 +70,9 @@ def _run(view: RunView, name: str, missing: list[str], limit: int) -> dict[str, 
     tasks: dict[str, Any] = {}
     kept = None
     if (view.path / "logs" / "rollouts.jsonl").is_file():
-        tasks, kept, problem, last = gather(view.path, drawer(host.default_host().draw), limit)
-        if problem:
-            missing.append(f"completions are read up to a corrupt line: {problem}")
-        elif tasks and view.state != "running" and last < view.steps:
+        tasks, kept, problems, last = gather(view.path, drawer(host.default_host().draw), limit)
+        missing += problems
+        if tasks and view.state != "running" and last < view.steps:
             missing.append(f"no completions of steps {last + 1} to {view.steps}: logs/rollouts.jsonl ends before them")
         if not tasks:
             missing.append("no completions yet: no curves with intervals, no distributions, no browser")
@@ -133,7 +132,7 @@ class _History:
     def __init__(self, run: Path, missing: list[str]) -> None:
         self.sources: Mapping[str, Any] | None = None
         found: dict[tuple[str, str, int], dict[str, Any]] = {}
-        for event in read_branch(run, []):  # read_run has noted what is corrupt
+        for event in read_branch(run, []):  # read_run has noted what is damaged
             if event.get("kind") == "start" and event.get("sources") and isinstance(event["sources"], dict):
                 self.sources = event["sources"]
             result = event.get("result")
@@ -153,7 +152,7 @@ class _History:
 def _seconds(run: Path, log: TrainingLog, missing: list[str]) -> dict[str, float]:
     """Seconds of each phase: over all steps, and of the evaluations."""
     totals = dict(log.seconds)
-    for line in read_until_corrupt(run / "logs" / "evaluations.jsonl", missing):
+    for line in read_jsonl(run / "logs" / "evaluations.jsonl", missing):
         seconds = math.fsum(
             value
             for name, value in line.items()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import os
-import tempfile
 from collections.abc import Mapping
 from importlib import metadata, resources
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from grpo_core.checkpoints.files import replace_file
 from grpo_core.errors import UserError
 from grpo_core.plugins.folders import cache_folder
 
@@ -101,10 +100,7 @@ def _keep(path: Path, text: str) -> None:
     """Write a file whole; a cache that cannot be written costs seconds and nothing else."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(name, path)
+        replace_file(path, text.encode())
     except OSError:
         return
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from grpo_core.errors import DataError, PluginError
+from grpo_core.errors import PluginError
 from grpo_core.plugins.drawing import Frame
 from grpo_core.report.curves import Curves, reward_of
 from grpo_core.tracking.base import plain
@@ -189,13 +189,13 @@ class Gathered(NamedTuple):
     Attributes:
         tasks: Task -> curves and distributions of all completions.
         kept: The kept completions; None keeps none.
-        problem: Why the reading ended early; empty if it did not.
+        problems: Damaged lines that are left out.
         last_step: Step of the last completion; 0 if there is none.
     """
 
     tasks: dict[str, Any]
     kept: dict[str, Any] | None
-    problem: str
+    problems: list[str]
     last_step: int
 
 
@@ -212,7 +212,7 @@ def gather(run: Path, draw: Draw, limit: int = MAX_ROLLOUTS) -> Gathered:
     stride = -(-total // limit) if limit else 0
     kept = total // stride if stride else 1
     room = MAX_TEXT_CHARS if size <= MAX_CHARS else max(MIN_TEXT_CHARS, min(MAX_TEXT_CHARS, MAX_CHARS // max(1, kept)))
-    curves, columns, problem = Curves(), Columns(room, draw), ""
+    curves, columns, problems = Curves(), Columns(room, draw), list[str]()
     group: list[RolloutRecord] = []
     steps: dict[int, int] = {}
 
@@ -223,17 +223,14 @@ def gather(run: Path, draw: Draw, limit: int = MAX_ROLLOUTS) -> Gathered:
             if stride and steps.setdefault(group[0].step, len(steps)) % stride == 0:
                 columns.add(group)
 
-    try:
-        for record in read_rollouts(run):
-            if group and (record.step, record.group, record.task) != (group[0].step, group[0].group, group[0].task):
-                finish()
-                group = []
-            group.append(record)
-    except DataError as error:
-        problem = str(error)
+    for record in read_rollouts(run, problems=problems):
+        if group and (record.step, record.group, record.task) != (group[0].step, group[0].group, group[0].task):
+            finish()
+            group = []
+        group.append(record)
     finish()
     last_step = group[0].step if group else 0
-    return Gathered(curves.as_json(), columns.as_json(total) if limit else None, problem, last_step)
+    return Gathered(curves.as_json(), columns.as_json(total) if limit else None, problems, last_step)
 
 
 def _lines(path: Path) -> int:

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from grpo_core.tracking.jsonl import TRAIN_LOG, read_until_corrupt
+from grpo_core.tracking.jsonl import TRAIN_LOG, read_jsonl
 
 MAX_STEPS = 1000
 """Points of a metric; of more logged steps, means over equal numbers of them."""
@@ -32,9 +32,8 @@ class TrainingLog:
         self.seconds: dict[str, float] = {}
         self._blocks: list[dict[str, tuple[float, int]]] = []  # metric -> sum and number of what is known
         self._length, self._lines = 1, 0
-        problems: list[str] = []
         without_step = 0
-        for line in read_until_corrupt(run / TRAIN_LOG, problems):
+        for line in read_jsonl(run / TRAIN_LOG, missing):
             self._spend(line)
             if isinstance(line.get("step"), int):
                 self._add(line)
@@ -42,7 +41,6 @@ class TrainingLog:
                 without_step += 1
         if without_step:
             missing.append(f"metrics of {without_step} line{'s' * (without_step > 1)} without a step")
-        missing += [f"metrics are read up to a corrupt line: {problem}" for problem in problems]
         if not self.steps:
             missing.append("no logged step yet: no metrics")
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from grpo_core.callbacks import ResolvedDefault
+from grpo_core.checkpoints.files import replace_file
 from grpo_core.errors import InfrastructureError, UserError
 from grpo_core.killable import KillablePool
 from grpo_core.killable.ray import RayCluster, RayPool
@@ -137,10 +136,7 @@ def _stored(name: str, source: bytes) -> Path:
     path = folder / name
     if not path.is_file() or path.read_bytes() != source:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor, temporary = tempfile.mkstemp(dir=folder)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(source)
-        os.replace(temporary, path)
+        replace_file(path, source)
     return path
 
 

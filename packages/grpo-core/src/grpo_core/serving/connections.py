@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from grpo_core.serving.bounds import Bounds
+from grpo_core.serving.guard import ENDED
 
 
 class BoundedEventLoop(asyncio.SelectorEventLoop):
@@ -60,6 +62,39 @@ class Connections:
             self._waiting[protocol] = None
 
 
+class LingeringTransport:
+    """Transport of a `BoundedProtocol`, which may put off its end.
+
+    Args:
+        transport: The transport.
+        protocol: The protocol.
+    """
+
+    def __init__(self, transport: Any, protocol: BoundedProtocol) -> None:
+        self._transport, self._protocol = transport, protocol
+        self._lingers = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        """Whether nothing more is sent."""
+        return self._lingers or bool(self._transport.is_closing())
+
+    def close(self) -> None:
+        """Close the connection; while the client still sends, only this side of it.
+
+        A whole connection that is closed with something unread is reset, and the client may lose the answer.
+        """
+        if self.is_closing() or not self._protocol.linger():
+            self._transport.close()
+            return
+        self._lingers = True
+        if self._transport.can_write_eof():  # not with TLS
+            self._transport.write_eof()
+        self._transport.resume_reading()
+
+
 class BoundedProtocol(H11Protocol):
     """Closes connections beyond the limit, and those that send a head or read an answer too slowly.
 
@@ -75,7 +110,7 @@ class BoundedProtocol(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         """Count the connection, which has to send a request soon."""
-        super().connection_made(transport)
+        super().connection_made(cast("Any", LingeringTransport(transport, self)))
         self._all.add(self)
         self._wait_for_head()
 
@@ -84,10 +119,42 @@ class BoundedProtocol(H11Protocol):
         self._leave()
         super().connection_lost(exc)
 
+    def data_received(self, data: bytes) -> None:
+        """Handle what has arrived; after a refusal it is dropped."""
+        if not self.transport.is_closing():
+            super().data_received(data)
+
+    def eof_received(self) -> bool:  # type: ignore[override] # asyncio takes the answer, uvicorn has none
+        """Answer a client that has ended its side of the connection, and say what is missing in its request."""
+        cycle = self.cycle
+        if self.transport.is_closing():
+            return False
+        if cycle is None or cycle.response_complete:
+            if self.conn.trailing_data[0]:
+                self.send_400_response("the connection ended before the request's headers")
+            return False
+        if cycle.more_body:
+            if not cycle.response_started:
+                self.send_400_response("the connection ended before the request's body")
+            return False
+        cycle.scope["state"][ENDED], cycle.keep_alive = True, False
+        cycle.message_event.set()
+        return self.scheme == "http"  # with TLS, asyncio ends both sides
+
+    def linger(self) -> bool:
+        """Prepare for the end of the answer; returns whether the client still sends its request."""
+        if self.conn.their_state not in (h11.SEND_BODY, h11.ERROR):
+            return False
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self._wait_for_head()
+        return True
+
     def handle_events(self) -> None:
         """Handle what has arrived; a whole head ends the wait for it."""
         super().handle_events()
-        if self.cycle is not None and not self.cycle.response_complete:
+        if self.cycle is not None and not self.cycle.response_complete and not self.transport.is_closing():
             self._all.mark(self, waits=False)
             self._stop("head")
 
@@ -99,7 +166,7 @@ class BoundedProtocol(H11Protocol):
     def on_response_complete(self) -> None:
         """Wait for the next request."""
         super().on_response_complete()
-        if self.cycle.response_complete:  # else the next request was there already
+        if self.cycle.response_complete and not self.transport.is_closing():  # else the next request was there already
             self._wait_for_head()
 
     def pause_writing(self) -> None:

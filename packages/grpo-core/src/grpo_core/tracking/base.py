@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from grpo_core.callbacks import Callback, EvalPhase, Finding, RunInfo, Sample, StepRecord
+from grpo_core.checkpoints.files import replace_file
 from grpo_core.tracking.aliases import with_reference_names
 from grpo_core.tracking.evaluations import evaluation_metrics
 
@@ -212,7 +213,7 @@ def recall_id(run_dir: Path, tracker: str) -> str | None:
 
 def remember_id(run_dir: Path, tracker: str, identifier: str) -> None:
     """Write the identifier of a run to `logs/`, so that a resumed run continues under it."""
-    _id_file(run_dir, tracker).write_text(identifier, encoding="ascii")
+    replace_file(_id_file(run_dir, tracker), identifier.encode("ascii"))
 
 
 def _id_file(run_dir: Path, tracker: str) -> Path:

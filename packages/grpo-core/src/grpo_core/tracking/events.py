@@ -14,7 +14,7 @@ import orjson
 
 from grpo_core.callbacks import Callback, EvalPhase, Finding, RunInfo
 from grpo_core.tracking.base import first_line, plain, without_secrets
-from grpo_core.tracking.jsonl import open_log, read_jsonl, read_until_corrupt
+from grpo_core.tracking.jsonl import open_log, read_jsonl
 
 EVENTS = Path("logs") / "events.jsonl"
 
@@ -111,15 +111,17 @@ def read_sources(run_dir: Path) -> dict[str, str]:
     return newest
 
 
-def read_events(run_dir: Path) -> Iterator[dict[str, Any]]:
+def read_events(run_dir: Path, problems: list[str] | None = None) -> Iterator[dict[str, Any]]:
     """Read the events of a run, oldest first; none if the run has no event log.
 
+    Args:
+        run_dir: Folder of the run.
+        problems: Receives the damaged lines, which are left out; None warns of them.
+
     Raises:
-        DataError: a line is corrupt; names file and line.
+        DataError: the log cannot be read.
     """
-    if (run_dir / EVENTS).is_file():
-        for _, event in read_jsonl(run_dir / EVENTS):
-            yield event
+    return read_jsonl(run_dir / EVENTS, problems)
 
 
 def read_branch(run_dir: Path, problems: list[str] | None = None) -> Iterator[dict[str, Any]]:
@@ -130,20 +132,14 @@ def read_branch(run_dir: Path, problems: list[str] | None = None) -> Iterator[di
 
     Args:
         run_dir: Folder of the run.
-        problems: Receives what is corrupt in the log, which is then read up to there; None raises instead.
+        problems: As for `read_events`.
 
     Raises:
-        DataError: a line is corrupt, and `problems` is None; names file and line.
+        DataError: the log cannot be read.
     """
-
-    def read(problems: list[str] | None) -> Iterator[dict[str, Any]]:
-        return read_events(run_dir) if problems is None else read_until_corrupt(run_dir / EVENTS, problems)
-
-    kept_up_to = [
-        _kept_up_to(event) for event in read(None if problems is None else []) if event.get("kind") == "start"
-    ]
+    kept_up_to = [_kept_up_to(event) for event in read_events(run_dir, []) if event.get("kind") == "start"]
     limits = list(accumulate(reversed(kept_up_to), min))  # the last one is of all starts that are still to come
-    for event in read(problems):
+    for event in read_events(run_dir, problems):
         if event.get("kind") == "start" and limits:
             limits.pop()
         elif event.get("kind") in ("evaluation", "warning") and limits and _position(event) > limits[-1]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-import orjson
-
-from grpo_core.tracking.jsonl import MAX_LINE_BYTES
+from grpo_core.tracking.jsonl import MAX_LINE_BYTES, json_object
 
 READ_BYTES = 4 << 20
 """Amount that one `read` takes from a log, so that a long one does not block: about 1,500 steps."""
@@ -18,48 +16,50 @@ CHECKED_BYTES = 256
 """Bytes before the position that are compared, to notice that a resumed run has cut its log and written it again."""
 
 
-@dataclass(slots=True)
-class NewLines:
-    """What was appended to a log.
-
-    Attributes:
-        objects: The new lines, in order.
-        restarted: Whether the log is another one than before: `objects` begin anew.
-        more: Whether there is more to read now.
-        corrupt: Number of lines that were no JSON objects and were skipped.
-    """
-
-    objects: list[dict[str, Any]] = field(default_factory=list)
-    restarted: bool = False
-    more: bool = False
-    corrupt: int = 0
-
-
 class FollowedLog:
     """A JSONL log that is read as it grows.
 
     Args:
         path: The log; it may not be there yet, or not any more.
+        add: Called with each new line's object; a KeyError, TypeError or ValueError says that it is damaged.
+        forget: Called where the log is another one than before: its lines come anew.
         tail_bytes: Read so many bytes from the end at most, and skip what is before them; None reads everything.
     """
 
-    def __init__(self, path: Path, tail_bytes: int | None = None) -> None:
-        self.path, self._tail_bytes = path, tail_bytes
+    def __init__(
+        self,
+        path: Path,
+        add: Callable[[dict[str, Any]], None],
+        forget: Callable[[], None],
+        tail_bytes: int | None = None,
+    ) -> None:
+        self.path, self._add, self._forget, self._tail_bytes = path, add, forget, tail_bytes
         self._inode, self._position, self._before = (0, 0), 0, b""
+        self._first_damaged, self._n_damaged = 0, 0
 
-    def read(self) -> NewLines:
+    @property
+    def problem(self) -> str:
+        """The damaged lines, which are left out; empty if there are none."""
+        if not self._n_damaged:
+            return ""
+        more = f" and {self._n_damaged - 1} more lines are" if self._n_damaged > 1 else " is"
+        return f"{self.path.name}:{self._first_damaged}{more} damaged and left out"
+
+    def read(self) -> bool:
         """Read what was appended since the last call, up to `READ_BYTES`; nothing where there is no log.
+
+        Returns:
+            Whether there is more to read now.
 
         Raises:
             OSError: the log is there, and cannot be read.
         """
-        found = NewLines()
         try:
             file = self.path.open("rb")
         except (FileNotFoundError, NotADirectoryError):
-            return found
+            return False
         with file:
-            size = self._check_same(file, found)
+            size = self._check_same(file)
             if self._tail_bytes is not None and size - self._position > self._tail_bytes:
                 self._position = size - self._tail_bytes
                 file.seek(self._position)
@@ -67,13 +67,15 @@ class FollowedLog:
             file.seek(self._position)
             end = self._position + READ_BYTES
             while self._position < end and (line := file.readline(MAX_LINE_BYTES + 1)).endswith(b"\n"):
+                try:
+                    self._add(json_object(line))
+                except (KeyError, TypeError, ValueError):
+                    self._note_damage(file)
                 self._position += len(line)
                 self._before = line[-CHECKED_BYTES:]
-                self._add(line, found)
-            found.more = self._position >= end
-        return found
+            return self._position >= end
 
-    def _check_same(self, file: IO[bytes], found: NewLines) -> int:
+    def _check_same(self, file: IO[bytes]) -> int:
         """Begin anew if the file is not the one that was read before; return its size."""
         status = os.fstat(file.fileno())
         inode = (status.st_dev, status.st_ino)
@@ -82,16 +84,18 @@ class FollowedLog:
             file.seek(self._position - len(self._before))
             is_same = file.read(len(self._before)) == self._before
         if not is_same:
-            found.restarted = self._position > 0
+            if self._position > 0:
+                self._forget()
+            self._n_damaged = 0
             self._inode, self._position, self._before = inode, 0, b""
         return status.st_size
 
-    def _add(self, line: bytes, found: NewLines) -> None:
-        try:
-            value = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            value = None
-        if isinstance(value, dict):
-            found.objects.append(value)
-        else:
-            found.corrupt += 1
+    def _note_damage(self, file: IO[bytes]) -> None:
+        """Count a damaged line that begins at the position; of the first one, count the lines before it."""
+        self._n_damaged += 1
+        if self._n_damaged == 1:
+            here = file.tell()
+            file.seek(0)
+            blocks = iter(lambda: file.read(min(READ_BYTES, self._position - file.tell())), b"")
+            self._first_damaged = 1 + sum(block.count(b"\n") for block in blocks)
+            file.seek(here)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from grpo_core.checkpoints.files import replace_file
+
 FOLDER_FILE = "_GRPO_FOLDER_FILE"
 """Environment variable with the file that the launcher of several processes reads the run's folder from."""
 
@@ -17,7 +19,7 @@ LOST_CONTACT = 75
 def announce_folder(run_dir: Path) -> None:
     """Tell the launcher of this process, if there is one, the run's folder; one process of a machine does."""
     if FOLDER_FILE in os.environ:
-        Path(os.environ[FOLDER_FILE]).write_bytes(os.fsencode(run_dir.absolute()))
+        replace_file(Path(os.environ[FOLDER_FILE]), os.fsencode(run_dir.absolute()))
 
 
 @contextmanager

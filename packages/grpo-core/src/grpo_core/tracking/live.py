@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 
 from grpo_core.errors import UserError
 from grpo_core.tracking.events import EVENTS
-from grpo_core.tracking.follow import FollowedLog, NewLines
+from grpo_core.tracking.follow import FollowedLog
 from grpo_core.tracking.jsonl import TRAIN_LOG
 from grpo_core.tracking.rollouts import RolloutRecord
 from grpo_core.tracking.runs import ENDLESS, State, is_number, read_settings, state_of
@@ -139,10 +139,11 @@ class LiveRun:
         self.is_gone = False
         self.settings: Mapping[str, Any] = {}
         self.events: deque[dict[str, Any]] = deque(maxlen=MAX_EVENTS)
-        self._steps = FollowedLog(path / TRAIN_LOG)
-        self._events = FollowedLog(path / EVENTS)
-        self._rollouts = FollowedLog(path / "logs" / "rollouts.jsonl", TAIL_BYTES)
-        self._corrupt: dict[str, int] = {}
+        self._logs = (
+            FollowedLog(path / EVENTS, self._add_event, self._forget_events),
+            FollowedLog(path / TRAIN_LOG, self._add_step, self._forget_steps),
+            FollowedLog(path / "logs" / "rollouts.jsonl", self._add_rollout, self._forget_rollouts, TAIL_BYTES),
+        )
         self._forget_steps()
         self._forget_events()
         self._forget_rollouts()
@@ -155,20 +156,12 @@ class LiveRun:
         """
         self.is_gone = not self.path.is_dir()
         problems, more = [], False
-        for log, forget, add in (
-            (self._events, self._forget_events, self._add_event),
-            (self._steps, self._forget_steps, self._add_step),
-            (self._rollouts, self._forget_rollouts, self._add_rollout),
-        ):
+        for log in self._logs:
             try:
-                new = log.read()
+                more = log.read() or more
             except OSError as error:
                 problems.append(f"{log.path.name}: cannot be read: {error.strerror or error}")
-                continue
-            if new.restarted:
-                forget()
-            problems += self._add_all(new, add, log.path.name)
-            more = more or new.more
+            problems += [log.problem] if log.problem else []
         if not self.is_gone:
             problems += self._read_state()
         self.problem = "; ".join(problems)
@@ -209,17 +202,6 @@ class LiveRun:
             problems.append(str(error))
         self.state, problem = state_of(self.path, self._lifecycle, problems)
         return [*problems, problem] if problem else problems
-
-    def _add_all(self, new: NewLines, add: Callable[[dict[str, Any]], None], name: str) -> list[str]:
-        """Add the lines of a log; return what is wrong with it."""
-        corrupt = new.corrupt + (0 if new.restarted else self._corrupt.get(name, 0))
-        for line in new.objects:
-            try:
-                add(line)
-            except (KeyError, TypeError, ValueError):
-                corrupt += 1
-        self._corrupt[name] = corrupt
-        return [f"{name}: {corrupt} corrupt {'line is' if corrupt == 1 else 'lines are'} left out"] if corrupt else []
 
     def _forget_steps(self) -> None:
         self.step, self.abstained = 0, 0

@@ -77,8 +77,7 @@ class Monitor(Callback):
     def _catch_up(self, info: RunInfo) -> None:
         """Observe the logged steps and evaluations of a resumed run, without reporting again what it has reported."""
         reported = deque(self._callbacks.findings)
-        log = info.run_dir / TRAIN_LOG
-        for _, line in read_jsonl(log) if log.is_file() else ():
+        for line in read_jsonl(info.run_dir / TRAIN_LOG):
             numbers = {name: float(value) for name, value in line.items() if isinstance(value, int | float)}
             step = int(numbers.pop("step", 0))
             while reported and reported[0].step <= step:

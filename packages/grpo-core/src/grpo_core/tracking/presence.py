@@ -16,6 +16,7 @@ import filelock
 import orjson
 import psutil
 
+from grpo_core.checkpoints.files import replace_file
 from grpo_core.errors import UserError
 
 LOCK = Path("logs") / "run.lock"
@@ -126,7 +127,7 @@ def announce(run_dir: Path) -> None:
         "since": time.time(),
     }
     with contextlib.suppress(OSError):  # a full disk: the trainer's own logs report it
-        (run_dir / NOTE).write_bytes(orjson.dumps(note))
+        replace_file(run_dir / NOTE, orjson.dumps(note))
 
 
 def withdraw(run_dir: Path) -> None:

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from grpo_core.checkpoints import check_run
-from grpo_core.errors import DataError, UserError
+from grpo_core.errors import UserError
 from grpo_core.task.score import Score
-from grpo_core.tracking.jsonl import read_jsonl
+from grpo_core.tracking.jsonl import json_object, read_lines
 
 DifficultyTag = Literal["hard", "normal", "easy"]
 """Difficulty of a prompt by its pass rate."""
@@ -125,30 +125,32 @@ def rollouts_path(run_dir: Path) -> Path:
     return path
 
 
-def read_rollouts(run_dir: Path, *, step: int | None = None, task: str | None = None) -> Iterator[RolloutRecord]:
+def read_rollouts(
+    run_dir: Path, *, step: int | None = None, task: str | None = None, problems: list[str] | None = None
+) -> Iterator[RolloutRecord]:
     """Read a run's completions in the order in which they were sampled, in constant memory.
 
     Args:
         run_dir: Folder of the run.
         step: Read only this step.
         task: Read only this task, given by its spec or by its name without options.
+        problems: Receives the damaged lines, with file, line and field; None warns of them. They are left out.
 
     Raises:
         UserError: the folder is not a run, or the run has no completions; raised by the call, not by the iteration.
-        DataError: a line is corrupt; names file, line and field.
+        DataError: the log cannot be read.
     """
-    return _records(rollouts_path(run_dir), step, task)
 
-
-def _records(path: Path, step: int | None, task: str | None) -> Iterator[RolloutRecord]:
-    for number, line in read_jsonl(path):
-        if step is not None and line.get("step") != step:
-            continue
-        if task is not None and task not in (line.get("task"), str(line.get("task")).partition("?")[0]):
-            continue
+    def record(line: bytes) -> RolloutRecord | None:
+        fields = json_object(line)
+        if step is not None and fields.get("step") != step:
+            return None
+        if task is not None and task not in (fields.get("task"), str(fields.get("task")).partition("?")[0]):
+            return None
         try:
-            yield RolloutRecord.model_validate(line)
+            return RolloutRecord.model_validate(fields)
         except ValidationError as error:
             problem = error.errors(include_url=False)[0]
-            field = ".".join(str(part) for part in problem["loc"])
-            raise DataError(f"{path}: line {number} is corrupt: {field}: {problem['msg']}.") from None
+            raise ValueError(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
+
+    return (each for _, each in read_lines(rollouts_path(run_dir), record, problems) if each is not None)

@@ -19,7 +19,7 @@ from grpo_core.tracking.aliases import ALIASES
 from grpo_core.tracking.base import shortened
 from grpo_core.tracking.evaluations import flat
 from grpo_core.tracking.events import EVENTS, read_branch, read_events
-from grpo_core.tracking.jsonl import TRAIN_LOG, last_logged, read_jsonl
+from grpo_core.tracking.jsonl import TRAIN_LOG, read_last, read_lines, with_step
 
 State = Literal["running", "finished", "interrupted", "failed", "killed", "unreadable"]
 
@@ -113,15 +113,14 @@ def read_run(path: Path, problems: list[str] | None = None) -> RunView:
 
     Args:
         path: Folder of the run.
-        problems: Receives what is corrupt in the events and the summary, which is then left out, as is a corrupt last
-            line of the training log, which is for the reader of that log to name; None raises instead.
+        problems: Receives what is damaged in the events and the summary, which is then left out; None warns of lines,
+            and raises for the summary. Damaged lines of the training log are for the reader of that log to name.
 
     Raises:
-        UserError: the folder is not a run, or its settings cannot be read.
-        DataError: a log is corrupt, and `problems` is None; names file and line.
+        UserError: the folder is not a run, or its settings, a log or its summary cannot be read.
     """
     check_run(path)
-    last = _readable(lambda: last_logged(path), None if problems is None else [])
+    last = read_last(path / TRAIN_LOG, None if problems is None else [])
     events = essential(read_branch(path, problems))
     summary: Mapping[str, Any] = _readable(lambda: _summary(path), problems)
     state, problem = _state(path, events, summary)
@@ -213,13 +212,10 @@ def series(
         logged: Receives the names of all metrics that were logged in any step.
 
     Raises:
-        DataError: the training log is corrupt; names the line.
+        DataError: the training log cannot be read.
     """
     points: dict[str, list[tuple[int, float | None]]] = {name: [] for name in names}
-    log = path / TRAIN_LOG
-    for number, line in read_jsonl(log) if log.is_file() else ():
-        if not isinstance(line.get("step"), int):
-            raise DataError(f"{log}: line {number} is corrupt: it has no step.")
+    for _, line in read_lines(path / TRAIN_LOG, with_step):
         if logged is not None:
             logged.update(line.keys() - {"step"})
         for name in points.keys() & line:
@@ -233,7 +229,7 @@ def named_series(path: Path, names: Sequence[str]) -> dict[str, list[tuple[int, 
 
     Raises:
         UnknownNameError: the run logged no such metric in any step.
-        DataError: the training log is corrupt; names the line.
+        DataError: the training log cannot be read.
     """
     logged: set[str] = set()
     points = series(path, [*names, *(each.name for each in ALIASES if each.alias in names)], logged)

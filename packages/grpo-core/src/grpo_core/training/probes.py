@@ -5,7 +5,6 @@ Whatever they add to gradients is put back, and the random state of dropout is n
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,8 @@ from torch import Tensor
 from grpo_core.algorithms.entropy_probe import predicted_entropy_change, probe_coefficients
 from grpo_core.algorithms.masking import masked_sum
 from grpo_core.algorithms.noise_scale import NoiseScale, gns_pair
+from grpo_core.checkpoints import write_json
+from grpo_core.checkpoints.files import written_whole
 from grpo_core.policy.parts import local_part
 from grpo_core.policy.ranks import Ranks
 from grpo_core.training.batch import TrainBatch
@@ -161,15 +162,14 @@ class Probes:
         self, update: int, part: TrainBatch, sequence_logp: Tensor, advantages: Tensor, change: float
     ) -> None:
         assert self._folder is not None
-        folder = self._folder / "entropy_probes" / f"step_{update}"
-        folder.mkdir(parents=True, exist_ok=True)
         lengths = part.mask.sum(dim=1)
-        np.save(folder / "S.npy", sequence_logp.numpy())
-        np.save(folder / "A.npy", advantages.numpy())
-        np.save(folder / "entropy_tok_mean.npy", (-sequence_logp / lengths.clamp(min=1)).numpy())
-        (folder / "deltaH_pred.json").write_text(json.dumps({"deltaH_pred": change}) + "\n", encoding="utf-8")
         meta = {"update": update, "rows": len(part), "learning_rate": self._optimizer.learning_rate}
-        (folder / "meta.json").write_text(json.dumps(meta) + "\n", encoding="utf-8")
+        with written_whole(self._folder / "entropy_probes" / f"step_{update}") as folder:
+            np.save(folder / "S.npy", sequence_logp.numpy())
+            np.save(folder / "A.npy", advantages.numpy())
+            np.save(folder / "entropy_tok_mean.npy", (-sequence_logp / lengths.clamp(min=1)).numpy())
+            write_json(folder / "deltaH_pred.json", {"deltaH_pred": change})
+            write_json(folder / "meta.json", meta)
 
     @contextmanager
     def _aside(self) -> Iterator[None]:

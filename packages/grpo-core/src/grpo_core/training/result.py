@@ -69,9 +69,9 @@ class RunResult:
         """The logged metrics of each step: `result.metrics[-1]["reward"]`, `result.metrics.to_pandas()`.
 
         Raises:
-            DataError: the log is corrupt; names the line.
+            DataError: the log cannot be read.
         """
-        return Records(record for _, record in read_jsonl(self.run_dir / TRAIN_LOG))
+        return Records(read_jsonl(self.run_dir / TRAIN_LOG))
 
     def rollouts(self, *, step: int | None = None, task: str | None = None) -> list[RolloutRecord]:
         """The completions that were trained on, with prompts, rows and scores, in order.

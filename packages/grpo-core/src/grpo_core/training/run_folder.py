@@ -18,14 +18,19 @@ from typing import Any
 import orjson
 
 from grpo_core.checkpoints import CheckpointStore
+from grpo_core.checkpoints.files import replace_file
 from grpo_core.errors import UserError
 from grpo_core.policy.ranks import Ranks
 from grpo_core.rollouts.rollout import Rollout
+from grpo_core.tracking.jsonl import open_log, read_lines, with_step
 from grpo_core.tracking.launched import announce_folder
 from grpo_core.tracking.rollout_lines import BatchOrigin, rollout_lines
 
 SEEN_S = 15.0
 """Time after which a folder made on one machine is seen on the others; NFS remembers for seconds what was missing."""
+
+MAX_DIGITS = 18
+"""Digits of a step at most, as far as a log may be trusted."""
 
 RUN_FORMAT_VERSION = 1
 """Version of the files in a run's folder; changes are announced a minor version ahead."""
@@ -53,6 +58,8 @@ class RunFolder:
     def reopen(cls, path: Path, steps: int, rollout_steps: int, *, evaluates_end: bool = False) -> RunFolder:
         """Go on in a run's own folder: what was logged after the checkpoint is taken back, and logged again.
 
+        Damaged lines before it are named and stay where they are.
+
         Args:
             path: The run's folder.
             steps: Steps whose metrics stay.
@@ -72,11 +79,11 @@ class RunFolder:
         self.path, self.logs = path, path / "logs"
         self.logs.mkdir(exist_ok=True)
         self.checkpoints = CheckpointStore(path)
-        # Line-buffered: a run that is killed leaves every step that it finished.
-        self._train_log = (self.logs / "train_log.jsonl").open("ab", buffering=0)
-        self._text_log = (self.logs / "train.log").open("a", encoding="utf-8", buffering=1)
-        self._rollouts = (self.logs / "rollouts.jsonl").open("ab")
-        self._evaluations = (self.logs / "evaluations.jsonl").open("ab", buffering=0)
+        # Unbuffered: a run that is killed leaves every step that it finished.
+        self._train_log = open_log(self.logs / "train_log.jsonl")
+        self._text_log = open_log(self.logs / "train.log")
+        self._rollouts = open_log(self.logs / "rollouts.jsonl", buffering=-1)
+        self._evaluations = open_log(self.logs / "evaluations.jsonl")
 
     def write_config(self, text: str, notes: Iterable[str] = ()) -> list[str]:
         """Save the resolved configuration.
@@ -92,7 +99,7 @@ class RunFolder:
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         kept = [line.removeprefix("# ") for line in takewhile(lambda line: line.startswith("# "), lines)]
         every = list(dict.fromkeys([*kept, *(" ".join(note.split()) for note in notes)]))
-        path.write_text("".join(f"# {note}\n" for note in every) + text, encoding="utf-8")
+        replace_file(path, ("".join(f"# {note}\n" for note in every) + text).encode())
         return every
 
     def log_step(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -101,7 +108,7 @@ class RunFolder:
         finite = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
         self._train_log.write(orjson.dumps({"step": step, **finite}) + b"\n")
         line = " ".join(f"{name}={value:.6g}" for name, value in metrics.items())
-        self._text_log.write(f"step={step} {line}\n")
+        self._text_log.write(f"step={step} {line}\n".encode())
 
     def log_rollouts(
         self,
@@ -120,9 +127,8 @@ class RunFolder:
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write `summary.json`, whole."""
-        partial = self.path / "summary.json.partial"
-        partial.write_bytes(orjson.dumps(summary, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
-        os.replace(partial, self.path / "summary.json")
+        content = orjson.dumps(summary, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+        replace_file(self.path / "summary.json", content)
 
     def close(self) -> None:
         """Close the logs; each line was written when it was logged, or its failure raised then."""
@@ -222,35 +228,27 @@ def _folders_in(folder: Path) -> list[Path]:
         return []
 
 
-def _step_of_json(line: bytes) -> int | None:
-    try:
-        step = orjson.loads(line)["step"]
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        return None
-    return step if isinstance(step, int) else None
+def _step_of_json(line: bytes) -> float:
+    return int(with_step(line)["step"])
 
 
-def _step_of_evaluation(again: int | None, line: bytes) -> int | None:
-    """The step of an evaluation; None of the final one after the step `again`, which is made again."""
-    step = _step_of_json(line)
-    return None if step is not None and step == again and orjson.loads(line).get("phase") == "final" else step
+def _step_of_evaluation(again: int | None, line: bytes) -> float:
+    """The step of an evaluation; infinity for the final one after the step `again`, which is made again."""
+    evaluation = with_step(line)
+    is_again = evaluation["step"] == again and evaluation.get("phase") == "final"
+    return math.inf if is_again else int(evaluation["step"])
 
 
-def _step_of_text(line: bytes) -> int | None:
+def _step_of_text(line: bytes) -> float:
     first = line.partition(b" ")[0]
     number = first.removeprefix(b"step=")
-    return int(number) if number != first and number.isdigit() and len(number) < 19 else None
+    if number == first or not number.isdigit() or len(number) > MAX_DIGITS:
+        raise ValueError("it begins with no step")
+    return int(number)
 
 
-def _cut_after(path: Path, step_of: Callable[[bytes], int | None], last: int) -> None:
-    """Cut a log before the first line that is of a later step, or that a killed run left unfinished."""
-    if not path.is_file():
-        return
-    end = 0
-    with path.open("rb") as file:
-        for line in file:
-            step = step_of(line)
-            if step is None or step > last or not line.endswith(b"\n"):
-                break
-            end += len(line)
-    os.truncate(path, end)
+def _cut_after(path: Path, step_of: Callable[[bytes], float], last: int) -> None:
+    """Cut a log before its first line of a later step."""
+    end = next((start for start, step in read_lines(path, step_of) if step > last), None)
+    if end is not None:
+        os.truncate(path, end)

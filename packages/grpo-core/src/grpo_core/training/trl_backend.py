@@ -29,6 +29,7 @@ from grpo_core.rollouts.episodes import plays_base
 from grpo_core.training.advantages import AdvantageEstimator
 from grpo_core.training.batch import TrainBatch, collate
 from grpo_core.training.collect import Collected
+from grpo_core.training.random_state import random_state, restore_random_state
 from grpo_core.training.setup import Setup
 from grpo_core.training.trl_settings import algorithm_arguments, check_backend_args, rows_per_pass
 from grpo_core.training.update import Updater, mean_metrics
@@ -121,6 +122,7 @@ class TrlBackend:
 
         with tempfile.TemporaryDirectory() as scratch, warnings.catch_warnings():
             warnings.filterwarnings("ignore", "You are using 'rollout_func'", UserWarning)
+            generators = random_state()
             with self._stored_reference():
                 trainer = GRPOTrainer(
                     model=self.setup.policy.model,
@@ -133,6 +135,7 @@ class TrlBackend:
                     callbacks=[Steps()],
                     optimizers=(self.updater.optimizer.adam, self._schedule()),
                 )
+            restore_random_state(*generators)  # GRPOTrainer has seeded them, and a resumed run goes on with its own
             check_whole(trainer)
             trainer.remove_callback(PrinterCallback)  # our callbacks show the progress
             with _no_warning_of_abstentions():

@@ -101,4 +101,6 @@ def _write(folder: Path, summary: Mapping[str, Any], evaluation: EvaluationRepor
     for kind, content in (("summary", summary), ("details", details)):
         # Escaped, because a completion may hold lone surrogates, which UTF-8 cannot.
         text = json.dumps(content, indent=2, ensure_ascii=True, allow_nan=False)
-        (folder / f"mbpp_{kind}_{name}").write_text(text + "\n", encoding="ascii")
+        partial = folder / f".mbpp_{kind}_{name}"
+        partial.write_text(text + "\n", encoding="ascii")
+        partial.replace(folder / partial.name[1:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Any, Literal
 import filelock
 from pydantic import Field, ValidationError
 
-from grpo_core.checkpoints import read_json, write_json
+from grpo_core.checkpoints import CheckpointError, read_json, write_json
 from grpo_core.checkpoints.reader import CheckpointReader
 from grpo_core.config import RunConfig, flatten, load_config
 from grpo_core.config.layers import RECOMMENDED, format_value
@@ -21,6 +22,7 @@ from grpo_core.display.text import visible
 from grpo_core.errors import DataError, ExitCode, UserError
 from grpo_core.launch.sweep.configurations import label
 from grpo_core.launch.sweep.definition import Definition, text_of, validated
+from grpo_core.tracking.jsonl import tell_damage
 from grpo_core.tracking.runs import RunView, find_runs, list_run
 
 VERSION = 1
@@ -245,7 +247,11 @@ class SweepFolder:
 
     def _outcome(self, run: SweepRun) -> dict[str, Any]:
         file = self.folder_of(run) / OUTCOME
-        return read_json(file, "the outcome of a run", max_bytes=2**16) if file.exists() else {}
+        try:
+            return read_json(file, "the outcome of a run", max_bytes=2**16) if os.path.lexists(file) else {}
+        except CheckpointError as error:
+            tell_damage(f"{error} What the run's own folder says counts.")
+            return {}
 
 
 def read_plan(path: Path) -> SweepPlan:

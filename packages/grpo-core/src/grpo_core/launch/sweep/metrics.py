@@ -11,7 +11,7 @@ from grpo_core.errors import UserError, near_match
 from grpo_core.evaluation.intervals import Interval
 from grpo_core.launch.sweep.definition import Goal
 from grpo_core.tracking.evaluations import evaluation_metrics
-from grpo_core.tracking.jsonl import last_logged, read_jsonl
+from grpo_core.tracking.jsonl import TRAIN_LOG, read_jsonl, read_last
 from grpo_core.tracking.runs import is_number
 
 DEFAULT = "solved_rate"
@@ -41,7 +41,7 @@ def bounds_of(metric: str) -> tuple[float, float]:
 
 def numbers_of(path: Path) -> dict[str, float]:
     """Return every number that a finished run ends with: of its last step, its cost, and its final evaluation."""
-    numbers = {name: float(value) for name, value in last_logged(path).items() if is_number(value)}
+    numbers = {name: float(value) for name, value in read_last(path / TRAIN_LOG).items() if is_number(value)}
     if (file := path / "summary.json").exists():
         summary = read_json(file, "the summary")
         numbers |= {name: float(summary[name]) for name in _SUMMARY if is_number(summary.get(name))}
@@ -54,9 +54,8 @@ def numbers_of(path: Path) -> dict[str, float]:
 
 def interim_values(path: Path, metric: str) -> dict[int, float]:
     """Return a metric of the interval evaluations of a run, by step."""
-    log = path / "logs" / "evaluations.jsonl"
     values: dict[int, float] = {}
-    for _, line in read_jsonl(log) if log.is_file() else ():
+    for line in read_jsonl(path / "logs" / "evaluations.jsonl"):
         value = value_of(line, metric)
         if line.get("phase") == "interval" and isinstance(line.get("step"), int) and value is not None:
             values[line["step"]] = value
