@@ -63,12 +63,12 @@ def test_the_list_shows_state_progress_and_results(capsys: Capture) -> None:
     make_run(Path("training_runs/run_1"))
     presence.announce(make_run(Path("training_runs/run_2"), final=False))
     make_run(Path("training_runs/run_3"), final=False)
-    (Path("training_runs/run_3") / "logs" / "train_log.jsonl").write_text("!\n")
+    (Path("training_runs/run_3") / "summary.json").write_text("!\n")
     heading, *rows = lines_of(capsys)
     assert heading == "run state steps reward solved: initial → latest warnings task model written"
     assert rows[0] == "run_1 finished 40/40 1 0.25 → 0.75 [0.50, 0.88] 1 math.a tiny just now"
     assert rows[1] == "run_2 running 40/40 1 0.25 → - 1 math.a tiny just now"
-    assert rows[2].startswith('run_3 unreadable 0 - "logs/train_log.jsonl: the last line')
+    assert rows[2].startswith('run_3 unreadable 0 - "the summary is damaged')
     assert lines_of(capsys, "training_runs") == lines_of(capsys, "list", "training_runs") == [heading, *rows]
     (only,) = json.loads("\n".join(lines_of(capsys, "training_runs/run_1", "--json")))
     assert (only["state"], only["planned_steps"], only["tasks"]["math.a"]["latest"]["delta"]) == ("finished", 40, 0.5)
@@ -162,15 +162,21 @@ def test_runs_are_compared_by_what_differs(capsys: Capture) -> None:
         (("show", "."), ". is not a run folder: no config.yaml in it"),
         (("compare", "run_1"), "grpo runs compare takes 2 runs or more; 1 given."),
         (("compare", "run_1", "nothing"), "no run nothing"),
-        (("show", "broken"), "broken/logs/train_log.jsonl: line 2 is corrupt"),
     ],
 )
 def test_a_mistake_is_one_line(capsys: Capture, words: tuple[str, ...], said: str) -> None:
     make_run(Path("run_1"))
-    log = make_run(Path("broken")) / "logs" / "train_log.jsonl"
-    log.write_text('{"step":1,"reward":1}\n{"step":\n{"step":3,"reward":1}\n')
     (line,) = lines_of(capsys, *words, code=2)
     assert line.startswith(f"error: {said}")
+
+
+def test_a_damaged_line_is_named_once_and_the_steps_around_it_are_shown(capsys: Capture) -> None:
+    log = make_run(Path("broken")) / "logs" / "train_log.jsonl"
+    log.write_text('{"step":1,"reward":1}\n{"step":\n{"step":3,"reward":1}\n!\n')
+    assert entry.main(["runs", "show", "broken", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["history"] == {"reward": [[1, 1.0], [3, 1.0]]}
+    assert [line.partition("jsonl:")[2][:2] for line in captured.err.splitlines()] == ["2:", "4:"]
 
 
 def test_trackers_are_an_option_of_a_run(capsys: Capture) -> None:

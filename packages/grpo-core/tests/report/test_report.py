@@ -108,12 +108,14 @@ def test_evaluations_and_warnings_that_a_resume_has_abandoned_are_not_shown() ->
     assert view["warnings"] == []
 
 
-def test_a_corrupt_line_ends_the_completions_and_is_named(capsys: Capture) -> None:
+def test_a_damaged_line_among_the_completions_is_named_and_left_out(capsys: Capture) -> None:
     run = make_run(Path("run"), rollouts(3))
-    with (run / "logs" / "rollouts.jsonl").open("ab") as file:
-        file.write(b"{}\n")
+    path = run / "logs" / "rollouts.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:4], b"{}\n", *lines[4:]]))
     assert entry.main(["report", str(run)]) == 0
-    assert "line 49 is corrupt" in capsys.readouterr().out
+    assert capsys.readouterr().out.count("rollouts.jsonl:5: ") == 1
+    assert len(data_of(run / "report.html")["runs"][0]["rollouts"]["group"]) == len(lines)
     assert data_of(run / "report.html")["runs"][0]["rollouts"]["group"][-1] == 11
 
 
@@ -130,9 +132,9 @@ def test_completions_that_a_finished_run_has_lost_are_named(capsys: Capture) -> 
 @pytest.mark.parametrize(
     ("file", "tail", "message"),
     [
-        ("logs/events.jsonl", b"!\n", "line 6 is corrupt"),
-        ("logs/train_log.jsonl", b'{"step":NaN}\n', "line 11 is corrupt"),
-        ("logs/evaluations.jsonl", b"[]\n", "line 1 is corrupt"),
+        ("logs/events.jsonl", b"!\n", "events.jsonl:6: "),
+        ("logs/train_log.jsonl", b'{"step":NaN}\n', "train_log.jsonl:11: "),
+        ("logs/evaluations.jsonl", b"[]\n", "evaluations.jsonl:1: "),
         ("summary.json", b'{"steps":', "the summary is damaged"),
     ],
 )

@@ -50,10 +50,10 @@ def test_seconds_are_summed_over_all_steps_and_the_rest_is_other(tmp_path: Path)
     assert read.seconds == {"generate_s": 1000.0, "update_s": 500.0, "other_s": 500.0}
 
 
-def test_what_stands_before_a_corrupt_line_is_kept(tmp_path: Path) -> None:
-    read, missing = log(tmp_path, ['{"step": 1, "reward": 0.5}', "!"])
-    assert read.metrics() == {"reward": [0.5]}
-    assert len(missing) == 1 and "line 2" in missing[0]
+def test_what_stands_around_a_damaged_line_is_kept(tmp_path: Path) -> None:
+    read, missing = log(tmp_path, ['{"step": 1, "reward": 0.5}', "!", '{"step": 3, "reward": 1}'])
+    assert read.metrics() == {"reward": [0.5, 1.0]}
+    assert len(missing) == 1 and "train_log.jsonl:2: " in missing[0]
 
 
 def test_lines_without_a_step_are_counted(tmp_path: Path) -> None:

@@ -110,6 +110,51 @@ def test_a_body_of_unknown_length_has_the_same_limits(server: TaskServer, body: 
         assert json.loads(response.read()) == {"error": why}
 
 
+HEAD = f"POST {SUMS}/score HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n".encode()
+
+
+def answer_to(server: TaskServer, *parts: bytes, ends: bool = True) -> bytes:
+    """All that the server sends to a client that sends all of its parts first, and then may end its side."""
+    address = urlsplit(server.address)
+    with socket.create_connection((address.hostname, address.port), timeout=SOON_S) as client:
+        for part in parts:
+            client.sendall(part)
+        if ends:
+            client.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: client.recv(1 << 16), b""))
+
+
+@pytest.mark.parametrize("ends", [True, False])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [b"Content-Length: 40000000\r\n\r\n", *[b" " * 4_000_000] * 10],
+        [b"Transfer-Encoding: chunked\r\n\r\n", *[b"3d0900\r\n" + b" " * 4_000_000 + b"\r\n"] * 10],
+    ],
+    ids=["known length", "chunked"],
+)
+def test_a_client_that_still_sends_gets_the_whole_refusal(server: TaskServer, parts: list[bytes], ends: bool) -> None:
+    answer = answer_to(server, HEAD, *parts, ends=ends)
+    assert answer.startswith(b"HTTP/1.1 413 ") and b"2000000 bytes at most" in answer
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "said"),
+    [
+        (b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", b"200", b"healthy"),
+        (HEAD + b'Content-Length: 36\r\n\r\n{"row": "1+1", "completion": "spin"}', b"400", b"hangs up"),
+        (HEAD + b"Content-Length: 35\r\n\r\n{", b"400", b"within the request's body"),
+        (b"GET /hea", b"400", b"within the request's headers"),
+        (b"", b"", b""),
+    ],
+)
+def test_a_client_that_ends_its_side_is_told_why(
+    server: TaskServer, request_: bytes, status: bytes, said: bytes
+) -> None:
+    answer = answer_to(server, request_)
+    assert answer[9:12] == status and said in answer
+
+
 def test_slow_clients_are_cut_off(server: TaskServer) -> None:
     parts = urlsplit(server.address)
     for start in (b"POST /score HT", b"POST /score HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n"

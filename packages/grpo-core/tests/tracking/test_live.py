@@ -28,21 +28,28 @@ def poll(followed: LiveRun) -> LiveRun:
 
 def test_only_what_is_new_is_read(run: GrowingRun, monkeypatch: pytest.MonkeyPatch) -> None:
     run.append("train_log.jsonl", *({"step": i} for i in range(1000)))
-    log = FollowedLog(run.logs / "train_log.jsonl")
-    assert len(log.read().objects) == 1000
+    found: list[dict[str, Any]] = []
+    log = FollowedLog(run.logs / "train_log.jsonl", found.append, found.clear)
+    assert not log.read() and len(found) == 1000
     run.step(1000)
     parsed: list[bytes] = []
-    monkeypatch.setattr(follow.orjson, "loads", lambda line: parsed.append(line) or {})
-    assert len(log.read().objects) == len(parsed) == 1
-    assert not log.read().objects
+    monkeypatch.setattr(follow, "json_object", lambda line: parsed.append(line) or {})
+    assert not log.read() and len(found) - 1000 == len(parsed) == 1
+    assert not log.read() and len(found) == 1001
 
 
 def test_of_a_long_log_the_end_is_read(run: GrowingRun) -> None:
     run.append("rollouts.jsonl", *({"step": i, "text": "x" * 100} for i in range(100)))
-    log = FollowedLog(run.logs / "rollouts.jsonl", tail_bytes=1000)
-    assert [line["step"] for line in log.read().objects] == list(range(92, 100))
+    found: list[dict[str, Any]] = []
+    log = FollowedLog(run.logs / "rollouts.jsonl", found.append, found.clear, tail_bytes=1000)
+    assert not log.read() and [line["step"] for line in found] == list(range(92, 100))
+    found.clear()
     run.append("rollouts.jsonl", *({"step": i, "text": "x" * 100} for i in range(100, 200)))
-    assert [line["step"] for line in log.read().objects] == list(range(192, 200))  # it had no time for what is between
+    assert not log.read()
+    assert [line["step"] for line in found] == list(range(192, 200))  # it had no time for what is between
+    with log.path.open("ab") as file:
+        file.write(b"!\n")
+    assert not log.read() and log.problem == "rollouts.jsonl:201 is damaged and left out"
 
 
 def test_a_long_log_is_read_in_pieces(run: GrowingRun, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +137,10 @@ def test_a_corrupt_line_is_counted_and_left_out(run: GrowingRun, line: bytes) ->
     run.step(2)
     followed = poll(LiveRun(run.path))
     assert followed.step == 2
-    assert followed.problem == "train_log.jsonl: 1 corrupt line is left out"
+    assert followed.problem == "train_log.jsonl:2 is damaged and left out"
+    with (run.logs / "train_log.jsonl").open("ab") as file:
+        file.write(line + b"\n")
+    assert poll(followed).problem == "train_log.jsonl:2 and 1 more lines are damaged and left out"
 
 
 @pytest.mark.parametrize(
@@ -144,7 +154,7 @@ def test_a_corrupt_line_is_counted_and_left_out(run: GrowingRun, line: bytes) ->
 def test_a_corrupt_event_is_not_displayed(run: GrowingRun, event: dict[str, Any]) -> None:
     run.append("events.jsonl", event)
     followed = poll(LiveRun(run.path))
-    assert followed.problem == "events.jsonl: 1 corrupt line is left out"
+    assert followed.problem == "events.jsonl:2 is damaged and left out"
     assert [each["kind"] for each in followed.events] == ["start"]
     assert "start" in events_text(followed).plain
 

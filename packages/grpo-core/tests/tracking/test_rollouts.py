@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from grpo_core import train
 from grpo_core.config import CurriculumConfig, EvalConfig, RunConfig, TrackingConfig, TrainerConfig
 from grpo_core.engines.completion import Completion
-from grpo_core.errors import DataError, UserError
+from grpo_core.errors import DamagedFileWarning, UserError
 from grpo_core.rollouts.rollout import Rollout, Turn
 from grpo_core.rollouts.thinking import think_tokens
 from grpo_core.task.row import Row
@@ -134,20 +134,34 @@ def test_an_unfinished_last_line_is_passed_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (b"{not json\n", r"rollouts\.jsonl: line 2 is corrupt: "),
-        (b"[1]\n", r"line 2 is corrupt: list in place of an object"),
-        (b'{"step": 1, "task": "t"}\n', r"line 2 is corrupt: group: Field required"),
-        (b"\xff\xfe\n", r"line 2 is corrupt"),
-        (b'{"step": ' + b"9" * 5000 + b"}\n", r"line 2 is corrupt"),
-        (b"[" * 100_000 + b"\n", r"line 2 is corrupt"),
-        (b"x" * 200_001 + b"\n", r"line 2 is longer than 200000 bytes"),
+        (b"{not json\n", ""),
+        (b"[1]\n", "list in place of an object"),
+        (b'{"step": 1, "task": "t"}\n', "group: Field required"),
+        (b"\xff\xfe\n", ""),
+        (b'{"step": ' + b"9" * 5000 + b"}\n", ""),
+        (b"[" * 100_000 + b"\n", ""),
+        (b"x" * 500_000 + b"\n", "longer than 200000 bytes"),
+        (b"\0" * 4096 + b"\n", ""),
     ],
 )
-def test_a_corrupt_line_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes, said: str) -> None:
+def test_a_damaged_line_is_named_and_those_around_it_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes, said: str
+) -> None:
     monkeypatch.setattr(jsonl, "MAX_LINE_BYTES", 200_000)
-    (good,) = rollout_lines(1, [rollout(0, SOLVED)], {SPEC: ""})
-    with pytest.raises(DataError, match=said):
-        list(read_rollouts(run_with(tmp_path, good, line)))
+    first, last = (next(iter(rollout_lines(step, [rollout(0, SOLVED)], {SPEC: ""}))) for step in (1, 2))
+    run = run_with(tmp_path, first, line, last)
+    with pytest.warns(DamagedFileWarning) as warned:
+        assert [record.step for record in read_rollouts(run)] == [1, 2]
+    (told,) = [str(each.message) for each in warned]
+    assert "rollouts.jsonl:2: " in told and said in told
+
+
+def test_of_many_damaged_lines_some_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b"!\n" * 50 + b'{"a":1}\n')
+    problems: list[str] = []
+    assert list(read_jsonl(path, problems)) == [{"a": 1}]
+    assert "log.jsonl:20:" in problems[-2] and "30 more" in problems[-1]
 
 
 def test_what_is_no_run_is_said_at_the_call(tmp_path: Path) -> None:
@@ -165,10 +179,10 @@ def test_the_last_line_and_what_is_appended_ignore_an_unfinished_one(
     path = tmp_path_factory.mktemp("log") / "log.jsonl"
     unfinished = rest.replace(b"\n", b"")
     path.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in objects) + unfinished)
-    assert read_last(path) == (objects[-1] if objects else None)
+    assert read_last(path) == (objects[-1] if objects else {})
     with open_log(path) as log:
         log.write(b'{"a":1}\n')
-    assert [each for _, each in read_jsonl(path)] == [*objects, {"a": 1}]
+    assert list(read_jsonl(path)) == [*objects, {"a": 1}]
 
 
 def test_a_last_line_longer_than_the_first_look_is_read(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from closed_folders import close_folder
 
 from grpo_core.callbacks import RunInfo
-from grpo_core.errors import DataError, UnknownNameError, UserError
+from grpo_core.errors import DamagedFileWarning, UnknownNameError, UserError
 from grpo_core.tracking import presence
 from grpo_core.tracking.events import EventLog, read_branch, read_events
 from grpo_core.tracking.runs import (
@@ -201,11 +201,11 @@ def test_runs_are_listed_oldest_first_and_one_that_cannot_be_read_says_why(tmp_p
     for name in names:
         make_run(tmp_path / name, START)
     (tmp_path / "not_a_run").mkdir()
-    (tmp_path / names[0] / "logs" / "train_log.jsonl").write_bytes(b'{"step":1}\n{"st\xff\n')
+    (tmp_path / names[0] / "summary.json").write_bytes(b'{"st')
     assert [path.name for path in find_runs(tmp_path)] == [first, f"{first}_2", f"{first}_10", names[0]]
     assert find_runs(tmp_path / names[1]) == [tmp_path / names[1]]
     broken = list_run(tmp_path / names[0])
-    assert broken.state == "unreadable" and "train_log.jsonl: the last line is corrupt" in broken.problem
+    assert broken.state == "unreadable" and "the summary is damaged" in broken.problem
     for missing in (tmp_path / "nothing", tmp_path / names[1] / "config.yaml"):
         with pytest.raises(UserError, match="no folder of runs"):
             find_runs(missing)
@@ -232,15 +232,27 @@ def test_a_folder_that_may_not_be_looked_into_is_left_out(tmp_path: Path, monkey
         ("config.yaml", b"a: " + b"1" * 2_000_000, "more than"),
         ("summary.json", b"{", "the summary is damaged"),
         ("summary.json", b"[]", "the summary is damaged"),
-        ("logs/events.jsonl", b'{"kind":"start"}\n!\n', r"events\.jsonl: line 2 is corrupt"),
-        ("logs/train_log.jsonl", b"[]\n", r"train_log\.jsonl: the last line is corrupt"),
     ],
 )
 def test_a_corrupt_file_is_named(tmp_path: Path, file: str, content: bytes, said: str) -> None:
     run = make_run(tmp_path / "r", START)
     (run / file).write_bytes(content)
-    with pytest.raises((UserError, DataError), match=said):
+    with pytest.raises(UserError, match=said):
         read_run(run)
+
+
+def test_damaged_lines_of_a_run_are_named_and_the_others_count(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "r", START, {"kind": "end", "interrupted": False})
+    for name in ("events.jsonl", "train_log.jsonl"):
+        path = run / "logs" / name
+        first, *rest = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(first + b"!\n" + b"".join(rest) + b"\0\n" * (name == "train_log.jsonl"))
+    with pytest.warns(DamagedFileWarning) as warned:
+        view = read_run(run)
+    assert (view.state, view.steps, view.metrics["reward"]) == ("finished", 2, 0.5)
+    told = [str(each.message) for each in warned]
+    assert len(told) == 3  # of the training log, all that is damaged, since its last line is
+    assert all(any(place in each for each in told) for place in ("events.jsonl:2:", "train_log.jsonl:2:", ".jsonl:4:"))
 
 
 def test_events_of_any_shape_are_no_crash(tmp_path: Path) -> None:
@@ -264,8 +276,8 @@ def test_a_series_has_the_steps_that_were_logged(tmp_path: Path) -> None:
     run = make_run(tmp_path / "r")
     assert series(run, ("reward", "kl", "nope")) == {"reward": [(1, 0.25), (2, 0.5)], "kl": [(2, None)]}
     (run / "logs" / "train_log.jsonl").write_text('{"step":1}\n{"reward":1}\n')
-    with pytest.raises(DataError, match="line 2 is corrupt: it has no step"):
-        series(run, ("reward",))
+    with pytest.warns(DamagedFileWarning, match=r"train_log\.jsonl:2: .* no step"):
+        assert series(run, ("reward",)) == {}
 
 
 def test_a_metric_may_be_named_as_the_reference_systems_do() -> None:
@@ -338,8 +350,9 @@ def test_what_a_resume_has_abandoned_is_left_out(
         file.write(b"!\n")
     problems: list[str] = []
     assert list(read_branch(run, problems)) == events and len(problems) == 1
-    with pytest.raises(DataError, match="is corrupt"):
-        list(read_branch(run))
+    with pytest.warns(DamagedFileWarning) as warned:
+        assert list(read_branch(run)) == events
+    assert len(warned) == 1
 
 
 def test_a_run_that_went_back_shows_nothing_of_the_abandoned_steps(tmp_path: Path) -> None:

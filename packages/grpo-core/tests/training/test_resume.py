@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,8 +20,10 @@ from resumed_runs import GAMES, VARIANTS, assert_same, config, evaluations, log,
 
 from grpo_core import train
 from grpo_core.config import EvalConfig, RunConfig
-from grpo_core.errors import UnknownNameError, UserError
+from grpo_core.errors import DamagedFileWarning, UnknownNameError, UserError
 from grpo_core.evaluation.held_out import HeldOutEvaluator
+from grpo_core.tracking import presence
+from grpo_core.tracking.base import remember_id
 from grpo_core.tracking.events import read_sources
 from grpo_core.tracking.presence import working_in
 from grpo_core.training.resume import resume
@@ -226,6 +228,74 @@ def test_an_earlier_step_can_be_gone_back_to(folder: Path, tmp_path: Path) -> No
         "step_2", "step_4", "step_final", "step_latest",
     ]  # fmt: skip
     assert_same(straight, resume(saved, from_step=2).run_dir)
+
+
+def test_a_damaged_line_ends_no_log_of_a_resumed_run(folder: Path, tmp_path: Path) -> None:
+    run = train(config(folder, tmp_path / "straight", "plain", save_every=2)).run_dir
+    whole = {path.name: path.read_bytes().splitlines() for path in (run / "logs").glob("*log*")}
+    whole["rollouts.jsonl"] = (run / "logs" / "rollouts.jsonl").read_bytes().splitlines()
+    damaged = {"train_log.jsonl": 0, "train.log": 0, "rollouts.jsonl": 2}
+    for name, at in damaged.items():
+        lines = [*whole[name]]
+        lines[at] = lines[at][2:]
+        (run / "logs" / name).write_bytes(b"\n".join(lines) + b'\n{"step": 99')  # the last line is unfinished
+    with pytest.warns(DamagedFileWarning) as warned:
+        resume(run, from_step=2)
+    told = {str(each.message).partition(": ")[0].rpartition("/")[2] for each in warned}
+    assert told == {"train_log.jsonl:1", "train.log:1", "rollouts.jsonl:3"}
+    for name, at in damaged.items():
+        lines = (run / "logs" / name).read_bytes().splitlines()
+        assert len(lines) == len(whole[name]) and lines[at] == whole[name][at][2:]
+        assert [json.loads(line)["step"] for line in lines if name != "train.log" and line != lines[at]] == [
+            json.loads(line)["step"] for index, line in enumerate(whole[name]) if name != "train.log" and index != at
+        ]
+
+
+def test_a_run_is_resumed_from_another_directory(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
+    for place, answer in ((project, "1"), (elsewhere, "2")):
+        place.mkdir()
+        rows = [json.dumps({"question": f"{n} =", "answer": answer}) for n in range(8)]
+        (place / "data.jsonl").write_text("\n".join(rows) + "\n")
+    shutil.copytree(folder / "model", project / "model")
+    monkeypatch.chdir(project)
+    made = config(Path("."), Path("runs"), "plain", stop_after=1)
+    made = made.model_copy(update={"task": "core.qa?path=data.jsonl", "model": "./model", "eval": EvalConfig(size=2)})
+    run = train(made).run_dir
+    monkeypatch.chdir(elsewhere)
+    there = Path("..", "project", run)
+    check_resume(there)
+    resumed = resume(there)
+    assert resumed.run_dir.is_absolute() and not resumed.interrupted
+    assert os.getcwd() == str(elsewhere) and sorted(os.listdir()) == ["data.jsonl"]
+    project.rename(tmp_path / "moved")
+    with pytest.raises(UserError, match=re.escape(f"began in {project}")):
+        check_resume(Path("..", "moved", run), additional_steps=1)
+
+
+def test_files_of_a_run_are_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunFolder(tmp_path)
+
+    def write(number: int) -> Iterator[Callable[[], object]]:
+        yield lambda: run.write_config(f"seed: {number}\n")
+        yield lambda: run.write_summary({"steps": number})
+        yield lambda: presence.announce(run.path)
+        yield lambda: remember_id(run.path, "wandb", f"id{number}")
+
+    for each in write(1):
+        each()
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    assert len([path for path in before if before[path]]) == 4
+
+    def killed(*names: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", killed)
+    for each in write(2):
+        with pytest.raises(KeyboardInterrupt):
+            each()
+    run.close()
+    assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
 
 
 def test_the_kl_anchor_is_the_same_after_a_resume(folder: Path, tmp_path: Path) -> None:

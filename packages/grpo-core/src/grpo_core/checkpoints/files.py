@@ -11,7 +11,7 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -118,7 +118,7 @@ def read_regular(path: Path, max_bytes: int) -> bytes:
     return content
 
 
-def replace_file(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes | Iterable[bytes]) -> None:
     """Put `content` at `path`, durably; whoever looks sees the old file or the whole new one.
 
     Processes of several machines may do so at once.
@@ -130,7 +130,7 @@ def replace_file(path: Path, content: bytes) -> None:
     partial = partial.with_name(f"{partial.name}-{secrets.token_hex(4)}")
     try:
         with partial.open("xb") as file:
-            file.write(content)
+            file.writelines([content] if isinstance(content, bytes) else content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)

@@ -52,7 +52,7 @@ def read_latest(folder: Path) -> str | None:
     try:
         if link.is_symlink():
             target = Path(os.path.abspath(folder / os.readlink(link)))
-            return target.name if target.parent == folder.absolute() else str(target)
+            return target.name if str(target.parent) == os.path.abspath(folder) else str(target)
         return read_regular(folder / _TEXT, _MAX_BYTES).decode("utf-8", "replace").strip()
     except OSError:
         return None

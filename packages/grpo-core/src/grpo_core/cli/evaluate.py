@@ -68,7 +68,7 @@ def evaluate(overrides: tuple[str, ...], config_file: str | None, as_json: bool,
     if options["eval_dir"] is not None:
         eval_dir = user_path(options["eval_dir"], "--eval-dir")
         check_makeable(eval_dir, f"--eval-dir {options['eval_dir']}")
-        options["eval_dir"] = str(eval_dir)
+        options["eval_dir"] = str(eval_dir.absolute())
     settings = {f"eval.{name}": options[name] for name in _EVAL_OPTIONS}
     settings |= {name: options[name] for name in ("task", "model", "adapter", "seed")}
     if options["run_dir"] is not None:
@@ -245,9 +245,17 @@ def _run_settings(
 def _evaluate_run(loaded: LoadedConfig, options: Mapping[str, Any], *, as_json: bool, quiet: bool) -> int:
     from grpo_core.display.text import err, print_json
     from grpo_core.evaluation.output import phase_of
+    from grpo_core.tracking.events import at_start_of
 
-    with _checkpoint_progress()(err(), quiet=quiet) as progress:
-        evaluation = run_run_evaluation(loaded, options, (progress,))
+    run_dir = user_path(options["run_dir"], "--run")
+    # What is given here is of the working directory, what the run's settings say of where it began.
+    is_given = options["eval_tasks"] or options["base"] or loaded.sources["task"].kind in _EXPLICIT
+    with (
+        _checkpoint_progress()(err(), quiet=quiet) as progress,
+        at_start_of(run_dir, reads_settings=not is_given) as (run_dir, directory),
+    ):
+        progress.on_choices(directory)
+        evaluation = run_run_evaluation(loaded, {**options, "run_dir": str(run_dir)}, (progress,))
         for folder in evaluation.folders.values():
             progress.say("saved", [_short(folder)])
     if as_json:

@@ -43,6 +43,7 @@ def replay(run: str, task: str | None, step: str | None, limit: int, workers: in
     from grpo_core.display.progress import Waiting
     from grpo_core.display.text import err, print_json
     from grpo_core.plugins.tasks import load_task
+    from grpo_core.tracking.events import at_start_of
     from grpo_core.tracking.jsonl import ends_whole, read_last
     from grpo_core.tracking.rollouts import rollouts_path
 
@@ -63,15 +64,18 @@ def replay(run: str, task: str | None, step: str | None, limit: int, workers: in
         with progress.ticking("loading") as report:
             from grpo_core.evaluation.replay import replay as score_again
 
-            result = score_again(
-                folder,
-                config,
-                task=task,
-                step=number,
-                limit=limit,
-                ingredients=_ingredients(folder),
-                progress=lambda done: report("scoring again, step", done, total),
-            )
+            # A task that is given is one of the working directory, those of the run are of where it began.
+            with at_start_of(folder, reads_settings=task is None) as (path, directory):
+                progress.on_choices(directory)
+                result = score_again(
+                    path,
+                    config,
+                    task=task,
+                    step=number,
+                    limit=limit,
+                    ingredients=_ingredients(path),
+                    progress=lambda done: report("scoring again, step", done, total),
+                )
     if as_json:
         print_json(result.as_json())
     else:

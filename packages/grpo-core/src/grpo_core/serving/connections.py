@@ -9,7 +9,11 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from grpo_core.serving.bounds import Bounds
-from grpo_core.serving.guard import ENDED
+
+ENDED_EARLY = (
+    "the client ended its side of the connection before the answer, as one that hangs up, so nothing was computed: "
+    "keep it open until the answer has come"
+)
 
 
 class BoundedEventLoop(asyncio.SelectorEventLoop):
@@ -125,29 +129,37 @@ class BoundedProtocol(H11Protocol):
             super().data_received(data)
 
     def eof_received(self) -> bool:  # type: ignore[override] # asyncio takes the answer, uvicorn has none
-        """Answer a client that has ended its side of the connection, and say what is missing in its request."""
-        cycle = self.cycle
+        """Tell a client that has ended its side of the connection why it gets no answer, as it may have hung up.
+
+        What has no body is answered all the same, since it costs nothing.
+        """
+        cycle, why = self.cycle, ""
         if self.transport.is_closing():
             return False
         if cycle is None or cycle.response_complete:
-            if self.conn.trailing_data[0]:
-                self.send_400_response("the connection ended before the request's headers")
-            return False
-        if cycle.more_body:
-            if not cycle.response_started:
-                self.send_400_response("the connection ended before the request's body")
-            return False
-        cycle.scope["state"][ENDED], cycle.keep_alive = True, False
-        cycle.message_event.set()
-        return self.scheme == "http"  # with TLS, asyncio ends both sides
+            why = "the connection ended within the request's headers" if self.conn.trailing_data[0] else ""
+        elif not cycle.response_started and cycle.more_body:
+            why = "the connection ended within the request's body"
+        elif not cycle.response_started and cycle.scope["method"] == "POST":
+            why = ENDED_EARLY
+        else:
+            cycle.keep_alive = False
+            return self.scheme == "http"  # with TLS, asyncio ends both sides
+        if why:
+            self.send_400_response(why)
+        return False
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse a request; the application is told that nobody waits for its answer."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        super().send_400_response(msg)
 
     def linger(self) -> bool:
         """Prepare for the end of the answer; returns whether the client still sends its request."""
         if self.conn.their_state not in (h11.SEND_BODY, h11.ERROR):
             return False
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
         self._wait_for_head()
         return True
 

@@ -18,14 +18,6 @@ from grpo_core.serving.bounds import Access, Bounds
 JSON = "application/json"
 """Content type of bodies and answers."""
 
-ENDED = "ended"
-"""Key in the state of a request whose client has ended its side of the connection."""
-
-ENDED_EARLY = (
-    "the client ended its side of the connection before the answer, as one that hangs up: nothing was computed. Keep "
-    "that side open until the answer has come"
-)
-
 RETRY_AFTER_S = 1
 """Pause that a client is told when too many requests wait: a queue of any length has moved on by then."""
 
@@ -63,13 +55,10 @@ class Guard:
         if scope["type"] == "websocket":
             await self._app(scope, receive, send)
             return
-        exchange = _Exchange(scope, receive, send, self._bounds)
         try:
-            await self._app(scope, exchange.receive, exchange.send)
+            await self._app(scope, self._limited(receive), send)
         finally:
             self._turns.release()
-        if exchange.is_abandoned and not exchange.is_answered:
-            await PlainTextResponse(ENDED_EARLY, HTTPStatus.BAD_REQUEST, {"Connection": "close"})(scope, receive, send)
 
     async def _wait_for_turn(self) -> None:
         most = self._bounds.waiting
@@ -111,57 +100,33 @@ class Guard:
             raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"a request must have the content type {JSON}")
         length = headers.get("Content-Length", "0")
         if not length.isdecimal() or int(length[:20]) > self._bounds.body_bytes:
-            raise _too_long(self._bounds.body_bytes)
+            raise self._too_long()
 
+    def _too_long(self) -> HTTPException:
+        most = self._bounds.body_bytes
+        return HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request may have {most} bytes at most")
 
-class _Exchange:
-    """A request and its answer: the body has limits, and nobody computes the answer of a client that hangs up.
+    def _limited(self, receive: Receive) -> Receive:
+        deadline = asyncio.get_running_loop().time() + self._bounds.body_s
+        length, is_complete = 0, False
 
-    Args:
-        scope: The request.
-        receive: Its body.
-        send: Takes the answer.
-        bounds: Limits.
+        async def limited() -> Message:
+            nonlocal length, is_complete
+            if is_complete:
+                return await receive()  # waits for the client to go
+            try:
+                async with asyncio.timeout_at(deadline):
+                    message = await receive()
+            except TimeoutError:
+                why = f"a request may take {self._bounds.body_s:g} s"
+                raise HTTPException(HTTPStatus.REQUEST_TIMEOUT, why, {"Connection": "close"}) from None
+            length += len(message.get("body", b""))
+            if length > self._bounds.body_bytes:
+                raise self._too_long()
+            is_complete = not message.get("more_body", False)
+            return message
 
-    Attributes:
-        is_abandoned: Whether the application was told that the client hung up.
-        is_answered: Whether the answer has begun.
-    """
-
-    def __init__(self, scope: Scope, receive: Receive, send: Send, bounds: Bounds) -> None:
-        self._scope, self._receive, self._send, self._bounds = scope, receive, send, bounds
-        self._deadline = asyncio.get_running_loop().time() + bounds.body_s
-        self._length, self._is_complete = 0, False
-        self.is_abandoned = self.is_answered = False
-
-    async def receive(self) -> Message:
-        """Receive a part of the body; after the last, wait until the client hangs up."""
-        if self._is_complete:
-            if not self._scope["state"].get(ENDED):
-                await self._receive()
-            self.is_abandoned = True
-            return {"type": "http.disconnect"}
-        try:
-            async with asyncio.timeout_at(self._deadline):
-                message = await self._receive()
-        except TimeoutError:
-            why = f"a request may take {self._bounds.body_s:g} s"
-            raise HTTPException(HTTPStatus.REQUEST_TIMEOUT, why, {"Connection": "close"}) from None
-        self._length += len(message.get("body", b""))
-        if self._length > self._bounds.body_bytes:
-            raise _too_long(self._bounds.body_bytes)
-        self._is_complete = not message.get("more_body", False)
-        return message
-
-    async def send(self, message: Message) -> None:
-        """Send a part of the answer; that of an abandoned request is dropped."""
-        if self.is_answered or not self.is_abandoned:
-            self.is_answered = True
-            await self._send(message)
-
-
-def _too_long(most: int) -> HTTPException:
-    return HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request may have {most} bytes at most")
+        return limited
 
 
 def _netloc(origin: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import accumulate
@@ -12,7 +13,8 @@ from typing import IO, Any, Literal
 
 import orjson
 
-from grpo_core.callbacks import Callback, EvalPhase, Finding, RunInfo
+from grpo_core.callbacks import Callback, EvalPhase, Finding, ResolvedDefault, RunInfo
+from grpo_core.errors import UserError
 from grpo_core.tracking.base import first_line, plain, without_secrets
 from grpo_core.tracking.jsonl import open_log, read_jsonl
 
@@ -42,6 +44,7 @@ class EventLog(Callback):
         self._write(
             "start",
             total_steps=info.total_steps,
+            directory=os.getcwd(),
             tasks={name: list(counts) for name, counts in info.tasks.items()},
             choices=[{"what": each.what, "value": each.value, "why": each.why} for each in info.choices],
             sources=self._sources,
@@ -109,6 +112,37 @@ def read_sources(run_dir: Path) -> dict[str, str]:
         if event.get("kind") == "start" and isinstance(event.get("sources"), dict):
             newest = event["sources"] or newest
     return newest
+
+
+@contextlib.contextmanager
+def at_start_of(run_dir: Path, *, reads_settings: bool = True) -> Iterator[tuple[Path, list[ResolvedDefault]]]:
+    """Work in the directory in which a run began, from which the relative paths in its settings are.
+
+    Args:
+        run_dir: Folder of the run.
+        reads_settings: Whether the block reads these; otherwise the directory stays.
+
+    Yields:
+        The folder as it is called there, and a notice where the directory is not the working directory.
+
+    Raises:
+        UserError: raised in the block; names the directory where it no longer exists.
+    """
+    here, started = os.getcwd(), [event for event in read_events(run_dir, []) if event.get("kind") == "start"]
+    began = next((str(event["directory"]) for event in reversed(started) if event.get("directory")), here)
+    if began == here or not reads_settings:
+        yield run_dir, []
+    elif os.path.isdir(began):
+        path, why = run_dir.resolve(), "where the run began: relative paths in its settings are from there"
+        with contextlib.chdir(began):
+            yield path, [ResolvedDefault("directory", began, why)]
+    else:
+        why = f"the run began in {began}, which is not here; relative paths in its settings are read from {here}"
+        try:
+            yield run_dir, [ResolvedDefault("directory", here, why)]
+        except UserError as error:
+            error.args = (f"{error} Note that {why}.", *error.args[1:])
+            raise
 
 
 def read_events(run_dir: Path, problems: list[str] | None = None) -> Iterator[dict[str, Any]]:

@@ -10,9 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import orjson
-
-from grpo_core.checkpoints.files import disk_full_reason, replace_file, written_whole
+from grpo_core.checkpoints.files import disk_full_reason, write_json, written_whole
 from grpo_core.checkpoints.reservation import TOKENIZER_BYTES, reserved_space
 from grpo_core.errors import UserError
 from grpo_core.policy.policy import Policy
@@ -103,4 +101,4 @@ class ModelFolder:
 
 def write_record(folder: Path, record: Mapping[str, Any]) -> None:
     """Write how a model was made beside it."""
-    replace_file(folder / RECORD, orjson.dumps(record, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    write_json(folder / RECORD, record, null_for_nan=True)

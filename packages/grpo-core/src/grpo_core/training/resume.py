@@ -17,7 +17,7 @@ from grpo_core.errors import UserError
 from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.paths import user_path
 from grpo_core.policy.ranks import Ranks, in_contact, joined
-from grpo_core.tracking.events import EventLog
+from grpo_core.tracking.events import EventLog, at_start_of
 from grpo_core.tracking.observe import Observers, observe
 from grpo_core.tracking.presence import working_in
 from grpo_core.tracking.runs import ENDLESS
@@ -60,8 +60,9 @@ def resume(
     refuse_in_worker("resume()")
     path = user_path(os.fspath(run_dir), "RUN")
     check_run(path)
-    config = stored_config(path, stop_after)
-    with ExitStack() as lock, ExitStack() as resources:  # unlocked when everything else is closed
+    # Unlocked when everything else is closed.
+    with at_start_of(path) as (path, directory), ExitStack() as lock, ExitStack() as resources:
+        config = stored_config(path, stop_after)
         ranks = resources.enter_context(joined(config.device, config.trainer.ddp_timeout))
         if ranks.is_main and (warning := lock.enter_context(working_in(path))):
             Callbacks(callbacks).on_warning(warning)
@@ -85,7 +86,7 @@ def resume(
         anchor = "same KL anchor, " if setup.policy.has_reference else ""
         why = end.missing or f"{anchor}same data order" + ("; inside a batch" if is_in_batch else "")
         position = f"step {state['step']}{of_planned(setup.total_steps)} ({checkpoint.name} complete and verified)"
-        choices = [ResolvedDefault("resume", position, why), *_renamed(state), *shared, *observed.choices]
+        choices = [ResolvedDefault("resume", position, why), *directory, *_renamed(state), *shared, *observed.choices]
         resources.enter_context(in_contact(path))
         return Trainer(setup, folder, observed.callbacks, choices, resources, ranks).run(checkpoint)
 

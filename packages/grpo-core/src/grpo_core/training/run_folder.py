@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from grpo_core.checkpoints import CheckpointStore
+from grpo_core.checkpoints import CheckpointStore, write_json
 from grpo_core.checkpoints.files import replace_file
 from grpo_core.errors import UserError
 from grpo_core.policy.ranks import Ranks
@@ -127,8 +127,7 @@ class RunFolder:
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write `summary.json`, whole."""
-        content = orjson.dumps(summary, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-        replace_file(self.path / "summary.json", content)
+        write_json(self.path / "summary.json", summary, null_for_nan=True)
 
     def close(self) -> None:
         """Close the logs; each line was written when it was logged, or its failure raised then."""

@@ -19,7 +19,7 @@ from grpo_core.errors import UnknownNameError, UserError, near_match
 from grpo_core.paths import user_path
 from grpo_core.plugins.tasks import bind
 from grpo_core.task.spec import parse_task_specs
-from grpo_core.tracking.events import read_sources
+from grpo_core.tracking.events import at_start_of, read_sources
 from grpo_core.tracking.presence import check_unlocked
 from grpo_core.tracking.runs import ENDLESS, has_ended
 from grpo_core.training.provenance import check_identities, is_free
@@ -135,13 +135,14 @@ def check_resume(
     """
     path = user_path(os.fspath(run_dir), "RUN")
     check_run(path)
-    config = stored_config(path, stop_after)
-    stored = StoredRun.read(
-        path, config, from_step, additional_steps=additional_steps, allow=allow, verifies_weights=False
-    )
-    if takes_lock:
-        check_unlocked(path)
-    check_identities(map(bind, parse_task_specs(config.task)), stored.info, allowed(allow))
+    with at_start_of(path) as (path, _):
+        config = stored_config(path, stop_after)
+        stored = StoredRun.read(
+            path, config, from_step, additional_steps=additional_steps, allow=allow, verifies_weights=False
+        )
+        if takes_lock:
+            check_unlocked(path)
+        check_identities(map(bind, parse_task_specs(config.task)), stored.info, allowed(allow))
 
 
 def allowed(names: Collection[str]) -> frozenset[str]:

@@ -284,6 +284,18 @@ def test_a_damaged_plan_is_refused(sweep: Callable[..., Any], content: bytes) ->
     assert "s/sweep.json" in sweep("s", code=2)
 
 
+def test_a_damaged_outcome_costs_its_run_alone(sweep: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
+    words = (*LETTERS, RATES, *STEPS, "--output-dir", "s")
+    sweep(*words)
+    Path("s/runs/001/outcome.json").write_bytes(b'{"exit_')
+    assert entry.main(["sweep", *words, "--json"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err.count("s/runs/001/outcome.json is not JSON") == 1
+    assert states(json.loads(captured.out)) == ["finished"] * 2 and started("s") == 2
+    shutil.rmtree(next(Path("s/runs/001").glob("run_*")))
+    assert states(sweep(*words)) == ["finished"] * 2 and started("s") == 2
+
+
 def test_jobs_are_distributed_over_the_devices(monkeypatch: pytest.MonkeyPatch, sweep: Callable[..., Any]) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
     sweep(

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from grpo_core.checkpoints.files import replace_file
 from grpo_core.errors import ExitCode, GrpoError, UserError, near_match
 from grpo_core.paths import kind_of, user_path
 from grpo_core.tracking.base import without_secrets
@@ -150,7 +151,8 @@ class Store:
         with self._reported(f"{name} cannot be written", is_written=True):
             path = f"{self._root}/{name}"
             if self._scheme == "file":
-                self._write_local(path, blocks)
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                replace_file(Path(path), blocks)
                 return
             file = self._fs.open(path, "wb", block_size=BLOCK)
             try:
@@ -169,20 +171,6 @@ class Store:
             for name in names:
                 with contextlib.suppress(FileNotFoundError):
                     self._fs.rm_file(f"{self._root}/{name}")
-
-    def _write_local(self, path: str, blocks: Iterable[bytes]) -> None:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        partial = f"{path}.partial-{os.getpid()}"
-        try:
-            with open(partial, "wb") as file:
-                file.writelines(blocks)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(partial)
-            raise
 
     @contextlib.contextmanager
     def _reported(self, what: str, *, is_written: bool = False) -> Iterator[None]:
