@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from grpo_core.data.options import CommaSeparated
-from grpo_core.data.records import MAX_LINE_BYTES, read_records
+from grpo_core.data.records import MAX_LINE_BYTES, has_splits, read_records
 from grpo_core.errors import DataError, ExhaustedError, near_match
 from grpo_core.task.row import Row, Split, TaskConfig, first_problem
 
@@ -162,7 +162,8 @@ def read_rows(
 ) -> Iterator[RowType]:
     """Read rows from `config.path`, else from the hub.
 
-    A path with `{split}` in it names one file per split. Any other path is one file whose rows are split by hash.
+    A path with `{split}` in it names the files of a split, and a saved `DatasetDict` has its splits. The rows of any
+    other path are split by hash.
 
     Args:
         config: Path, split and field mapping.
@@ -178,7 +179,7 @@ def read_rows(
     source = config.path or (f"hub:{hub}" if hub else None)
     if source is None:
         raise DataError("this task has no data of its own: give a local file with ?path=rows.jsonl.")
-    presplit = source.startswith("hub:") or "{split}" in source
+    presplit = has_splits(source)
     unread = set(config.fields) - set(needed)  # until a record shows that the task reads them, too
     for where, columns in read_records(source.replace("{split}", config.split), split=config.split):
         record = _mapped(where, columns, config.fields, needed, unread)
@@ -232,6 +233,8 @@ def _mapped(
     for name, column in fields.items():
         if column in columns:
             record[name] = columns[column]
+            if column in record.guessed:
+                record.guessed[name] = record.guessed[column]
         elif name in unread:
             raise DataError(missing(column, f" for ?fields={name}:{column}"))
     return record
@@ -247,6 +250,7 @@ class Record(dict[str, Any]):
         where: File and line (or row).
         read: Names of the fields that were read.
         is_read_whole: Whether all fields were read at once, as by `Model(**record)`.
+        guessed: Field -> why it is not known what was written, if a library has guessed its type.
     """
 
     def __init__(self, where: str, fields: Mapping[str, Any]) -> None:
@@ -254,6 +258,7 @@ class Record(dict[str, Any]):
         self.where = where
         self.read: set[str] = set()
         self.is_read_whole = False
+        self.guessed: dict[str, str] = dict(getattr(fields, "guessed", {}))
 
     def __getitem__(self, name: str) -> Any:
         self.read.add(name)

@@ -1,17 +1,18 @@
-"""Records of files and of the hub: JSONL, CSV, parquet, each with the place that it comes from."""
+"""Records of files, saved datasets and the hub, each with the place that it comes from."""
 
 from __future__ import annotations
 
 import codecs
 import csv
+import glob
 import json
 import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import orjson
 
 from grpo_core.errors import DataError, RowError, near_match
 from grpo_core.hub.cache import has_datasets_of
+from grpo_core.hub.data_files import data_files
 from grpo_core.hub.network import offline_reason
 from grpo_core.paths import kind_of, user_path
 from grpo_core.task.row import Split
@@ -26,19 +28,29 @@ from grpo_core.task.row import Split
 MAX_LINE_BYTES = 16 * 2**20
 """A longer line is refused: a dataset is hostile until parsed."""
 
+_SAVED_SPLITS = "dataset_dict.json"
+"""File by which the folder of a `DatasetDict` is known."""
+
 NOT_UTF_8 = "not UTF-8 text; save the file as UTF-8."
 
+CSV_CHUNK = 10_000
+"""Lines of a CSV file of which `datasets` guesses the types together."""
+
 _LONG_INTEGER = re.compile(rb"[0-9]{19}")
+
+_CONVERTED = re.compile(r"arrow\.json|halffloat|\bfloat\b")
+"""In the names of Arrow types whose values pyarrow does not give as they were written."""
 
 _KEY_END = re.compile(rb'"[ \t]*:')
 
 
 def read_records(source: str, *, split: Split = "train") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Read records from a JSONL, CSV or parquet file, or `hub:owner/name[/config]`.
+    """Read records from a JSONL, CSV, parquet or JSON file, a dataset on disk, or `hub:owner/name[/config]`.
 
     Args:
-        source: Path, or name at the hub.
-        split: Split to read from the hub; a file is read whole.
+        source: Path, name at the hub, or a pattern of files of one kind (`rows-*.jsonl`), which are read in the order
+            of their names. A folder is what `save_to_disk` of `datasets` wrote.
+        split: Split to read from the hub or from a saved `DatasetDict`; anything else is read whole.
 
     Yields:
         (where, record): the file and line (or row), and the record.
@@ -51,15 +63,56 @@ def read_records(source: str, *, split: Split = "train") -> Iterator[tuple[str, 
         return
     path = user_path(source, "path")
     kind = kind_of(path)
-    if kind and kind != "a file":
+    if kind == "a file":
+        yield from _records_of([path], source)
+        return
+    if kind == "a folder":
+        files = _saved_files(path, split)
+    elif kind:
         raise DataError(f"{source}: it is {kind}; rows are read from a file, several times and by several processes.")
-    if not kind:
+    elif glob.has_magic(source):
+        files = [file for file in map(Path, sorted(glob.glob(str(path), recursive=True))) if file.is_file()]
+    else:
         siblings = [str(path.parent / name) for name in _names_in(path.parent)]
         raise DataError(f"no file {source} (looked in {path.parent.resolve()}).{near_match(str(path), siblings)}")
-    readers = {".jsonl": _jsonl_records, ".csv": _csv_records, ".parquet": _parquet_records}
-    if path.suffix not in readers:
-        raise DataError(f"{source}: cannot read {path.suffix or 'a file without a suffix'}; use {', '.join(readers)}.")
-    yield from readers[path.suffix](path)
+    records = _records_of(files, source)
+    if (first := next(records, None)) is None:
+        found = f"no row in {', '.join(file.name for file in files)}" if files else "no file has such a name"
+        raise DataError(f"{source}: {found} (looked in {path.parent.resolve()}).")
+    yield first
+    yield from records
+
+
+def _records_of(files: Sequence[Path], source: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The records of one file after the other."""
+    suffixes = sorted({file.suffix for file in files})
+    if unread := [suffix for suffix in suffixes if suffix not in _READERS]:
+        raise DataError(f"{source}: cannot read {unread[0] or 'a file without a suffix'}; use {', '.join(_READERS)}.")
+    if len(suffixes) > 1:  # most likely the same rows twice
+        raise DataError(f"{source}: {' and '.join(suffixes)} files; name one kind, as in *{suffixes[0]}.")
+    return chain.from_iterable(_READERS[file.suffix](file) for file in files)
+
+
+def has_splits(source: str) -> bool:
+    """Whether the rows of a source have a split: those of the hub, of a file per split, of a saved `DatasetDict`."""
+    return source.startswith("hub:") or "{split}" in source or (user_path(source, "path") / _SAVED_SPLITS).is_file()
+
+
+def _saved_files(folder: Path, split: Split) -> list[Path]:
+    """The files of a dataset that `save_to_disk` wrote."""
+    if (folder / _SAVED_SPLITS).is_file():
+        if not (folder / split).is_dir():
+            splits = sorted(each.name for each in folder.iterdir() if each.is_dir())
+            raise DataError(f"{folder} has no split {split!r}, but {', '.join(splits)}; one is {folder}/{splits[0]}.")
+        folder /= split
+    try:
+        files = orjson.loads((folder / "state.json").read_bytes())["_data_files"]
+        return [folder / Path(file["filename"]).name for file in files]
+    except FileNotFoundError:
+        reason = f"a folder without the state.json of save_to_disk; name the files in it, as in {folder}/*.parquet"
+    except (ValueError, LookupError, TypeError) as error:
+        reason = f"state.json is not what save_to_disk writes ({type(error).__name__}: {error})"
+    raise DataError(f"{folder}: {reason}.")
 
 
 def _names_in(folder: Path) -> list[str]:
@@ -174,33 +227,70 @@ def _csv_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             raise DataError(f"{path}:{reader.reader.line_num}: {error}") from None
 
 
-def _parquet_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _arrow_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     import pyarrow
     import pyarrow.parquet
 
-    floats = (pyarrow.float16(), pyarrow.float32())
     try:
-        number = 0
-        file = pyarrow.parquet.ParquetFile(path)
-        _refuse_repeated_columns(path, file.schema_arrow.names)
-        narrow = {field.name: field.type.to_pandas_dtype() for field in file.schema_arrow if field.type in floats}
-        for batch in file.iter_batches(batch_size=1024):
-            for record in batch.to_pylist():
-                for name, kind in narrow.items():  # 0.1, and not 0.10000000149011612
-                    if record[name] is not None:
-                        record[name] = float(str(kind(record[name])))
-                yield f"{path} row {number}", record
-                number += 1
+        if path.suffix == ".arrow":
+            batches = pyarrow.ipc.open_stream(pyarrow.memory_map(str(path)))
+            schema = batches.schema
+        else:
+            file = pyarrow.parquet.ParquetFile(path)
+            schema, batches = file.schema_arrow, file.iter_batches(batch_size=1024)
+        _refuse_repeated_columns(path, schema.names)
+        yield from _batch_records(str(path), schema, batches)
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{path}: {error}") from None
 
 
+def _batch_records(place: str, schema: Any, batches: Iterable[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    converted = [field for field in schema if _CONVERTED.search(str(field.type))]
+    numbers = count()
+    for batch in batches:
+        for record in batch.to_pylist():
+            where = f"{place} row {next(numbers)}"
+            for field in converted:
+                try:
+                    record[field.name] = _as_written(record[field.name], field.type)
+                except orjson.JSONDecodeError as error:
+                    raise RowError(f"{where}: column {field.name!r} is not JSON: {error}") from None
+            yield where, record
+
+
+def _as_written(value: Any, kind: Any) -> Any:
+    """A value of an Arrow type as it was written: JSON is decoded, and a narrow float is 0.1, no 0.10000000149011612."""
+    from pyarrow import types
+
+    if value is None:
+        return None
+    if getattr(kind, "extension_name", "") == "arrow.json":
+        return parsed_json(value.encode())
+    if types.is_float16(kind) or types.is_float32(kind):
+        return float(str(kind.to_pandas_dtype()(value)))
+    if types.is_struct(kind):
+        return {part.name: _as_written(value[part.name], part.type) for part in kind}
+    if types.is_map(kind):
+        return [(key, _as_written(item, kind.item_type)) for key, item in value]
+    if isinstance(value, list):
+        return [_as_written(item, kind.value_type) for item in value]
+    return value
+
+
+_READERS: Mapping[str, Callable[[Path], Iterator[tuple[str, dict[str, Any]]]]] = {
+    ".jsonl": _jsonl_records,
+    ".csv": _csv_records,
+    ".parquet": _arrow_records,
+    ".arrow": _arrow_records,
+}
+
+
 def _hub_records(name: str, split: Split) -> Iterator[tuple[str, dict[str, Any]]]:
-    owner_and_name, config = "/".join(name.split("/")[:2]), "/".join(name.split("/")[2:]) or None
+    repository, config = "/".join(name.split("/")[:2]), "/".join(name.split("/")[2:]) or None
 
     def unavailable(reason: str) -> DataError:
         return DataError(
-            f"dataset {owner_and_name!r}{f' (config {config!r})' if config else ''}, split {split!r}, "
+            f"dataset {repository!r}{f' (config {config!r})' if config else ''}, split {split!r}, "
             f"could not be loaded: {reason}. "
             "Without a network, give a local file: ?path=rows.jsonl (.csv, .parquet; {split} names one per split)."
         )
@@ -208,12 +298,71 @@ def _hub_records(name: str, split: Split) -> Iterator[tuple[str, dict[str, Any]]
     offline = offline_reason()  # which also tells `datasets`: it would try five times
     if offline and "datasets" not in sys.modules and not has_datasets_of(name.split("/")[0]):
         raise unavailable(f"it is not in the cache, and the hub is not used: {offline}")
-    import datasets
-
+    loaded = None
     try:
-        loaded = datasets.load_dataset(owner_and_name, config, split=split)
+        files = data_files(repository, config, split) or {}
+        if not files or not all(map(_is_read, files.values())):
+            import datasets
+
+            files, loaded = {}, datasets.load_dataset(repository, config, split=split)
     except Exception as error:  # datasets raises a different class for each kind of network, name and split trouble
         text = (str(error) or "no reason given").splitlines()[0]
         raise unavailable(f"{type(error).__name__}: {text}") from None
-    for number, record in enumerate(loaded):
-        yield f"{owner_and_name} row {number}", dict(record)
+    for file, path in files.items():
+        read = _READERS.get(path.suffix, _jsonl_records)
+        for where, record in read(path):
+            yield where.replace(str(path), f"{repository}/{file}", 1), record
+    if loaded is not None:
+        guessed = _guessed_columns(repository, loaded)
+        for where, record in _batch_records(repository, loaded.data.schema, loaded.data.to_batches(1024)):
+            yield where, GuessedRecord(record, guessed)
+
+
+def _is_read(path: Path) -> bool:
+    """Whether a file can be read here; what is called .json is lines, or a list that `datasets` reads."""
+    if path.suffix != ".json":
+        return path.suffix in _READERS
+    with path.open("rb") as file:
+        return file.read(1024).lstrip(codecs.BOM_UTF8 + b" \n\r\t").startswith(b"{")
+
+
+class GuessedRecord(dict[str, Any]):
+    """A record of a file that `datasets` has parsed, and which is not here any more.
+
+    Args:
+        fields: Names and values.
+        guessed: Column -> why the text that was written is not known.
+
+    Attributes:
+        guessed: As given.
+    """
+
+    def __init__(self, fields: Mapping[str, Any], guessed: Mapping[str, str]) -> None:
+        super().__init__(fields)
+        self.guessed = guessed
+
+
+def _guessed_columns(repository: str, loaded: Any) -> dict[str, str]:
+    """Column -> why its text is not known, of a dataset that `datasets` has made of CSV or JSON."""
+    builder = loaded.info.builder_name
+    if builder not in ("csv", "json"):  # a parquet file says what its columns are
+        return {}
+    # Each chunk of a CSV file is guessed by itself, and becomes what the first one was: 007 is "7".
+    is_whole = builder == "json" or loaded.num_rows <= CSV_CHUNK
+    return {
+        field.name: f"column {field.name!r} of {repository} was read as {field.type} by `datasets`: 007 would be 7. "
+        f"Where the hub can be reached, get the files as they were written: hf download {repository} --repo-type "
+        "dataset. Or give a local file: ?path=rows.jsonl"
+        for field in loaded.data.schema
+        if not (is_whole and _is_text(field.type))
+    }
+
+
+def _is_text(kind: Any) -> bool:
+    """Whether an Arrow type holds nothing but texts and what was written as JSON."""
+    from pyarrow import types
+
+    if kind.num_fields:
+        return all(_is_text(kind.field(index).type) for index in range(kind.num_fields))
+    is_json = getattr(kind, "extension_name", "") == "arrow.json"
+    return is_json or types.is_string(kind) or types.is_large_string(kind) or types.is_null(kind)
