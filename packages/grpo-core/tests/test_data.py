@@ -303,7 +303,7 @@ def test_what_is_no_file_is_called_what_it_is(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "rows.csv").mkdir()
     for source, message in {
         f"{tmp_path}/rows.jsonl": "it is a pipe; rows are read from a file",
-        f"{tmp_path}/rows.csv": "it is a folder",
+        f"{tmp_path}/rows.csv": "rows.csv is not what save_to_disk writes",
         "/dev/null": "it is a device",
         "-": "standard input and output are not used here",
         f"{tmp_path}/{'a' * 300}.csv": "out of reach (File name too long)",
@@ -313,6 +313,134 @@ def test_what_is_no_file_is_called_what_it_is(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("HOME", str(tmp_path))
     write_jsonl(tmp_path / "mine.jsonl", [{"a": 1}])
     assert [record for _, record in read_records("~/mine.jsonl")] == [{"a": 1}]
+
+
+def test_files_of_a_pattern_are_read_in_the_order_of_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("b/rows-2.jsonl", "b/rows-1.jsonl", "a/rows-1.jsonl", "rows[1].jsonl"):
+        Path(name).parent.mkdir(exist_ok=True)
+        write_jsonl(Path(name), [{"a": name}, {"a": ""}])
+    write_parquet(Path("b/rows-3.parquet"), [{"a": 7}])
+
+    def places(source: str) -> list[str]:
+        return [where for where, _ in read_records(source)]
+
+    assert places("b/*.jsonl") == ["b/rows-1.jsonl:1", "b/rows-1.jsonl:2", "b/rows-2.jsonl:1", "b/rows-2.jsonl:2"]
+    assert places("**/rows-1.jsonl")[::2] == ["a/rows-1.jsonl:1", "b/rows-1.jsonl:1"]
+    assert places("b/rows-[13].*") == ["b/rows-1.jsonl:1", "b/rows-1.jsonl:2", "b/rows-3.parquet row 0"]
+    assert places("rows[1].jsonl") == ["rows[1].jsonl:1", "rows[1].jsonl:2"]  # a file of that name
+
+
+def test_a_pattern_without_rows_says_what_was_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "empty-1.jsonl").write_text("\n")
+    (tmp_path / "folder.jsonl").mkdir()
+    for pattern, found in {"*-2.jsonl": "no file", "empty-*.jsonl": r"empty-1\.jsonl", "folder*": "no file"}.items():
+        with pytest.raises(DataError, match=rf"{re.escape(pattern)}: no rows, found {found} \(looked in {tmp_path}\)"):
+            list(read_records(f"{tmp_path}/{pattern}"))
+    (tmp_path / "notes.md").write_text("")
+    with pytest.raises(DataError, match=r"notes\.md: cannot read \.md; use \.jsonl"):
+        list(read_records(f"{tmp_path}/*"))
+
+
+def test_patterns_have_files_of_each_split(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        for part in range(2):
+            write_jsonl(tmp_path / f"{split}-{part}.jsonl", [{"question": f"{split} {part}", "answer": "1"}])
+    rows = {
+        split: [row.text for row in rows_of(f"{tmp_path}/{{split}}-*.jsonl", split=split)]
+        for split in ("train", "test")
+    }
+    assert rows == {"train": ["train 0", "train 1"], "test": ["test 0", "test 1"]}
+
+
+def test_a_saved_dataset_is_read_with_its_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    monkeypatch.chdir(tmp_path)
+    features = datasets.Features({"question": datasets.Value("string"), "part": datasets.Value("float32")})
+    train = datasets.Dataset.from_dict({"question": ["a", "b", "c"], "part": [0.1, None, 3.0]}, features=features)
+    train.save_to_disk("one", num_shards=2)
+    datasets.DatasetDict({"train": train, "test": train.select([2])}).save_to_disk("all")
+
+    assert list(read_records("one")) == [
+        ("one/data-00000-of-00002.arrow row 0", {"question": "a", "part": 0.1}),
+        ("one/data-00000-of-00002.arrow row 1", {"question": "b", "part": None}),
+        ("one/data-00001-of-00002.arrow row 0", {"question": "c", "part": 3.0}),
+    ]
+
+    def make(record: Mapping[str, Any]) -> Row:
+        return Row(id=record["question"])
+
+    def ids(path: str, split: str) -> list[str]:
+        return [row.id for row in read_rows(DatasetConfig(path=path, split=split), make, needs=("question",))]
+
+    assert (ids("all", "train"), ids("all", "test"), ids("all/{split}", "test")) == (["a", "b", "c"], ["c"], ["c"])
+    assert {split for split in ("train", "validation", "test") for _ in ids("one", split)} == {
+        split_of(name) for name in "abc"
+    }
+    with pytest.raises(DataError, match=r"all/validation is not .* save_to_disk .*has dataset_dict\.json, test"):
+        ids("all", "validation")
+
+
+def test_a_folder_that_is_no_saved_dataset_is_refused(tmp_path: Path) -> None:
+    def read() -> None:
+        list(read_records(f"{tmp_path}/saved"))
+
+    (tmp_path / "saved").mkdir()
+    for state, message in {
+        "": "save_to_disk",
+        '{"_data_files": []}': "no rows, found no file",
+        '{"_data_files": [{"filename": "../other.arrow"}]}': "saved/other.arrow",  # nothing outside of the folder
+    }.items():
+        (tmp_path / "saved" / "state.json").write_text(state)
+        write_jsonl(tmp_path / "other.arrow", [{"a": 1}])
+        with pytest.raises(DataError, match=message):
+            read()
+    with pytest.raises(DataError, match=r"name those to read, as in .*/\*\.parquet"):
+        list(read_records(str(tmp_path)))
+
+
+def test_json_columns_hold_what_was_written_and_not_its_json(tmp_path: Path) -> None:
+    kind = pyarrow.json_(pyarrow.string())
+    texts = ['"Rome"', "7", "123456789012345678901234567890", None]
+    values = ["Rome", 7, 123456789012345678901234567890, None]
+    column = pyarrow.ExtensionArray.from_storage(kind, pyarrow.array(texts))
+    items = pyarrow.ListArray.from_arrays(pyarrow.array([0, 1, 2, 3, 4]), column)
+    table = pyarrow.table(
+        {
+            "plain": column,
+            "items": items,
+            "parts": pyarrow.StructArray.from_arrays([items, column], ["items", "value"]),
+            "named": pyarrow.MapArray.from_arrays(
+                pyarrow.array([0, 1, 2, 3, 4]), pyarrow.array(["a", "b", "c", "d"]), column
+            ),
+            "text": pyarrow.array(texts),
+            "narrow": pyarrow.array([[0.1], None, [], [0.25, None]], pyarrow.list_(pyarrow.float32())),
+        }
+    )
+    pyarrow.parquet.write_table(table, tmp_path / "rows.parquet")
+    with pyarrow.ipc.new_stream(str(tmp_path / "rows.arrow"), table.schema) as stream:
+        stream.write_table(table)
+
+    for name in ("rows.parquet", "rows.arrow"):
+        records = [record for _, record in read_records(f"{tmp_path}/{name}")]
+        assert [record["plain"] for record in records] == values
+        assert [record["items"] for record in records] == [[value] for value in values]
+        assert [record["parts"] for record in records] == [{"items": [value], "value": value} for value in values]
+        assert [dict(record["named"]) for record in records] == [
+            {name: value} for name, value in zip("abcd", values, strict=True)
+        ]
+        assert [record["text"] for record in records] == texts
+        assert [record["narrow"] for record in records] == [[0.1], None, [], [0.25, None]]
+
+
+def test_a_column_that_is_said_to_be_json_and_is_not_names_its_row(tmp_path: Path) -> None:
+    column = pyarrow.ExtensionArray.from_storage(pyarrow.json_(pyarrow.string()), pyarrow.array(["1", "Rome"]))
+    pyarrow.parquet.write_table(pyarrow.table({"gold": column}), tmp_path / "rows.parquet")
+    with pytest.raises(DataError, match=r"rows\.parquet row 1: column 'gold' is not JSON"):
+        list(read_records(f"{tmp_path}/rows.parquet"))
 
 
 def test_blank_lines_and_a_byte_order_mark_are_no_rows(tmp_path: Path) -> None:

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import orjson
+import pyarrow
 import pytest
 
 from grpo_core import BoundTask, Scorer, UserError, load_task
@@ -173,9 +174,10 @@ def test_levels_out_of_order_are_refused() -> None:
 def test_the_hubs_train_split_lends_a_validation_part(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, str | None, str]] = []
 
-    def load_dataset(name: str, config: str | None, split: str) -> list[dict[str, str]]:
+    def load_dataset(name: str, config: str | None, split: str) -> SimpleNamespace:
         asked.append((name, config, split))
-        return [{"problem": f"{config}: what is ${n} + {n}$?", "solution": f"$\\boxed{{{2 * n}}}$"} for n in range(40)]
+        rows = [{"problem": f"{config}: what is ${n} + {n}$?", "solution": f"$\\boxed{{{2 * n}}}$"} for n in range(40)]
+        return SimpleNamespace(data=pyarrow.Table.from_pylist(rows), info=SimpleNamespace(builder_name="parquet"))
 
     datasets = ModuleType("datasets")
     datasets.load_dataset = load_dataset  # type: ignore[attr-defined] # a fake of the one function used

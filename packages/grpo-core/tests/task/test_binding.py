@@ -10,15 +10,17 @@ from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import Field, ValidationError
 
 from grpo_core import (
     Invalid,
+    Message,
     Opponent,
     Row,
     Score,
@@ -30,6 +32,7 @@ from grpo_core import (
     reward,
     weighted_sum,
 )
+from grpo_core.data import CommaSeparated
 from grpo_core.errors import DataError, InfrastructureError
 from grpo_core.task.bound import BoundTask, bind_config
 from grpo_core.task.row import as_prompt
@@ -489,6 +492,66 @@ def test_a_list_that_no_text_can_set_says_how_it_is_declared() -> None:
 
     with pytest.raises(UserError, match=r"declares the option as grpo_core\.data\.CommaSeparated\[…\]"):
         bind_config(bound(config=Options).task, "t.t", TaskSpec("t.t", options={"tags": "food,toys"}))
+
+
+class Levels(TaskConfig):
+    level: Literal[1, 2] = 1
+    mixed: Literal[1, "1", "a"] | None = None
+    maybe: Annotated[Literal[1, 2] | None, Field(description="a level")] = None
+    fast: Literal[True, "auto"] = "auto"
+    levels: CommaSeparated[Literal[1, 2]] = ()
+    either: float | Literal["none"] = 0.5
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "value"),
+    [
+        ("level", "2", 2),
+        ("mixed", "1", "1"),
+        ("mixed", "a", "a"),
+        ("maybe", "2", 2),
+        ("fast", "true", True),
+        ("fast", "True", True),
+        ("fast", "auto", "auto"),
+        ("levels", "2, 1", (2, 1)),
+        ("either", "2", 2.0),
+        ("either", "none", "none"),
+    ],
+)
+def test_a_literal_that_is_no_text_is_given_as_text(option: str, text: str, value: object) -> None:
+    config = bind_config(bound(config=Levels).task, "t.t", TaskSpec("t.t", options={option: text}))
+    assert getattr(config, option) == value and type(getattr(config, option)) is type(value)
+    assert Levels.model_validate_json(config.model_dump_json()) == config
+    assert getattr(Levels(**{option: value}), option) == value
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "message"),
+    [
+        ("level", "3", "level: Input should be 1 or 2 (given '3')"),
+        ("level", "1.0", "level: Input should be 1 or 2"),
+        ("maybe", "two", "maybe: Input should be 1 or 2"),
+        ("mixed", "b", "mixed: Input should be 1, '1' or 'a'"),
+        ("fast", "yes", "fast: Input should be True or 'auto'"),
+        ("levels", "1,3", "levels.1: Input should be 1 or 2 (given '3')"),
+    ],
+)
+def test_a_literal_that_is_not_given_names_those_that_are(option: str, text: str, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        bind_config(bound(config=Levels).task, "t.t", TaskSpec("t.t", options={option: text}))
+    assert message in str(caught.value)
+
+
+def test_messages_are_fields_of_rows() -> None:
+    class Chat(Row):
+        first: Message
+        history: tuple[Message, ...] = ()
+
+    row = Chat(id="a", first={"role": "user", "content": "x"}, history=[{"role": "user", "content": "y"}])
+    assert Chat.model_validate_json(row.model_dump_json()) == row
+    assert row.first["content"] == "x" and row.history == ({"role": "user", "content": "y"},)
+    with pytest.raises(ValidationError, match="role"):
+        Chat(id="a", first={"content": "x"})
 
 
 def test_one_task_is_not_two(file: Path) -> None:

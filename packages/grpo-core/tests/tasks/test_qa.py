@@ -231,7 +231,15 @@ def test_a_value_that_is_no_json_is_named_with_its_row(tmp_path: Path, value: ob
     ("verifier", "gold", "message"),
     [
         ("number", "many", "the gold 'many' holds no number"),
-        ("number", "2024-01-15", "the gold '2024-01-15' holds several numbers, of which only the last would count"),
+        *(
+            ("number", gold, f"the gold {gold!r} is not one number alone")
+            for gold in ("2024-01-15", "0x10", "5!", "1_000", "5 cm", "\u221a2", "-(3)", "5th", "1/2/3", "12:30")
+        ),
+        *(
+            (verifier, gold, f"answer is the number {gold}")
+            for verifier in ("exact", "regex")
+            for gold in (7.0, 1e-05, 1e20)
+        ),
         ("number", None, "answer is null"),
         ("choice", "Z", "must be a letter from A to J"),
         ("regex", "(", "is not a regular expression"),
@@ -464,6 +472,61 @@ def test_a_narrow_float_of_parquet_is_read_as_it_is_written(tmp_path: Path, kind
     pyarrow.parquet.write_table(pyarrow.table({"question": ["q", "r"], "answer": answers}), tmp_path / "train.parquet")
     rows = load_task(f"core.qa?path={tmp_path}/{{split}}.parquet&verifier=number").rows()
     assert [row.answer for row in rows] == ["0.1", "3.0"]
+
+
+@pytest.mark.parametrize(
+    "gold", ["$1,250", "1 250 \u20ac", r"\$1250", "(1250)", "**1250**", r"\boxed{1250}", "1.25e3."]
+)
+def test_what_marks_an_amount_or_an_end_may_stand_beside_a_number(write: Write, gold: str) -> None:
+    assert scored(write([{"question": "q", "answer": gold}], "&verifier=number"), "1250").solved
+
+
+def test_a_float_that_is_written_in_one_way_is_text(write: Write) -> None:
+    assert [row.answer for row in load_task(write([{"question": "q", "answer": 0.5}])).rows()] == ["0.5"]
+
+
+MESSAGES = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "1 + 1?"}]
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_messages_in_place_of_a_question_are_the_prompt(tmp_path: Path, form: str) -> None:
+    records = [
+        {"prompt": MESSAGES, "gold": "2"},
+        {"prompt": [*MESSAGES, {"role": "assistant", "content": "It is"}], "gold": "2"},
+        {"prompt": [{"role": "user", "content": "system: Be short.\nuser: 1 + 1?"}], "gold": "2"},
+        {"prompt": MESSAGES, "gold": "2"},  # again
+    ]
+    for split in ("train", "test"):
+        if form == "jsonl":
+            (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+        else:
+            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(records), tmp_path / f"{split}.parquet")
+    task = load_task(f"core.qa?path={tmp_path}/{{split}}.{form}{MAPPED}&verifier=number")
+    rows = task.rows()
+    assert [task.prompt(row) for row in rows] == [tuple(record["prompt"]) for record in records[:3]]
+    assert len({row.id for row in rows}) == 3
+    assert all(task.row_from_json(row.model_dump_json()) == row for row in rows)
+    assert task.score("So 2", rows[0]).solved
+
+
+@pytest.mark.parametrize(
+    ("question", "options", "message"),
+    [
+        ([], "", "the question is empty"),
+        ([{"role": "bot", "content": "x"}], "", r"a role \(system, user, assistant\) and a text.*'bot'"),
+        ([*MESSAGES, {"role": "user"}], "", "a role .* and a text"),
+        ([{"role": "user", "content": ["x"]}], "", "a role .* and a text"),
+        ([{"role": "user", "content": "x", "tool_calls": [1]}], "", "tool_calls"),
+        ([*MESSAGES, "x"], "", "'str'"),
+        (MESSAGES, "&template=tags", "template=tags is for a question that is text"),
+    ],
+)
+def test_messages_that_are_no_prompt_are_named_with_their_line(
+    write: Write, question: Any, options: str, message: str
+) -> None:
+    records = [{"question": MESSAGES if not options else "q", "answer": "1"}, {"question": question, "answer": "2"}]
+    with pytest.raises(DataError, match=rf"train\.jsonl:2: .*{message}"):
+        load_task(write(records, options)).rows()
 
 
 def test_it_is_listed_and_needs_no_torch(write: Write, capsys: pytest.CaptureFixture[str]) -> None:

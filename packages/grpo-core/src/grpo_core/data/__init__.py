@@ -6,11 +6,10 @@ import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from random import Random
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
-from grpo_core.data.options import CommaSeparated
 from grpo_core.data.records import MAX_LINE_BYTES, has_splits, read_records
 from grpo_core.errors import DataError, ExhaustedError, near_match
 from grpo_core.task.row import Row, Split, TaskConfig, first_problem
@@ -31,7 +30,16 @@ __all__ = [
     "stable_id",
 ]
 
+T = TypeVar("T")
 RowType = TypeVar("RowType", bound=Row)
+
+
+def _split(value: Any) -> Any:
+    return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
+
+
+CommaSeparated = Annotated[tuple[T, ...], BeforeValidator(_split)]
+"""Several values; as text they are separated by commas."""
 
 _SPLIT_OF_TENTH: tuple[Split, ...] = ("train",) * 8 + ("validation", "test")
 _MAX_ATTEMPTS = 2_000
@@ -230,11 +238,13 @@ def _mapped(
             meant = f" in place of ?fields={given}:{fields[given]}" if given is not None else ""
             raise DataError(f"{missing(column)} Say where it is with ?fields={name}:COLUMN{meant}.")
     record = Record(where, columns)
+    if guessed := getattr(columns, "guessed", None):
+        record.guessed = {
+            name: guessed[column] for name in {*columns, *fields} if (column := fields.get(name, name)) in guessed
+        }
     for name, column in fields.items():
         if column in columns:
             record[name] = columns[column]
-            if column in record.guessed:
-                record.guessed[name] = record.guessed[column]
         elif name in unread:
             raise DataError(missing(column, f" for ?fields={name}:{column}"))
     return record
@@ -250,7 +260,7 @@ class Record(dict[str, Any]):
         where: File and line (or row).
         read: Names of the fields that were read.
         is_read_whole: Whether all fields were read at once, as by `Model(**record)`.
-        guessed: Field -> why it is not known what was written, if a library has guessed its type.
+        guessed: Field -> why it is not known what was written in it, where a library has guessed its type.
     """
 
     def __init__(self, where: str, fields: Mapping[str, Any]) -> None:
@@ -258,7 +268,7 @@ class Record(dict[str, Any]):
         self.where = where
         self.read: set[str] = set()
         self.is_read_whole = False
-        self.guessed: dict[str, str] = dict(getattr(fields, "guessed", {}))
+        self.guessed: dict[str, str] = {}
 
     def __getitem__(self, name: str) -> Any:
         self.read.add(name)

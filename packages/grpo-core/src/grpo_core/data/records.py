@@ -6,7 +6,6 @@ import codecs
 import csv
 import glob
 import json
-import os
 import re
 import sys
 from collections import Counter
@@ -30,6 +29,9 @@ MAX_LINE_BYTES = 16 * 2**20
 
 _SAVED_SPLITS = "dataset_dict.json"
 """File by which the folder of a `DatasetDict` is known."""
+
+MAX_NAMES = 8
+"""Names in a folder that an error lists."""
 
 NOT_UTF_8 = "not UTF-8 text; save the file as UTF-8."
 
@@ -62,35 +64,26 @@ def read_records(source: str, *, split: Split = "train") -> Iterator[tuple[str, 
         yield from _hub_records(source.removeprefix("hub:"), split)
         return
     path = user_path(source, "path")
-    kind = kind_of(path)
-    if kind == "a file":
-        yield from _records_of([path], source)
-        return
+    kind, files = kind_of(path), [path]
     if kind == "a folder":
         files = _saved_files(path, split)
-    elif kind:
+    elif kind and kind != "a file":
         raise DataError(f"{source}: it is {kind}; rows are read from a file, several times and by several processes.")
-    elif glob.has_magic(source):
+    elif not kind and glob.has_magic(source):
         files = [file for file in map(Path, sorted(glob.glob(str(path), recursive=True))) if file.is_file()]
-    else:
-        siblings = [str(path.parent / name) for name in _names_in(path.parent)]
+    elif not kind:
+        siblings = glob.glob(str(Path(glob.escape(str(path.parent)), "*")))
         raise DataError(f"no file {source} (looked in {path.parent.resolve()}).{near_match(str(path), siblings)}")
-    records = _records_of(files, source)
-    if (first := next(records, None)) is None:
-        found = f"no row in {', '.join(file.name for file in files)}" if files else "no file has such a name"
-        raise DataError(f"{source}: {found} (looked in {path.parent.resolve()}).")
-    yield first
+    if unread := [file for file in files if file.suffix not in _READERS]:
+        suffix = unread[0].suffix or "a file without a suffix"
+        raise DataError(f"{unread[0]}: cannot read {suffix}; use {', '.join(_READERS)}.")
+    records = chain.from_iterable(_READERS[file.suffix](file) for file in files)
+    if kind != "a file":
+        if (first := next(records, None)) is None:
+            names = ", ".join(file.name for file in files) or "no file"
+            raise DataError(f"{source}: no rows, found {names} (looked in {path.parent.resolve()}).")
+        yield first
     yield from records
-
-
-def _records_of(files: Sequence[Path], source: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The records of one file after the other."""
-    suffixes = sorted({file.suffix for file in files})
-    if unread := [suffix for suffix in suffixes if suffix not in _READERS]:
-        raise DataError(f"{source}: cannot read {unread[0] or 'a file without a suffix'}; use {', '.join(_READERS)}.")
-    if len(suffixes) > 1:  # most likely the same rows twice
-        raise DataError(f"{source}: {' and '.join(suffixes)} files; name one kind, as in *{suffixes[0]}.")
-    return chain.from_iterable(_READERS[file.suffix](file) for file in files)
 
 
 def has_splits(source: str) -> bool:
@@ -100,26 +93,14 @@ def has_splits(source: str) -> bool:
 
 def _saved_files(folder: Path, split: Split) -> list[Path]:
     """The files of a dataset that `save_to_disk` wrote."""
-    if (folder / _SAVED_SPLITS).is_file():
-        if not (folder / split).is_dir():
-            splits = sorted(each.name for each in folder.iterdir() if each.is_dir())
-            raise DataError(f"{folder} has no split {split!r}, but {', '.join(splits)}; one is {folder}/{splits[0]}.")
-        folder /= split
+    saved = folder / split if (folder / _SAVED_SPLITS).is_file() else folder
     try:
-        files = orjson.loads((folder / "state.json").read_bytes())["_data_files"]
-        return [folder / Path(file["filename"]).name for file in files]
-    except FileNotFoundError:
-        reason = f"a folder without the state.json of save_to_disk; name the files in it, as in {folder}/*.parquet"
-    except (ValueError, LookupError, TypeError) as error:
-        reason = f"state.json is not what save_to_disk writes ({type(error).__name__}: {error})"
-    raise DataError(f"{folder}: {reason}.")
-
-
-def _names_in(folder: Path) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:  # no such folder: there is nothing near to suggest
-        return []
+        state = orjson.loads((saved / "state.json").read_bytes())
+        return [saved / Path(file["filename"]).name for file in state["_data_files"]]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        names = ", ".join(sorted(path.name for path in folder.iterdir())[:MAX_NAMES]) or "no files"
+        reason = f"{saved} is not what save_to_disk writes ({error})"
+        raise DataError(f"{reason}. {folder} has {names}; name those to read, as in {folder}/*.parquet.") from None
 
 
 def _jsonl_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -259,7 +240,7 @@ def _batch_records(place: str, schema: Any, batches: Iterable[Any]) -> Iterator[
 
 
 def _as_written(value: Any, kind: Any) -> Any:
-    """A value of an Arrow type as it was written: JSON is decoded, and a narrow float is 0.1, no 0.10000000149011612."""
+    """A value of an Arrow type as it was written: JSON is decoded; a narrow float is 0.1, not 0.10000000149011612."""
     from pyarrow import types
 
     if value is None:
@@ -298,21 +279,19 @@ def _hub_records(name: str, split: Split) -> Iterator[tuple[str, dict[str, Any]]
     offline = offline_reason()  # which also tells `datasets`: it would try five times
     if offline and "datasets" not in sys.modules and not has_datasets_of(name.split("/")[0]):
         raise unavailable(f"it is not in the cache, and the hub is not used: {offline}")
-    loaded = None
     try:
         files = data_files(repository, config, split) or {}
         if not files or not all(map(_is_read, files.values())):
             import datasets
 
-            files, loaded = {}, datasets.load_dataset(repository, config, split=split)
+            loaded, files = datasets.load_dataset(repository, config, split=split), {}
     except Exception as error:  # datasets raises a different class for each kind of network, name and split trouble
         text = (str(error) or "no reason given").splitlines()[0]
         raise unavailable(f"{type(error).__name__}: {text}") from None
-    for file, path in files.items():
-        read = _READERS.get(path.suffix, _jsonl_records)
-        for where, record in read(path):
-            yield where.replace(str(path), f"{repository}/{file}", 1), record
-    if loaded is not None:
+    for address, path in files.items():
+        for where, record in _READERS.get(path.suffix, _jsonl_records)(path):
+            yield where.replace(str(path), f"{repository} {Path(address).name}", 1), record
+    if not files:
         guessed = _guessed_columns(repository, loaded)
         for where, record in _batch_records(repository, loaded.data.schema, loaded.data.to_batches(1024)):
             yield where, GuessedRecord(record, guessed)
@@ -327,11 +306,11 @@ def _is_read(path: Path) -> bool:
 
 
 class GuessedRecord(dict[str, Any]):
-    """A record of a file that `datasets` has parsed, and which is not here any more.
+    """A record of a file that is not here, but only what `datasets` has made of it.
 
     Args:
         fields: Names and values.
-        guessed: Column -> why the text that was written is not known.
+        guessed: Column -> why it is not known what was written in it.
 
     Attributes:
         guessed: As given.
@@ -343,26 +322,26 @@ class GuessedRecord(dict[str, Any]):
 
 
 def _guessed_columns(repository: str, loaded: Any) -> dict[str, str]:
-    """Column -> why its text is not known, of a dataset that `datasets` has made of CSV or JSON."""
+    """Column -> why it is not known what was written in it."""
     builder = loaded.info.builder_name
     if builder not in ("csv", "json"):  # a parquet file says what its columns are
         return {}
     # Each chunk of a CSV file is guessed by itself, and becomes what the first one was: 007 is "7".
     is_whole = builder == "json" or loaded.num_rows <= CSV_CHUNK
+    cure = f"hf download {repository} --repo-type dataset, where the hub can be reached; or ?path=rows.jsonl"
     return {
-        field.name: f"column {field.name!r} of {repository} was read as {field.type} by `datasets`: 007 would be 7. "
-        f"Where the hub can be reached, get the files as they were written: hf download {repository} --repo-type "
-        "dataset. Or give a local file: ?path=rows.jsonl"
-        for field in loaded.data.schema
-        if not (is_whole and _is_text(field.type))
+        each.name: f"column {each.name!r}: `datasets` has guessed {each.type}, what was written is not known: {cure}"
+        for each in loaded.data.schema
+        if not (is_whole and _is_known(each.type, builder))
     }
 
 
-def _is_text(kind: Any) -> bool:
-    """Whether an Arrow type holds nothing but texts and what was written as JSON."""
+def _is_known(kind: Any, builder: str) -> bool:
+    """Whether values of an Arrow type are what was written: text, and in JSON whole numbers, true and false, too."""
     from pyarrow import types
 
     if kind.num_fields:
-        return all(_is_text(kind.field(index).type) for index in range(kind.num_fields))
-    is_json = getattr(kind, "extension_name", "") == "arrow.json"
-    return is_json or types.is_string(kind) or types.is_large_string(kind) or types.is_null(kind)
+        return all(_is_known(kind.field(index).type, builder) for index in range(kind.num_fields))
+    if types.is_integer(kind) or types.is_boolean(kind):
+        return builder == "json"
+    return str(kind) in ("string", "large_string", "null", "extension<arrow.json>")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import orjson
 
 from grpo_core.errors import DataError
 from grpo_core.hub.network import offline_reason
+
+_URL = re.compile(r"hf://datasets/([^@]+)@([^/]+)/(.+)")
 
 _COMMON = ("name", "version", "data_dir", "data_files", "description")
 """Settings of every builder of `datasets`, which do not change how a file is read."""
@@ -26,7 +30,7 @@ def data_files(repository: str, config: str | None, split: str) -> dict[str, Pat
         split: Name of the split.
 
     Returns:
-        Name of a file in the repository -> where it is, in order; None where only `datasets` knows the rows.
+        Address of each file -> where it is, in order; None where only `datasets` can read them, or has them.
 
     Raises:
         DataError: the repository has no such split.
@@ -36,43 +40,36 @@ def data_files(repository: str, config: str | None, split: str) -> dict[str, Pat
 
     listing = Path(constants.HF_HOME, "grpo", f"{repository}@{config or ''}.json".replace("/", "--"))
     is_offline = bool(offline_reason())
-    if not is_offline:
-        found = _files_by_split(repository, config)
-        with suppress(OSError):  # a cache that this user may only read
-            listing.parent.mkdir(parents=True, exist_ok=True)
-            listing.write_bytes(orjson.dumps(found))
-    elif listing.is_file():
-        found = orjson.loads(listing.read_bytes())
-    else:
+    if is_offline and listing.is_file():
+        splits = orjson.loads(listing.read_bytes())
+    elif is_offline:
         try:
-            found = _files_by_split(snapshot_download(repository, repo_type="dataset", local_files_only=True), config)
+            splits = _files_by_split(snapshot_download(repository, repo_type="dataset", local_files_only=True), config)
         except (FileNotFoundError, ValueError):  # no snapshot, a part of one, one without data, or no such config
             return None
-    if found is None:
+    else:
+        splits = _files_by_split(repository, config)
+        with suppress(OSError):  # a cache that this user may only read
+            listing.parent.mkdir(parents=True, exist_ok=True)
+            listing.write_bytes(orjson.dumps(splits))
+    if splits is None:
         return None
-    revision, files = found
-    if split not in files:
-        raise DataError(f"it has no such split, but {', '.join(files)}")
-    return {
-        file: Path(
-            hf_hub_download(repository, file, repo_type="dataset", revision=revision, local_files_only=is_offline)
-        )
-        for file in files[split]
-    }
+    if split not in splits:
+        raise DataError(f"it has no such split, but {', '.join(splits)}")
+    get = partial(hf_hub_download, repo_type="dataset", local_files_only=is_offline)
+    found = {address: _URL.fullmatch(address) for address in splits[split]}
+    return {address: Path(get(url[1], url[3], revision=url[2]) if url else address) for address, url in found.items()}
 
 
-def _files_by_split(source: str, config: str | None) -> tuple[str, dict[str, list[str]]] | None:
-    """The revision of a repository or a snapshot, and the files of each split; None where `datasets` has to read them."""
+def _files_by_split(source: str, config: str | None) -> dict[str, list[str]] | None:
+    """The addresses of the files of each split of a repository or a snapshot; None where `datasets` must read them."""
     import datasets
 
     builder = datasets.load_dataset_builder(source, config)
-    plain, base = type(builder.config)(), f"{builder.base_path}/"
-    if builder.name not in ("csv", "json", "parquet"):
+    plain = type(builder.config)()
+    is_plain = replace(builder.config, **{name: getattr(plain, name) for name in _COMMON}) == plain
+    if builder.name not in ("csv", "json", "parquet") or not is_plain:  # another separator, names of columns, …
         return None
-    if replace(builder.config, **{name: getattr(plain, name) for name in _COMMON}) != plain:
-        return None  # another separator, names of columns, a field of a JSON file
     splits = {str(split): list(map(str, files)) for split, files in builder.config.data_files.items()}
-    if not all(file.startswith(base) for files in splits.values() for file in files):
-        return None  # of another repository or server
-    revision = Path(base).name.partition("@")[2] or Path(base).name
-    return revision, {split: [file.removeprefix(base) for file in files] for split, files in splits.items()}
+    is_here = all("://" not in file or _URL.fullmatch(file) for files in splits.values() for file in files)
+    return splits if is_here else None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypedDict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, get_args, get_origin
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from typing_extensions import TypedDict  # that of typing is no field of a Row before Python 3.12
 
 from grpo_core.errors import UserError
 
@@ -52,7 +53,7 @@ class TaskConfig(BaseModel):
         seed: Seed of a procedural task; it never decides the split.
         split: `train`, `validation` or `test`; disjoint by a hash of the row's content.
         size: Number of rows taken; None is all that there are.
-        path: A local JSONL, CSV or parquet file, or `hub:owner/name`, in place of the task's own data.
+        path: In place of the task's own data: JSONL, CSV or parquet files, a saved dataset, or `hub:owner/name`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -61,6 +62,24 @@ class TaskConfig(BaseModel):
     split: Split = "train"
     size: int | None = Field(default=None, ge=1, le=MAX_ROWS)
     path: str | None = None
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _read_literals(cls, value: Any, info: ValidationInfo) -> Any:
+        """A spec gives text: `2` is the 2 of `Literal[1, 2]`, and `true` the True of another."""
+        annotation = cls.model_fields[str(info.field_name)].annotation
+        values = {str(each).lower(): each for each in _literals(annotation) if not isinstance(each, str)}
+        if not isinstance(value, str) or not values or value in _literals(annotation):
+            return value
+        if get_origin(annotation) is tuple:
+            return tuple(values.get(part.strip().lower(), part.strip()) for part in value.split(","))
+        return values.get(value.lower(), value)
+
+
+def _literals(annotation: Any) -> Iterator[Any]:
+    """The values of every `Literal` in a type."""
+    for inner in get_args(annotation):
+        yield from (inner,) if get_origin(annotation) is Literal else _literals(inner)
 
 
 def as_prompt(made: Any, who: str) -> Prompt:

@@ -8,7 +8,7 @@ from typing import Any
 
 from grpo_core.errors import UserError, near_match
 from grpo_core.tasks.answers import answer_of
-from grpo_core.tasks.numbers import read_number
+from grpo_core.tasks.numbers import is_number
 from grpo_core.tasks.verifiers import VERIFIERS, tests_of
 
 NAMES: Mapping[str, tuple[str, ...]] = {
@@ -20,8 +20,6 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 """Field of `core.qa` -> names that its column often has, the most telling first."""
 
 REQUIRED = ("question", "answer")
-
-_MAX_NUMBER_CHARS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +121,7 @@ def _verifier(answers: Sequence[str], has_choices: bool) -> tuple[str, str]:
     """The strictest verifier that can read every answer, and why."""
     if has_choices:
         return "choice", "there are choices"
-    if all(_is_number(answer_of(answer)) for answer in answers):
+    if all(is_number(answer_of(answer)) for answer in answers):
         return "number", "every answer is a number"
     if all(len(answer.strip("().")) == 1 and answer.strip("().") in "ABCDEFGHIJ" for answer in answers):
         return "choice", "every answer is a letter"
@@ -132,11 +130,6 @@ def _verifier(answers: Sequence[str], has_choices: bool) -> tuple[str, str]:
     if any(mark in answer for answer in answers for mark in ("\\boxed", "\\frac", "\\sqrt")):
         return "math", "answers are LaTeX"
     return "exact", "answers are text"
-
-
-def _is_number(answer: str) -> bool:
-    plain = answer.strip(" $€£.%")
-    return 0 < len(plain) <= _MAX_NUMBER_CHARS and not any(map(str.isalpha, plain)) and read_number(plain) is not None
 
 
 def _are_tests(answer: str) -> bool:

@@ -54,6 +54,8 @@ _SPELLINGS = str.maketrans(
 )
 _GROUPING = re.compile(r"(?<=[0-9])(?:\\[,;: ]|,\\!|~)(?=[0-9]{3})")
 _LATEX_SPACE = re.compile(r"\\[,;:! ]|~")
+_MARKS = set(" \n$€£¥₹\\()[]{}*.\"'`")
+
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
 _RAISED_TEXT = re.compile(r"<sup>([-+]?[0-9]{1,9})</sup>|([⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]{1,64}+)")
 _PART = r"\s?(?:\{\s?(-?[0-9][0-9.,]{0,299})\s?\}|([0-9]))"
@@ -98,9 +100,10 @@ def _last_number(text: str) -> re.Match[str] | None:
     return last
 
 
-def count_numbers(text: str) -> int:
-    """How many numbers a text holds."""
-    return sum(bool(match["digits"]) for match in _TOKEN.finditer(_plain_numbers(text)))
+def is_number(text: str) -> bool:
+    """Whether a text is one number, and beside it nothing but what marks an amount, a formula or an end."""
+    last = _last_number(text)
+    return last is not None and not set(last.string[: last.start()] + last.string[last.end() :]) - _MARKS
 
 
 def _value(number: re.Match[str]) -> Fraction | None:

@@ -16,7 +16,7 @@ from pydantic import ValidationInfo, field_validator
 from grpo_core.data import DatasetConfig, Record, read_rows, stable_id
 from grpo_core.plugins.loading import resolve
 from grpo_core.task.composition import reward
-from grpo_core.task.row import Row
+from grpo_core.task.row import Message, Prompt, Row
 from grpo_core.task.score import Invalid
 from grpo_core.task.task import Task
 from grpo_core.tasks.answers import thinking_end
@@ -47,6 +47,8 @@ ANSWERS: Mapping[str, str] = {"plain": "{answer}", "steps": "\n#### {answer}", "
 NEXT_QUESTION = "\nQuestion:"
 """What a base model goes on with behind its answer."""
 STOP = ("</answer>", NEXT_QUESTION)
+
+ROLES = ("system", "user", "assistant")
 
 _OWN_LETTER = re.compile(r"\A\(?([A-Ja-j])[).:]\s+(?=\S)")
 """The letter that a choice of a file carries already."""
@@ -83,12 +85,12 @@ class QaRow(Row):
     """One question.
 
     Attributes:
-        question: The question.
+        question: The question, or messages, which are the prompt as they are.
         answer: What the verifier compares with: an answer, a pattern, a schema or tests.
         choices: Texts of the choices, which the prompt lists with letters.
     """
 
-    question: str
+    question: Prompt
     answer: str
     choices: tuple[str, ...] = ()
 
@@ -99,25 +101,33 @@ def load(config: QaConfig) -> Iterator[QaRow]:
     verifier.require(config.verifier)
 
     is_of_hub = (config.path or "").startswith("hub:")
-    first: dict[tuple[str, tuple[str, ...]], tuple[str, str]] = {}  # question and choices -> its answer, and where
+    first: dict[tuple[Any, ...], tuple[str, str]] = {}  # question and choices -> its answer, and where
     of_id: dict[str, tuple[str, ...]] = {}
 
     def row(record: Record) -> QaRow:
-        question, answer = _text(record["question"], "question"), _text(record["answer"], "answer")
+        question, gold, demo = record["question"], record["answer"], record.get("completion")
         choices = _choices(record.get("choices"))
+        if guessed := record.read & record.guessed.keys():
+            raise ValueError(record.guessed[min(guessed)])
+        question, answer = _question(question, config), _text(gold, "answer")
+        if config.verifier in ("exact", "regex") and isinstance(gold, float) and re.search(r"\.0\Z|e", answer):
+            raise ValueError(
+                f"answer is the number {answer}; it may have been written in another way, and verifier="
+                f"{config.verifier} compares text: use verifier=number, or save the column as text"
+            )
         if not question:
             raise ValueError("the question is empty")
         verifier.check(answer, choices)
-        first_answer, first_place = first.setdefault((question, choices), (answer, record.where))
+        content = _content(question)
+        first_answer, first_place = first.setdefault((content, choices), (answer, record.where))
         if first_answer != answer and not is_of_hub:  # a file of the hub cannot be edited: each is a row
             raise ValueError(
-                f"the same question as in {first_place}, with another answer: {question!r:.80}. Keep one of them; with "
+                f"the same question as in {first_place}, with another answer: {content!r:.80}. Keep one of them; with "
                 "verifier=regex one pattern takes several answers: yes|no"
             )
-        row_id = stable_id(f"{question}\n{answer}")
+        row_id = stable_id(f"{content}\n{answer}")
         if of_id.setdefault(row_id, choices) != choices:
-            row_id = stable_id("\n".join([question, answer, *choices]))
-        demo = record.get("completion")
+            row_id = stable_id("\n".join([content, answer, *choices]))
         gold = answer if demo is None and verifier.is_answer else demo
         return QaRow(
             id=row_id,
@@ -127,7 +137,7 @@ def load(config: QaConfig) -> Iterator[QaRow]:
             gold=None if gold is None else _completion(_text(gold, "completion"), config, is_whole=demo is not None),
         )
 
-    rows = read_rows(config, row, needs=("question", "answer"), content=lambda row: row.question)
+    rows = read_rows(config, row, needs=("question", "answer"), content=lambda row: _content(row.question))
     yield from _distinct(rows, config)
 
 
@@ -150,6 +160,23 @@ def _distinct(rows: Iterable[QaRow], config: QaConfig) -> Iterator[QaRow]:
 @lru_cache(maxsize=64)  # a command may load a task several times
 def _say(message: str) -> None:
     _LOGGER.warning(message)
+
+
+def _question(value: Any, config: QaConfig) -> Prompt:
+    """A question as text, or as messages where it is a list of them."""
+    if not isinstance(value, list) or not (value == [] or isinstance(value[0], dict)):
+        return _text(value, "question")
+    if config.template != QaConfig().template:
+        raise ValueError(f"template={config.template} is for a question that is text; this one is a list of messages")
+    for message in value:
+        given = {name: part for name, part in message.items() if part is not None}  # a column of structs has every name
+        if given.keys() != {"role", "content"} or given["role"] not in ROLES or not isinstance(given["content"], str):
+            raise ValueError(f"a message is a role ({', '.join(ROLES)}) and a text as its content, not {given!r:.80}")
+    return tuple(Message(role=message["role"], content=message["content"]) for message in value)
+
+
+def _content(question: Prompt) -> str:
+    return question if isinstance(question, str) else json.dumps(question)
 
 
 def _text(value: Any, field: str) -> str:
@@ -189,7 +216,9 @@ def _completion(gold: str, config: QaConfig, *, is_whole: bool) -> str:
 
 
 def prompt(row: QaRow, config: QaConfig) -> Any:
-    """The question in the template, with its choices below it."""
+    """The question in the template, with its choices below it; or its messages."""
+    if not isinstance(row.question, str):
+        return row.question
     listed = [f"{letter}) {choice}" for letter, choice in zip(LETTERS, row.choices, strict=False)]
     question = "\n".join([row.question, *listed])
     text = TEMPLATES.get(config.template, config.template).replace(QUESTION, question)

@@ -21,7 +21,7 @@ from grpo_core.rewards import answer_block
 from grpo_core.task.score import Invalid
 from grpo_core.tasks.answers import answer_of, outside_thinking
 from grpo_core.tasks.choices import LETTERS, letter_of, named_choices
-from grpo_core.tasks.numbers import count_numbers, is_percentage, read_number
+from grpo_core.tasks.numbers import is_number, is_percentage, read_number
 
 REGEX_TIMEOUT_S = 1.0
 """Seconds of a match; a pattern that needs longer on a short answer backtracks without end."""
@@ -91,10 +91,10 @@ def _check_exact(gold: str, choices: tuple[str, ...]) -> None:
 def _check_number(gold: str, choices: tuple[str, ...]) -> None:
     if read_number(answer_of(gold)) is None:
         raise ValueError(f"the gold {gold!r:.80} holds no number")
-    if count_numbers(answer_of(gold)) > 1:  # of a date, any date of the same day would be right
+    if not is_number(answer_of(gold)):  # of 0x10 the 0 would count, and of a date any one of the same day
         raise ValueError(
-            f"the gold {gold!r:.80} holds several numbers, of which only the last would count: mark the answer "
-            "(#### 5), or use verifier=math or exact"
+            f"the gold {gold!r:.80} is not one number alone (1,234.5, 3/4, 2e-3, $12): mark the answer (#### 5), "
+            "or use verifier=math or exact"
         )
 
 

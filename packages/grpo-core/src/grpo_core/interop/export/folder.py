@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import importlib
 import io
 import os
@@ -118,7 +119,8 @@ def _paths(task: BoundTask) -> dict[str, str]:
 
 def _is_local(path: str) -> bool:
     """Whether a path, or the pattern of the splits' paths, is there: names of the hub and addresses are not."""
-    return any(os.path.exists(os.path.expanduser(path.replace("{split}", split))) for split in get_args(Split))
+    places = [os.path.expanduser(path.replace("{split}", split)) for split in get_args(Split)]
+    return any(os.path.exists(place) or glob.glob(place) for place in places)
 
 
 def _whole_path(text: str) -> str:

@@ -1,0 +1,217 @@
+"""Rows of the hub are read as they were written: from the repository's files, with the hub and without."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from dataset_hub import REPOSITORY, REVISION, dataset_hub
+
+from grpo_core import load_task
+from grpo_core.data import read_records
+from grpo_core.errors import DataError
+from grpo_core.hub import network
+
+Serve = Callable[[Mapping[str, str]], None]
+
+CSV = {
+    "README.md": "A data set.",
+    "data/train.csv": "question,answer\nq1,007\nq2,NA\nq3,2024-01-01\nq4,1.10\n",
+    "data/test.csv": "question,answer\nt1,7\n",
+}
+
+CONFIGS = """---
+configs:
+- config_name: one
+  data_files: a/*.jsonl
+- config_name: two
+  data_files:
+  - split: train
+    path: b/x-*.json
+  - split: test
+    path: c.jsonl
+---
+"""
+
+
+def lines(*records: Mapping[str, Any]) -> str:
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty HF_HOME, and no hub."""
+    import datasets.config
+    import huggingface_hub.constants as hub
+
+    monkeypatch.setattr(hub, "HF_HOME", str(tmp_path))
+    monkeypatch.setattr(hub, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets")
+    monkeypatch.setattr(datasets.config, "DOWNLOADED_DATASETS_PATH", tmp_path / "datasets" / "downloads")
+    _set_hub(monkeypatch, "http://127.0.0.1:9", offline=True)
+    return tmp_path
+
+
+def _set_hub(monkeypatch: pytest.MonkeyPatch, address: str, *, offline: bool) -> None:
+    import datasets.config
+    import huggingface_hub.constants as hub
+
+    monkeypatch.setenv("HF_ENDPOINT", address)
+    monkeypatch.setattr(hub, "ENDPOINT", address)
+    monkeypatch.setattr(hub, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}")
+    monkeypatch.setattr(datasets.config, "HF_ENDPOINT", address)
+    for module in (hub, datasets.config):
+        monkeypatch.setattr(module, "HF_HUB_OFFLINE", offline)
+    for variable in network.VARIABLES:
+        monkeypatch.setenv(variable, "1" if offline else "")
+    monkeypatch.setattr(network, "_reasons", [])
+    monkeypatch.setattr(network, "_is_reachable", functools.cache(network.is_reachable))
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
+    with ExitStack() as stack:
+
+        def start(files: Mapping[str, str]) -> None:
+            _set_hub(monkeypatch, stack.enter_context(dataset_hub(files)), offline=False)
+
+        yield start
+
+
+@pytest.fixture
+def unplug(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    return lambda: _set_hub(monkeypatch, "http://127.0.0.1:9", offline=True)
+
+
+def golds(options: str = "") -> list[str]:
+    return [row.answer for row in load_task(f"core.qa?path=hub:{REPOSITORY}{options}").rows()]
+
+
+def snapshot(home: Path, files: Mapping[str, str]) -> Path:
+    """The cache's folder of a repository, as a download of the whole leaves it."""
+    root = home / "hub" / f"datasets--{REPOSITORY.replace('/', '--')}"
+    folder = root / "snapshots" / REVISION
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    (root / "refs").mkdir(exist_ok=True)
+    (root / "refs" / "main").write_text(REVISION)
+    return folder
+
+
+def prepare(home: Path, source: Path, config: str = "default") -> None:
+    """What `datasets` keeps of a repository that it has loaded, without the files that it was made of."""
+    import datasets
+
+    kind = source.suffix.lstrip(".").replace("jsonl", "json")
+    loaded = datasets.load_dataset(kind, data_files=str(source), cache_dir=str(home / "made"))["train"]
+    folder = home / "datasets" / "o___n" / config / "0.0.0" / REVISION
+    shutil.copytree(Path(loaded.cache_files[0]["filename"]).parent, folder)
+    (folder / f"{kind}-train.arrow").rename(folder / "n-train.arrow")
+    info = json.loads((folder / "dataset_info.json").read_text()) | {"dataset_name": "n", "config_name": config}
+    (folder / "dataset_info.json").write_text(json.dumps(info))
+
+
+def test_golds_of_a_csv_repository_are_what_its_lines_say_with_the_hub_and_later_without(
+    serve: Serve, unplug: Callable[[], None]
+) -> None:
+    serve(CSV)
+    for _ in range(2):
+        assert golds() == ["007", "NA", "2024-01-01", "1.10"]
+        assert golds("&split=test") == ["7"]
+        unplug()
+    with pytest.raises(DataError, match=r"o/n.*no such split, but train, test"):
+        golds("&split=validation")
+    assert next(iter(read_records(f"hub:{REPOSITORY}")))[0] == "o/n train.csv:2"
+
+
+def test_a_part_of_a_repository_is_not_taken_for_all_of_it(
+    serve: Serve, unplug: Callable[[], None], home: Path
+) -> None:
+    serve(CSV)
+    golds()
+    unplug()
+    with pytest.raises(DataError, match=r"o/n.*'test'.*could not be loaded"):  # whose file was not downloaded
+        golds("&split=test")
+
+
+def test_configurations_have_files_of_their_own_and_lines_of_several_types(serve: Serve) -> None:
+    serve(
+        {
+            "README.md": CONFIGS,
+            "a/1.jsonl": lines({"question": "a", "answer": "007"}),
+            "b/x-1.json": lines({"question": "b", "answer": 1}),
+            "b/x-2.json": lines({"question": "c", "answer": "z"}),  # which `datasets` refuses after a whole number
+            "c.jsonl": lines({"question": "d", "answer": "2024-01-01"}),
+        }
+    )
+    assert [row.answer for row in load_task("core.qa?path=hub:o/n/one").rows()] == ["007"]
+    assert [row.answer for row in load_task("core.qa?path=hub:o/n/two").rows()] == ["1", "z"]
+    assert [row.answer for row in load_task("core.qa?path=hub:o/n/two&split=test").rows()] == ["2024-01-01"]
+
+
+def test_a_file_that_only_datasets_can_read_is_read_by_it(serve: Serve) -> None:
+    serve({"train.tsv": "question\tanswer\ttext\nq\t007\ta\n"})
+    assert golds("&fields=answer:text") == ["a"]
+    with pytest.raises(DataError, match=r"row 0: column 'answer'.*int64.*hf download"):
+        golds()
+
+
+def test_a_snapshot_that_was_downloaded_otherwise_is_read(home: Path) -> None:
+    folder = snapshot(home, {"train-00000-of-00002.csv": "question,answer\nq1,007\n", "README.md": ""})
+    (folder / "train-00001-of-00002.csv").write_text("question,answer\nq2,NA\n")
+    (folder / "test.csv").write_text("question,answer\nq3,1e3\n")
+    assert golds() == ["007", "NA"]
+    assert golds("&split=test") == ["1e3"]
+
+
+def test_parquet_files_of_a_snapshot_are_read(home: Path) -> None:
+    folder = snapshot(home, {"README.md": ""})
+    answers = pyarrow.array([0.1, 7.5], pyarrow.float32())
+    pyarrow.parquet.write_table(pyarrow.table({"question": ["q", "r"], "answer": answers}), folder / "train.parquet")
+    assert golds("&verifier=number") == ["0.1", "7.5"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "known", "guessed"),
+    [
+        ("t.csv", "question,text,answer\nq,a,007\nr,b,008\n", {"text": ["a", "b"]}, ["answer"]),
+        (
+            "t.jsonl",
+            lines(
+                {"question": "q", "text": "007", "whole": 7, "mixed": "Rome", "day": "2024-01-01", "part": 1},
+                {"question": "r", "text": "x", "whole": 8, "mixed": 7, "day": "2024-01-02", "part": 0.5},
+            ),
+            {"text": ["007", "x"], "whole": ["7", "8"], "mixed": ["Rome", "7"]},
+            ["day", "part"],
+        ),
+    ],
+)
+def test_of_what_datasets_has_made_only_known_columns_are_golds(
+    home: Path, name: str, text: str, known: dict[str, list[str]], guessed: list[str]
+) -> None:
+    (home / name).write_text(text)
+    prepare(home, home / name)
+    for column, answers in known.items():
+        assert golds(f"&fields=answer:{column}") == answers
+    for column in guessed:
+        with pytest.raises(DataError, match=rf"o/n row 0: column '{column}'.*`datasets` has guessed.*hf download o/n"):
+            golds(f"&fields=answer:{column}&verifier=number")
+        assert column in next(iter(read_records("hub:o/n")))[1]  # a number that is used as one
+
+
+def test_a_long_csv_file_that_datasets_has_guessed_in_parts_has_no_known_column(home: Path) -> None:
+    # Of a column that is text in the first 10,000 lines, a later 007 is "7".
+    rows = ("\n".join(f"q{row},{'x' if row < 10_000 else '007'}" for row in range(10_001)),)
+    (home / "t.csv").write_text(f"question,answer\n{rows[0]}\n")
+    prepare(home, home / "t.csv")
+    with pytest.raises(DataError, match="`datasets` has guessed"):
+        golds()
