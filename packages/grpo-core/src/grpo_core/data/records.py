@@ -226,36 +226,38 @@ def _arrow_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _batch_records(place: str, schema: Any, batches: Iterable[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    converted = [field for field in schema if _CONVERTED.search(str(field.type))]
+    converters = {field.name: _converter(field.type) for field in schema if _CONVERTED.search(str(field.type))}
     numbers = count()
     for batch in batches:
         for record in batch.to_pylist():
             where = f"{place} row {next(numbers)}"
-            for field in converted:
+            for name, convert in converters.items():
                 try:
-                    record[field.name] = _as_written(record[field.name], field.type)
+                    record[name] = convert(record[name])
                 except orjson.JSONDecodeError as error:
-                    raise RowError(f"{where}: column {field.name!r} is not JSON: {error}") from None
+                    raise RowError(f"{where}: column {name!r} is not JSON: {error}") from None
             yield where, record
 
 
-def _as_written(value: Any, kind: Any) -> Any:
-    """A value of an Arrow type as it was written: JSON is decoded; a narrow float is 0.1, not 0.10000000149011612."""
+def _converter(kind: Any) -> Callable[[Any], Any]:
+    """What makes of a value of an Arrow type, as pyarrow gives it, the one that was written."""
     from pyarrow import types
 
-    if value is None:
-        return None
     if getattr(kind, "extension_name", "") == "arrow.json":
-        return parsed_json(value.encode())
+        return lambda text: None if text is None else parsed_json(text.encode())
     if types.is_float16(kind) or types.is_float32(kind):
-        return float(str(kind.to_pandas_dtype()(value)))
+        narrow = kind.to_pandas_dtype()
+        return lambda number: number and float(str(narrow(number)))  # 0.1, and not 0.10000000149011612
     if types.is_struct(kind):
-        return {part.name: _as_written(value[part.name], part.type) for part in kind}
+        parts = {part.name: _converter(part.type) for part in kind}
+        return lambda record: record and {name: convert(record[name]) for name, convert in parts.items()}
     if types.is_map(kind):
-        return [(key, _as_written(item, kind.item_type)) for key, item in value]
-    if isinstance(value, list):
-        return [_as_written(item, kind.value_type) for item in value]
-    return value
+        item = _converter(kind.item_type)
+        return lambda pairs: pairs and [(key, item(value)) for key, value in pairs]
+    if hasattr(kind, "value_field"):
+        item = _converter(kind.value_type)
+        return lambda items: items and list(map(item, items))
+    return lambda value: value
 
 
 _READERS: Mapping[str, Callable[[Path], Iterator[tuple[str, dict[str, Any]]]]] = {
