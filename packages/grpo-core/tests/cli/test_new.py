@@ -127,6 +127,14 @@ def test_a_mistake_is_one_line_and_writes_nothing(
     assert sorted(folder.iterdir()) == before
 
 
+def test_questions_of_a_file_may_be_messages(folder: Path) -> None:
+    messages = [{"role": "user", "content": "1 + 1?"}]
+    (folder / "chat.jsonl").write_text(json.dumps({"prompt": messages, "gold": 2}))
+    assert not main(["new", "chatty", "--from-jsonl", "chat.jsonl"])
+    task = load_task("./chatty/src/chatty/task.py:questions?path=chat.jsonl")
+    assert task.prompt(task.rows()[0]) == tuple(messages)
+
+
 def test_a_column_of_the_exact_name_is_taken(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "two.jsonl").write_text('{"question": "a?", "Question": "b?", "answer": "x"}')
     assert not main(["new", "two", "--from-jsonl", "two.jsonl"])

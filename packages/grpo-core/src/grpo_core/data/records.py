@@ -301,8 +301,8 @@ def _hub_records(name: str, split: Split) -> Iterator[tuple[str, dict[str, Any]]
 
 def _is_read(path: Path) -> bool:
     """Whether a file can be read here; what is called .json is lines, or a list that `datasets` reads."""
-    if path.suffix != ".json":
-        return path.suffix in _READERS
+    if path.suffix != ".json" or not path.is_file():
+        return path.suffix in _READERS and path.is_file()
     with path.open("rb") as file:
         return file.read(1024).lstrip(codecs.BOM_UTF8 + b" \n\r\t").startswith(b"{")
 

@@ -10,7 +10,7 @@ from grpo_core.errors import UserError
 
 # A comma separates tasks only before something that looks like a task, so that values may hold commas.
 _SEPARATOR = re.compile(r",(?=\s*(?:[A-Za-z_]\w*\.[A-Za-z_]|(?:\.{0,2}|~\w*)/))")
-_PLAIN = "/:{}=+"
+_PLAIN = "/:{}=+*"
 """Characters of a value that need no escape: paths and field mappings stay readable in a run's header."""
 _NAMED = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?::(?P<weight>[^?]*))?(?:\?(?P<query>.*))?", re.DOTALL)
 _FILE = re.compile(

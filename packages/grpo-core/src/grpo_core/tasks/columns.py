@@ -94,7 +94,7 @@ def _check_fields(fields: Mapping[str, str], columns: Sequence[str], source: str
 
 
 def check_texts(records: Iterable[tuple[str, Mapping[str, Any]]], columns: Columns) -> None:
-    """Refuse objects and lists where a text is expected; choices are lists, schemas and tests may be.
+    """Refuse objects and lists where a text is expected; choices and messages are lists, schemas and tests may be.
 
     Args:
         records: (place, record) of each line.
@@ -108,7 +108,7 @@ def check_texts(records: Iterable[tuple[str, Mapping[str, Any]]], columns: Colum
     for where, record in records:
         for field in fields:
             column = columns.fields[field]
-            if isinstance(value := record.get(column), dict | list):
+            if isinstance(value := record.get(column), dict if field == "question" else dict | list):
                 kind = "an object" if isinstance(value, dict) else "a list"
                 raise UserError(f"{where}: column {column!r} is {kind}; the {field} must be a text or a number.")
 
