@@ -197,7 +197,8 @@ def test_paths_of_options_are_whole_and_mentioned(tmp_path: Path, monkeypatch: p
     (tmp_path / "link.jsonl").symlink_to("rows/blob")
     for path, whole in (
         ("link.jsonl", "link.jsonl"), ("~/link.jsonl", "link.jsonl"), ("rows/{split}.jsonl", "rows/{split}.jsonl"),
-        ("rows/../link.jsonl", "link.jsonl"), (f"{tmp_path}/link.jsonl", "link.jsonl"), ("rows/tra*.jsonl", "rows/tra*.jsonl"),
+        ("rows/../link.jsonl", "link.jsonl"), (f"{tmp_path}/link.jsonl", "link.jsonl"),
+        ("rows/tra*.jsonl", "rows/tra*.jsonl"),
     ):  # fmt: skip
         made = files("prime-rl", f"core.qa?path={path}&verifier=number")
         assert prime_spec(made, "train") == f"core.qa?path={tmp_path}/{whole}&verifier=number&split=train", path
