@@ -47,11 +47,11 @@ _KEY_END = re.compile(rb'"[ \t]*:')
 
 
 def read_records(source: str, *, split: Split = "train") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Read records from a JSONL, CSV, parquet or JSON file, a dataset on disk, or `hub:owner/name[/config]`.
+    """Read records from JSONL, CSV or parquet files, a saved dataset, or `hub:owner/name[/config]`.
 
     Args:
-        source: Path, name at the hub, or a pattern of files of one kind (`rows-*.jsonl`), which are read in the order
-            of their names. A folder is what `save_to_disk` of `datasets` wrote.
+        source: Path, name at the hub, or a pattern (`rows-*.jsonl`), whose files are read in the order of their
+            names. A folder is what `save_to_disk` of `datasets` wrote.
         split: Split to read from the hub or from a saved `DatasetDict`; anything else is read whole.
 
     Yields:
