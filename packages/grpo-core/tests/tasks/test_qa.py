@@ -51,6 +51,7 @@ def scored(spec: str, text: str) -> Score:
     ("verifier", "gold", "right", "wrong", "invalid"),
     [
         ("exact", "New York", [" new  york\n", "It is <answer>New York</answer>."], ["York", "New York City"], [" "]),
+        ("number", "5 km", ["5", "5 km"], ["6 km"], ["far"]),
         ("number", "1,250.5", [" 1250.5", "so #### 1,250.50", r"\boxed{1250.5}"], ["1250", "1250.5 + 1"], ["many"]),
         ("number", 0.75, ["3/4", "75%", ".75", "7.5e-1"], ["0.7500001", "-0.75"], ["three"]),
         (
@@ -232,8 +233,20 @@ def test_a_value_that_is_no_json_is_named_with_its_row(tmp_path: Path, value: ob
     [
         ("number", "many", "the gold 'many' holds no number"),
         *(
-            ("number", gold, f"the gold {gold!r} is not one number alone")
-            for gold in ("2024-01-15", "0x10", "5!", "1_000", "5 cm", "\u221a2", "-(3)", "5th", "1/2/3", "12:30")
+            ("number", gold, f"the gold {gold!r} is not one number")
+            for gold in (
+                "2024-01-15",
+                "0x10",
+                "5!",
+                "1_000",
+                "5cm",
+                "about 5",
+                "\u221a2",
+                "-(3)",
+                "5th",
+                "1/2/3",
+                "12:30",
+            )
         ),
         *(
             (verifier, gold, f"answer is the number {gold}")

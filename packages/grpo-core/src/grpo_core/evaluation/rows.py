@@ -13,7 +13,7 @@ from grpo_core.plugins.tasks import bind
 from grpo_core.prompts.mixture import shuffled
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.row import Row, Split
-from grpo_core.task.rows import data_file
+from grpo_core.task.rows import data_files
 from grpo_core.task.spec import parse_task_specs
 
 SUBSET_KEY = "evaluation subset"
@@ -37,12 +37,11 @@ def limited_rows(tasks: Mapping[str, BoundTask]) -> list[ResolvedDefault]:
     """What is used of files that may hold more rows than `size` takes, for the user."""
     choices = []
     for label, task in tasks.items():
-        file = data_file(task.config)
-        if file is not None and task.config.size is not None:
-            size, digest = file_digest(file)
-            value = f"{label}: the first {len(task.rows()):,} of split {task.config.split} in {file}"
+        if task.config.size is not None and (files := data_files(task.config)):
+            facts = ", ".join(f"{size:,} bytes, hash {digest[:8]}" for size, digest in map(file_digest, files[:3]))
+            used = f"{label}: the first {len(task.rows()):,} of split {task.config.split} in {task.config.path}"
             why = "repeated rows, and held-out ones among them, are looked for within the rows in use"
-            choices.append(ResolvedDefault("rows", f"{value} ({size:,} bytes, hash {digest[:8]})", why))
+            choices.append(ResolvedDefault("rows", f"{used} ({facts}{', …' * (len(files) > 3)})", why))
     return choices
 
 

@@ -20,7 +20,7 @@ from grpo_core.task.grading import Grader, next_turn, score_remotely
 from grpo_core.task.opponent import Opponent
 from grpo_core.task.remote import read_moves
 from grpo_core.task.row import Prompt, Row, TaskConfig, as_prompt, first_problem, prompt_json
-from grpo_core.task.rows import RowLoader, data_file
+from grpo_core.task.rows import RowLoader, data_files
 from grpo_core.task.score import Score
 from grpo_core.task.spec import TaskSpec
 from grpo_core.task.task import Task
@@ -224,7 +224,7 @@ class BoundTask:
     @cached_property
     def _fingerprint(self) -> Fingerprint:
         def data() -> Iterator[bytes]:
-            if (file := data_file(self.config)) is not None:
+            for file in data_files(self.config):
                 yield repr(file_digest(file)).encode()
             for row in self._rows:
                 yield row.model_dump_json().encode()

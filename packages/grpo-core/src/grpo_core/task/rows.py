@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import math
 import time
 from collections.abc import Iterable, Iterator
@@ -161,12 +162,15 @@ class RowLoader:
             yield row
 
 
-def data_file(config: TaskConfig) -> Path | None:
-    """The local file that the rows are read from; None where they are not of one."""
+def data_files(config: TaskConfig) -> list[Path]:
+    """The local files that the rows are read from: one, those of a pattern, or those of a saved dataset."""
     if config.path is None or config.path.startswith("hub:"):
-        return None
+        return []
     path = user_path(config.path.replace(SPLIT_IN_PATH, config.split), "path")
-    return path if kind_of(path) == "a file" else None
+    if kind_of(path) == "a file":
+        return [path]
+    pattern = f"{glob.escape(str(path))}/**/*.arrow" if kind_of(path) else str(path)
+    return [file for file in map(Path, sorted(glob.glob(pattern, recursive=True))) if file.is_file()]
 
 
 def row_by_id(rows: Iterable[Row], row_id: str, spec: str) -> Row:
