@@ -1,5 +1,7 @@
 from pathlib import Path
+from typing import cast
 
+import adapter_kinds
 import pytest
 import torch
 from small_policies import logits, saved_model
@@ -10,6 +12,7 @@ from grpo_core.errors import UserError
 from grpo_core.plugins.models import model_source
 from grpo_core.policy.fresh import byte_tokenizer
 from grpo_core.policy.load import choose_device, choose_precision, load_policy
+from grpo_core.policy.sharding import Shards
 
 
 @pytest.fixture(scope="module")
@@ -124,3 +127,15 @@ def test_an_adapter_must_be_one(folder: Path) -> None:
 def test_unknown_lora_targets_are_refused(folder: Path) -> None:
     with pytest.raises(UserError, match=r"lora\.target_modules"):
         load_policy(str(folder), device="cpu", lora=LoraConfig(enabled=True, target_modules="nothing_like_it"))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:peft")
+def test_trained_biases_of_the_base_are_among_the_weights_of_a_sharded_adapter(tmp_path: Path) -> None:
+    base = adapter_kinds.base_model(tmp_path / "base", tied=True, bias=True)
+    saved = adapter_kinds.adapter(base, tmp_path / "adapter", "biases of the base, all")
+    policy = load_policy(str(base), adapter=str(saved), device="cpu")
+    adapter_kinds.disturb(policy.model)
+    policy.shards = cast(Shards, object())  # ranks that share it would gather these weights
+    policy.save(tmp_path / "saved", policy.weights())
+    again = load_policy(str(base), adapter=str(tmp_path / "saved"), device="cpu")
+    assert torch.equal(adapter_kinds.logits(again.model), adapter_kinds.logits(policy.model))

@@ -93,6 +93,6 @@ def _print(published: Published) -> None:
     facts = [published.url or place, f"step {published.step}", forms[published.form], human_size(published.bytes)]
     click.echo(visible(fold("published", facts, None)))
     if published.compared:
-        click.echo(visible(fold("compared", [f"with the trained model: {published.compared}"], None)))
+        click.echo(visible(fold("compared", [published.compared], None)))
     next_command = evaluation_command(published.source, place).removeprefix("grpo")
     click.echo(visible(fold("next", [f"{program()}{next_command}"], None)))

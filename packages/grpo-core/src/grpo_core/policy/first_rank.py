@@ -54,7 +54,7 @@ def _tensors(module: nn.Module) -> Iterator[tuple[nn.Module, str, Tensor]]:
 
 def is_on_meta(model: nn.Module) -> bool:
     """Whether a model has no weights on this rank, but receives them."""
-    return next(model.parameters()).is_meta
+    return any(parameter.is_meta for parameter in model.parameters())  # a loaded adapter's are there
 
 
 def structure_of(model: Any) -> bytes:

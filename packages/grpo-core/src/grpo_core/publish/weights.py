@@ -76,7 +76,7 @@ def _write_adapter(source: Source, folder: Path, form: Form) -> str:
     if form == "adapter":
         _name_base(source, folder / ADAPTER_FILE)
         if source.base is None:
-            return "not compared: its base is not here"
+            return "with nothing: its base is not here"
     policy = load(source.base_name, source.model_dir)
     answers = Answers.of(policy.model)
     if form == "merged":
@@ -90,7 +90,7 @@ def _write_adapter(source: Source, folder: Path, form: Form) -> str:
     del policy  # there may be no room for two
     again = load(str(folder), None) if form == "merged" else load(source.base_name, folder)
     other = "alone: --keep-adapter" if form == "merged" else "merged: --merge"
-    return answers.check(again.model, "what would be published", f"Publish it {other}")
+    return f"with the trained model: {answers.check(again.model, 'what would be published', f'Publish it {other}')}"
 
 
 def _merged(model: Any) -> Any:
