@@ -9,6 +9,7 @@ import pytest
 from adapter_kinds import KINDS, adapter, base_model, outcome, ties
 from peft import PeftType
 
+from grpo_core.config import LoraConfig
 from grpo_core.errors import UserError
 from grpo_core.policy.load import load_policy
 
@@ -59,3 +60,18 @@ def test_every_other_type_is_refused_before_its_base_is_read(tmp_path: Path) -> 
         ):
             load_policy(str(base), adapter=str(saved), device="cpu")
     assert set(rows()["another `peft_type`"].values()) == {"refused"}
+
+
+@pytest.mark.parametrize("kind", ["PiSSA", "OLoRA"])
+def test_a_base_in_4_bits_is_not_decomposed(kind: str, tmp_path: Path) -> None:
+    base = base_model(tmp_path / "base", tied=True)
+    saved = adapter(base, tmp_path / "adapter", kind)
+    with pytest.raises(UserError, match=f"init_lora_weights='{kind.lower()}'"):
+        load_policy(str(base), adapter=str(saved), lora=LoraConfig(quantization="nf4"), device="cpu")
+
+
+def test_a_bias_that_could_not_be_merged_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    base = base_model(tmp_path / "base", tied=True)
+    saved = adapter(base, tmp_path / "adapter", "bias of the adapter, layers without one")
+    with pytest.raises(UserError, match="lora_bias=False"):
+        load_policy(str(base), adapter=str(saved), device="cpu")

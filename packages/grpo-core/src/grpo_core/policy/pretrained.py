@@ -40,7 +40,7 @@ _TRAINED = {
 }  # fmt: skip
 """Settings of adapters beside plain LoRA's that are trained; docs/how-to/adapters.md says with what."""
 
-_DECOMPOSITIONS = (("init_lora_weights", "pissa"), ("init_lora_weights", "olora"))
+_EXACT = ("pissa", "olora")
 """Initializations that take the adapter out of the base, the same one whenever it is loaded."""
 
 _loading = threading.Lock()
@@ -301,7 +301,7 @@ def _check_adapter(folder: Path, *, is_quantized: bool) -> None:
             f"its {ADAPTER_FILE} says peft_type={settings.get('peft_type')!r:.40}; LORA is what is trained."
         )
     for name, value in special_settings(PeftConfig.from_pretrained(str(folder))).items():
-        if name not in _TRAINED and (is_quantized or (name, value) not in _DECOMPOSITIONS):
+        if name not in _TRAINED and (is_quantized or name != "init_lora_weights" or value not in _EXACT):
             raise _Unusable(
                 f"its {ADAPTER_FILE} says {name}={value!r:.60}, with which a copy of it that is saved, merged or a "
                 "reference could be another model. Train plain LoRA; PiSSA's, CorDA's and LoRA-GA's weights become it "
@@ -327,6 +327,10 @@ def _reason(what: str, error: Exception, location: str) -> str:
     folder = Path(location)
     if "trust_remote_code" in text:
         return "it needs code that comes with it, which is never run. Take a model of a type that transformers has."
+    if "merging LoRA weights won't be possible" in text:
+        return (
+            "the model's layers have no bias, with which lora_bias=True could be merged. Make it with lora_bias=False."
+        )
     if "ignore_mismatched_sizes" in text or "size mismatch" in text:
         return f"the shapes of its {what} are not those that the configuration asks for."
     if isinstance(error, SafetensorError):
