@@ -75,9 +75,8 @@ def load_policy(
         model, quantization = dequantized(model), None
     if threads_why := choose_threads(_parameters(model), where):
         device_why += f"; {threads_why}"
-    why = source.why
-    if below.kind == "hub" and (reason := why_from_cache(below.location)):
-        why = f"{why}, from the cache: {reason}"
+    reason = why_from_cache(below.location) if below.kind == "hub" else ""
+    why = f"{source.why}, from the cache: {reason}" if reason else source.why
     choices = [
         ResolvedDefault("model", f"{name} ({source.kind}, {_parameters(model) / 1e6:.1f} M parameters)", why),
         ResolvedDefault("device", _describe(where), device_why),
