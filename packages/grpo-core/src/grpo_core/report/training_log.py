@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from grpo_core.tracking.jsonl import TRAIN_LOG, read_jsonl
+from grpo_core.tracking.jsonl import TRAIN_LOG, read_lines, with_step
 
 MAX_STEPS = 1000
 """Points of a metric; of more logged steps, means over equal numbers of them."""
@@ -32,15 +32,9 @@ class TrainingLog:
         self.seconds: dict[str, float] = {}
         self._blocks: list[dict[str, tuple[float, int]]] = []  # metric -> sum and number of what is known
         self._length, self._lines = 1, 0
-        without_step = 0
-        for line in read_jsonl(run / TRAIN_LOG, missing):
+        for _, line in read_lines(run / TRAIN_LOG, with_step, missing):
             self._spend(line)
-            if isinstance(line.get("step"), int):
-                self._add(line)
-            else:
-                without_step += 1
-        if without_step:
-            missing.append(f"metrics of {without_step} line{'s' * (without_step > 1)} without a step")
+            self._add(line)
         if not self.steps:
             missing.append("no logged step yet: no metrics")
 
