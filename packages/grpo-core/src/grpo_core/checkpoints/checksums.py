@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from grpo_core.checkpoints.errors import CheckpointError
-from grpo_core.checkpoints.files import fsync, read_json, replace_file, sha256_of, system_words, tree
+from grpo_core.checkpoints.files import fsync, read_json, sha256_of, system_words, tree
 
 FORMAT_VERSION = 1
 """Version of a checkpoint's files; changes are announced a minor version ahead."""
@@ -89,7 +89,11 @@ def seal(folder: Path, serial: int) -> None:
         raise CheckpointError(f"{folder}: {len(files)} files are too many for a checkpoint.")
     for inner in reversed(folders[1:]):
         fsync(inner)
-    replace_file(folder / CHECKSUMS, content)
+    with (folder / CHECKSUMS).open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    fsync(folder)
 
 
 def _flushed_record(path: Path) -> FileRecord:
