@@ -19,6 +19,7 @@ import torch
 from resumed_runs import GAMES, VARIANTS, assert_same, config, evaluations, log, model_and_tasks
 
 from grpo_core import train
+from grpo_core.cli import main as entry
 from grpo_core.config import EvalConfig, RunConfig
 from grpo_core.errors import DamagedFileWarning, UnknownNameError, UserError
 from grpo_core.evaluation.held_out import HeldOutEvaluator
@@ -264,9 +265,9 @@ def test_a_run_is_resumed_from_another_directory(folder: Path, tmp_path: Path, m
     run = train(made).run_dir
     monkeypatch.chdir(elsewhere)
     there = Path("..", "project", run)
-    check_resume(there)
-    resumed = resume(there)
-    assert resumed.run_dir.is_absolute() and not resumed.interrupted
+    assert entry.main(["resume", str(there), "--quiet"]) == entry.main(["replay", str(there), "--json"]) == 0
+    assert len(log(there)) == made.trainer.max_steps
+    assert resume(there, additional_steps=1).run_dir == project.resolve() / run
     assert os.getcwd() == str(elsewhere) and sorted(os.listdir()) == ["data.jsonl"]
     project.rename(tmp_path / "moved")
     with pytest.raises(UserError, match=re.escape(f"began in {project}")):

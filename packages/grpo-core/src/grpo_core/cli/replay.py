@@ -56,7 +56,6 @@ def replay(run: str, task: str | None, step: str | None, limit: int, workers: in
     last = read_last(log)
     if task is not None:
         load_task(task)  # before torch is imported, which takes seconds
-    config = _config(folder, workers)
     with Waiting(err()) as progress:
         if not ends_whole(log):
             progress.on_warning(f"{log}: its last line is cut: it is left out")
@@ -67,6 +66,7 @@ def replay(run: str, task: str | None, step: str | None, limit: int, workers: in
             # A task that is given is one of the working directory, those of the run are of where it began.
             with at_start_of(folder, reads_settings=task is None) as (path, directory):
                 progress.on_choices(directory)
+                config = _config(path, workers)
                 result = score_again(
                     path,
                     config,

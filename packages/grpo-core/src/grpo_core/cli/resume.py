@@ -65,14 +65,15 @@ def resume(
     its summary writes it now. A changed setting or dataset is refused, unless --allow names it.
     """
     from grpo_core.training.rank_shares import check_shares
-    from grpo_core.training.stored_run import check_resume, stored_config
+    from grpo_core.training.stored_run import check_resume
 
     launch = Launch(processes)
     step = read_checkpoint(from_step, "--from-step")
     options: dict[str, Any] = {"from_step": step, "additional_steps": additional_steps, "stop_after": stop_after}
-    check_resume(run, allow=allow, takes_lock=not is_rank(), **options)  # before torch is imported, which takes seconds
+    # Before torch is imported, which takes seconds.
+    config = check_resume(run, allow=allow, takes_lock=not is_rank(), **options)
     if not is_rank():  # ranks report it together
-        check_shares(stored_config(user_path(run, "RUN"), None).trainer, launch.size, launch.processes)
+        check_shares(config.trainer, launch.size, launch.processes)
     if launch.is_needed:
         launch.check_stop(stop_after)
         shown = display_words(as_json=as_json, quiet=quiet, every=every, allow=allow)

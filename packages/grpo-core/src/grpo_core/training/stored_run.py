@@ -119,7 +119,7 @@ def check_resume(
     stop_after: int | None = None,
     allow: Collection[str] = (),
     takes_lock: bool = True,
-) -> None:
+) -> RunConfig:
     """Check what `resume` checks of the run's folder and its tasks, except the content of the weights.
 
     Args:
@@ -129,6 +129,9 @@ def check_resume(
         stop_after: Stop after so many steps.
         allow: What may differ.
         takes_lock: Check that no other process works in the folder; not in a rank, beside which others do.
+
+    Returns:
+        The run's configuration.
 
     Raises:
         UserError: as for `resume`.
@@ -143,6 +146,7 @@ def check_resume(
         if takes_lock:
             check_unlocked(path)
         check_identities(map(bind, parse_task_specs(config.task)), stored.info, allowed(allow))
+        return config
 
 
 def allowed(names: Collection[str]) -> frozenset[str]:
