@@ -84,8 +84,10 @@ def test_without_avx512_only_large_weights_go_through_onednn_and_no_gradient_of_
 
 
 @needs_onednn
-def test_a_model_trains_as_before_and_only_frozen_weights_have_no_gradient() -> None:
-    ids, found = torch.arange(2 * ROWS).view(2, ROWS) % 300, []
+def test_a_model_trains_as_before_and_only_frozen_weights_have_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    ids, found, products = torch.arange(2 * ROWS).view(2, ROWS) % 300, [], []
+    product = cpu_matmul._product
+    monkeypatch.setattr(cpu_matmul, "_product", lambda *each: products.append(each) or product(*each))
     for through_onednn in (False, True):
         model = llama()
         model.model.layers[0].mlp.up_proj.weight.requires_grad = False
@@ -93,13 +95,13 @@ def test_a_model_trains_as_before_and_only_frozen_weights_have_no_gradient() -> 
             use_onednn(model)
             assert type(model.model.layers[0].mlp.up_proj) is Linear
         model(ids, labels=ids).loss.backward()
+        assert bool(products) is through_onednn  # on some CPUs both libraries give the same bits
         found.append({name: weight.grad for name, weight in model.named_parameters()})
     assert found[0].keys() == found[1].keys()
     for name, expected in found[0].items():
         own = found[1][name]
         assert (own is None) == (expected is None) == (name == "model.layers.0.mlp.up_proj.weight")
         assert own is None or torch.allclose(own, expected, atol=1e-5, rtol=1e-4)
-    assert not torch.equal(found[0]["lm_head.weight"], found[1]["lm_head.weight"])  # the products were other ones
 
 
 @needs_onednn
@@ -118,10 +120,10 @@ def test_packed_layers_compute_the_same_and_only_within_the_block(tied: bool) ->
         before = model(ids).logits
         packed = PackedLinears(model, 24)
         with packed.in_use():
+            assert any("forward" in module.__dict__ for module in model.modules())
             within = model(ids).logits
             model.lm_head.weight.zero_()  # the copies do not follow
             assert torch.equal(model(ids).logits, within) or tied  # a tied embedding is read from the weight
-        assert not torch.equal(within, before)
         assert torch.allclose(within, before, atol=1e-5)
         assert model(ids).logits.abs().max() == 0
     assert not any("forward" in module.__dict__ for module in model.modules())
