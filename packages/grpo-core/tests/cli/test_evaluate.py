@@ -120,7 +120,13 @@ def test_everything_is_passed_on(fake: Fake) -> None:
         "trainer.max_completion_length=32 eval.surprisal=false"
     )
     assert _with_a_model(["eval", *LETTERS, *options.split()]) == 0
-    wanted = {"model": "./m", "adapter": "./a", "base": "tiny", "output_dir": "out", "overwrite": True}
+    wanted = {
+        "model": "./m",
+        "adapter": "./a",
+        "base": "tiny",
+        "output_dir": str(Path("out").absolute()),
+        "overwrite": True,
+    }
     assert {name: fake.asked[name] for name in wanted} == wanted
     assert fake.asked["given"] == {"size": 20, "split": "validation", "n": 4, "temperature": 0.5, "top_p": 0.9}
     defaults = fake.asked["defaults"]
