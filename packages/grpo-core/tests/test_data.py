@@ -28,7 +28,7 @@ from grpo_core.data import (
     split_of,
     stable_id,
 )
-from grpo_core.data.records import _repeated_key
+from grpo_core.data.records import parsed_json
 from grpo_core.errors import DataError, ExhaustedError, UserError
 
 
@@ -286,9 +286,9 @@ def test_text_that_looks_like_keys_repeats_none(tmp_path: Path) -> None:
 @given(st.recursive(st.text() | st.integers(-9, 9), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_no_record_without_repeated_keys_is_refused(value: Any) -> None:
     line = orjson.dumps({"x": value})
-    assert _repeated_key(line, orjson.loads(line)) == ""
-    again = line[:-1] + b', "x" :1}'
-    assert _repeated_key(again, orjson.loads(again)) == "x"
+    assert parsed_json(line) == {"x": value}
+    with pytest.raises(ValueError, match="the key 'x' is given twice"):
+        parsed_json(line[:-1] + b', "x" :1}')
 
 
 def test_repeated_columns_of_a_parquet_file_are_refused(tmp_path: Path) -> None:
@@ -333,11 +333,10 @@ def test_files_of_a_pattern_are_read_in_the_order_of_their_names(
     assert places("rows[1].jsonl") == ["rows[1].jsonl:1", "rows[1].jsonl:2"]  # a file of that name
 
 
-def test_a_pattern_without_rows_says_what_was_looked_for(tmp_path: Path) -> None:
-    (tmp_path / "empty-1.jsonl").write_text("\n")
+def test_a_pattern_without_files_says_what_was_looked_for(tmp_path: Path) -> None:
     (tmp_path / "folder.jsonl").mkdir()
-    for pattern, found in {"*-2.jsonl": "no file", "empty-*.jsonl": r"empty-1\.jsonl", "folder*": "no file"}.items():
-        with pytest.raises(DataError, match=rf"{re.escape(pattern)}: no rows, found {found} \(looked in {tmp_path}\)"):
+    for pattern in ("*-2.jsonl", "folder*"):
+        with pytest.raises(DataError, match=rf"{re.escape(pattern)}: no rows, found no file \(looked in {tmp_path}\)"):
             list(read_records(f"{tmp_path}/{pattern}"))
     (tmp_path / "notes.md").write_text("")
     with pytest.raises(DataError, match=r"notes\.md: cannot read \.md; use \.jsonl"):
@@ -439,7 +438,7 @@ def test_json_columns_hold_what_was_written_and_not_its_json(tmp_path: Path) -> 
 def test_a_column_that_is_said_to_be_json_and_is_not_names_its_row(tmp_path: Path) -> None:
     column = pyarrow.ExtensionArray.from_storage(pyarrow.json_(pyarrow.string()), pyarrow.array(["1", "Rome"]))
     pyarrow.parquet.write_table(pyarrow.table({"gold": column}), tmp_path / "rows.parquet")
-    with pytest.raises(DataError, match=r"rows\.parquet row 1: column 'gold' is not JSON"):
+    with pytest.raises(DataError, match=r"rows\.parquet row 1: column 'gold': not JSON"):
         list(read_records(f"{tmp_path}/rows.parquet"))
 
 

@@ -32,7 +32,6 @@ from grpo_core import (
     reward,
     weighted_sum,
 )
-from grpo_core.data import CommaSeparated
 from grpo_core.errors import DataError, InfrastructureError
 from grpo_core.task.bound import BoundTask, bind_config
 from grpo_core.task.row import as_prompt
@@ -499,7 +498,6 @@ class Levels(TaskConfig):
     mixed: Literal[1, "1", "a"] | None = None
     maybe: Annotated[Literal[1, 2] | None, Field(description="a level")] = None
     fast: Literal[True, "auto"] = "auto"
-    levels: CommaSeparated[Literal[1, 2]] = ()
     either: float | Literal["none"] = 0.5
 
 
@@ -513,7 +511,6 @@ class Levels(TaskConfig):
         ("fast", "true", True),
         ("fast", "True", True),
         ("fast", "auto", "auto"),
-        ("levels", "2, 1", (2, 1)),
         ("either", "2", 2.0),
         ("either", "none", "none"),
     ],
@@ -533,7 +530,6 @@ def test_a_literal_that_is_no_text_is_given_as_text(option: str, text: str, valu
         ("maybe", "two", "maybe: Input should be 1 or 2"),
         ("mixed", "b", "mixed: Input should be 1, '1' or 'a'"),
         ("fast", "yes", "fast: Input should be True or 'auto'"),
-        ("levels", "1,3", "levels.1: Input should be 1 or 2 (given '3')"),
     ],
 )
 def test_a_literal_that_is_not_given_names_those_that_are(option: str, text: str, message: str) -> None:

@@ -238,10 +238,6 @@ def _mapped(
             meant = f" in place of ?fields={given}:{fields[given]}" if given is not None else ""
             raise DataError(f"{missing(column)} Say where it is with ?fields={name}:COLUMN{meant}.")
     record = Record(where, columns)
-    if guessed := getattr(columns, "guessed", None):
-        record.guessed = {
-            name: guessed[column] for name in {*columns, *fields} if (column := fields.get(name, name)) in guessed
-        }
     for name, column in fields.items():
         if column in columns:
             record[name] = columns[column]
@@ -260,7 +256,7 @@ class Record(dict[str, Any]):
         where: File and line (or row).
         read: Names of the fields that were read.
         is_read_whole: Whether all fields were read at once, as by `Model(**record)`.
-        guessed: Field -> why it is not known what was written in it, where a library has guessed its type.
+        guessed: Column -> why it is not known what was written in it, where a library has guessed its type.
     """
 
     def __init__(self, where: str, fields: Mapping[str, Any]) -> None:
@@ -268,7 +264,7 @@ class Record(dict[str, Any]):
         self.where = where
         self.read: set[str] = set()
         self.is_read_whole = False
-        self.guessed: dict[str, str] = {}
+        self.guessed: Mapping[str, str] = getattr(fields, "guessed", {})
 
     def __getitem__(self, name: str) -> Any:
         self.read.add(name)

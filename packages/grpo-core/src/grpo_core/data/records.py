@@ -10,8 +10,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from itertools import chain, count
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +34,8 @@ MAX_NAMES = 8
 
 NOT_UTF_8 = "not UTF-8 text; save the file as UTF-8."
 
-CSV_CHUNK = 10_000
-"""Lines of a CSV file of which `datasets` guesses the types together."""
-
-_LONG_INTEGER = re.compile(rb"[0-9]{19}")
-
 _CONVERTED = re.compile(r"arrow\.json|halffloat|\bfloat\b")
 """In the names of Arrow types whose values pyarrow does not give as they were written."""
-
-_KEY_END = re.compile(rb'"[ \t]*:')
 
 
 def read_records(source: str, *, split: Split = "train") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -77,13 +69,10 @@ def read_records(source: str, *, split: Split = "train") -> Iterator[tuple[str, 
     if unread := [file for file in files if file.suffix not in _READERS]:
         suffix = unread[0].suffix or "a file without a suffix"
         raise DataError(f"{unread[0]}: cannot read {suffix}; use {', '.join(_READERS)}.")
-    records = chain.from_iterable(_READERS[file.suffix](file) for file in files)
-    if kind != "a file":
-        if (first := next(records, None)) is None:
-            names = ", ".join(file.name for file in files) or "no file"
-            raise DataError(f"{source}: no rows, found {names} (looked in {path.parent.resolve()}).")
-        yield first
-    yield from records
+    if not files:
+        raise DataError(f"{source}: no rows, found no file (looked in {path.parent.resolve()}).")
+    for file in files:
+        yield from _READERS[file.suffix](file)
 
 
 def has_splits(source: str) -> bool:
@@ -117,14 +106,8 @@ def _jsonl_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 continue
             try:
                 record = parsed_json(line)
-            except orjson.JSONDecodeError as error:
-                raise RowError(f"{where}: {json_problem(line, error)}") from None
-            try:
-                repeated = _repeated_key(line, record)
-            except RecursionError:
-                raise RowError(f"{where}: nested too deeply.") from None
-            if repeated:
-                raise RowError(f"{where}: the key {repeated!r} is given twice.")
+            except ValueError as error:
+                raise RowError(f"{where}: {error}") from None
             if not isinstance(record, dict):
                 raise RowError(f"{where}: a {type(record).__name__} where an object {{…}} is wanted.")
             yield where, record
@@ -134,55 +117,33 @@ def parsed_json(line: bytes) -> Any:
     """The value of a line of JSON, whose integers are exact, however long.
 
     Raises:
-        orjson.JSONDecodeError: it is no JSON.
+        ValueError: it is no JSON, or an object in it repeats a key; says why.
     """
-    value = orjson.loads(line)
-    if _LONG_INTEGER.search(line) is None:
-        return value
-    with suppress(ValueError, RecursionError):  # more digits than Python reads
-        return json.loads(line)  # orjson makes a float of an integer beyond 64 bits
-    return value
-
-
-def json_problem(line: bytes, error: orjson.JSONDecodeError) -> str:
-    """Why a line is not read as JSON: text in another encoding is told from a mistake."""
     try:
-        line.decode()
+        text = line.decode()
+        orjson.loads(line)  # stricter than json: no NaN, no half of a surrogate pair
+        return json.loads(text, object_pairs_hook=_object)
     except UnicodeDecodeError:
-        return NOT_UTF_8
-    return f"not JSON: {error}"
+        raise ValueError(NOT_UTF_8) from None
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    except RecursionError:
+        raise ValueError("nested too deeply.") from None
 
 
-def _repeated_key(line: bytes, record: Any) -> str:
-    """A key that an object of a JSON line repeats, of which orjson keeps the last; empty where none does.
-
-    Every key is followed by a colon, so a line with no more `":` than keys repeats none, and most lines are that: the
-    slower reader, which sees the pairs, reads only the others.
-    """
-    if len(_KEY_END.findall(line)) <= _count_keys(record):
-        return ""
-    repeated: list[str] = []
-
-    def see(pairs: list[tuple[str, Any]]) -> None:
-        repeated.extend(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-
-    json.loads(line, object_pairs_hook=see)
-    return repeated[0] if repeated else ""
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise ValueError(f"the key {_repeated(name for name, _ in pairs)!r} is given twice.")
+    return fields
 
 
-def _count_keys(value: Any) -> int:
-    total, values = 0, [value]
-    for item in values:  # grows while it is walked
-        if isinstance(item, dict):
-            total += len(item)
-            values += item.values()
-        elif isinstance(item, list):
-            values += item
-    return total
+def _repeated(names: Iterable[str]) -> str | None:
+    return next((name for name, count in Counter(names).items() if count > 1), None)
 
 
 def _refuse_repeated_columns(path: Path, names: Sequence[str]) -> None:
-    if repeated := next((name for name, count in Counter(names).items() if count > 1), None):
+    if (repeated := _repeated(names)) is not None:
         raise DataError(f"{path}: the column {repeated!r} is named twice.")
 
 
@@ -234,8 +195,8 @@ def _batch_records(place: str, schema: Any, batches: Iterable[Any]) -> Iterator[
             for name, convert in converters.items():
                 try:
                     record[name] = convert(record[name])
-                except orjson.JSONDecodeError as error:
-                    raise RowError(f"{where}: column {name!r} is not JSON: {error}") from None
+                except ValueError as error:
+                    raise RowError(f"{where}: column {name!r}: {error}") from None
             yield where, record
 
 
@@ -324,26 +285,23 @@ class GuessedRecord(dict[str, Any]):
 
 
 def _guessed_columns(repository: str, loaded: Any) -> dict[str, str]:
-    """Column -> why it is not known what was written in it."""
+    """Column -> why it is not known what was written in it: of CSV each, as parts of one are guessed by themselves."""
     builder = loaded.info.builder_name
     if builder not in ("csv", "json"):  # a parquet file says what its columns are
         return {}
-    # Each chunk of a CSV file is guessed by itself, and becomes what the first one was: 007 is "7".
-    is_whole = builder == "json" or loaded.num_rows <= CSV_CHUNK
     cure = f"hf download {repository} --repo-type dataset, where the hub can be reached; or ?path=rows.jsonl"
     return {
         each.name: f"column {each.name!r}: `datasets` has guessed {each.type}, what was written is not known: {cure}"
         for each in loaded.data.schema
-        if not (is_whole and _is_known(each.type, builder))
+        if builder == "csv" or not _is_known(each.type)
     }
 
 
-def _is_known(kind: Any, builder: str) -> bool:
-    """Whether values of an Arrow type are what was written: text, and in JSON whole numbers, true and false, too."""
+def _is_known(kind: Any) -> bool:
+    """Whether values of an Arrow type are what was written in JSON: text, whole numbers, true and false."""
     from pyarrow import types
 
     if kind.num_fields:
-        return all(_is_known(kind.field(index).type, builder) for index in range(kind.num_fields))
-    if types.is_integer(kind) or types.is_boolean(kind):
-        return builder == "json"
-    return str(kind) in ("string", "large_string", "null", "extension<arrow.json>")
+        return all(_is_known(kind.field(index).type) for index in range(kind.num_fields))
+    known = ("string", "large_string", "null", "extension<arrow.json>")
+    return types.is_integer(kind) or types.is_boolean(kind) or str(kind) in known

@@ -11,9 +11,7 @@ from functools import cached_property
 from itertools import count
 from typing import IO, Any
 
-import orjson
-
-from grpo_core.data.records import json_problem, parsed_json
+from grpo_core.data.records import parsed_json
 from grpo_core.errors import GrpoError, UserError
 from grpo_core.scoring.scorer import Scorer
 from grpo_core.task.bound import BoundTask
@@ -123,8 +121,8 @@ class _LineReader:
             raise UserError(f"longer than {MAX_LINE_BYTES} bytes.")
         try:
             record = parsed_json(line)
-        except orjson.JSONDecodeError as error:
-            raise UserError(f"{json_problem(line, error).rstrip('.')}.") from None
+        except ValueError as error:
+            raise UserError(f"{str(error).rstrip('.')}.") from None
         if not isinstance(record, dict):
             raise UserError(f"a {type(record).__name__} where an object {{…}} is expected.")
         return self._text(record), self._row(record), self._predictions(record)

@@ -71,8 +71,6 @@ class TaskConfig(BaseModel):
         values = {str(each).lower(): each for each in _literals(annotation) if not isinstance(each, str)}
         if not isinstance(value, str) or not values or value in _literals(annotation):
             return value
-        if get_origin(annotation) is tuple:
-            return tuple(values.get(part.strip().lower(), part.strip()) for part in value.split(","))
         return values.get(value.lower(), value)
 
 

@@ -107,7 +107,8 @@ def load(config: QaConfig) -> Iterator[QaRow]:
     def row(record: Record) -> QaRow:
         question, gold, demo = record["question"], record["answer"], record.get("completion")
         choices = _choices(record.get("choices"))
-        if guessed := record.read & record.guessed.keys():
+        columns = {config.fields.get(name, name) for name in record.read}
+        if guessed := columns & record.guessed.keys():
             raise ValueError(record.guessed[min(guessed)])
         question, answer = _question(question, config), _text(gold, "answer")
         if config.verifier in ("exact", "regex") and isinstance(gold, float) and re.search(r"\.0\Z|e", answer):
