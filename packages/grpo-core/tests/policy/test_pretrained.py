@@ -221,14 +221,14 @@ def test_a_damaged_adapter_is_refused_with_the_reason(here: Path, damage: Damage
     with pytest.raises(UserError) as caught:
         load_policy("./m", adapter="./a", device="cpu")
 
-    assert str(caught.value).startswith(f"--adapter ./a cannot be loaded onto this model: {reason}")
+    assert str(caught.value).startswith(f"--adapter ./a cannot be loaded: {reason}")
     assert "\n" not in str(caught.value)
 
 
 def test_an_adapter_that_is_the_model_is_named_as_the_model(here: Path) -> None:
     content(ADAPTER_WEIGHTS, 1000)(here / "a")
     settings("adapter_config.json", base_model_name_or_path="./m")(here / "a")
-    with pytest.raises(UserError, match=r"^--model \./a cannot be loaded onto this model: adapter_model"):
+    with pytest.raises(UserError, match=r"^--model \./a cannot be loaded: adapter_model"):
         load_policy("./a", device="cpu")
 
 

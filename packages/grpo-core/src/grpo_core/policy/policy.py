@@ -18,7 +18,7 @@ from grpo_core.algorithms.hidden_states import CompletionStates
 from grpo_core.algorithms.packing import Pack, packed_states
 from grpo_core.callbacks import ResolvedDefault
 from grpo_core.plugins.models import ModelSource
-from grpo_core.policy.answers import Answers
+from grpo_core.policy.answers import answers_of, check_answers
 from grpo_core.policy.first_rank import is_on_meta
 from grpo_core.policy.parts import gathered_state, is_of_adapter
 from grpo_core.policy.quantization import Quantization
@@ -141,13 +141,13 @@ class Policy:
         """
         if self._reference is not None:
             return
-        start = None if not self.is_adapter or is_on_meta(self.model) else Answers.of(self.model)
+        start = None if not self.is_adapter or is_on_meta(self.model) else answers_of(self.model)
         self._reference = Reference.freeze(self.model, kind)
         if start is not None:
             cure = "Train plain LoRA, or without a reference: trainer.beta=0"
             with self.reference() as reference:
-                start.check(reference.model, "its reference", cure)
-            agreed = start.check(self.model, "the policy beside its reference", cure)
+                check_answers(start, reference.model, "its reference", cure)
+            agreed = check_answers(start, self.model, "the policy beside its reference", cure)
             self.choices.append(ResolvedDefault("reference", f"equal to the policy, {agreed}", "the adapter's own"))
 
     def move_reference(self, share: float) -> None:

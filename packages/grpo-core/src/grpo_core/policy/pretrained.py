@@ -35,7 +35,7 @@ _ATTENTION = ("attn_implementation", "_attn_implementation")
 
 
 _TRAINED = {
-    "alpha_pattern", "bias", "ensure_weight_tying", "lora_bias", "modules_to_save", "rank_pattern", "target_parameters",
+    "alpha_pattern", "bias", "ensure_weight_tying", "modules_to_save", "rank_pattern", "target_parameters",
     "trainable_token_indices", "use_dora",
 }  # fmt: skip
 """Settings of adapters beside plain LoRA's that are trained; docs/how-to/adapters.md says with what."""
@@ -110,11 +110,8 @@ def load_tokenizer(location: str, given_as: str) -> Any:
     Raises:
         UserError: it cannot be loaded; says why.
     """
-    try:
-        with _reading("tokenizer", location):
-            return _tokenizer(location)
-    except _Unusable as error:
-        raise UserError(f"{given_as} cannot be loaded: {error}") from error
+    with _errors_of(given_as, "tokenizer", location):
+        return _tokenizer(location)
 
 
 def adapter_folder(adapter: str, given_as: str, *, is_quantized: bool) -> Path:
@@ -132,7 +129,7 @@ def adapter_folder(adapter: str, given_as: str, *, is_quantized: bool) -> Path:
 
     check_adapter(adapter)
     path = Path(adapter).expanduser()
-    with _adapter_errors(given_as, path):
+    with _errors_of(given_as, "adapter", path):
         if not adapter.startswith((".", "/", "~")):
             path = Path(snapshot_download(adapter, allow_patterns=[ADAPTER_FILE, ADAPTER_WEIGHTS]))
         _check_adapter(path, is_quantized=is_quantized)
@@ -152,21 +149,21 @@ def load_adapter(model: Any, path: Path, given_as: str) -> Any:
     """
     from peft import PeftModel
 
-    with _adapter_errors(given_as, path), warnings.catch_warnings():
+    with _errors_of(given_as, "adapter", path), warnings.catch_warnings():
         warnings.filterwarnings("error", message="Found missing adapter keys")  # weights would be made up
-        warnings.filterwarnings("error", message="`lora_bias=True` was passed but")  # it could not be merged
         loaded = PeftModel.from_pretrained(model, str(path), is_trainable=True, low_cpu_mem_usage=is_on_meta(model))
         _check_adapter_fits(loaded, path)
     return loaded
 
 
 @contextmanager
-def _adapter_errors(given_as: str, path: Path) -> Iterator[None]:
+def _errors_of(given_as: str, what: str, location: str | Path) -> Iterator[None]:
+    """Say of any error that what the user has named cannot be loaded."""
     try:
-        with _reading("adapter", str(path)):
+        with _reading(what, str(location)):
             yield
     except _Unusable as error:
-        raise UserError(f"{given_as} cannot be loaded onto this model: {error}") from error
+        raise UserError(f"{given_as} cannot be loaded: {error}") from error
 
 
 @contextmanager
@@ -327,10 +324,6 @@ def _reason(what: str, error: Exception, location: str) -> str:
     folder = Path(location)
     if "trust_remote_code" in text:
         return "it needs code that comes with it, which is never run. Take a model of a type that transformers has."
-    if "merging LoRA weights won't be possible" in text:
-        return (
-            "the model's layers have no bias, with which lora_bias=True could be merged. Make it with lora_bias=False."
-        )
     if "ignore_mismatched_sizes" in text or "size mismatch" in text:
         return f"the shapes of its {what} are not those that the configuration asks for."
     if isinstance(error, SafetensorError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -64,33 +65,31 @@ def _write_adapter(source: Source, folder: Path, form: Form) -> str:
 
     An adapter trained on a base in 4 bits corrects the quantized weights, so it is added to the dequantized base.
     """
-    from grpo_core.policy.answers import Answers
+    from grpo_core.policy.answers import answers_of, check_answers
     from grpo_core.policy.load import load_policy
 
-    def load(model: str, adapter: Path | None, **options: Any) -> Any:
-        """A policy in the precision in which the adapter was trained: float32 or float64."""
-        precision = "float64" if source.config.precision == "float64" else "float32"
-        location = None if adapter is None else str(adapter.absolute())
-        return load_policy(model, adapter=location, device="cpu", precision=precision, **options)
-
+    precision = "float64" if source.config.precision == "float64" else "float32"  # in which it was trained
+    load = partial(load_policy, device="cpu", precision=precision)
+    trained = str(source.model_dir.absolute())
     if form == "adapter":
         _name_base(source, folder / ADAPTER_FILE)
         if source.base is None:
             return "with nothing: its base is not here"
-    policy = load(source.base_name, source.model_dir)
-    answers = Answers.of(policy.model)
+    policy = load(source.base_name, adapter=trained)
+    answers = answers_of(policy.model)
     if form == "merged":
         if policy.quantization is not None:
-            policy = load(source.base_name, source.model_dir, dequantizes=True)
+            policy = load(source.base_name, adapter=trained, dequantizes=True)
         try:
             _merged(policy.model).save_pretrained(folder)
         except ValueError as error:  # PEFT raises it for weights that are not finite
             reason = str(error).splitlines()[0]
             raise UserError(f"{source.checkpoint}: the adapter cannot be merged: {reason}") from None
     del policy  # there may be no room for two
-    again = load(str(folder), None) if form == "merged" else load(source.base_name, folder)
+    again = load(str(folder)) if form == "merged" else load(source.base_name, adapter=str(folder.absolute()))
     other = "alone: --keep-adapter" if form == "merged" else "merged: --merge"
-    return f"with the trained model: {answers.check(again.model, 'what would be published', f'Publish it {other}')}"
+    agreed = check_answers(answers, again.model, "what would be published", f"Publish it {other}")
+    return f"with the trained model: {agreed}"
 
 
 def _merged(model: Any) -> Any:
