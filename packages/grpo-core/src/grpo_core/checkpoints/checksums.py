@@ -117,13 +117,13 @@ def read_checksums(folder: Path) -> Checksums:
             f"formats up to {FORMAT_VERSION}. Update grpo-core."
         )
     if type(version) is not int or version < 1:
-        raise CheckpointError(f"{path} is damaged: 'version' is {_shown(version)}, not a positive integer.")
+        raise CheckpointError(f"{path} is damaged: 'version' is {shown(version)}, not a positive integer.")
     serial = data.get("serial")
     if type(serial) is not int or not 0 <= serial <= MAX_SERIAL:
-        raise CheckpointError(f"{path} is damaged: 'serial' is {_shown(serial)}, not an integer up to {MAX_SERIAL:,}.")
+        raise CheckpointError(f"{path} is damaged: 'serial' is {shown(serial)}, not an integer up to {MAX_SERIAL:,}.")
     files = data.get("files")
     if not isinstance(files, dict):
-        raise CheckpointError(f"{path} is damaged: 'files' is {_shown(files)}, not an object.")
+        raise CheckpointError(f"{path} is damaged: 'files' is {shown(files)}, not an object.")
     return Checksums(serial, {name: _parsed_record(name, record, path) for name, record in files.items()})
 
 
@@ -131,7 +131,7 @@ def _parsed_record(name: str, record: Any, path: Path) -> FileRecord:
     _check_name(name, path)
     sha256, size = (record.get("sha256"), record.get("size")) if isinstance(record, dict) else (None, None)
     if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256) or type(size) is not int or size < 0:
-        raise CheckpointError(f"{path} is damaged: the entry of {_shown(name)} is not a sha256 and a size.")
+        raise CheckpointError(f"{path} is damaged: the entry of {shown(name)} is not a sha256 and a size.")
     return FileRecord(sha256, size)
 
 
@@ -144,10 +144,10 @@ def _check_name(name: str, where: Path) -> None:
         or any(part in {"", ".", ".."} or "\\" in part or ":" in part for part in parts)
         or name == CHECKSUMS
     ):
-        raise CheckpointError(f"{where}: {_shown(name)} is not a name that a file in a checkpoint can have.")
+        raise CheckpointError(f"{where}: {shown(name)} is not a name that a file in a checkpoint can have.")
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """Return the start of a hostile value, printable and on one line."""
     text = ascii(value) if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
     return text if len(text) <= 80 else f"{text[:80]}…"

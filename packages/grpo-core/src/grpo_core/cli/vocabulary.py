@@ -7,7 +7,6 @@ import json
 import os
 import sys
 import sysconfig
-import tempfile
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
@@ -86,11 +85,10 @@ def _stamp() -> list[Any]:
 
 
 def _store(path: Path, words: dict[str, Any]) -> None:
+    from grpo_core.checkpoints.files import replace_file  # most completions find the words stored
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump(words, file)
-    os.replace(temporary, path)
+    replace_file(path, json.dumps(words).encode())
 
 
 def _collect(program: click.Command) -> dict[str, Any]:

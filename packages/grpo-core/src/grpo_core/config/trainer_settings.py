@@ -20,7 +20,7 @@ class RolloutSettings(Section):
         None,
         ge=1,
         le=COUNT,
-        description="Training rows of each task, its first ones: a file is read no further. null takes all.",
+        description="Training rows of each task, the first ones: no more are read; null: all.",
     )
     max_prompt_length: int = Field(512, ge=1, le=COUNT, description="Longest prompt, in tokens.")
     overlong_prompts: Literal["drop", "truncate"] = Field(

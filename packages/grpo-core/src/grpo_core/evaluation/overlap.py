@@ -13,7 +13,7 @@ from grpo_core.display.text import visible
 from grpo_core.errors import UserError
 from grpo_core.evaluation.rows import held_out
 from grpo_core.task.bound import BoundTask
-from grpo_core.task.row import Prompt, Row
+from grpo_core.task.row import Row, prompt_text
 
 NAMED = 5
 """Pairs of rows that are named; more are counted."""
@@ -133,17 +133,11 @@ def _fields(row: Row) -> str:
 
 def _keys(task: BoundTask, row: Row) -> Iterator[bytes]:
     """Two digests: rows that share one are the same problem."""
-    text = unicodedata.normalize("NFC", _text(task.prompt(row))).replace("\r\n", "\n").strip()
+    text = unicodedata.normalize("NFC", prompt_text(task.prompt(row))).replace("\r\n", "\n").strip()
     yield _digest("exact", text)
     words = " ".join(text.split())
     gold = None if row.gold is None else row.gold.strip()
     yield _digest("words", words) if gold is None else _digest(gold, words.casefold())
-
-
-def _text(prompt: Prompt) -> str:
-    if isinstance(prompt, str):
-        return prompt
-    return "\n".join(f"{message['role']}: {message['content']}" for message in prompt)
 
 
 def _digest(kind: str, text: str) -> bytes:

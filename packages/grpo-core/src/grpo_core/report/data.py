@@ -14,11 +14,11 @@ from grpo_core.errors import UserError
 from grpo_core.plugins import host
 from grpo_core.report.healthy import DIAGNOSTICS, healthy_range
 from grpo_core.report.rollouts import MAX_ROLLOUTS, drawer, gather
-from grpo_core.report.training_log import TrainingLog, is_finite_number
+from grpo_core.report.training_log import TrainingLog
 from grpo_core.tracking.base import plain
 from grpo_core.tracking.events import read_branch
 from grpo_core.tracking.jsonl import read_jsonl
-from grpo_core.tracking.runs import RunView, read_run
+from grpo_core.tracking.runs import RunView, is_number, read_run
 from grpo_core.training.catalogue import CATALOGUE
 
 REPORT_FORMAT_VERSION = 1
@@ -156,7 +156,7 @@ def _seconds(run: Path, log: TrainingLog, missing: list[str]) -> dict[str, float
         seconds = math.fsum(
             value
             for name, value in line.items()
-            if name.startswith("eval/") and name.endswith("/seconds") and is_finite_number(value)
+            if name.startswith("eval/") and name.endswith("/seconds") and is_number(value)
         )
         totals["evaluate_s"] = totals.get("evaluate_s", 0.0) + seconds
     return totals
@@ -184,5 +184,5 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: _numbers(value) if isinstance(value, Mapping) else value
         for name, value in values.items()
-        if isinstance(value, Mapping) or is_finite_number(value) or name == "split"
+        if isinstance(value, Mapping) or is_number(value) or name == "split"
     }

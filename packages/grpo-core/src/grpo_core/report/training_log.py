@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core.tracking.jsonl import TRAIN_LOG, read_lines, with_step
+from grpo_core.tracking.runs import is_number
 
 MAX_STEPS = 1000
 """Points of a metric; of more logged steps, means over equal numbers of them."""
@@ -51,7 +52,7 @@ class TrainingLog:
             self.steps.append(0)
         block = self._blocks[-1]
         for name, value in line.items():
-            if name != "step" and is_finite_number(value):
+            if name != "step" and is_number(value):
                 total, count = block.get(name, (0.0, 0))
                 block[name] = (total + value, count + 1)
         self.steps[-1] = line["step"]
@@ -70,15 +71,10 @@ class TrainingLog:
         self._length *= 2
 
     def _spend(self, line: dict[str, Any]) -> None:
-        spent = {name: line[name] for name in (*PHASES, "step_s") if is_finite_number(line.get(name))}
+        spent = {name: line[name] for name in (*PHASES, "step_s") if is_number(line.get(name))}
         whole = spent.pop("step_s", math.fsum(spent.values()))
         for name, seconds in {**spent, "other_s": max(0.0, whole - math.fsum(spent.values()))}.items():
             self.seconds[name] = self.seconds.get(name, 0.0) + seconds
-
-
-def is_finite_number(value: Any) -> bool:
-    """Whether a value of a log is a finite number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _mean(total: float, count: int) -> float | None:

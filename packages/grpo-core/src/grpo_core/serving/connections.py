@@ -11,8 +11,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from grpo_core.serving.bounds import Bounds
 
 ENDED_EARLY = (
-    "the client ended its side of the connection before the answer, as one that hangs up, so nothing was computed: "
-    "keep it open until the answer has come"
+    "the client ended its side of the connection before its request was whole or the answer had come, as one that "
+    "hangs up, so nothing was computed: keep it open until then"
 )
 
 
@@ -133,20 +133,18 @@ class BoundedProtocol(H11Protocol):
 
         What has no body is answered all the same, since it costs nothing.
         """
-        cycle, why = self.cycle, ""
+        cycle = self.cycle
         if self.transport.is_closing():
             return False
         if cycle is None or cycle.response_complete:
-            why = "the connection ended within the request's headers" if self.conn.trailing_data[0] else ""
-        elif not cycle.response_started and cycle.more_body:
-            why = "the connection ended within the request's body"
-        elif not cycle.response_started and cycle.scope["method"] == "POST":
-            why = ENDED_EARLY
+            is_refused = bool(self.conn.trailing_data[0])  # a part of the headers
+        elif not cycle.response_started and (cycle.more_body or cycle.scope["method"] == "POST"):
+            is_refused = True
         else:
             cycle.keep_alive = False
             return self.scheme == "http"  # with TLS, asyncio ends both sides
-        if why:
-            self.send_400_response(why)
+        if is_refused:
+            self.send_400_response(ENDED_EARLY)
         return False
 
     def send_400_response(self, msg: str) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from itertools import takewhile
 from pathlib import Path
 from typing import IO, Any
 
-from grpo_core.tracking.jsonl import MAX_LINE_BYTES, json_object
+from grpo_core.tracking.jsonl import MAX_LINE_BYTES, json_object, read_lines
 
 READ_BYTES = 4 << 20
 """Amount that one `read` takes from a log, so that a long one does not block: about 1,500 steps."""
@@ -70,7 +71,8 @@ class FollowedLog:
                 try:
                     self._add(json_object(line))
                 except (KeyError, TypeError, ValueError):
-                    self._note_damage(file)
+                    self._n_damaged += 1
+                    self._first_damaged = self._first_damaged or 1 + self._lines_before()
                 self._position += len(line)
                 self._before = line[-CHECKED_BYTES:]
             return self._position >= end
@@ -86,16 +88,11 @@ class FollowedLog:
         if not is_same:
             if self._position > 0:
                 self._forget()
-            self._n_damaged = 0
+            self._first_damaged, self._n_damaged = 0, 0
             self._inode, self._position, self._before = inode, 0, b""
         return status.st_size
 
-    def _note_damage(self, file: IO[bytes]) -> None:
-        """Count a damaged line that begins at the position; of the first one, count the lines before it."""
-        self._n_damaged += 1
-        if self._n_damaged == 1:
-            here = file.tell()
-            file.seek(0)
-            blocks = iter(lambda: file.read(min(READ_BYTES, self._position - file.tell())), b"")
-            self._first_damaged = 1 + sum(block.count(b"\n") for block in blocks)
-            file.seek(here)
+    def _lines_before(self) -> int:
+        """Number of the lines before the position."""
+        starts = (start for start, _ in read_lines(self.path, bytes, []))
+        return sum(1 for _ in takewhile(lambda start: start < self._position, starts))

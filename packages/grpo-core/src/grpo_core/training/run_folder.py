@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import math
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,8 +30,7 @@ from grpo_core.tracking.rollout_lines import BatchOrigin, rollout_lines
 SEEN_S = 15.0
 """Time after which a folder made on one machine is seen on the others; NFS remembers for seconds what was missing."""
 
-MAX_DIGITS = 18
-"""Digits of a step at most, as far as a log may be trusted."""
+_STEP = re.compile(rb"step=([0-9]{1,18}) ")
 
 RUN_FORMAT_VERSION = 1
 """Version of the files in a run's folder; changes are announced a minor version ahead."""
@@ -239,11 +239,9 @@ def _step_of_evaluation(again: int | None, line: bytes) -> float:
 
 
 def _step_of_text(line: bytes) -> float:
-    first = line.partition(b" ")[0]
-    number = first.removeprefix(b"step=")
-    if number == first or not number.isdigit() or len(number) > MAX_DIGITS:
+    if (step := _STEP.match(line)) is None:
         raise ValueError("it begins with no step")
-    return int(number)
+    return int(step[1])
 
 
 def _cut_after(path: Path, step_of: Callable[[bytes], float], last: int) -> None:

@@ -32,17 +32,11 @@ def import_library(name: str) -> ModuleType:
     """
     library = name.partition(".")[0]
     if library not in sys.modules:
-        _drop(library)
+        for left in [each for each in sys.modules if each.startswith(f"{library}.")]:
+            del sys.modules[left]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return importlib.import_module(name)
     except Exception as error:  # whatever its code raises
-        if library not in sys.modules:
-            _drop(library)
         raise UserError(f"{library} cannot be imported: {type(error).__name__}: {error}") from error
-
-
-def _drop(library: str) -> None:
-    for name in [name for name in sys.modules if name.startswith(f"{library}.")]:
-        del sys.modules[name]

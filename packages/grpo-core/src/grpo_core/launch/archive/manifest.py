@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from grpo_core.checkpoints.checksums import FileRecord
+from grpo_core.checkpoints.checksums import FileRecord, shown
 from grpo_core.checkpoints.names import parse_checkpoint
 from grpo_core.checkpoints.run import CHECKPOINTS
 from grpo_core.launch.archive.store import ArchiveError, Store
@@ -91,7 +91,7 @@ def read_manifest(store: Store) -> Manifest | None:
         raise ArchiveError(f"{where} was written by a newer version of grpo-core: update grpo-core.")
     run, latest, created, files = (data.get(key) for key in ("run", "latest", "created", "files"))
     if not isinstance(run, str) or not is_run_name(run):
-        raise ArchiveError(f"{where} is damaged: {_shown(run)} is no name of a run.")
+        raise ArchiveError(f"{where} is damaged: {shown(run)} is no name of a run.")
     if not isinstance(files, dict):
         raise ArchiveError(f"{where} is damaged: it has no files.")
     records = {name: _record(name, record, where) for name, record in files.items()}
@@ -99,7 +99,7 @@ def read_manifest(store: Store) -> Manifest | None:
     if clash := sorted(folders & records.keys()):
         raise ArchiveError(f"{where} is damaged: {clash[0]!r} is both a file and a folder.")
     if latest is not None and (not isinstance(latest, str) or parse_checkpoint(latest) is None):
-        raise ArchiveError(f"{where} is damaged: {_shown(latest)} is no checkpoint.")
+        raise ArchiveError(f"{where} is damaged: {shown(latest)} is no checkpoint.")
     return Manifest(run, records, latest, created if isinstance(created, str) and _TIME.fullmatch(created) else "")
 
 
@@ -133,13 +133,8 @@ def sorted_checkpoints(names: set[str]) -> list[str]:
 
 def _record(name: str, record: Any, where: str) -> FileRecord:
     if not is_storable(name):
-        raise ArchiveError(f"{where} is refused: {_shown(name)} would not lie in the folder of the run.")
+        raise ArchiveError(f"{where} is refused: {shown(name)} would not lie in the folder of the run.")
     sha256, size = (record.get("sha256"), record.get("size")) if isinstance(record, dict) else (None, None)
     if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256) or type(size) is not int or size < 0:
-        raise ArchiveError(f"{where} is damaged: the entry of {_shown(name)} is not a sha256 and a size.")
+        raise ArchiveError(f"{where} is damaged: the entry of {shown(name)} is not a sha256 and a size.")
     return FileRecord(sha256, size)
-
-
-def _shown(value: object) -> str:
-    text = ascii(value) if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
-    return text if len(text) <= 80 else f"{text[:80]}…"

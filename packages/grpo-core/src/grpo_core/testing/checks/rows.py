@@ -12,7 +12,7 @@ from statistics import fmean
 from grpo_core.errors import DataError, RowError
 from grpo_core.task.row import Prompt, Row, Split
 from grpo_core.tasks.choices import LETTERS
-from grpo_core.testing.answers import canonical, read_gold
+from grpo_core.testing.answers import canonical, prompt_text, read_gold
 from grpo_core.testing.limits import decided_by_judges
 from grpo_core.testing.results import Result, failed, not_applicable, passed, shown
 from grpo_core.testing.subject import LOADED_ROWS, Scored, Subject, own_rows
@@ -129,7 +129,7 @@ def leak(subject: Subject) -> Result:
         ("a copy of the prompt", text, row)
         for row, prompt in subject.prompts
         if row in subject.rows and not _choices(row)  # a line of the prompt is a choice, and right by chance
-        for text in _copies(_text_of(prompt))
+        for text in _copies(prompt_text(prompt))
     )
     solved = {each.row.id: each for each in copies if each.score.solved}
     if len(solved) > CHANCE * len(subject.rows) and not decided_by_judges(subject.task):
@@ -152,7 +152,7 @@ def _told_by_prompts(pairs: Sequence[tuple[Row, Prompt]]) -> tuple[list[tuple[Ro
     answers = _answers([row for row, _ in pairs])
     leaks, by_chance = [], 0
     for row, prompt in pairs:
-        text, gold = _text_of(prompt), str(row.gold).strip()
+        text, gold = prompt_text(prompt), str(row.gold).strip()
         answer, other = answers[row.id]
         has_frame = answer != gold
         if _tells(text, row, gold):
@@ -184,7 +184,7 @@ def feedback(subject: Subject) -> Result:
     """What the validator and `respond` say does not contain the answer."""
     if not subject.golds:
         return not_applicable("no row has a gold")
-    prompts = {row.id: _text_of(prompt) for row, prompt in subject.prompts}
+    prompts = {row.id: prompt_text(prompt) for row, prompt in subject.prompts}
     wrong = [
         each
         for each in (*subject.junk, *subject.others, *subject.damage[-1])
@@ -195,7 +195,7 @@ def feedback(subject: Subject) -> Result:
         for each, state in repeated_turns(subject, wrong):
             if state.fault:
                 return failed_turn(each, state)
-            messages.append((each, _text_of(state.prompt or "")))
+            messages.append((each, prompt_text(state.prompt or "")))
     if not messages:
         return not_applicable("the validator refused nothing that was tried")
     known = {each.row.id: prompts[each.row.id] for each, _ in messages}
@@ -234,7 +234,7 @@ def demos(subject: Subject) -> Result:
     if not matched:
         return failed(
             "no demo has the prompt of a row",
-            shown(_text_of(pairs[0][0])),
+            shown(prompt_text(pairs[0][0])),
             "Make the prompts of demos with the task's prompt().",
         )
     scored = subject.scored(matched[: len(subject.rows)])
@@ -290,7 +290,3 @@ def _count_new(text: str, answer: str, seen: Sequence[str]) -> int:
 def _count(text: str, answer: str) -> int:
     """How often a text contains an answer as whole words."""
     return len(re.findall(rf"(?<!\w){re.escape(answer)}(?!\w)", text)) if answer else 0
-
-
-def _text_of(prompt: Prompt) -> str:
-    return prompt if isinstance(prompt, str) else "\n".join(message["content"] for message in prompt)
