@@ -223,14 +223,15 @@ class BoundTask:
 
     @cached_property
     def _fingerprint(self) -> Fingerprint:
-        def data() -> Iterator[bytes]:
-            for file in data_files(self.config):
-                yield repr(file_digest(file)).encode()
-            for row in self._rows:
-                yield row.model_dump_json().encode()
-                yield prompt_json(self.prompt(row), f"task {self.name!r}: prompt() of row {row.id!r}")
+        return Fingerprint(self.task, self.name, self.config, self.rewards, self.opponent, lambda: _data(self))
 
-        return Fingerprint(self.task, self.name, self.config, self.rewards, self.opponent, data)
+
+def _data(bound: BoundTask) -> Iterator[bytes]:
+    for file in data_files(bound.config):
+        yield repr(file_digest(file)).encode()
+    for row in bound.rows():
+        yield row.model_dump_json().encode()
+        yield prompt_json(bound.prompt(row), f"task {bound.name!r}: prompt() of row {row.id!r}")
 
 
 def first_rows(bound: BoundTask, limit: int) -> tuple[Row, ...]:
