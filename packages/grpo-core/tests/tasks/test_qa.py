@@ -51,7 +51,6 @@ def scored(spec: str, text: str) -> Score:
     ("verifier", "gold", "right", "wrong", "invalid"),
     [
         ("exact", "New York", [" new  york\n", "It is <answer>New York</answer>."], ["York", "New York City"], [" "]),
-        ("number", "5 km", ["5", "5 km"], ["6 km"], ["far"]),
         ("number", "1,250.5", [" 1250.5", "so #### 1,250.50", r"\boxed{1250.5}"], ["1250", "1250.5 + 1"], ["many"]),
         ("number", 0.75, ["3/4", "75%", ".75", "7.5e-1"], ["0.7500001", "-0.75"], ["three"]),
         (
@@ -233,7 +232,7 @@ def test_a_value_that_is_no_json_is_named_with_its_row(tmp_path: Path, value: ob
     [
         ("number", "many", "the gold 'many' holds no number"),
         *(
-            ("number", gold, f"the gold {gold!r} is not one number")
+            ("number", gold, f"the gold {gold!r} is not one number alone")
             for gold in (
                 "2024-01-15",
                 "0x10",
@@ -251,7 +250,7 @@ def test_a_value_that_is_no_json_is_named_with_its_row(tmp_path: Path, value: ob
         *(
             (verifier, gold, f"answer is the number {gold}")
             for verifier in ("exact", "regex")
-            for gold in (7.0, 1e-05, 1e20)
+            for gold in (7.0, 2.5, 1e20)
         ),
         ("number", None, "answer is null"),
         ("choice", "Z", "must be a letter from A to J"),
@@ -492,10 +491,6 @@ def test_a_narrow_float_of_parquet_is_read_as_it_is_written(tmp_path: Path, kind
 )
 def test_what_marks_an_amount_or_an_end_may_stand_beside_a_number(write: Write, gold: str) -> None:
     assert scored(write([{"question": "q", "answer": gold}], "&verifier=number"), "1250").solved
-
-
-def test_a_float_that_is_written_in_one_way_is_text(write: Write) -> None:
-    assert [row.answer for row in load_task(write([{"question": "q", "answer": 0.5}])).rows()] == ["0.5"]
 
 
 MESSAGES = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "1 + 1?"}]

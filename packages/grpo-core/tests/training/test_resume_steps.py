@@ -78,3 +78,10 @@ def test_a_run_that_was_killed_after_it_went_back_goes_on_from_there(
     assert (view.state, view.steps, view.planned) == ("killed", 1, 3), "no longer finished"
     assert all(each.phase != "final" for each in view.results.values()), "the result of the abandoned steps"
     check_resume(run)
+
+
+def test_a_run_on_the_first_rows_of_a_task_goes_on(folder: Path, tmp_path: Path) -> None:
+    settings = config(folder, tmp_path, "plain", max_steps=2, stop_after=1, train_size=4)
+    run = train(settings).run_dir
+    check_resume(run)
+    assert not resume(run).interrupted

@@ -86,11 +86,15 @@ class TrainedProblems:
 
 
 def own_overlap(task: BoundTask) -> Overlap | None:
-    """The test rows of a task that are among its training rows; None where it has not both, or they cannot be read."""
+    """The test rows of a task that are among its training rows, of both at most `size`.
+
+    Returns:
+        The overlap; None where the task has not both, or they cannot be read.
+    """
     try:
         if task.config.split != "train":
             task = task.with_options(split="train")
-        held = held_out(task, size=None, split="test")
+        held = held_out(task, size=task.config.size, split="test")
         return TrainedProblems([task]).overlap(held, held.rows())
     except UserError:  # no such split, no file, no network: the task says so itself where its rows are asked for
         return None

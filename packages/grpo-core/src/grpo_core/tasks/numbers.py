@@ -54,7 +54,6 @@ _SPELLINGS = str.maketrans(
 )
 _GROUPING = re.compile(r"(?<=[0-9])(?:\\[,;: ]|,\\!|~)(?=[0-9]{3})")
 _LATEX_SPACE = re.compile(r"\\[,;:! ]|~")
-_UNIT = re.compile(r"\A\s[^\W\d_][^\d]{0,39}")
 _MARKS = set(" \n$€£¥₹\\()[]{}*.\"'`")
 
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
@@ -102,12 +101,9 @@ def _last_number(text: str) -> re.Match[str] | None:
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is one number, with a unit behind a space, and what marks an amount, a formula or an end."""
+    """Whether a text is one number, and beside it nothing but what marks an amount, a formula or an end."""
     last = _last_number(text)
-    if last is None:
-        return False
-    behind = _UNIT.sub("", last.string[last.end() :])
-    return not set(last.string[: last.start()] + behind) - _MARKS
+    return last is not None and not set(last.string[: last.start()] + last.string[last.end() :]) - _MARKS
 
 
 def _value(number: re.Match[str]) -> Fraction | None:

@@ -93,7 +93,7 @@ def _check_number(gold: str, choices: tuple[str, ...]) -> None:
         raise ValueError(f"the gold {gold!r:.80} holds no number")
     if not is_number(answer_of(gold)):  # of 0x10 the 0 would count, and of a date any one of the same day
         raise ValueError(
-            f"the gold {gold!r:.80} is not one number (1,234.5, 3/4, 2e-3, $12, 12 km): mark the answer (#### 5), "
+            f"the gold {gold!r:.80} is not one number alone (1,234.5, 3/4, 2e-3, $12): mark the answer (#### 5), "
             "or use verifier=math or exact"
         )
 

@@ -16,9 +16,8 @@ from grpo_core.config import RunConfig, flatten, load_config, resolve
 from grpo_core.config.keys import find
 from grpo_core.config.layers import format_value
 from grpo_core.errors import UnknownNameError, UserError, near_match
+from grpo_core.evaluation.rows import trained_tasks
 from grpo_core.paths import user_path
-from grpo_core.plugins.tasks import bind
-from grpo_core.task.spec import parse_task_specs
 from grpo_core.tracking.events import at_start_of, read_sources
 from grpo_core.tracking.presence import check_unlocked
 from grpo_core.tracking.runs import ENDLESS, has_ended
@@ -145,7 +144,7 @@ def check_resume(
         )
         if takes_lock:
             check_unlocked(path)
-        check_identities(map(bind, parse_task_specs(config.task)), stored.info, allowed(allow))
+        check_identities(trained_tasks(config), stored.info, allowed(allow))
         return config
 
 
