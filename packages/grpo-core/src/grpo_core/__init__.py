@@ -10,8 +10,6 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from grpo_core import moved
-
 if TYPE_CHECKING:
     from grpo_core.algorithms.variant import Variant
     from grpo_core.callbacks import Callback
@@ -42,8 +40,6 @@ if TYPE_CHECKING:
     from grpo_core.training.python import resume, train, warm_start
 
 __version__ = "0.1.0"
-
-moved.install()
 
 
 def _keep_libraries_importable() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -246,11 +245,3 @@ class Callbacks(Callback):
         """Notify every callback."""
         for callback in self._callbacks:
             callback.on_run_end(summary, run_dir)
-
-
-def __getattr__(name: str) -> Any:
-    if name == "Choice":
-        message = "grpo_core.callbacks.Choice is now ResolvedDefault; the old name goes with version 0.2."
-        warnings.warn(message, DeprecationWarning, stacklevel=2)
-        return ResolvedDefault
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

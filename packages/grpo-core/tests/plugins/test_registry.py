@@ -142,15 +142,6 @@ def test_a_third_party_states_facts_without_an_import() -> None:
         registry.unregister("advantage", "late")
 
 
-def test_a_loss_of_0_1_may_be_registered_under_another_name() -> None:
-    registry.register("loss", "mine", "grpo_core.algorithms.losses:dapo")
-    try:
-        assert registry.get("loss", "mine").aggregation == "token_mean"
-        assert registry.arguments("loss", "mine")["epsilon_high"].default == 0.28
-    finally:
-        registry.unregister("loss", "mine")
-
-
 def test_a_variant_may_have_defaults_of_its_own() -> None:
     # DAPO is the clipped surrogate of GRPO with a wider upper range.
     assert registry.get("loss", "dapo").target == registry.get("loss", "grpo").target

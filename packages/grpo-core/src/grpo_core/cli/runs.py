@@ -180,7 +180,7 @@ def facts_of(run: RunView) -> dict[str, Any]:
         "seed": run.settings.get("seed"),
         "metrics": dict(run.metrics),
         "tasks": {
-            name: {"initial": result.initial, "base": result.initial, "latest": result.latest, "phase": result.phase}
+            name: {"initial": result.initial, "latest": result.latest, "phase": result.phase}
             for name, result in run.results.items()
         },
         "choices": [{"what": what, "value": value, "why": why} for what, value, why in run.choices],

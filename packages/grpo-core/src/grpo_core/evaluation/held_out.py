@@ -235,16 +235,11 @@ class HeldOutEvaluator:
         return {"initial": initial, "results": self.results}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state`; a task that is new has no control. Version 0.1 called the phase `initial` `base`."""
-        initial = state["initial"] if "initial" in state else state["base"]
+        """Go on from `state`; a task that is new has no control."""
         self._entries.initial = {
-            label: RowRates.from_json(rates) for label, rates in initial.items() if label in self._tasks
+            label: RowRates.from_json(rates) for label, rates in state["initial"].items() if label in self._tasks
         }
-        for label, results in state["results"].items():
-            if label in self.results:
-                self.results[label] = {
-                    "initial" if phase == "base" else phase: dict(result) for phase, result in results.items()
-                }
+        self.results |= {label: results for label, results in state["results"].items() if label in self.results}
 
     def _write(
         self, label: str, held: HeldOutTask, phase: EvalPhase, step: int, evaluation: Evaluation, result: dict[str, Any]

@@ -113,11 +113,11 @@ class TaskReplay:
     flips: Counter[tuple[str, str]] = field(default_factory=Counter)
     means: Means = field(default_factory=Means)
 
-    def compare_identity(self, stored: str, bound: BoundTask) -> None:
+    def compare_identity(self, stored: str) -> None:
         """Compare the identity of a stored completion with that of today's task."""
         if stored not in self.identities_then:
             self.identities_then.add(stored)
-            self.is_same &= self.identity_now is not None and bound.is_identified_by(stored)
+            self.is_same &= self.identity_now == stored
 
     def name_ingredients(self, bound: BoundTask, stored: Mapping[str, str] | None) -> None:
         """Name the ingredients that differ, where all completions are of one identity, whose ingredients are stored."""
@@ -221,7 +221,7 @@ def replay(
         for number, records in groupby(chosen, key=lambda record: record.step):
             step_records = list(records)
             for record in step_records:
-                result.tasks[record.task].compare_identity(record.identity, tasks[record.task])
+                result.tasks[record.task].compare_identity(record.identity)
             rescored = score_again(step_records, scorers)
             for spec, reasons in rescored.skipped.items():
                 result.tasks[spec].skipped += reasons

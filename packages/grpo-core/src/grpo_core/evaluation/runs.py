@@ -326,7 +326,7 @@ def _entry(results: Mapping[str, Any]) -> dict[str, Any]:
     """The entry of a task in summary.json: every checkpoint, and those of the phases."""
     entry: dict[str, Any] = {"checkpoints": dict(results)}
     control = next((step for step in results if step.startswith(BASE)), "")
-    # The run's own start is its phase `initial`, which version 0.1 called `base`; another model is only the base.
+    # The run's own start is its phase `initial`; another model is only the base.
     for name, step in (("initial", BASE), ("base", control), ("final", FINAL)):
         if step in results:
             entry[name] = results[step]

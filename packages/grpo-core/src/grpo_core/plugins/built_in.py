@@ -256,14 +256,7 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
 }
 """Kind -> name -> the variant."""
 
-_PPO_CLIP_OF_0_1 = {
-    f"grpo_core.algorithms.losses:{name}": variant
-    for name, variant in LOSSES.items()
-    if variant.target.endswith(":ppo_clip")
-}
-"""Functions of version 0.1 that are rows over `ppo_clip` now; a plugin may give them under a name of its own."""
-
 
 def as_variant(given: Variant | str) -> Variant:
     """A variant, of which a plain "module:function" states nothing else."""
-    return given if isinstance(given, Variant) else _PPO_CLIP_OF_0_1.get(given, Variant(given))
+    return given if isinstance(given, Variant) else Variant(given)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grpo_core.display.results import pass_rows
-from grpo_core.publish.source import Evaluated, Source, initial_of
+from grpo_core.publish.source import Evaluated, Source
 
 
 def evaluation_section(source: Source) -> str:
@@ -53,7 +53,7 @@ def _row_note(source: Source, evaluated: Evaluated) -> str:
     if result.get("split") == "train":
         return f"Those of {task} are of the training split: what they show may be memory."
     entry = (source.summary.get("tasks") or {}).get(evaluated.task) or {}
-    overlap, own = entry.get("also_trained"), entry.get("final") or initial_of(entry)
+    overlap, own = entry.get("also_trained"), entry.get("final") or entry.get("initial") or {}
     rows = result.get("n")
     # The run compared the rows of its own evaluations; a later one may have had others.
     is_own = own.get("split") == result.get("split") and is_number(rows)

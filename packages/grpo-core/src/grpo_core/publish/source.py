@@ -87,7 +87,7 @@ class Source:
         tasks = self.summary.get("tasks") or {}
         is_last = self.summary.get("steps") == self.step
         own = [
-            Evaluated(label, initial_of(entry), (entry.get("final") or {}) if is_last else {})
+            Evaluated(label, entry.get("initial") or {}, (entry.get("final") or {}) if is_last else {})
             for label, entry in tasks.items()
         ]
         later = [each for each in self.evaluations if not any(each.repeats(other) for other in own)]
@@ -166,10 +166,5 @@ def _evaluations(eval_dir: Path, run: str, checkpoint: str) -> list[Evaluated]:
             continue
         for label, entry in (summary.get("tasks") or {}).items():
             if this := (entry.get("checkpoints") or {}).get(checkpoint):
-                evaluations.append(Evaluated(label, initial_of(entry), this))
+                evaluations.append(Evaluated(label, entry.get("initial") or {}, this))
     return evaluations
-
-
-def initial_of(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the evaluation of the starting model in an entry of summary.json; version 0.1 called it `base`."""
-    return entry.get("initial") or entry.get("base") or {}

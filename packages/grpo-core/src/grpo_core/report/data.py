@@ -138,7 +138,7 @@ class _History:
             result = event.get("result")
             if event.get("kind") != "evaluation" or not isinstance(result, dict):
                 continue
-            phase = "initial" if event.get("phase") == "base" else str(event.get("phase"))
+            phase = str(event.get("phase"))
             step = 0 if phase == "initial" else event.get("step", 0)
             key = (str(event.get("task")), phase, step if isinstance(step, int) else 0)
             found[key] = {"task": key[0], "phase": phase, "step": key[2], "result": _numbers(result)}

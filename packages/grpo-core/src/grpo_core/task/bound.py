@@ -212,10 +212,6 @@ class BoundTask:
         """
         return self._fingerprint.identity
 
-    def is_identified_by(self, identity: str) -> bool:
-        """Whether an identity is this task's, now or in version 0.1, whose hash went by the text of the functions."""
-        return self._fingerprint.matches(identity)
-
     @property
     def ingredients(self) -> Mapping[str, str]:
         """Hash of each part of the identity: `code`, `config` and `data`."""

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import chain
 
 from grpo_core.task.composition import RewardSpec
-from grpo_core.task.identity import hashed, meaning_of, sources_of_0_1
+from grpo_core.task.identity import hashed, meaning_of
 from grpo_core.task.opponent import Opponent
 from grpo_core.task.row import TaskConfig
 from grpo_core.task.task import Task
@@ -39,7 +39,8 @@ class Fingerprint:
     @cached_property
     def identity(self) -> str:
         """Hash of everything: 16 hex digits."""
-        return self._identity(self._functions)
+        head = map(hashed, (self.name, self.task.version, self.config.model_dump_json()))
+        return _digest(chain(head, (self._marks, self._functions), self.data()))
 
     @cached_property
     def ingredients(self) -> Mapping[str, str]:
@@ -53,13 +54,6 @@ class Fingerprint:
             "config": _digest((hashed(self.config.model_dump_json()),)),
             "data": _digest(self.data()),
         }
-
-    def matches(self, identity: str) -> bool:
-        """Whether an identity is this task's, now or in version 0.1, whose hash went by the text of the functions."""
-        if identity == self.identity:
-            return True
-        sources = sources_of_0_1(self.name)
-        return bool(sources) and identity == self._identity(sources)
 
     @cached_property
     def _functions(self) -> bytes:
@@ -82,10 +76,6 @@ class Fingerprint:
     @property
     def _marks(self) -> bytes:
         return b"".join(hashed(f"{spec.name} {spec.weight} {spec.needs} {spec.maximum}") for spec in self.specs)
-
-    def _identity(self, functions: bytes) -> str:
-        head = map(hashed, (self.name, self.task.version, self.config.model_dump_json()))
-        return _digest(chain(head, (self._marks, functions), self.data()))
 
 
 INGREDIENTS = {

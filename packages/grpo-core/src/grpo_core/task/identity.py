@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import ast
-import base64
 import hashlib
 import inspect
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import _lru_cache_wrapper, lru_cache, partial
-from importlib import resources
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -247,9 +244,3 @@ def _closed_over(function: FunctionType) -> Iterable[Any]:
 def hashed(text: str) -> bytes:
     """Hash of a text, which may hold lone surrogates."""
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass")).digest()
-
-
-def sources_of_0_1(name: str) -> bytes:
-    """Hashes of the functions of a built-in task as version 0.1 took them, one after the other; empty of others."""
-    text = resources.files("grpo_core.task").joinpath("identities_0_1.json").read_text(encoding="ascii")
-    return base64.b64decode(json.loads(text).get(name, ""))

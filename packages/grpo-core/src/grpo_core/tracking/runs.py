@@ -32,9 +32,6 @@ MAX_WARNINGS = 1000
 ENDLESS = 10**9
 """Number of planned steps from which on only a time limit ends the run."""
 
-INITIAL_PHASES = ("initial", "base")
-"""Names of the phase that evaluates the starting model: the current one, and that of version 0.1."""
-
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
@@ -169,7 +166,7 @@ def essential(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
                 warnings.append(event)
                 n_warnings += 1
             case "evaluation":
-                kept[_text(event, "task"), "initial" if _text(event, "phase") in INITIAL_PHASES else "latest"] = event
+                kept[_text(event, "task"), "initial" if _text(event, "phase") == "initial" else "latest"] = event
             case "start":
                 start = last = [event]
             case "end" | "failed":
@@ -314,7 +311,7 @@ def _results(events: Iterable[Mapping[str, Any]], summary: Mapping[str, Any]) ->
         {"task": task, "phase": phase, "result": result}
         for task, entry in (tasks.items() if isinstance(tasks, dict) else ())
         for phase, result in (entry.items() if isinstance(entry, dict) else ())
-        if phase in (*INITIAL_PHASES, "final")
+        if phase in ("initial", "final")
     ]
     evaluations += [dict(event) for event in events if event.get("kind") == "evaluation"]
     for each in evaluations:
@@ -323,7 +320,7 @@ def _results(events: Iterable[Mapping[str, Any]], summary: Mapping[str, Any]) ->
             numbers = _numbers(each["result"])
             if isinstance(each["result"].get("metrics"), dict):
                 numbers["metrics"] = _numbers(each["result"]["metrics"])
-            which = "initial" if phase in INITIAL_PHASES else "latest"
+            which = "initial" if phase == "initial" else "latest"
             results.setdefault(_text(each, "task"), {})[which] = (phase, numbers)
     return {
         task: TaskResult(

@@ -154,12 +154,10 @@ class Evaluations:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state`; one of version 0.1 lists what was still to do after its step."""
+        """Go on from `state`."""
         self._evaluator.load_state(state["evaluator"])
         self.best = Best(**state["best"])
-        step, pending = int(state["step"]), state.get("pending", ())
-        self._ladder_step = int(state.get("ladder_step", step - ("climb" in pending)))
-        self._interval_step = int(state.get("interval_step", step - ("evaluate" in pending)))
+        self._ladder_step, self._interval_step = int(state["ladder_step"]), int(state["interval_step"])
 
 
 def held_out_evaluator(

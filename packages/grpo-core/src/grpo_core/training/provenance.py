@@ -89,7 +89,7 @@ def check_identities(tasks: Iterable[BoundTask], info: Mapping[str, Any], allow:
     tasks, stored = list(tasks), info["identities"]
     if "data" in allow:
         return
-    changed = [task for task in tasks if not task.is_identified_by(stored.get(task.spec, ""))]
+    changed = [task for task in tasks if task.identity != stored.get(task.spec)]
     if changed:
         packages = versions(tasks)
         raise UserError(" ".join([*(_changed_task(task, info, packages) for task in changed), _ALLOW_TASK]))

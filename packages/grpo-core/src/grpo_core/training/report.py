@@ -181,8 +181,6 @@ class Report:
             if (overlap := setup.held_out[label].overlap) is not None:
                 entry["also_trained"] = overlap.as_json()
             entry |= {phase: result for phase, result in results.items() if phase != "interval"}
-            if "initial" in results:
-                entry["base"] = results["initial"]  # its name in version 0.1, for one minor version
         summary = {
             "tasks": tasks,
             "task": config.task,

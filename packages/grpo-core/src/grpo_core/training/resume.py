@@ -78,26 +78,25 @@ def resume(
         shared = _other_ranks(setup, ranks, info["distributed_info"])
         _check_surroundings(setup, info, allowed(allow), has_other_ranks=bool(shared))
         setup = _with_end(setup, end, planned=int(state["planned_steps"]))
-        is_in_batch = state.get("buffer") is not None  # version 0.1 saved between the optimizer steps of a batch
         folder: RunFolder = SilentFolder(path)
         if ranks.is_main:
-            folder = _reopened(path, stored, setup.total_steps, is_in_batch=is_in_batch)
+            folder = _reopened(path, stored, setup.total_steps)
         resources.enter_context(closing(folder))
         anchor = "same KL anchor, " if setup.policy.has_reference else ""
-        why = end.missing or f"{anchor}same data order" + ("; inside a batch" if is_in_batch else "")
+        why = end.missing or f"{anchor}same data order"
         position = f"step {state['step']}{of_planned(setup.total_steps)} ({checkpoint.name} complete and verified)"
-        choices = [ResolvedDefault("resume", position, why), *directory, *_renamed(state), *shared, *observed.choices]
+        choices = [ResolvedDefault("resume", position, why), *directory, *shared, *observed.choices]
         resources.enter_context(in_contact(path))
         return Trainer(setup, folder, observed.callbacks, choices, resources, ranks).run(checkpoint)
 
 
-def _reopened(path: Path, stored: StoredRun, total_steps: int, *, is_in_batch: bool) -> RunFolder:
+def _reopened(path: Path, stored: StoredRun, total_steps: int) -> RunFolder:
     """The folder of the run for the first rank, as it was at the checkpoint."""
     store, steps = CheckpointStore(path), stored.state["step"]
     store.clean()
     store.go_back_to(stored.checkpoint)  # before the logs are cut: a kill in between loses no line of the branch
     EventLog.write_resume(path, steps, total_steps)
-    return RunFolder.reopen(path, steps, steps + is_in_batch, evaluates_end=bool(stored.end.missing))
+    return RunFolder.reopen(path, steps, evaluates_end=bool(stored.end.missing))
 
 
 def _check_surroundings(
@@ -137,13 +136,6 @@ def _with_end(setup: Setup, end: RunEnd, planned: int) -> Setup:
         is_extension=end.is_extension,
         choices=[choice for choice in setup.choices if choice.what != "steps"],  # those of this call are said below
     )
-
-
-def _renamed(state: Mapping[str, Any]) -> list[ResolvedDefault]:
-    """A notice where a checkpoint of version 0.1 has another name for a phase."""
-    if not any("base" in results for results in state["evaluator"]["results"].values()):
-        return []
-    return [ResolvedDefault("phases", "initial", "the evaluation of the starting model, which version 0.1 calls base")]
 
 
 def _other_ranks(setup: Setup, ranks: Ranks, then: Mapping[str, Any]) -> list[ResolvedDefault]:

@@ -55,20 +55,19 @@ class RunFolder:
         self._open(_new_folder(output_dir))
 
     @classmethod
-    def reopen(cls, path: Path, steps: int, rollout_steps: int, *, evaluates_end: bool = False) -> RunFolder:
+    def reopen(cls, path: Path, steps: int, *, evaluates_end: bool = False) -> RunFolder:
         """Go on in a run's own folder: what was logged after the checkpoint is taken back, and logged again.
 
         Damaged lines before it are named and stay where they are.
 
         Args:
             path: The run's folder.
-            steps: Steps whose metrics stay.
-            rollout_steps: Steps whose rollouts stay: one more where the checkpoint lies inside a batch.
+            steps: Steps whose metrics and rollouts stay.
             evaluates_end: Whether the evaluation of the end is made again, after the last of these steps.
         """
         _cut_after(path / "logs" / "train_log.jsonl", _step_of_json, steps)
         _cut_after(path / "logs" / "train.log", _step_of_text, steps)
-        _cut_after(path / "logs" / "rollouts.jsonl", _step_of_json, rollout_steps)
+        _cut_after(path / "logs" / "rollouts.jsonl", _step_of_json, steps)
         again = steps if evaluates_end else None
         _cut_after(path / "logs" / "evaluations.jsonl", partial(_step_of_evaluation, again), steps)
         folder = cls.__new__(cls)

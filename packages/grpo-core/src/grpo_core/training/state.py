@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from grpo_core.policy.ranks import Ranks
 from grpo_core.policy.reference import REFERENCE_DIR
 from grpo_core.tracking.runs import ENDLESS
 from grpo_core.training.advantages import AdvantageEstimator
-from grpo_core.training.batch import TrainBatch
 from grpo_core.training.batches import Batches
 from grpo_core.training.clock import RunClock
 from grpo_core.training.evaluations import Evaluations
@@ -34,7 +33,7 @@ from grpo_core.training.run_folder import RUN_FORMAT_VERSION
 from grpo_core.training.setup import Setup
 from grpo_core.training.update import Updater
 
-OPTIMIZER_FILE, RNG_FILE, BUFFER_FILE = "optimizer.safetensors", "rng.safetensors", "buffer.safetensors"
+OPTIMIZER_FILE, RNG_FILE = "optimizer.safetensors", "rng.safetensors"
 
 AHEAD_FILE = "sampled_ahead.json"
 """File of a checkpoint that holds a batch that is still to be trained on."""
@@ -146,8 +145,6 @@ class RunState:
     def load(self, folder: Path, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint whose model the policy already is.
 
-        A checkpoint of version 0.1 may lie between the optimizer steps of a batch: the rest of them is taken.
-
         Args:
             folder: The checkpoint.
             state: Its JSON part, of `read_state`.
@@ -196,31 +193,6 @@ class RunState:
             "versions": versions(tasks_of(setup).values()),
             "conditions": conditions_of(setup),
         }
-
-
-@dataclass(frozen=True, slots=True)
-class UnfinishedBatch:
-    """The rest of a batch that a run of version 0.1 was stopped in.
-
-    Attributes:
-        batch: With advantages.
-        metrics: Metrics of its rollouts.
-        taken: Metrics of the optimizer steps that were taken.
-    """
-
-    batch: TrainBatch
-    metrics: Mapping[str, float]
-    taken: Sequence[dict[str, float]]
-
-
-def unfinished_batch(folder: Path, state: Mapping[str, Any]) -> UnfinishedBatch | None:
-    """The batch that a checkpoint of version 0.1 was written in; None between batches, as always since."""
-    buffer = state.get("buffer")
-    if buffer is None:
-        return None
-    tensors = load_file(folder / BUFFER_FILE)
-    batch = TrainBatch(**{part.name: tensors.get(part.name) for part in fields(TrainBatch)})  # type: ignore[arg-type]
-    return UnfinishedBatch(batch, buffer["metrics"], list(buffer["taken"]))
 
 
 def command_line() -> str | None:

@@ -33,7 +33,7 @@ from grpo_core.training.result import RunResult
 from grpo_core.training.run_checkpoints import Checkpoints
 from grpo_core.training.run_folder import RunFolder, shared_folder
 from grpo_core.training.setup import Setup, prepare
-from grpo_core.training.state import RunState, store_reference, unfinished_batch
+from grpo_core.training.state import RunState, store_reference
 from grpo_core.training.stop import StopSwitch
 from grpo_core.training.stored_run import read_state
 from grpo_core.training.trl_backend import TrlBackend, trl_choices
@@ -237,14 +237,7 @@ class Trainer:
         }
 
     def _finish_interrupted(self, checkpoint: Path | None) -> None:
-        """Finish what a stop has interrupted: the rest of a step, and what follows it."""
-        if checkpoint is None:
-            return
-        rest = unfinished_batch(checkpoint, read_state(checkpoint))
-        if rest is not None:
-            metrics = self.updater.update(rest.batch, time_share=self.clock.time_share(), taken=rest.taken)
-            self.state.finish_step(rest.batch.n_tokens)
-            self.folder.log_step(self.step, {**rest.metrics, **metrics})
-            self.callbacks.on_step_end(self.step)
-        self.evaluations.after(self.step)
-        self.checkpoints.after(self.step)
+        """Finish what a stop has interrupted: what follows a step."""
+        if checkpoint is not None:
+            self.evaluations.after(self.step)
+            self.checkpoints.after(self.step)

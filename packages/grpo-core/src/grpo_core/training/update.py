@@ -67,15 +67,12 @@ class Updater:
         self.entropy_coef = Coefficient(config.entropy_coef, algorithm.entropy_controller)
         self.probes = Probes(self.gradient, probe_dir)
 
-    def update(
-        self, batch: TrainBatch, *, time_share: float = 0.0, taken: Sequence[dict[str, float]] = ()
-    ) -> dict[str, float]:
+    def update(self, batch: TrainBatch, *, time_share: float = 0.0) -> dict[str, float]:
         """Take the optimizer steps of one generated batch.
 
         Args:
             batch: Its rows, group by group, with advantages; `forward.freeze` was applied to it.
             time_share: Share of the run's time limit that has passed, for a learning rate that follows it.
-            taken: Metrics of optimizer steps that were taken before a run of version 0.1 was stopped.
 
         Returns:
             Each metric's mean over the optimizer steps, and `update_s`.
@@ -88,9 +85,7 @@ class Updater:
         self.policy.model.train()
         groups = batch.groups.unique_consecutive().chunk(self.config.steps_per_generation)
         parts = [torch.isin(batch.groups, chunk).nonzero()[:, 0] for chunk in groups]
-        steps = list(taken)
-        while len(steps) < self._steps_per_batch:
-            steps.append(self._step(batch.rows(parts[len(steps) % len(parts)])))
+        steps = [self._step(batch.rows(parts[step % len(parts)])) for step in range(self._steps_per_batch)]
         self.forward.budget.agree()
         return {
             **mean_metrics(steps),
