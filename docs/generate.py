@@ -122,15 +122,12 @@ per logged step, without control codes, and tables have 120 columns, or `COLUMNS
 ## Completion in the shell
 
 ```text
-grpo --install-completion bash
-grpo --show-completion bash
+eval "$(_GRPO_COMPLETE=bash_source grpo)"
+eval "$(_GRPO_RUN_COMPLETE=bash_source grpo-run)"
 ```
 
-The shell is `bash`, `zsh` or `fish`, by default the current one. `--install-completion` writes a script, which the
-shell reads at its start, and prints what it did; a second call changes nothing. `--show-completion` prints the script.
-Tab then completes commands, options, task names, runs, settings (`trainer.max_steps=`) with their values, models and
-files, for `grpo` and `grpo-run`. To remove it, delete the line with `# completion of grpo` from `.bashrc` or `.zshrc`,
-then the files that `--install-completion` lists.
+These lines in `.bashrc` complete commands and options; [click](https://click.palletsprojects.com/en/stable/shell-completion/)
+has those for zsh and fish.
 """
 
 WARNINGS_INTRODUCTION = """\

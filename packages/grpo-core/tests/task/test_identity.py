@@ -168,7 +168,8 @@ def test_comments_layout_and_docstrings_change_nothing(tmp_path: Path, one: str,
 
 
 @pytest.mark.parametrize(
-    ("one", "two"), [("LIMIT = 1", "LIMIT = 2"), ("a <= LIMIT", "a < LIMIT"), ("return helper(a)", "return not helper(a)")]
+    ("one", "two"),
+    [("LIMIT = 1", "LIMIT = 2"), ("a <= LIMIT", "a < LIMIT"), ("return helper(a)", "return not helper(a)")],
 )
 def test_the_file_of_a_function_is_part_of_it(tmp_path: Path, one: str, two: str) -> None:
     assert meaning(tmp_path, FILE) != meaning(tmp_path, FILE.replace(one, two))

@@ -18,7 +18,6 @@ import click
 from grpo_core import __version__
 from grpo_core.cli.group import LazyGroup
 from grpo_core.cli.help_text import HelpFormatter
-from grpo_core.cli.install_completion import completion_options
 from grpo_core.cli.interrupts import Interrupts, interrupts
 from grpo_core.cli.options import HELP
 from grpo_core.cli.streams import standard_streams
@@ -27,7 +26,6 @@ from grpo_core.errors import DamagedFileWarning, ExitCode, GrpoError, LostContac
 
 @click.group(cls=LazyGroup, invoke_without_command=True, context_settings=HELP)
 @click.version_option(__version__, package_name="grpo-core", message="%(package)s %(version)s")
-@completion_options
 @click.pass_context
 def grpo(ctx: click.Context) -> None:
     """Reinforcement learning of language models on verifiable tasks.
