@@ -19,8 +19,7 @@ FACADES = {"evaluate", "evaluate_run", "publish", "train", "warm_start"}
 """Public functions whose parameters are a user's options, with a line of documentation each."""
 
 VARIANTS = {
-    "algorithms.losses", "algorithms.sequence_losses", "algorithms.kl", "engines.servers.sglang",
-    "engines.servers.vllm",
+    "algorithms.losses", "algorithms.sequence_losses", "algorithms.kl", "engines.servers.vllm",
 }  # fmt: skip
 """Registered by name and called by the names of their parameters."""
 

@@ -68,7 +68,7 @@ def test_a_server_of_the_runs_own_holds_the_model_again() -> None:
     [
         ({"name": "native"}, "cuda", None),
         ({"name": "vllm"}, "cuda", SamplingServer(share=1.0, stays=False)),
-        ({"name": "sglang", "args": {"tensor_parallel_size": 2}}, "cuda", SamplingServer(share=0.5, stays=False)),
+        ({"name": "vllm", "args": {"tensor_parallel_size": 2}}, "cuda", SamplingServer(share=0.5, stays=False)),
         ({"name": "vllm", "args": {"sleep": False}}, "cuda", SamplingServer(share=1.0, stays=True)),
         ({"name": "vllm"}, "cpu", SamplingServer(share=1.0, stays=True)),
         ({"name": "vllm", "url": "http://localhost:8000"}, "cuda", SamplingServer(share=0.0, stays=False)),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from peft import LoraConfig, get_peft_model
-from sglang_server import FakeSGLang
 from vllm_server import FakeVLLM
 
 from grpo_core.engines.base import Engine, Request, SampleKey, Sampling
@@ -29,7 +28,7 @@ def run(engine: Engine, requests: list[Request], sampling: Sampling | None = Non
     return [found[index] for index in range(len(requests))]
 
 
-def sent_versions(fake: FakeVLLM | FakeSGLang) -> list[int]:
+def sent_versions(fake: FakeVLLM) -> list[int]:
     """Versions of the weights that a server was sent whole."""
     given = [str(body["new_version"]) for path, body in fake.seen if path == "/update_weight_version"]
     return [int(version.rpartition("-")[2]) for version in given if not version.endswith("-begun")]

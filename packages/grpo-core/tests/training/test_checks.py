@@ -35,13 +35,17 @@ def checked(given: dict[str, str]) -> None:
     check_training(resolve(loaded.config, loaded.sources).config)
 
 
-@pytest.mark.parametrize(("name", "title"), [("vllm", "vLLM"), ("sglang", "SGLang")])
-def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, name: str, title: str) -> None:
+def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "find_spec", lambda package: None)
-    with pytest.raises(UserError, match=f"engine.name={name} needs {title}, which is not installed here: pip install"):
-        checked({"engine.name": name})
-    checked({"engine.name": name, "engine.fallback": "native"})
-    checked({"engine.name": name, "engine.url": "http://localhost:8000"})
+    with pytest.raises(UserError, match=r"engine\.name=vllm needs vLLM, which is not installed here: pip install"):
+        checked({"engine.name": "vllm"})
+    checked({"engine.name": "vllm", "engine.fallback": "native"})
+    checked({"engine.name": "vllm", "engine.url": "http://localhost:8000"})
+
+
+def test_sglang_is_refused_with_the_reason_and_the_way_with_vllm() -> None:
+    with pytest.raises(UserError, match=r"never run against a real server.*engine\.name=vllm"):
+        checked({"engine.name": "sglang", "engine.url": "http://localhost:8000"})
 
 
 @pytest.mark.parametrize(("name", "fallback"), [("native", "vllm"), ("vllm", "vllm")])

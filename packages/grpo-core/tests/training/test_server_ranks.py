@@ -13,11 +13,9 @@ from typing import Any
 
 import pytest
 import rank_runs
-import sglang_server
 import vllm_server
 from resumed_runs import config, log, model_and_tasks, rollouts
 from server_engines import sent_versions
-from sglang_server import FakeSGLang
 from vllm_server import FakeVLLM, serving
 
 from grpo_core import train
@@ -38,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def launched(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    paths = f"{SUPPORT / 'fake_vllm'}:{SUPPORT / 'fake_sglang'}:{SUPPORT}"
+    paths = f"{SUPPORT / 'fake_vllm'}:{SUPPORT}"
     variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, **environment}
     return subprocess.run(
         [sys.executable, "-m", *arguments], env=variables, capture_output=True, text=True, timeout=220, check=False
@@ -46,14 +44,13 @@ def launched(*arguments: str, **environment: str) -> subprocess.CompletedProcess
 
 
 @pytest.fixture(scope="module")
-def servers() -> Iterator[dict[str, FakeVLLM | FakeSGLang]]:
+def servers() -> Iterator[dict[str, FakeVLLM]]:
     """One for each run, since a server belongs to one."""
     tokenizer = fresh_model("tiny", 0)[1]
     with ExitStack() as stack:
-        found: dict[str, FakeVLLM | FakeSGLang] = {}
-        for name in ("alone", "whole", "ahead alone", "ahead"):
+        found: dict[str, FakeVLLM] = {}
+        for name in ("alone", "whole", "ahead alone", "ahead", "sharded"):
             found[name] = stack.enter_context(serving(vllm_server.native_answers(tokenizer)))
-        found["sharded"] = stack.enter_context(serving(sglang_server.native_answers(tokenizer)))
         yield found
 
 
@@ -70,7 +67,7 @@ def runs(folder: Path, servers: dict[str, Any], tmp_path_factory: pytest.TempPat
     jobs = [
         {
             "out": str(path / name), "variant": "plain", "settings": settings,
-            "engine": {"name": "sglang" if name == "sharded" else "vllm", "url": servers[name].url},
+            "engine": {"name": "vllm", "url": servers[name].url},
         }
         for name, settings in todo.items()
     ]  # fmt: skip
@@ -121,10 +118,10 @@ def test_the_first_rank_starts_a_server_that_all_sample_from(folder: Path, tmp_p
 
 
 def test_a_server_that_dies_ends_all_ranks_in_one_line(folder: Path, tmp_path: Path) -> None:
-    done = on_the_command_line(folder, tmp_path, "engine.name=sglang", "--quiet", FAKE_SGLANG="dies")
+    done = on_the_command_line(folder, tmp_path, "engine.name=vllm", "--quiet", FAKE_VLLM="dies")
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert line.startswith("error: the SGLang server is gone or does not answer (its process ended, killed by SIGKILL")
+    assert line.startswith("error: the vLLM server is gone or does not answer (its process ended, killed by SIGKILL")
 
 
 def test_a_server_that_nobody_reaches_is_one_line(folder: Path, tmp_path: Path) -> None:

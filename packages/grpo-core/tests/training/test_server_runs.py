@@ -1,4 +1,4 @@
-"""Runs that sample from a server: stand-ins for vLLM's and SGLang's, which sample with our own engine."""
+"""Runs that sample from a server: a stand-in for vLLM's, which samples with our own engine."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sglang_server
 from server_engines import sent_versions
-from sglang_server import FakeSGLang
 from vllm_server import FakeVLLM, native_answers, serving
 
 from grpo_core import evaluate, train
@@ -48,9 +46,8 @@ def config(folder: Path, out: Path, engine: EngineConfig, **options: Any) -> Run
     )
 
 
-def at(fake: FakeVLLM | FakeSGLang, **options: Any) -> EngineConfig:
-    name = "vllm" if isinstance(fake, FakeVLLM) else "sglang"
-    return EngineConfig(name=name, url=fake.url, **options)
+def at(fake: FakeVLLM, **options: Any) -> EngineConfig:
+    return EngineConfig(name="vllm", url=fake.url, **options)
 
 
 def steps(run: Path) -> list[dict[str, Any]]:
@@ -96,20 +93,6 @@ def test_a_run_samples_from_the_server_with_the_weights_of_each_step(straight: S
     assert straight.choices.seen["trainer.rollout_correction"].value == "token_truncate"
     why = straight.choices.seen["engine"].why
     assert why.startswith(f"the vLLM server at {fake.url}; weights are sent by file after every update; 512 tokens")
-
-
-def test_a_run_with_sglang_is_the_run_with_vllm(straight: Straight, folder: Path, tmp_path: Path) -> None:
-    """Their stand-ins sample alike; what differs is how weights and requests travel."""
-    choices = Choices()
-    with serving(sglang_server.native_answers(fresh_model("tiny", 0)[1])) as fake:
-        run = train(config(folder, tmp_path, at(fake)), (choices,)).run_dir
-        assert len(fake.loaded) == 3
-        assert sent_versions(fake) == [0, 1, 2]
-    named = ("step", "reward", "grad_norm", "sampler_mismatch")
-    assert numbers(run, *named) == numbers(straight.run, *named)
-    assert choices.seen["trainer.rollout_correction"].value == "token_truncate"
-    assert choices.seen["engine"].why.startswith(f"the SGLang server at {fake.url}; weights are sent by file")
-    assert "seeds of requests have no effect" in choices.seen["engine"].why
 
 
 def test_rows_beyond_the_servers_context_are_left_out(folder: Path, tmp_path: Path) -> None:
@@ -251,7 +234,6 @@ def test_settings_that_do_not_fit(options: dict[str, Any], message: str) -> None
         EngineConfig(**options)
 
 
-@pytest.mark.parametrize("name", ["vllm", "sglang"])
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -262,9 +244,9 @@ def test_settings_that_do_not_fit(options: dict[str, Any], message: str) -> None
     ],
 )
 def test_an_argument_that_cannot_be_is_refused_before_a_server_is_asked(
-    name: str, arguments: dict[str, Any], message: str, folder: Path, tmp_path: Path
+    arguments: dict[str, Any], message: str, folder: Path, tmp_path: Path
 ) -> None:
-    engine = EngineConfig(name=name, url="http://127.0.0.1:9", args=arguments, fallback="native")
+    engine = EngineConfig(name="vllm", url="http://127.0.0.1:9", args=arguments, fallback="native")
     with pytest.raises(UserError, match=rf"engine\.args\.{message}"):
         train(config(folder, tmp_path, engine))
 

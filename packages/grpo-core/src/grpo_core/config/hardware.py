@@ -39,10 +39,6 @@ MIXES = ("cuda", "rocm")
 """Backends on which precision=auto is a mixed one."""
 
 
-SERVERS = ("vllm", "sglang")
-"""Engines that sample in a server."""
-
-
 @dataclass(frozen=True, slots=True)
 class Hardware:
     """The accelerator of a run and the profile that it is configured by.
@@ -220,7 +216,7 @@ def check_fits(loaded: LoadedConfig, hardware: Hardware, shape: ModelShape) -> N
 def _server(config: RunConfig, accelerator: Accelerator) -> SamplingServer | None:
     """The server that samples, where one does; by default its memory is freed in training on an accelerator alone."""
     engine = config.engine
-    if engine.name not in SERVERS:
+    if engine.name != "vllm":
         return None
     if engine.url is not None:
         return SamplingServer(share=0.0, stays=False)

@@ -204,7 +204,7 @@ class EngineConfig(Section):
         False, description="With trainer.sharding, gather the whole model while sampling: faster, if it fits."
     )
     url: str | None = Field(
-        None, min_length=1, description="Server that samples, http://host:port; null starts one (vllm, sglang)."
+        None, min_length=1, description="Server that samples, http://host:port; null starts one (vllm)."
     )
     args: VariantArguments = Field(default_factory=dict, description="Arguments of the engine.")
     fallback: str | None = Field(
@@ -216,6 +216,11 @@ class EngineConfig(Section):
     @field_validator("name", "fallback")
     @classmethod
     def _known(cls, name: str | None) -> str | None:
+        if name is not None and name not in registry.names("engine") and name == "sglang":
+            raise UserError(
+                "SGLang is not supported: it was never run against a real server. Sample with engine.name=vllm, which "
+                "takes engine.url too."
+            )
         if name is not None:
             registry.check("engine", name)
         return name
@@ -228,11 +233,11 @@ class EngineConfig(Section):
         if self.fallback is not None and self.name in ("native", self.fallback):
             raise UserError(
                 f"engine.fallback={self.fallback} has no effect with engine.name={self.name}: leave it out, or name an "
-                "engine that may fail to start, as vllm or sglang."
+                "engine that may fail to start, as vllm."
             )
         if self.url is not None and self.name == "native":
             raise UserError(
-                "engine.url has no effect: engine.name=native samples in this process. Set engine.name=vllm or sglang."
+                "engine.url has no effect: engine.name=native samples in this process. Set engine.name=vllm."
             )
         return self
 

@@ -210,11 +210,6 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
         "native": Variant(
             "grpo_core.engines.native:NativeEngine", summary="Samples from the weights in training, in this process."
         ),
-        "sglang": Variant(
-            "grpo_core.engines.servers.sglang:open_sglang",
-            summary="SGLang, in a server beside the trainer or at engine.url; weights are sent after every update.",
-            has_own_numerics=True,
-        ),
         "vllm": Variant(
             "grpo_core.engines.servers.vllm:open_vllm",
             summary="vLLM, in a server beside the trainer or at engine.url; weights are sent after every update.",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grpo_core.config import RunConfig, TrainerConfig
-from grpo_core.engines.servers.products import PRODUCTS, check_installed
+from grpo_core.engines.servers.products import VLLM, check_installed
 from grpo_core.errors import ExhaustedError, UserError, unknown_name
 from grpo_core.evaluation.checks import check_evaluation
 from grpo_core.evaluation.plan import matchups, plan_of
@@ -41,8 +41,8 @@ def check_training(config: RunConfig) -> None:
     check_device(config.device)
     tasks = trained_tasks(config)
     engine = config.engine
-    if engine.name in PRODUCTS and engine.url is None and engine.fallback is None:
-        check_installed(PRODUCTS[engine.name])
+    if engine.name == VLLM.engine and engine.url is None and engine.fallback is None:
+        check_installed(VLLM)
     check_choices(config, tasks)
     check_tasks(config, tasks)
 

@@ -107,7 +107,7 @@ def check_sharing(config: RunConfig, backend: str, precision: str) -> None:
     if trainer.is_sharded and samples_beside(config) and backend in ("cuda", "rocm"):
         raise UserError(
             f"trainer.off_policy_steps=1 with trainer.sharding={trainer.sharding}: on GPUs two threads cannot gather "
-            "weights at once (NCCL). Sample from a server (engine.name=vllm or sglang), or leave one out."
+            "weights at once (NCCL). Sample from a server (engine.name=vllm), or leave one out."
         )
     if trainer.cpu_offload and backend == "cpu":
         raise UserError(

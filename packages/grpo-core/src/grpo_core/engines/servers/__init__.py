@@ -1,1 +1,1 @@
-"""Servers that sample: vLLM and SGLang, of the run's own or running already."""
+"""Servers that sample: vLLM, of the run's own or running already."""

