@@ -131,6 +131,7 @@ OTHERS = {
     "--strict": "an option of zensical and mkdocs",
     "--security-opt": "an option of docker and podman",
     "--privileged": "likewise",
+    "--secret": "an option of sky launch",
 }
 """Options that are no command's -> why."""
 
