@@ -1,7 +1,7 @@
 """Whether the tests notice bugs: `python tests/mutations.py` breaks one line at a time and runs the tests of its room.
 
 It works in a copy of the checkout with its uncommitted changes. The tests are those that CI runs, so a bug that only a
-`slow` test notices is not caught. What caught a bug must pass without it.
+`slow` test notices is not caught. What catches a bug must pass without it. The bugs are in mutations.toml.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -120,7 +120,7 @@ class Copy:
             try:
                 code = process.wait(limit_s)
             except subprocess.TimeoutExpired:
-                return [], f"NOT CAUGHT: the tests did not end within {limit_s:g} s"
+                return [], f"NOT CAUGHT: the tests do not end within {limit_s:g} s"
             finally:
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)
@@ -128,7 +128,7 @@ class Copy:
         if code not in (0, 1):
             lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
             errors = [line for line in lines if line.startswith(("E  ", "ERROR"))] or lines[-1:]
-            return [], f"NOT CAUGHT: pytest ended with {code}: {' '.join(errors[:1])}"
+            return [], f"NOT CAUGHT: pytest ends with {code}: {' '.join(errors[:1])}"
         failed = self._cache / "v" / "cache" / "lastfailed"
         return list(json.loads(failed.read_text(encoding="utf-8"))) if code else [], ""
 
@@ -145,9 +145,8 @@ class Copy:
             failed, problem = self.failures([mutation.tests], "-x", limit_s=limit_s)
         finally:
             path.write_text(source, encoding="utf-8")
-            os.utime(
-                path, ns=(status.st_atime_ns, status.st_mtime_ns)
-            )  # bytecode of the broken one is not of this time
+            # With its time: the bytecode of the broken one has another.
+            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
         return Result(mutation, failed[0] if failed else "", problem, time.monotonic() - start)
 
 
@@ -161,13 +160,18 @@ def run_all(
             say(f"{number:2}/{len(mutations)} {mutation} … ")
             results.append(copy.run(mutation, limit_s))
             say(f"{results[-1]}\n")
-        caught = {result.caught_by: None for result in results if result.caught_by}
-        failed, problem = copy.failures(list(caught), limit_s=limit_s) if caught else ([], "")
+        caught = list(dict.fromkeys(result.caught_by for result in results if result.caught_by))
+        failed: list[str] = []
+        problem = ""
+        if caught:
+            say("the same tests without the bugs … ")
+            failed, problem = copy.failures(caught, limit_s=limit_s)
+            say(f"{problem or f'{len(failed)} of {len(caught)} fail'}\n")
         for result in results:
             if result.caught_by and (problem or result.caught_by in failed):
-                why = problem or f"NOT CAUGHT: {result.caught_by} fails without the bug, too"
-                say(f"{result.mutation} … {why}\n")
-                result = Result(result.mutation, "", why, result.seconds)
+                why = problem or f"NOT CAUGHT: {result.caught_by} fails without the bug"
+                result = replace(result, caught_by="", problem=why)
+                say(f"{result.mutation} … {result}\n")
             yield result
 
 
@@ -190,8 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out = sys.stderr if options.json else sys.stdout
     results = list(run_all(ROOT, chosen, lambda text: print(text, end="", file=out, flush=True)))
     if options.json:
-        rows = [asdict(each.mutation) | {k: v for k, v in asdict(each).items() if k != "mutation"} for each in results]
-        print(json.dumps(rows, indent=2))
+        print(json.dumps([asdict(each) for each in results], indent=2))
     caught = sum(bool(each.caught_by) for each in results)
     print(f"{caught} of {len(results)} caught", file=out)
     return 0 if caught == len(results) else 1
