@@ -201,4 +201,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # so that the tests end, too
     sys.exit(main())

@@ -255,6 +255,13 @@ def test_shares_of_a_distribution_add_up() -> None:
     assert [mean for *_, mean in found["means"]] == [0.5, 1.0]
 
 
+def test_the_abstentions_of_a_step_are_those_of_all_its_groups() -> None:
+    values = {(1, 0): (None, 1.0), (1, 1): (None, None), (1, 2): (0.0, 1.0), (2, 0): (1.0, 1.0)}
+    lines = [rollout(*where, sample, value) for where, group in values.items() for sample, value in enumerate(group)]
+    curves, *_ = gather(make_run(Path("run"), lines), lambda record: ())
+    assert curves["math.a?size=9"]["abstained"] == [[1, 3]]
+
+
 def test_of_many_completions_whole_steps_are_kept() -> None:
     run = make_run(Path("run"), rollouts(10))
     curves, kept, _, _ = gather(run, lambda record: (), limit=40)
