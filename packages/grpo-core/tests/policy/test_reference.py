@@ -145,7 +145,7 @@ def test_a_reference_that_would_change_the_policy_is_refused(tmp_path: Path, mon
     base = adapter_kinds.base_model(tmp_path / "base", tied=True)
     saved = str(adapter_kinds.adapter(base, tmp_path / "adapter", "PiSSA"))
     monkeypatch.setattr("grpo_core.policy.reference.copied_as_it_is", lambda model: nullcontext())
-    with pytest.raises(UserError, match=r"init_lora_weights=pissa.* another model .*trainer\.beta=0"):
+    with pytest.raises(UserError, match=r"its reference is another model .*trainer\.beta=0"):
         load_policy(str(base), adapter=saved, device="cpu").freeze_reference()
 
 
@@ -153,7 +153,7 @@ def test_the_header_says_that_policy_and_reference_agree(folder: Path) -> None:
     policy = load_policy(str(folder), device="cpu", lora=LoraConfig(enabled=True, r=4))
     policy.freeze_reference()
     (said,) = (choice.value for choice in policy.choices if choice.what == "reference")
-    assert re.fullmatch(r"equal to the policy, within 0e\+00 on 8 prompts, \d+\.\d s", said)
+    assert re.fullmatch(r"equal to the policy, within 0e\+00 on 8 prompts", said)
 
 
 def test_tokens_that_were_trained_are_part_of_the_reference(tmp_path: Path) -> None:

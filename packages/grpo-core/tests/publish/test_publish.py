@@ -101,7 +101,7 @@ def test_an_adapter_of_tied_embeddings_is_merged_into_them_alone(of_embeddings: 
     expected = logits("tiny", of_embeddings / "training_state" / "step_final" / "model")
     assert (logits(str(made.folder)) - expected).abs().max() < 1e-5 * expected.abs().max()
     assert json.loads((made.folder / "config.json").read_text())["tie_word_embeddings"] is False
-    assert re.fullmatch(r"with the trained model: within \de-\d\d on 8 prompts, \d+\.\d s", made.compared)
+    assert re.fullmatch(r"with the trained model: within \de-\d\d on 8 prompts", made.compared)
 
 
 def test_weights_that_stayed_one_are_published_as_one(lora: Path, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_merged_copy_that_is_another_model_is_not_published(
     of_embeddings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("grpo_core.publish.weights._merged", lambda model: model.merge_and_unload())
-    with pytest.raises(UserError, match=r"target_modules=.*embed_tokens.*another model.*--keep-adapter"):
+    with pytest.raises(UserError, match=r"another model.*--keep-adapter"):
         publish(of_embeddings, str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
     assert publish(of_embeddings, str(tmp_path / "out"), merge=False).compared.startswith(
