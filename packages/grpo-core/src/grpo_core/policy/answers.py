@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import torch
@@ -36,11 +37,12 @@ def check_answers(answers: Tensor, model: Any, what: str, cure: str) -> str:
         cure: What to do then.
 
     Returns:
-        By how much they differ.
+        By how much they differ, and how long the other form took to answer.
 
     Raises:
         UserError: it answers something else.
     """
+    began = time.monotonic()
     scale = max(1.0, float(answers.abs().max()))
     difference = float((answers_of(model) - answers).abs().max())
     if not difference <= TOLERANCE * scale:  # nor is NaN
@@ -48,4 +50,4 @@ def check_answers(answers: Tensor, model: Any, what: str, cure: str) -> str:
             f"the adapter: {what} is another model than the one trained: its logits differ by {difference:.2g}, of "
             f"{scale:.2g}. {cure}."
         )
-    return f"within {difference:.0e} on {N_PROMPTS} prompts"
+    return f"within {difference:.0e} on {N_PROMPTS} prompts, {time.monotonic() - began:.1f} s"
