@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from evaluation_runs import TASKS, fake_worker, make_run
+from evaluation_runs import TASKS, FakeModels, make_run
 from local_endpoint import completion, serving
 
 import grpo_core.evaluation
@@ -21,11 +21,10 @@ from grpo_core import evaluate
 from grpo_core.cli import evaluate as command
 from grpo_core.cli import main as entry
 from grpo_core.display.libraries import BAR_SWITCHES
-from grpo_core.errors import InfrastructureError
+from grpo_core.errors import InfrastructureError, UserError
 from grpo_core.evaluation.evaluate import Candidate
 from grpo_core.evaluation.evaluate import evaluate_as as real_evaluate
 from grpo_core.evaluation.runs import RunEvaluation
-from grpo_core.plugins.tasks import load_task
 
 RESULT = {
     **{"solved_rate": 0.5, "ci_low": 0.4, "ci_high": 0.6, "n": 10, "mean_reward": 0.5, "valid_rate": 1.0},
@@ -120,13 +119,8 @@ def test_everything_is_passed_on(fake: Fake) -> None:
         "trainer.max_completion_length=32 eval.surprisal=false"
     )
     assert _with_a_model(["eval", *LETTERS, *options.split()]) == 0
-    wanted = {
-        "model": "./m",
-        "adapter": "./a",
-        "base": "tiny",
-        "output_dir": str(Path("out").absolute()),
-        "overwrite": True,
-    }
+    wanted = {"model": "./m", "adapter": "./a", "base": "tiny", "overwrite": True}
+    wanted |= {"output_dir": str(Path("out").absolute())}
     assert {name: fake.asked[name] for name in wanted} == wanted
     assert fake.asked["given"] == {"size": 20, "split": "validation", "n": 4, "temperature": 0.5, "top_p": 0.9}
     defaults = fake.asked["defaults"]
@@ -214,71 +208,67 @@ def test_mistakes_are_one_line(home: Path, capsys: pytest.CaptureFixture[str], a
 
 
 @pytest.fixture
-def run(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    made = make_run(home)
-    monkeypatch.setenv("FAKE_LOG", str(home / "jobs.jsonl"))
-    identities = {
-        f"tasks.{name}": load_task(f"{home}/tasks.py:{name}?split=test&size=8").identity
-        for name in ("letters", "again")
-    }
-    monkeypatch.setenv("FAKE_IDENTITIES", json.dumps(identities))
+def run(home: Path) -> Path:
+    return make_run(home)
+
+
+@pytest.fixture
+def models(run: Path, monkeypatch: pytest.MonkeyPatch) -> FakeModels:
     from grpo_core.evaluation import runs
 
-    real, worker = runs.evaluate_run, fake_worker(home)
-    monkeypatch.setattr(runs, "evaluate_run", lambda *given, **options: real(*given, **options, worker=worker))
-    return made
+    models = FakeModels()
+    monkeypatch.setattr(runs, "evaluate_model", models)
+    return models
 
 
-def jobs(home: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (home / "jobs.jsonl").read_text().splitlines()]
-
-
-def test_a_run(run: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run(run: Path, models: FakeModels, capsys: pytest.CaptureFixture[str]) -> None:
     assert entry.main(["eval", "--run", str(run)]) == 0
     captured = capsys.readouterr()
     lines = captured.out.splitlines()
     assert [line.split()[0] for line in lines] == ["checkpoint", "base", "2", "10", "final"]
     assert "+0.00" in lines[2]
     assert f"saved     eval_runs/{run.name}_tasks.letters" in captured.err
-    assert "10        tasks.letters   solved 0.50 [0.00, 1.00]   +0.00 over base" in captured.err
-    (settings,) = jobs(home)[0]["settings"].values()
+    assert "10        tasks.letters   solved 0.50 [0.22, 0.78]   +0.00 over base" in captured.err
+    (settings,) = models.jobs[0]["settings"].values()
     assert (settings["n"], settings["temperature"], settings["batch_size"], settings["size"]) == (1, 0.0, None, 8)
 
 
-def test_several_completions_of_a_run_are_sampled(run: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_completions_of_a_run_are_sampled(
+    run: Path, models: FakeModels, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert entry.main(["eval", "--run", str(run), "--steps", "2", "--no-base", "--n", "4"]) == 0
-    assert jobs(home)[0]["settings"]["tasks.letters"]["temperature"] == 0.7
+    assert models.jobs[0]["settings"]["tasks.letters"]["temperature"] == 0.7
     assert entry.main(["eval", "--run", str(run), "--steps", "2", "--n", "4", "--temperature", "0"]) == 2
     assert "eval.n=4 at temperature 0" in capsys.readouterr().err
 
 
-def test_what_is_said_now_stands_above_the_runs_own(run: Path, home: Path) -> None:
+def test_what_is_said_now_stands_above_the_runs_own(run: Path, home: Path, models: FakeModels) -> None:
     options = "--n 4 --temperature 1.0 --batch-size 5 --subset-frac 0.5 --no-base --eval-dir out eval.surprisal=false"
     assert entry.main(["eval", "--run", str(run), "--steps", "2", *options.split()]) == 0
-    (job,) = jobs(home)
+    (job,) = models.jobs
     assert job["settings"]["tasks.letters"] == {
         "size": 8, "split": "test", "subset_frac": 0.5, "n": 4, "temperature": 1.0, "top_p": 1.0,
         "max_completion_length": 8, "seed": 5, "batch_size": 5, "surprisal": False,
     }  # fmt: skip
-    assert job["folders"]["tasks.letters"].startswith(str(home / "out"))
+    assert (home / "out" / f"{run.name}_tasks.letters" / "step_2").is_dir()
 
 
-def test_other_tasks(run: Path, home: Path) -> None:
+def test_other_tasks(run: Path, home: Path, models: FakeModels) -> None:
     tasks = [word for name in ("letters", "again") for word in ("--eval-task", f"{home}/tasks.py:{name}")]
     assert entry.main(["eval", "--run", str(run), "--steps", "2", "--no-base", *tasks]) == 0
-    assert list(jobs(home)[0]["tasks"]) == ["tasks.letters", "tasks.again"]
+    assert list(models.jobs[0]["settings"]) == ["tasks.letters", "tasks.again"]
 
 
-def test_none_that_succeeds_is_exit_code_1(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_checkpoint_that_fails_is_exit_code_1_and_the_others_are_evaluated(
+    run: Path, models: FakeModels, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("FAKE_BEHAVIOUR", json.dumps({"step_2": "raise", "step_10": "refuse"}))
+    models.errors = {"step_2": UserError("the weights are damaged")}
     assert entry.main(["eval", "--run", str(run), "--steps", "2,10", "--json"]) == 1
     captured = capsys.readouterr()
     found = json.loads(captured.out)
-    assert set(found["failures"]) == {"step_2", "step_10"}
-    assert "warning   step_10 failed: the weights are damaged" in captured.err
-    assert entry.main(["eval", "--run", str(run), "--steps", "2,final"]) == 0
+    assert found["failures"] == {"step_2": "the weights are damaged"}
+    assert list(found["tasks"]["tasks.letters"]) == ["base", "step_10"]
+    assert "warning   step_2 failed: the weights are damaged" in captured.err
 
 
 def test_a_run_takes_no_other_configuration(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

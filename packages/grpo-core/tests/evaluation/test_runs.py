@@ -2,23 +2,24 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import shutil
-import time
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from evaluation_runs import fake_worker, make_run, write_checkpoint
+from evaluation_runs import FakeModels, make_run, write_checkpoint
 
 from grpo_core.callbacks import Callback
 from grpo_core.checkpoints import evaluation_dir
 from grpo_core.config import EvalConfig, LoraConfig, RunConfig, TrainerConfig, load_config, to_yaml
+from grpo_core.engines.base import StopRequested
 from grpo_core.errors import UserError
+from grpo_core.evaluation import runs
 from grpo_core.evaluation.runs import RunEvaluation, evaluate_run
-from grpo_core.plugins.tasks import load_task
+from grpo_core.policy import load
 from grpo_core.training.trainer import train
 
 SAMPLING = "temp0.0_p1.0_r1"
@@ -41,16 +42,15 @@ class Watch(Callback):
 
 
 class Lab:
-    """A run, a fake worker and what it was told."""
+    """A run, and models that are not loaded."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
         self.folder, self.monkeypatch = folder, monkeypatch
         self.run = make_run(folder, **options)
-        self.log = folder / "jobs.jsonl"
         self.out = folder / "eval_runs"
         self.name = f"{self.run.name}_tasks.letters"
-        monkeypatch.setenv("FAKE_LOG", str(self.log))
-        self.identities({})
+        self.models = FakeModels()
+        monkeypatch.setattr(runs, "evaluate_model", self.models)
 
     def reconfigure(self, leave_out: frozenset[str] = frozenset(), **changed: Any) -> None:
         """Change the run's configuration."""
@@ -58,26 +58,18 @@ class Lab:
         config = load_config({}, config_file=file, environ={}, dotenv_path=None).config
         file.write_text(to_yaml(config.model_copy(update=changed), leave_out=leave_out))
 
-    def identities(self, changed: Mapping[str, str]) -> None:
-        own = {
-            f"tasks.{name}": load_task(f"{self.folder}/tasks.py:{name}?split=test&size=8").identity
-            for name in ("letters", "again")
-        }
-        self.monkeypatch.setenv("FAKE_IDENTITIES", json.dumps({**own, **changed}))
-
-    def behave(self, **behaviour: str) -> None:
-        self.monkeypatch.setenv("FAKE_BEHAVIOUR", json.dumps(behaviour))
-
     def evaluate(self, steps: str = "all", **options: Any) -> RunEvaluation:
-        return evaluate_run(
-            self.run,
-            **{"steps": steps, "output_dir": self.out, "worker": fake_worker(self.folder), "timeout_s": 60, **options},
-        )
+        return evaluate_run(self.run, **{"steps": steps, "output_dir": self.out, **options})
 
     def jobs(self) -> list[dict[str, Any]]:
-        jobs = [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
-        self.log.unlink(missing_ok=True)
+        """What the models were asked for since the last call."""
+        jobs, self.models.jobs = self.models.jobs, []
         return jobs
+
+    def change_meta(self, step: str, **changed: Any) -> None:
+        """Change the description of a result."""
+        file = self.out / self.name / step / SAMPLING / "run_meta.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), **changed}))
 
     def consolidated(self) -> list[dict[str, str]]:
         with (self.out / self.name / "consolidated_metrics.csv").open(newline="") as file:
@@ -90,7 +82,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
 
 
 def test_every_checkpoint_in_order_with_the_control_first(lab: Lab) -> None:
-    lab.monkeypatch.setenv("FAKE_SHARES", json.dumps({"base": 0.25, "step_2": 0.5, "step_10": 0.75, "step_final": 1}))
+    lab.models.shares = {"base": 0.25, "step_10": 0.75, "step_final": 1}
     watch = Watch()
     found = lab.evaluate(callbacks=(watch,))
     jobs = lab.jobs()
@@ -99,7 +91,7 @@ def test_every_checkpoint_in_order_with_the_control_first(lab: Lab) -> None:
         "tiny", *(str(lab.run / "training_state" / f"step_{step}" / "model") for step in (2, 10, "final"))
     ]  # fmt: skip
     assert all(job["adapter"] is None for job in jobs)
-    assert all(job["start"] == ["tiny", None] for job in jobs), "the opponent `base`"
+    assert all(job["start"] == ("tiny", None) for job in jobs), "the opponent `base`"
     assert jobs[0]["settings"]["tasks.letters"] == {
         "size": 8, "split": "test", "subset_frac": None, "n": 1, "temperature": 0.0, "top_p": 1.0,
         "max_completion_length": 8, "seed": 5, "batch_size": None, "surprisal": True,
@@ -113,12 +105,11 @@ def test_every_checkpoint_in_order_with_the_control_first(lab: Lab) -> None:
     assert watch.progress[0] == "base: evaluating letters 1/2"
     (results,) = found.results.values()
     assert list(results) == ["base", "step_2", "step_10", "step_final"]
-    assert results["step_10"]["delta"] == 0.5, "0.75 over the base's 0.25 on every row"
-    # Of rows that all differ by 0.5 nothing can be resampled; Tango's interval with 4 gained of 8 is [0.01, 0.78].
+    assert results["step_10"]["delta"] == 0.5, "0.75 over the base's 0.25: 4 rows of 8 are gained, Tango's interval"
     assert results["step_10"]["delta_ci_low"] == pytest.approx(0.0134, abs=1e-4)
     assert results["step_10"]["delta_n"] == 8
     assert "delta" not in results["base"]
-    assert (found.failures, found.kept, found.has_any) == ({}, [], True)
+    assert (found.failures, found.kept, len(found.folders)) == ({}, [], 1)
 
 
 def test_the_files(lab: Lab) -> None:
@@ -141,39 +132,23 @@ def test_the_files(lab: Lab) -> None:
 
 
 def test_failures_are_reported_and_not_fatal(lab: Lab) -> None:
-    lab.behave(base="refuse", step_2="raise", step_10="vanish")
+    lab.models.errors = {"base": UserError("the weights are damaged"), "step_10": MemoryError("too\nlarge")}
     watch = Watch()
     found = lab.evaluate(callbacks=(watch,))
-    assert found.failures["base"] == "the weights are damaged"
-    assert found.failures["step_2"] == "exit code 1: MemoryError: the last word"
-    assert found.failures["step_10"].startswith("killed by SIGKILL; out of memory?")
-    assert list(found.results["tasks.letters"]) == ["step_final"]
-    assert found.has_any
-    assert "step_2 failed: exit code 1: MemoryError: the last word" in watch.said
+    assert found.failures == {"base": "the weights are damaged", "step_10": "MemoryError: too large"}
+    assert list(found.results["tasks.letters"]) == ["step_2", "step_final"]
+    assert "step_10 failed: MemoryError: too large" in watch.said
+    assert json.loads((lab.out / lab.name / "summary.json").read_text())["failures"] == found.failures
+    lab.jobs(), lab.models.errors.clear()
+    assert lab.evaluate().failures == {}
+    assert [job["step"] for job in lab.jobs()] == ["base", "step_10"], "the next call evaluates what failed"
 
 
-def test_a_checkpoint_that_takes_too_long_is_killed(lab: Lab) -> None:
-    lab.behave(step_2="hang")
-    started = time.monotonic()
-    found = lab.evaluate("2", with_base=False, timeout_s=1.0)
-    assert time.monotonic() - started < 30
-    assert found.failures == {"step_2": "not finished within 1 s (--timeout-s)"}
-    assert not found.has_any
-    assert len(lab.jobs()) == 1
-    script = f"{lab.folder}/fake_worker.py"
-    assert [pid for pid in os.listdir("/proc") if pid.isdigit() and script in _command_of(pid)] == []
-
-
-def _command_of(pid: str) -> str:
-    try:
-        return Path("/proc", pid, "cmdline").read_text()
-    except OSError:
-        return ""
-
-
-def test_only_the_control_is_no_success(lab: Lab) -> None:
-    lab.behave(step_2="raise")
-    assert not lab.evaluate("2").has_any
+def test_a_checkpoint_that_takes_too_long_is_stopped(lab: Lab) -> None:
+    lab.models.errors = {"step_2": StopRequested()}
+    found = lab.evaluate("2,10", with_base=False, timeout_s=0.2)
+    assert found.failures == {"step_2": "not finished within 0.2 s (--timeout-s)"}
+    assert list(found.results["tasks.letters"]) == ["step_10"]
 
 
 def test_results_are_kept_unless_overwritten(lab: Lab) -> None:
@@ -203,9 +178,9 @@ def test_results_of_another_evaluation_are_not_taken_for_it(lab: Lab) -> None:
 
 
 def test_a_task_whose_rows_changed_is_refused(lab: Lab) -> None:
-    lab.identities({"tasks.letters": "0123456789abcdef"})
     lab.evaluate("2")
     lab.jobs()
+    lab.change_meta("step_2", identity="0123456789abcdef")
     with pytest.raises(UserError, match="identity='0123456789abcdef' there") as refused:
         lab.evaluate("2")
     assert "\n" not in str(refused.value)
@@ -221,8 +196,7 @@ def test_a_damaged_result_is_named(lab: Lab) -> None:
 
 def test_a_result_of_a_newer_version_is_refused(lab: Lab) -> None:
     lab.evaluate("2")
-    file = lab.out / lab.name / "step_2" / SAMPLING / "run_meta.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "version": 2}))
+    lab.change_meta("step_2", version=2)
     with pytest.raises(UserError, match="format version 2"):
         lab.evaluate("2")
 
@@ -231,8 +205,8 @@ def test_another_task_and_several(lab: Lab) -> None:
     spec = f"{lab.folder}/tasks.py:letters,{lab.folder}/tasks.py:again"
     found = lab.evaluate("2", task=spec)
     jobs = lab.jobs()
-    assert [job["step"] for job in jobs] == ["base", "step_2"], "one process loads the model once for all tasks"
-    assert list(jobs[1]["tasks"]) == ["tasks.letters", "tasks.again"]
+    assert [job["step"] for job in jobs] == ["base", "step_2"], "a model is loaded once for all tasks"
+    assert list(jobs[1]["settings"]) == ["tasks.letters", "tasks.again"]
     assert list(found.results) == ["tasks.letters", "tasks.again"]
     assert (lab.out / f"{lab.run.name}_tasks.again" / "consolidated_metrics.csv").is_file()
 
@@ -243,23 +217,21 @@ def test_the_run_decides_how_it_is_evaluated(lab: Lab) -> None:
         batch_size=2, surprisal=False, at_start=False, at_end=False, task=f"{lab.folder}/tasks.py:again",
     )  # fmt: skip
     lab.reconfigure(eval=held, precision="float64", seed=9)
-    tasks = {"tasks.letters": "letters", "tasks.again": "again"}
-    lab.identities({label: load_task(f"{lab.folder}/tasks.py:{name}?split=validation&size=6").identity
-                    for label, name in tasks.items()})  # fmt: skip
     lab.evaluate("2")
     _, job = lab.jobs()
-    assert set(job["settings"]) == set(tasks), "also tasks that the run itself did not evaluate in the end"
+    assert set(job["settings"]) == {"tasks.letters", "tasks.again"}, (
+        "also tasks that the run itself did not evaluate in the end"
+    )
     assert job["settings"]["tasks.letters"] == {
         "size": 6, "split": "validation", "subset_frac": 0.5, "n": 3, "temperature": 0.9, "top_p": 0.8,
         "max_completion_length": 5, "seed": 9, "batch_size": 2, "surprisal": False,
     }  # fmt: skip
-    assert job["options"]["precision"] == "float64"
+    assert job["options"].precision == "float64"
 
 
 def test_each_task_is_evaluated_as_it_wishes(lab: Lab) -> None:
     wishes = frozenset({"eval.size", "eval.split", "eval.n", "eval.temperature"})  # a run leaves them open, too
     lab.reconfigure(wishes, eval=EvalConfig(task=f"{lab.folder}/tasks.py:wishful"))
-    lab.identities({"tasks.wishful": load_task(f"{lab.folder}/tasks.py:wishful?split=validation&size=3").identity})
     lab.evaluate("2")
     settings = lab.jobs()[0]["settings"]
     assert [(each["size"], each["split"], each["n"]) for each in settings.values()] == [
@@ -269,10 +241,10 @@ def test_each_task_is_evaluated_as_it_wishes(lab: Lab) -> None:
 
 def test_auto_is_the_precision_that_the_run_had(lab: Lab) -> None:
     lab.evaluate("2", with_base=False)
-    assert lab.jobs()[0]["options"]["precision"] == "auto", "an older checkpoint doesn't say"
+    assert lab.jobs()[0]["options"].precision == "auto", "an older checkpoint doesn't say"
     write_checkpoint(lab.run, 2, step=2, precision="bfloat16")
     lab.evaluate("2", with_base=False, overwrite=True)
-    assert lab.jobs()[0]["options"]["precision"] == "bfloat16"
+    assert lab.jobs()[0]["options"].precision == "bfloat16"
 
 
 def test_a_quantized_base_is_the_control_of_a_run_that_trained_on_it(tmp_path: Path, monkeypatch: Any) -> None:
@@ -280,13 +252,13 @@ def test_a_quantized_base_is_the_control_of_a_run_that_trained_on_it(tmp_path: P
     lab.reconfigure(lora=LoraConfig(enabled=True, quantization="nf4", double_quantization=False))
     lab.evaluate("10")
     for job in lab.jobs():
-        assert (job["options"]["lora"]["quantization"], job["options"]["lora"]["enabled"]) == ("nf4", False)
-        assert job["options"]["lora"]["double_quantization"] is False
+        lora = job["options"].lora
+        assert (lora.quantization, lora.enabled, lora.double_quantization) == ("nf4", False, False)
     other = lab.folder / "other"
     other.mkdir()
     (other / "config.json").write_text("{}")
     lab.evaluate("10", base=str(other))
-    assert lab.jobs()[0]["options"]["lora"] is None, "another control is what it is"
+    assert lab.jobs()[0]["options"].lora is None, "another control is what it is"
 
 
 def test_everything_of_a_run_lies_in_one_place(lab: Lab, tmp_path: Path) -> None:
@@ -305,7 +277,7 @@ def test_results_of_another_run_of_that_name_are_not_taken(lab: Lab) -> None:
     twin = lab.folder / "other_runs" / lab.run.name
     shutil.copytree(lab.run, twin, symlinks=True)
     with pytest.raises(UserError, match=r"run='.*training_runs.*' there, '.*other_runs.*' here"):
-        evaluate_run(twin, steps="2", output_dir=lab.out, worker=fake_worker(lab.folder))
+        evaluate_run(twin, steps="2", output_dir=lab.out)
 
 
 def test_a_run_that_was_moved_keeps_its_results(lab: Lab) -> None:
@@ -313,7 +285,7 @@ def test_a_run_that_was_moved_keeps_its_results(lab: Lab) -> None:
     moved = lab.folder / "moved" / lab.run.name
     moved.parent.mkdir()
     lab.run.rename(moved)
-    found = evaluate_run(moved, steps="2", with_base=False, output_dir=lab.out, worker=fake_worker(lab.folder))
+    found = evaluate_run(moved, steps="2", with_base=False, output_dir=lab.out)
     assert found.kept == ["step_2"]
 
 
@@ -339,7 +311,8 @@ def test_another_control_has_a_folder_of_its_own(lab: Lab) -> None:
     other.mkdir()
     (other / "config.json").write_text("{}")
     found = lab.evaluate("2", base=str(other))
-    assert lab.jobs()[0]["step"].startswith("base_")
+    assert lab.jobs()[0]["model"] == str(other)
+    assert [path.name.startswith("base_") for path in sorted((lab.out / lab.name).glob("*/"))] == [True, False]
     assert found.results["tasks.letters"]["step_2"]["delta"] == 0
     assert lab.evaluate("2", with_base=False).results["tasks.letters"]["step_2"].get("delta") is None
 
@@ -372,8 +345,18 @@ def test_what_is_asked_for_and_not_there(lab: Lab) -> None:
 
 
 @pytest.mark.slow
-def test_a_real_checkpoint(tmp_path: Path) -> None:
-    # The real worker: a full model and an adapter, saved by a real run of two steps.
+def test_a_real_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A full model and an adapter, saved by a real run of two steps.
+    loaded: list[weakref.ref[Any]] = []
+    load_policy = load.load_policy
+
+    def one_at_a_time(*arguments: Any, **options: Any) -> Any:
+        assert [each for each in loaded if each() is not None] == [], "the model before is released"
+        policy = load_policy(*arguments, **options)
+        loaded.append(weakref.ref(policy.model))
+        return policy
+
+    monkeypatch.setattr(load, "load_policy", one_at_a_time)
     make_run(tmp_path)
     for lora in (False, True):
         config = RunConfig(
@@ -387,8 +370,11 @@ def test_a_real_checkpoint(tmp_path: Path) -> None:
             lora=LoraConfig(enabled=lora, r=2),
         )
         run = train(config).run_dir
-        watch = Watch()
-        found = evaluate_run(run, output_dir=tmp_path / "eval_runs", callbacks=(watch,))
+        late = evaluate_run(run, output_dir=tmp_path / "eval_runs", timeout_s=1e-6)
+        assert set(late.failures) == {"base", "step_1", "step_2", "step_final"}, "the engine asks after each completion"
+        loaded.clear()
+        found = evaluate_run(run, output_dir=tmp_path / "eval_runs")
+        assert len(loaded) == 4
         assert found.failures == {}
         (results,) = found.results.values()
         assert list(results) == ["base", "step_1", "step_2", "step_final"]
@@ -400,7 +386,7 @@ def test_a_real_checkpoint(tmp_path: Path) -> None:
 
 
 def test_what_a_run_has_evaluated_itself_is_kept_and_found_again(tmp_path: Path) -> None:
-    # The same rows, sampling and weights: evaluating them again, with the real worker, gives the numbers of the run.
+    # The same rows, sampling and weights: evaluating them again, gives the numbers of the run.
     make_run(tmp_path)
     config = RunConfig(
         task=f"{tmp_path}/tasks.py:letters",

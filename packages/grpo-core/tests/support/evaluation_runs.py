@@ -1,14 +1,21 @@
-"""A run's folder whose checkpoints are empty, and a process that evaluates them without a model, for tests."""
+"""A run's folder whose checkpoints are empty, and their evaluation without a model, for tests."""
 
 from __future__ import annotations
 
 import json
-import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
+from grpo_core.callbacks import Callbacks
 from grpo_core.checkpoints import CheckpointStore
 from grpo_core.config import EvalConfig, RunConfig, TrainerConfig, to_yaml
+from grpo_core.engines.base import StopRequested
+from grpo_core.evaluation.results import Evaluation
+from grpo_core.evaluation.setup import EvaluationTask, ModelOptions
+from grpo_core.task.score import Score
 
 TASKS = """
 from grpo_core import EvaluationDefaults, Invalid, Row, Task, reward
@@ -46,42 +53,46 @@ wishful = Task("wishful", load, prompt, validate, (right,), max_completion_lengt
 several = Task("several", load, prompt, validate, (graded,), max_completion_length=4, default_model="tiny")
 """
 
-FAKE_WORKER = r"""
-import csv, json, os, sys, time
-job = json.loads(sys.stdin.readline())
-step = job["step"]
-open(os.environ["FAKE_LOG"], "a").write(json.dumps(job) + "\n")
-behaviour = json.loads(os.environ.get("FAKE_BEHAVIOUR", "{}")).get(step, "")
-print("a plugin prints this")
-print(json.dumps({"progress": ["evaluating letters", 1, 2]}), flush=True)
-if behaviour == "hang":
-    time.sleep(600)
-if behaviour == "raise":
-    raise MemoryError("the last word")
-if behaviour == "refuse":
-    print(json.dumps({"error": "the weights are damaged"}), flush=True)
-    sys.exit(2)
-if behaviour == "vanish":
-    os.kill(os.getpid(), 9)
-share = json.loads(os.environ.get("FAKE_SHARES", "{}")).get(step, 0.5)
-for label, folder in job["folders"].items():
-    os.makedirs(folder, exist_ok=True)
-    with open(folder + "/metrics.csv", "w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["row", "solved_rate", "reward"])
-        for letter in "qrstuvwx":
-            writer.writerow([letter, share, share])
-    settings = job["settings"][label]
-    deciding = {name: value for name, value in settings.items() if name not in ("batch_size", "surprisal")}
-    summary = {"solved_rate": share, "ci_low": 0.0, "ci_high": 1.0, "n": 8, "completions_per_row": settings["n"]}
-    meta = dict(run=job["run"], step=step, model=job["model"], adapter=job["adapter"], task=job["tasks"][label][0],
-                identity=json.loads(os.environ["FAKE_IDENTITIES"])[label], settings=deciding, summary=summary,
-                steps_done=job["steps_done"], precision=job["options"]["precision"],
-                timing=dict(seconds=1.0, samples_per_s=64.0, tokens_per_s=128.0, peak_memory_mib=1.0), version=1)
-    with open(folder + "/run_meta.json", "w") as file:
-        json.dump(meta, file)
-print(json.dumps({"done": True}), flush=True)
-"""
+
+class FakeModels:
+    """Takes the place of `evaluate_model`: notes what is asked for, and solves a share of the rows.
+
+    Attributes:
+        jobs: What was asked for, in order.
+        shares: Checkpoint -> share of the rows that it solves, 0.5.
+        errors: Checkpoint -> what its evaluation raises; `StopRequested` only when the time is up.
+    """
+
+    def __init__(self) -> None:
+        self.jobs: list[dict[str, Any]] = []
+        self.shares: dict[str, float] = {}
+        self.errors: dict[str, Exception] = {}
+
+    def __call__(
+        self, model: str, adapter: str | None, tasks: Mapping[str, EvaluationTask], options: ModelOptions,
+        callbacks: Callbacks, *, start: tuple[str, str | None], should_stop: Callable[[], bool],
+    ) -> dict[str, Evaluation]:  # fmt: skip
+        folder = Path(adapter or model).parent.name
+        step = folder if folder.startswith("step_") else "base"
+        settings = {label: asdict(task.settings) for label, task in tasks.items()}
+        job = {"step": step, "model": model, "adapter": adapter, "start": start, "settings": settings}
+        self.jobs.append({**job, "options": options})
+        callbacks.on_progress("evaluating letters", 1, 2)
+        error = self.errors.get(step)
+        while isinstance(error, StopRequested) and not should_stop():
+            time.sleep(0.01)
+        if error is not None:
+            raise error
+        return {label: self._evaluation(task, self.shares.get(step, 0.5)) for label, task in tasks.items()}
+
+    def _evaluation(self, task: EvaluationTask, share: float) -> Evaluation:
+        rows, n = task.rows, task.settings.n
+        scores = [Score(1.0 * solved, {}, True, solved) for index in range(len(rows))
+                  for solved in [index < share * len(rows)] * n]  # fmt: skip
+        return Evaluation(
+            rows, [""] * len(scores), [4] * len(scores), [False] * len(scores), scores,
+            temperature=task.settings.temperature, split=task.settings.split, n=n, seconds=1.0,
+        )  # fmt: skip
 
 
 def make_run(folder: Path, steps: tuple[int, ...] = (2, 10), *, final: bool = True, adapter: bool = False) -> Path:
@@ -111,10 +122,3 @@ def write_checkpoint(run: Path, which: int | Literal["final"], *, adapter: bool 
         (checkpoint / "model" / name).write_text("{}")
         if info:
             (checkpoint / "training_info.json").write_text(json.dumps(info))
-
-
-def fake_worker(folder: Path) -> tuple[str, ...]:
-    """The command of a process that takes a job and writes results without a model."""
-    script = folder / "fake_worker.py"
-    script.write_text(FAKE_WORKER)
-    return (sys.executable, "-I", "-S", str(script))

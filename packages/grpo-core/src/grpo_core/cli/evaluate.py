@@ -61,9 +61,10 @@ def evaluate(overrides: tuple[str, ...], config_file: str | None, as_json: bool,
 
     A task may have its own defaults for rows and sampling; options override them, and the values used are shown.
 
-    With --run, evaluate every checkpoint of a run and the model that it started from, each in a process of its own,
-    on the rows and with the sampling of the run's own evaluations. Results are written to eval_runs/RUN_TASK, beside
-    the folder of the runs. With --endpoint, evaluate the model that an endpoint serves.
+    With --run, evaluate every checkpoint of a run and the model that it started from, one after the other, on the
+    rows and with the sampling of the run's own evaluations. Results are written to eval_runs/RUN_TASK, beside the
+    folder of the runs. The exit code is 1 if a checkpoint fails; the others are evaluated all the same. With
+    --endpoint, evaluate the model that an endpoint serves.
     """
     if options["eval_dir"] is not None:
         eval_dir = user_path(options["eval_dir"], "--eval-dir")
@@ -244,7 +245,6 @@ def _run_settings(
 
 def _evaluate_run(loaded: LoadedConfig, options: Mapping[str, Any], *, as_json: bool, quiet: bool) -> int:
     from grpo_core.display.text import err, print_json
-    from grpo_core.evaluation.output import phase_of
     from grpo_core.tracking.events import at_start_of
 
     run_dir = user_path(options["run_dir"], "--run")
@@ -262,10 +262,12 @@ def _evaluate_run(loaded: LoadedConfig, options: Mapping[str, Any], *, as_json: 
         print_json({"tasks": evaluation.results, "failures": evaluation.failures})
     else:
         _print_run(evaluation)
+    from grpo_core.evaluation.output import phase_of  # it imports torch, after `only_results_on_stdout`
+
     for task, results in evaluation.results.items():
         # The control may have been scored before, and kept.
         _check_scored(task, [result for step, result in results.items() if phase_of(step) != "initial"])
-    return ExitCode.DONE if evaluation.has_any else ExitCode.FAILED
+    return ExitCode.FAILED if evaluation.failures else ExitCode.DONE
 
 
 def _short(folder: Path) -> str:

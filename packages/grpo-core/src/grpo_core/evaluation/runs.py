@@ -1,4 +1,4 @@
-"""Every checkpoint of a run, evaluated one after the other, each in a process of its own with a time limit."""
+"""Every checkpoint of a run, evaluated one after the other, each with a time limit."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ from grpo_core.callbacks import Callback, Callbacks, ResolvedDefault
 from grpo_core.checkpoints import CheckpointStore, check_run, evaluation_dir
 from grpo_core.config import RunConfig, load_config
 from grpo_core.config.resolution import task_for_model
-from grpo_core.errors import UserError
+from grpo_core.engines.base import StopRequested
+from grpo_core.errors import GrpoError, UserError
 from grpo_core.evaluation.checkpoints import EvaluatedCheckpoint, checkpoints_of, control_of, start_of, training_info
+from grpo_core.evaluation.entry import Moment, add_report, entry_of
+from grpo_core.evaluation.evaluate import meta_of
 from grpo_core.evaluation.held_out import held_out_tasks
-from grpo_core.evaluation.output import BASE, FINAL, EvaluationFolder, check_kept, phase_of, step_order
-from grpo_core.evaluation.process import WORKER, Relay, run_worker
+from grpo_core.evaluation.output import BASE, FINAL, EvaluationFolder, check_kept, phase_of, step_order, write_results
 from grpo_core.evaluation.rows import trained_tasks
 from grpo_core.evaluation.settings import EvaluationSettings
-from grpo_core.evaluation.setup import EvaluationTask, ModelOptions, prepare_tasks
-from grpo_core.evaluation.worker import Job
+from grpo_core.evaluation.setup import EvaluationTask, ModelOptions, evaluate_model, prepare_tasks
 from grpo_core.judges.known import JudgeErrors
 from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.paths import check_makeable
-from grpo_core.plugins.task_objects import Tasks, name_tasks, send
+from grpo_core.plugins.task_objects import Tasks, name_tasks
 from grpo_core.policy.load import DTYPES
+from grpo_core.policy.memory import release
 from grpo_core.prompts.mixture import task_labels
 from grpo_core.rollouts.task_scoring import prepare_nodes
 from grpo_core.scoring.conditions import condition_choices
@@ -33,7 +35,10 @@ from grpo_core.scoring.judge_errors import known_errors
 from grpo_core.task.spec import parse_task_specs
 
 TIMEOUT_S = 600.0
-"""A checkpoint's evaluation is killed after ten minutes, as in the reference systems."""
+"""A checkpoint's evaluation ends after ten minutes, as in the reference systems."""
+
+MAX_REASON_CHARS = 300
+"""Longest excerpt of an error that is not ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +57,6 @@ class RunEvaluation:
     kept: Sequence[str]
     folders: Mapping[str, Path]
 
-    @property
-    def has_any(self) -> bool:
-        """Whether at least one checkpoint has a result, the control aside."""
-        return any(not step.startswith(BASE) for steps in self.results.values() for step in steps)
-
 
 def evaluate_run(
     run_dir: Path | str,
@@ -72,7 +72,6 @@ def evaluate_run(
     overwrite: bool = False,
     timeout_s: float = TIMEOUT_S,
     callbacks: Sequence[Callback] = (),
-    worker: Sequence[str] = WORKER,
 ) -> RunEvaluation:
     """Evaluate the checkpoints of a run as the run evaluates, the starting model first.
 
@@ -87,9 +86,8 @@ def evaluate_run(
         with_base: Whether there is a control at all.
         output_dir: Receives `RUN_TASK`; by default `eval_runs`, beside the folder that holds the run's.
         overwrite: Evaluate again what has a result.
-        timeout_s: Limit for one checkpoint, loading included.
+        timeout_s: Limit for one checkpoint, loading included; looked at after every completion.
         callbacks: Notified of progress, of each result and each failure.
-        worker: Command of the process that evaluates one checkpoint.
 
     Raises:
         UserError: it is no run, it has no such checkpoint, or a result that is there is of another evaluation.
@@ -115,7 +113,7 @@ def evaluate_run(
     started, scoring = time.monotonic(), options.scoring
     bound = {label: each.task for label, each in tasks.items()} if jobs else {}
     errors = known_errors(bound, scoring.timeout_s, scoring.memory_mib, callback)
-    failures |= _run_jobs(plan, jobs, worker, timeout_s, callback)
+    failures |= _evaluate_each(plan, jobs, timeout_s, callback)
     results = plan.results()
     plan.write_summaries(results, failures, errors, started)
     return RunEvaluation(results, failures, kept, {label: folder.path for label, folder in plan.folders.items()})
@@ -130,21 +128,58 @@ def _warn_left_out(failures: Mapping[str, str], kept: Sequence[str], callback: C
         )
 
 
-def _run_jobs(
-    plan: _Plan, jobs: Sequence[Job], worker: Sequence[str], timeout_s: float, callback: Callbacks
-) -> dict[str, str]:
+class _OfCheckpoint(Callback):
+    """Passes on what comes of one checkpoint, with its name; a choice that several checkpoints share comes once.
+
+    Args:
+        step: Name of the checkpoint.
+        callbacks: Notified of choices, progress and warnings.
+        shown: Choices of the checkpoints before, which it adds to.
+    """
+
+    def __init__(self, step: str, callbacks: Callbacks, shown: list[ResolvedDefault]) -> None:
+        self._step, self._callbacks, self._shown = step, callbacks, shown
+
+    def on_choices(self, choices: Sequence[ResolvedDefault]) -> None:
+        new = [choice for choice in choices if choice not in self._shown]
+        self._shown += new
+        if new:
+            self._callbacks.on_choices(new)
+
+    def on_progress(self, what: str, done: int, total: int) -> None:
+        self._callbacks.on_progress(f"{self._step}: {what}", done, total)
+
+    def on_warning(self, message: str) -> None:
+        self._callbacks.on_warning(f"{self._step}: {message}")
+
+
+def _evaluate_each(plan: _Plan, jobs: Sequence[_Job], timeout_s: float, callback: Callbacks) -> dict[str, str]:
     """Evaluate one checkpoint after the other; returns checkpoint -> why it failed."""
-    relay, failures = Relay(callback), {}
-    for job in jobs:
-        why = run_worker(worker, job, timeout_s, relay)
+    failures: dict[str, str] = {}
+    shown: list[ResolvedDefault] = []
+    for checkpoint, folders in jobs:
+        step, why = checkpoint.name, ""
+        try:
+            plan.evaluate(checkpoint, folders, timeout_s, Callbacks([_OfCheckpoint(step, callback, shown)]))
+        except StopRequested:
+            why = f"not finished within {timeout_s:g} s (--timeout-s)"
+        except GrpoError as error:
+            why = str(error)
+        except Exception as error:  # of a library, about a model that it cannot load or run: the others may do
+            why = f"{type(error).__name__}: {' '.join(str(error).split())}"[:MAX_REASON_CHARS]
+        release()  # the model, before the next one is loaded, and after the exception that held it
         if why:
-            failures[job.step] = why
-            callback.on_warning(f"{job.step} failed: {why}")
+            failures[step] = why
+            callback.on_warning(f"{step} failed: {why}")
             continue
-        for label in job.tasks:
-            numbers = plan.consolidate(label)[job.step]
-            callback.on_evaluation(label, phase_of(job.step), {**numbers, "checkpoint": job.step})
+        for label in folders:
+            numbers = plan.consolidate(label)[step]
+            callback.on_evaluation(label, phase_of(step), {**numbers, "checkpoint": step})
     return failures
+
+
+_Job = tuple[EvaluatedCheckpoint, Mapping[str, Path]]
+"""A checkpoint, and the results folders of the tasks on which it is to be evaluated, by label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +214,10 @@ class _Plan:
         """Folder of each task, by label."""
         return {label: EvaluationFolder(self.output_dir, self.run_dir.resolve().name, label) for label in self.tasks}
 
-    def jobs(self, *, overwrite: bool) -> tuple[list[Job], list[str]]:
+    def jobs(self, *, overwrite: bool) -> tuple[list[_Job], list[str]]:
         """Return the jobs that are left to do, and the checkpoints that need none."""
-        jobs, kept = [], []
+        jobs: list[_Job] = []
+        kept = []
         for checkpoint in self.models:
             missing: dict[str, Path] = {}
             for label, folder in self.folders.items():
@@ -189,7 +225,7 @@ class _Plan:
                 if overwrite or not check_kept(results, self._facts(label, checkpoint)):
                     missing[label] = results.resolve()
             if missing:
-                jobs.append(self._job(checkpoint, missing))
+                jobs.append((checkpoint, missing))
             else:
                 kept.append(checkpoint.name)
         return jobs, kept
@@ -259,21 +295,36 @@ class _Plan:
             "precision": "" if self.options.precision == "auto" else self.options.precision,
         }
 
-    def _job(self, checkpoint: EvaluatedCheckpoint, folders: Mapping[str, Path]) -> Job:
-        """The evaluation of a checkpoint on the tasks whose results folders are given."""
+    def evaluate(
+        self, checkpoint: EvaluatedCheckpoint, folders: Mapping[str, Path], timeout_s: float, callbacks: Callbacks
+    ) -> None:
+        """Load a checkpoint, evaluate it on the tasks whose results folders are given, and write the results.
+
+        Raises:
+            StopRequested: the time is up.
+        """
         options = self.options if checkpoint.is_of_run else replace(self.options, lora=None)
-        return Job(
-            run=str(self.run_dir.resolve()),
-            step=checkpoint.name,
-            steps_done=checkpoint.steps_done,
-            model=checkpoint.model,
-            adapter=checkpoint.adapter,
+        precision = "" if options.precision == "auto" else options.precision
+        deadline = time.monotonic() + timeout_s
+        evaluations = evaluate_model(
+            checkpoint.model,
+            checkpoint.adapter,
+            {label: self.tasks[label] for label in folders},
+            options,
+            callbacks,
             start=self.start,
-            tasks={label: send(self.tasks[label].task, with_rows=True) for label in folders},
-            folders={label: str(folder) for label, folder in folders.items()},
-            settings={label: asdict(self.tasks[label].settings) for label in folders},
-            options=_as_json(options),
+            should_stop=lambda: time.monotonic() > deadline,
         )
+        for label, evaluation in evaluations.items():
+            task, settings, folder = self.tasks[label].task, self.tasks[label].settings, folders[label]
+            entry = entry_of(evaluation, task, seed=settings.seed, warn=callbacks.warn_once)
+            moment = Moment(phase_of(checkpoint.name), checkpoint.steps_done, folder.parent.parent)
+            add_report(entry, evaluation, task, label, moment, warn=callbacks.warn_once)
+            meta = meta_of(
+                evaluation, task, settings, entry, run=str(self.run_dir.resolve()), step=checkpoint.name,
+                model=checkpoint.model, adapter=checkpoint.adapter,
+            )  # fmt: skip
+            write_results(folder, evaluation, replace(meta, precision=precision, steps_done=checkpoint.steps_done))
 
 
 def _tasks(
@@ -313,13 +364,6 @@ def tasks_of(config: RunConfig) -> str:
     """The tasks that a run evaluates: those it trains and those of `eval.task`, each once."""
     specs = (*parse_task_specs(config.task), *(parse_task_specs(config.eval.task) if config.eval.task else ()))
     return ",".join(dict.fromkeys(str(spec) for spec in specs))
-
-
-def _as_json(options: ModelOptions) -> dict[str, Any]:
-    """Convert options to JSON values."""
-    lora = None if options.lora is None else options.lora.model_dump()
-    sections = {"engine": options.engine.model_dump(), "scoring": options.scoring.model_dump(), "lora": lora}
-    return {**asdict(options), **sections}
 
 
 def _entry(results: Mapping[str, Any]) -> dict[str, Any]:

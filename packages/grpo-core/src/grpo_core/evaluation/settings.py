@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any, Final, Literal
@@ -76,8 +75,3 @@ class EvaluationSettings:
     def deciding(self) -> dict[str, Any]:
         """The settings that decide the numbers; two evaluations that differ in one cannot be compared."""
         return {name: value for name, value in asdict(self).items() if name not in ("batch_size", "surprisal")}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> EvaluationSettings:
-        """Read the result of `dataclasses.asdict`."""
-        return cls(**data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -141,6 +141,7 @@ def evaluate_model(
     callbacks: Callbacks,
     *,
     start: tuple[str, str | None] | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Evaluation]:
     """Load a model and evaluate it on tasks.
 
@@ -151,13 +152,17 @@ def evaluate_model(
         options: How the model is loaded.
         callbacks: Notified of progress and warnings.
         start: Model and adapter of the opponent `base`; by default those that are evaluated.
+        should_stop: Whether to stop; called after every completion.
 
     Returns:
         Task label -> evaluation.
+
+    Raises:
+        StopRequested: `should_stop` is true.
     """
     with ExitStack() as resources:
         evaluated = load_evaluated(model, adapter, tasks, options, callbacks, resources, start=start)
-        return evaluate_tasks(tasks, evaluated, options.scoring, callbacks)
+        return evaluate_tasks(tasks, evaluated, options.scoring, callbacks, should_stop)
 
 
 def load_evaluated(
@@ -203,7 +208,11 @@ def load_evaluated(
 
 
 def evaluate_tasks(
-    tasks: Mapping[str, EvaluationTask], model: EvaluatedModel, scoring: ScoringConfig, callbacks: Callbacks
+    tasks: Mapping[str, EvaluationTask],
+    model: EvaluatedModel,
+    scoring: ScoringConfig,
+    callbacks: Callbacks,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Evaluation]:
     """Evaluate a model on tasks, one after the other.
 
@@ -212,14 +221,20 @@ def evaluate_tasks(
         model: The model that answers.
         scoring: The scorers' worker processes.
         callbacks: Notified of progress and warnings.
+        should_stop: Whether to stop; called after every completion.
 
     Returns:
         Task label -> evaluation.
+
+    Raises:
+        StopRequested: `should_stop` is true.
     """
     results = {}
     for label, task in tasks.items():
         hooks = EvaluationHooks(
-            progress=partial(callbacks.on_progress, f"evaluating {label}"), warn=callbacks.warn_once
+            progress=partial(callbacks.on_progress, f"evaluating {label}"),
+            should_stop=should_stop,
+            warn=callbacks.warn_once,
         )
         with Scoring({label: task.task}, scoring, model.start or model.policy) as scorers:
             results[label] = evaluate_rows(task.task, task.rows, task.settings, model, scorers[label], hooks)
