@@ -12,7 +12,7 @@ from grpo_core.errors import ExitCode, UserError
 from grpo_core.paths import check_makeable, user_path
 
 if TYPE_CHECKING:
-    from grpo_core.launch.archive.download import ArchivedRun
+    from grpo_core.launch.archive import Manifest
 
 ARCHIVE_EXAMPLES = """\b
 Examples:
@@ -49,7 +49,7 @@ def archive(words: tuple[str, ...], keep_latest: int | None, is_listing: bool, a
     from grpo_core.checkpoints.files import human_size
     from grpo_core.display.progress import Waiting
     from grpo_core.display.text import err, print_json, visible
-    from grpo_core.launch.archive.upload import archive_run
+    from grpo_core.launch.archive import archive_run
 
     run, url = user_path(words[0], "RUN"), words[1]
     with Waiting(err(), quiet=as_json) as display:
@@ -84,7 +84,7 @@ def restore(url: str, folder: str | None, as_json: bool) -> int:
     """
     from grpo_core.display.progress import Waiting
     from grpo_core.display.text import err, print_json, visible
-    from grpo_core.launch.archive.download import restore_run
+    from grpo_core.launch.archive import restore_run
 
     if folder is None:
         from grpo_core.config import load_config
@@ -105,37 +105,31 @@ def restore(url: str, folder: str | None, as_json: bool) -> int:
 def _list(url: str, *, as_json: bool) -> None:
     from grpo_core.checkpoints.files import human_size
     from grpo_core.display.text import print_json, print_out, table, visible
-    from grpo_core.launch.archive.download import list_runs
-    from grpo_core.launch.archive.store import Store
+    from grpo_core.launch.archive import list_runs
 
-    Store(url).check_there()
     runs = list_runs(url)
     if as_json:
-        print_json([_facts(run) for run in runs])
+        print_json([_facts(each, run) for each, run in runs.items()])
         return
     if not runs:
         print_out(visible(f"{url} holds no archived runs."))
         return
     listing = table("run", "archived", "files", "size", "checkpoints")
-    for run in runs:
-        name = visible(run.url.rpartition("/")[2])
-        if run.manifest is None:
-            listing.add_row(name, "-", "-", "-", visible(run.problem), style="red")
+    for each, run in runs.items():
+        name = visible(each.rpartition("/")[2])
+        if isinstance(run, str):
+            listing.add_row(name, "-", "-", "-", visible(run), style="red")
             continue
-        manifest = run.manifest
-        checkpoints = ", ".join(name.removeprefix("step_") for name in manifest.checkpoints) or "-"
-        listing.add_row(name, manifest.created or "-", str(len(manifest.files)), human_size(manifest.size), checkpoints)
+        checkpoints = ", ".join(step.removeprefix("step_") for step in run.checkpoints) or "-"
+        listing.add_row(name, run.created or "-", str(len(run.files)), human_size(run.size), checkpoints)
     print_out(listing)
 
 
-def _facts(run: ArchivedRun) -> dict[str, object]:
-    manifest = run.manifest
+def _facts(url: str, run: Manifest | str) -> dict[str, object]:
+    if isinstance(run, str):
+        names = ("created", "files", "bytes", "latest")
+        return {"url": url, "problem": run, "checkpoints": [], **dict.fromkeys(names)}
     return {
-        "url": run.url,
-        "problem": run.problem,
-        "created": manifest.created if manifest else None,
-        "files": len(manifest.files) if manifest else None,
-        "bytes": manifest.size if manifest else None,
-        "checkpoints": manifest.checkpoints if manifest else [],
-        "latest": manifest.latest if manifest else None,
-    }
+        "url": url, "problem": "", "created": run.created, "files": len(run.files), "bytes": run.size,
+        "checkpoints": run.checkpoints, "latest": run.latest,
+    }  # fmt: skip

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -23,8 +20,8 @@ from grpo_core.checkpoints.checksums import seal
 from grpo_core.checkpoints.latest import point_latest
 from grpo_core.checkpoints.reader import CheckpointReader
 from grpo_core.cli import main as entry
-from grpo_core.launch.archive import download, store, upload
-from grpo_core.launch.archive.store import ArchiveError
+from grpo_core.launch import archive
+from grpo_core.launch.storage import ArchiveError
 
 SECRET = "wJalrXUtnFEMI-not-a-key"
 
@@ -164,7 +161,8 @@ def test_only_what_is_new_is_sent(call: Callable[..., Any], run: Path, url: str)
     assert call("archive", str(run), url)["sent_files"] == 3, "weights, their list, the log"
 
 
-def test_the_latest_checkpoints_are_kept(call: Callable[..., Any], run: Path, url: str) -> None:
+def test_the_latest_checkpoints_are_kept(call: Callable[..., Any], run: Path) -> None:
+    url = "file:archive"
     call("archive", str(run), url)
     save(run, 10)
     done = call("archive", str(run), url, "--keep-latest", "2")
@@ -173,20 +171,10 @@ def test_the_latest_checkpoints_are_kept(call: Callable[..., Any], run: Path, ur
     assert CheckpointReader(Path("back/run_1")).steps() == [2, 10]
 
 
-def test_a_checkpoint_that_the_run_has_deleted_stays_in_the_archive(call: Callable[..., Any], run: Path) -> None:
-    call("archive", str(run), "file:archive")
-    for path in sorted((run / "training_state" / "step_1").rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-    (run / "training_state" / "step_1").rmdir()
-    assert call("archive", str(run), "file:archive")["checkpoints"] == ["step_1", "step_2"]
-    call("restore", "file:archive/run_1", "back")
-    assert CheckpointReader(Path("back/run_1")).steps() == [1, 2]
-
-
 KILLED = """
 import os, signal, sys
 from grpo_core.cli.main import main
-from grpo_core.launch.archive import download, store, upload
+from grpo_core.launch import archive, storage
 left = 4
 def killing(blocks):
     def call(*arguments):
@@ -199,8 +187,8 @@ def killing(blocks):
             left = left or 1
             yield block
     return call
-upload._blocks = killing(upload._blocks)
-store.Store.blocks = killing(store.Store.blocks)
+archive._blocks = killing(archive._blocks)
+storage.Storage.blocks = killing(storage.Storage.blocks)
 sys.exit(main(sys.argv[1:]))
 """
 """Kills itself in the middle of a file."""
@@ -211,16 +199,6 @@ def killed(*words: str) -> None:
     assert process.returncode == -signal.SIGKILL, process.stderr
 
 
-def test_a_killed_archiving_goes_on(call: Callable[..., Any], run: Path, url: str) -> None:
-    killed("archive", str(run), url)
-    listed = call("archive", "--list", url)
-    assert [each["problem"] for each in listed] in (["not complete: archive it again"], [])
-    sent = call("archive", str(run), url)["sent_files"]
-    assert 0 < sent <= 7
-    call("restore", f"{url}/run_1", "back")
-    assert content(Path("back/run_1")) == content(run)
-
-
 def test_a_killed_archiving_leaves_the_earlier_archive(call: Callable[..., Any], run: Path, url: str) -> None:
     call("archive", str(run), url)
     before = content(run)
@@ -229,6 +207,9 @@ def test_a_killed_archiving_leaves_the_earlier_archive(call: Callable[..., Any],
     killed("archive", str(run), url)
     call("restore", f"{url}/run_1", "back")
     assert content(Path("back/run_1")) == before
+    call("archive", str(run), url)
+    call("restore", f"{url}/run_1", "after")
+    assert content(Path("after/run_1")) == content(run)
 
 
 def test_a_killed_restoring_goes_on(call: Callable[..., Any], run: Path, url: str) -> None:
@@ -244,19 +225,14 @@ def test_a_killed_restoring_goes_on(call: Callable[..., Any], run: Path, url: st
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"files": {"../x": None}}, r"'../x' would not lie in the folder of the run"),
-        ({"files": {"/etc/x": None}}, "would not lie"),
-        ({"files": {"a\\..\\x": None}}, "would not lie"),
-        ({"files": {"a\x1b[31m": None}}, r"'a\x1b[31m' would not lie"),
+        ({"files": {"../x": None}}, r"'../x'/'[key]': Value error, it would not lie"),
+        ({"files": {"a\x1b[31m": None}}, r"'a\x1b[31m'/'[key]': Value error, it would not lie"),
         ({"files": {"config.yaml/x": None}}, "'config.yaml' is both a file and a folder"),
-        ({"run": "../other"}, "'../other' is no name of a run"),
-        ({"run": ".bashrc"}, "is no name of a run"),
-        ({"latest": "../../x"}, "is no checkpoint"),
-        ({"version": 2}, "written by a newer version"),
-        ({"version": "1"}, "it is no manifest"),
-        ({"files": [1]}, "it has no files"),
-        ({"files": {"x": {"sha256": "../../etc/passwd", "size": 1}}}, "is not a sha256 and a size"),
-        ({"files": {"x": {"sha256": "0" * 64, "size": -1}}}, "is not a sha256 and a size"),
+        ({"run": "../other"}, "newer grpo-core: 'run'"),
+        ({"latest": "../../x"}, "it is no checkpoint"),
+        ({"version": 2}, "or of a newer grpo-core: 'version'"),
+        ({"files": [1]}, "'files'"),
+        ({"files": {"x": {"sha256": "../../etc/passwd", "size": 1}}}, "'sha256'"),
         ({"files": {"x": {"sha256": "0" * 64, "size": 10**15}}}, "are free in back"),
         ({"files": {"x": {"sha256": "0" * 64, "size": 1}}}, "the content of 'x' is missing"),
     ],
@@ -275,42 +251,23 @@ def test_a_manifest_that_lies_is_refused(
     assert not list(Path("back").glob("[!.]*"))
 
 
-def objects(size: int) -> Path:
-    """The content of this size."""
-    return next(path for path in Path("archive/run_1/objects").iterdir() if path.stat().st_size == size)
-
-
-@pytest.mark.parametrize("damage", ["shorter", "longer", "other", "link", "pipe", "folder"])
+@pytest.mark.parametrize("damage", ["shorter", "longer", "other", "link", "pipe"])
 def test_content_that_is_not_what_was_archived_is_refused(call: Callable[..., Any], run: Path, damage: str) -> None:
     call("archive", str(run), "file:archive")
-    weights = objects(50_000)
-    match damage:
-        case "shorter":
-            weights.write_bytes(weights.read_bytes()[:-1])
-        case "longer":
-            weights.write_bytes(weights.read_bytes() * 2)
-        case "other":
-            weights.write_bytes(b"x" * 50_000)
-        case "link":
-            Path("elsewhere").write_bytes(weights.read_bytes())
-            weights.unlink()
-            weights.symlink_to(Path("elsewhere").absolute())
-        case "pipe":
-            weights.unlink()
-            os.mkfifo(weights)
-        case "folder":
-            weights.unlink()
-            weights.mkdir()
+    weights = next(path for path in Path("archive/run_1/objects").iterdir() if path.stat().st_size == 50_000)
+    sound = weights.read_bytes()
+    if damage in ("link", "pipe"):
+        weights.unlink()
+        Path("elsewhere").write_bytes(sound)
+        os.mkfifo(weights) if damage == "pipe" else weights.symlink_to(Path("elsewhere").absolute())
+    else:
+        weights.write_bytes({"shorter": sound[:-1], "longer": sound * 2, "other": b"x" * 50_000}[damage])
     message = call("restore", "file:archive/run_1", "back", code=1)
     assert "is not what was archived" in message or "a link or a device" in message
     assert not Path("back/run_1").exists()
-    if damage == "other":  # which costs a download to find out
-        advice = re.search(r"delete (objects/\w{64}) in the archive and archive the run again", message)
-        assert advice is not None
-        Path("archive/run_1", advice[1]).unlink()
-    if damage in ("shorter", "longer", "other"):
-        assert call("archive", str(run), "file:archive")["sent_files"] == 1, "archiving again repairs it"
-        call("restore", "file:archive/run_1", "back")
+    weights.unlink()  # as the message says
+    assert call("archive", str(run), "file:archive")["sent_files"] == 1, "archiving again repairs it"
+    call("restore", "file:archive/run_1", "back")
 
 
 def test_links_and_odd_names_are_left_out_and_said(call: Callable[..., Any], run: Path) -> None:
@@ -323,15 +280,15 @@ def test_links_and_odd_names_are_left_out_and_said(call: Callable[..., Any], run
 
 def test_a_run_that_goes_on_is_archived_as_far_as_it_is(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = run / "logs" / "train_log.jsonl"
-    original = upload._hashed
+    original = archive._hashed
 
     def growing(*arguments: Any) -> Any:
         with log.open("a") as file:
             file.write('{"step": 2}\n')
         return original(*arguments)
 
-    monkeypatch.setattr(upload, "_hashed", growing)
-    upload.archive_run(run, "file:archive", keep_latest=None, progress=lambda *_: None)
+    monkeypatch.setattr(archive, "_hashed", growing)
+    archive.archive_run(run, "file:archive", keep_latest=None, progress=lambda *_: None)
     assert entry.main(["restore", "file:archive/run_1", "back"]) == 0
     assert Path("back/run_1/logs/train_log.jsonl").read_text() == '{"step": 1}\n'
 
@@ -340,36 +297,9 @@ def test_a_run_that_goes_on_is_archived_as_far_as_it_is(run: Path, monkeypatch: 
         log.write_text("")
         return records
 
-    monkeypatch.setattr(upload, "_hashed", shrinking)
+    monkeypatch.setattr(archive, "_hashed", shrinking)
     with pytest.raises(ArchiveError, match="changed while it was archived"):
-        upload.archive_run(run, "file:archive", keep_latest=None, progress=lambda *_: None)
-
-
-def test_a_large_file_is_sent_in_parts_and_not_half(
-    call: Callable[..., Any], run: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (store, upload, download):
-        monkeypatch.setattr(module, "BLOCK", 5 * 2**20)  # the least that S3 takes
-    large = run / "reference" / "model.safetensors"
-    large.parent.mkdir()
-    large.write_bytes(os.urandom(12 * 2**20))
-    original = upload._hashed
-
-    def changed(*arguments: Any) -> Any:
-        records = original(*arguments)
-        with large.open("r+b") as file:
-            file.seek(11 * 2**20)
-            file.write(b"other")
-        return records
-
-    with monkeypatch.context() as patch:
-        patch.setattr(upload, "_hashed", changed)
-        assert "changed while it was archived" in call("archive", str(run), bucket, code=1)
-    sizes = store.Store(bucket).inside("run_1").sizes("objects").values()
-    assert max(sizes, default=0) < 10**6, "nothing of it is there"
-    call("archive", str(run), bucket)
-    call("restore", f"{bucket}/run_1", "back")
-    assert content(Path("back/run_1")) == content(run)
+        archive.archive_run(run, "file:archive", keep_latest=None, progress=lambda *_: None)
 
 
 def test_a_damaged_checkpoint_is_not_archived(call: Callable[..., Any], run: Path) -> None:
@@ -380,20 +310,11 @@ def test_a_damaged_checkpoint_is_not_archived(call: Callable[..., Any], run: Pat
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("archive", "runs/run_1"), "takes a run and a URL"),
         (("archive", "runs/run_1", "file:runs/run_1/logs"), "lies in the run"),
-        (("archive", "runs", "file:archive"), "Did you mean 'runs/run_1'"),
-        (("archive", "runs/run_1", "archive"), "file:FOLDER"),
         (("archive", "runs/run_1", "ftp://x/y"), "give s3://BUCKET/FOLDER"),
         (("archive", "runs/run_1", "s3:///x"), "'s3:///x' names no bucket: give s3://BUCKET/FOLDER."),
-        (("archive", "--list", "gs://"), "'gs://' names no bucket: give gs://BUCKET/FOLDER."),
         (("archive", "runs/run_1", f"s3://AKIA:{SECRET}@bucket/x"), "Keys don't belong into a URL"),
-        (("archive", "--list", "file:x", "--keep-latest", "1"), "leave out --keep-latest"),
         (("restore", "file:nothing/run_1"), "no archived run"),
-        (
-            ("restore", "file:nothing/run_1", "runs/run_1/config.yaml"),
-            "FOLDER runs/run_1/config.yaml: nothing can be made",
-        ),
     ],
 )
 def test_mistakes(call: Callable[..., Any], words: tuple[str, ...], message: str) -> None:
@@ -410,44 +331,3 @@ def test_no_credentials(call: Callable[..., Any], run: Path, bucket: str, monkey
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(Path.cwd()))
     assert "no credentials: set AWS_PROFILE" in call("archive", str(run), bucket, code=2)
-
-
-@pytest.fixture
-def anonymous(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Google, as it answers who has no credentials."""
-    pytest.importorskip("gcsfs", reason="the extra gcs")
-    message = "Anonymous caller does not have storage.objects.get access to the Google Cloud Storage object."
-
-    class Refusing(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            content = json.dumps({"error": {"code": 401, "message": message}}).encode()
-            self.send_response(401)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        google(f"http://127.0.0.1:{server.server_port}", monkeypatch)
-        yield "gs://runs/x"
-        server.shutdown()
-        thread.join()
-
-
-def test_no_credentials_for_google_are_one_line(run: Path, anonymous: str) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "grpo_core",
-        "archive",
-        str(run),
-        anonymous,
-    ]  # with the logging of a process of its own
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    (line,) = done.stderr.splitlines()
-    assert line.startswith(f"error: {anonymous}/run_1: no credentials: set GOOGLE_APPLICATION_CREDENTIALS")
-    assert done.returncode == 2

@@ -1,1 +1,0 @@
-"""Runs in storage elsewhere: object stores and other folders, with checksums."""
