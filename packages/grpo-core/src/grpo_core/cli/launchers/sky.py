@@ -44,13 +44,13 @@ def sky(context: click.Context, /, words: tuple[str, ...], nodes: int, spot: boo
     The working folder is copied there, so that files in it are found. With --spot the run is a managed job: machines
     that are taken away are replaced, and the run continues from the bucket or the volume.
     """
-    from grpo_core.launch.archive.store import SCHEMES
+    from grpo_core.launch.storage import EXTRAS
     from grpo_core.training.rank_shares import check_shares
 
     gpus, bucket, volume = given["gpus"], given["bucket"].rstrip("/"), given["volume"]
     name = given["name"] or datetime.now().strftime("grpo-%y%m%d-%H%M%S")
     scheme, separator, _ = bucket.partition("://")
-    if bucket and (not separator or not SCHEMES.get(scheme)):
+    if bucket and (not separator or not EXTRAS.get(scheme)):
         raise UserError(f"--bucket {bucket!r:.80}: give s3://BUCKET/FOLDER or gs://BUCKET/FOLDER.")
     if spot and not bucket and not volume:
         raise UserError("--spot needs --bucket or --volume: a machine's disk is lost when it is taken away.")
@@ -65,7 +65,7 @@ def sky(context: click.Context, /, words: tuple[str, ...], nodes: int, spot: boo
     values = {
         **{"name": json.dumps(name), "nodes": str(nodes), "resources": json.dumps(asked)},
         "volumes": json.dumps({"/runs": volume} if volume else {}),
-        "packages": join(_packages(SCHEMES.get(scheme, ""))),
+        "packages": join(_packages(EXTRAS.get(scheme, ""))),
         "runs": f"{'/runs' if volume else '~/grpo-runs'}/{quote(name)}",
         "archive": quote(bucket and f"{bucket}/{name}"),
         "words": join(run.words),
