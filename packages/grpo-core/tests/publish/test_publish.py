@@ -247,7 +247,7 @@ def test_what_was_measured_since_is_in_the_card(full: Path, tmp_path: Path) -> N
     better = {**sampled, "pass@8": 0.875, "pass@8_ci_low": 0.7, "pass@8_ci_high": 0.95, "pass@8_n": 9, "delta": 0.05}
     folder = tmp_path / "eval_runs" / f"{full.name}_math.arithmetic"
     folder.mkdir(parents=True)
-    entry_of_task = {"base": sampled, "checkpoints": {"base": sampled, "step_1": better}}
+    entry_of_task = {"initial": sampled, "checkpoints": {"base": sampled, "step_1": better}}
     (folder / "summary.json").write_text(json.dumps({"tasks": {"math.arithmetic": entry_of_task}}))
 
     facts = CardFacts(eval_dir=tmp_path / "eval_runs")

@@ -55,7 +55,7 @@ def make_run(
     (folder / "logs").mkdir()
     lines = [orjson.dumps({"step": step, "reward": 0.5, "kl": 0.01 * step}) for step in (1, 2)]
     (folder / "logs" / "train_log.jsonl").write_bytes(b"\n".join(lines) + b"\n")
-    tasks = {"math.arithmetic": {"identity": "0123456789abcdef", "base": BASE, "final": FINAL}}
+    tasks = {"math.arithmetic": {"identity": "0123456789abcdef", "initial": BASE, "final": FINAL}}
     write_json(folder / "summary.json", {"tasks": tasks, "steps": 2, "tokens": 640, "seconds": 12.5, "seed": 3})
     return folder
 

@@ -183,7 +183,7 @@ def test_a_note_that_is_none_names_nobody(tmp_path: Path, note: bytes) -> None:
 
 
 def test_results_come_from_the_summary_where_there_are_no_events(tmp_path: Path) -> None:
-    summary = {"tasks": {"math.a": {"identity": "1f", "base": BASE, "final": FINAL}}, "planned_steps": 10**9}
+    summary = {"tasks": {"math.a": {"identity": "1f", "initial": BASE, "final": FINAL}}, "planned_steps": 10**9}
     run = read_run(make_run(tmp_path / "r", summary=summary))
     assert run.results["math.a"].latest == FINAL
     assert run.planned is None, "only a time limit ends it"
@@ -191,7 +191,7 @@ def test_results_come_from_the_summary_where_there_are_no_events(tmp_path: Path)
 
 def test_what_is_trained_is_newer_the_later_it_was_evaluated(tmp_path: Path) -> None:
     later = {"solved_rate": 0.5}
-    run = read_run(make_run(tmp_path / "r", evaluation("base", BASE), evaluation("interval", later, 2)))
+    run = read_run(make_run(tmp_path / "r", evaluation("initial", BASE), evaluation("interval", later, 2)))
     assert run.results["math.a"].latest == later and run.results["math.a"].phase == "interval"
 
 
@@ -266,7 +266,7 @@ def test_events_of_any_shape_are_no_crash(tmp_path: Path) -> None:
         {"kind": "warning"},
         {"kind": "warning", "left_out": "many"},
     ]
-    run = read_run(make_run(tmp_path / "r", *strange, summary={"tasks": {"a": 1, "b": {"base": 2}}, "steps": "3"}))
+    run = read_run(make_run(tmp_path / "r", *strange, summary={"tasks": {"a": 1, "b": {"initial": 2}}, "steps": "3"}))
     assert run.planned is None
     assert run.choices == [("2", "", "")]
     assert run.results["1"].latest == {}
