@@ -216,7 +216,7 @@ class EngineConfig(Section):
     @field_validator("name", "fallback")
     @classmethod
     def _known(cls, name: str | None) -> str | None:
-        if name is not None and name not in registry.names("engine") and name == "sglang":
+        if name == "sglang" and name not in registry.names("engine"):
             raise UserError(
                 "SGLang is not supported: it was never run against a real server. Sample with engine.name=vllm, which "
                 "takes engine.url too."
