@@ -19,7 +19,7 @@ import pytest
 PACKAGES = Path(__file__).parents[1] / "packages"
 
 CODE_LINES = {
-    "grpo-core": 50_823,
+    "grpo-core": 50_826,
     "grpo-tasks-chess": 3_571,
     "grpo-tasks-code": 8_175,
     "grpo-tasks-games": 1_539,

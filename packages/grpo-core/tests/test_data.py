@@ -585,3 +585,9 @@ def test_more_rows_than_memory_holds_are_refused() -> None:
         ProceduralConfig(size=10**12)
     with pytest.raises(ValidationError, match="less than or equal to 10000000"):
         TaskConfig(size=10**12)
+
+
+@pytest.mark.parametrize("name", ["", "owner/", "/name"])
+def test_a_name_at_the_hub_has_no_empty_part(name: str) -> None:
+    with pytest.raises(DataError, match="give hub:OWNER/NAME"):
+        next(iter(read_records(f"hub:{name}")))

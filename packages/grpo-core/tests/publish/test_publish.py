@@ -101,7 +101,7 @@ def test_an_adapter_of_tied_embeddings_is_merged_into_them_alone(of_embeddings: 
     expected = logits("tiny", of_embeddings / "training_state" / "step_final" / "model")
     assert (logits(str(made.folder)) - expected).abs().max() < 1e-5 * expected.abs().max()
     assert json.loads((made.folder / "config.json").read_text())["tie_word_embeddings"] is False
-    assert re.fullmatch(r"with the trained model: within \de-\d\d on 8 prompts, \d+\.\d s", made.compared)
+    assert re.fullmatch(r"with the trained model: within \de-\d\d of .* on 8 prompts, \d+\.\d s", made.compared)
 
 
 def test_weights_that_stayed_one_are_published_as_one(lora: Path, tmp_path: Path) -> None:

@@ -239,6 +239,8 @@ def _hub_records(name: str, split: Split) -> Iterator[tuple[str, dict[str, Any]]
             "Without a network, give a local file: ?path=rows.jsonl (.csv, .parquet; {split} names one per split)."
         )
 
+    if not all(name.split("/")):
+        raise DataError(f"hub:{name}: give hub:OWNER/NAME, or hub:OWNER/NAME/CONFIG.")
     offline = offline_reason()  # which also tells `datasets`: it would try five times
     if offline and "datasets" not in sys.modules and not has_datasets_of(name.split("/")[0]):
         raise unavailable(f"it is not in the cache, and the hub is not used: {offline}")

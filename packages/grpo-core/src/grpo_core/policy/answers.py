@@ -50,4 +50,5 @@ def check_answers(answers: Tensor, model: Any, what: str, cure: str) -> str:
             f"the adapter: {what} is another model than the one trained: its logits differ by {difference:.2g}, of "
             f"{scale:.2g}. {cure}."
         )
-    return f"within {difference:.0e} on {N_PROMPTS} prompts, {time.monotonic() - began:.1f} s"
+    share, seconds = difference / scale, time.monotonic() - began
+    return f"within {share:.0e} of the largest logit on {N_PROMPTS} prompts, {seconds:.1f} s"
