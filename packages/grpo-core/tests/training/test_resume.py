@@ -375,7 +375,7 @@ def test_the_message_names_each_ingredient_that_changed(
     what = (
         r"its identity is \w{16} now and was \w{16} \(a checkpoint of that version"
         if is_old
-        else r"its code \(.*\) and its data \(rows or prompts; hash \w{16} now, \w{16} then\)"
+        else r"its code \(.*\) and its data \(file, rows or prompts; hash \w{16} now, \w{16} then\)"
     )
     try:
         tasks.write_text(source.replace("32 <=", "33 <=").replace("lambda row: row.id,", "lambda row: row.id + '!',"))
