@@ -32,7 +32,9 @@ GOOD = json.dumps({"choices": [{"text": "4", "finish_reason": "stop"}]}).encode(
 
 
 def reply(body: bytes, headers: bytes = b"", status: bytes = b"200 OK") -> bytes:
-    return b"HTTP/1.1 %s\r\nContent-Length: %d\r\n%s\r\n%s" % (status, len(body), headers, body)
+    # The server closes after each reply and says so: another try would take the connection that is about to end.
+    head = b"HTTP/1.1 %s\r\nConnection: close\r\nContent-Length: %d\r\n%s\r\n"
+    return head % (status, len(body), headers) + body
 
 
 class Server(socketserver.ThreadingTCPServer):
