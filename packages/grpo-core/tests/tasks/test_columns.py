@@ -49,17 +49,13 @@ def test_a_comment_in_tests_is_no_worked_solution() -> None:
 
 
 def test_what_is_given_wins() -> None:
-    columns = guessed(
-        {"text": "How many?", "answer": "3", "label": "4"}, fields={"question": "text", "answer": "label"}
-    )
-    assert columns.fields == {"question": "text", "answer": "label"}
+    fields = {"question": "text", "answer": "label"}
+    assert guessed({"text": "How many?", "answer": "3", "label": "4"}, fields=fields).fields == fields
     assert guessed({"question": "?", "answer": "3"}, verifier="exact").verifier == "exact"
 
 
 def test_columns_that_nothing_is_known_about_are_named() -> None:
-    with pytest.raises(
-        UserError, match=r"rows.jsonl: none of its columns \(text, label\) looks like the question; say"
-    ):
+    with pytest.raises(UserError, match=r"rows.jsonl: .*\(text, label\) looks like the question"):
         guessed({"text": "How many?", "label": "3"})
     with pytest.raises(UserError, match="looks like the answer; say which with --fields answer:COLUMN"):
         guessed({"question": "How many?", "n": "3"})

@@ -18,7 +18,6 @@ import pyarrow.parquet
 import pytest
 
 from grpo_core import Scorer, load_task
-from grpo_core.cli import main as entry
 from grpo_core.errors import DataError, GrpoError, UserError
 from grpo_core.task.score import Score
 from grpo_core.tasks import verifiers
@@ -47,52 +46,43 @@ def scored(spec: str, text: str) -> Score:
     return task.score(text, task.rows()[0])
 
 
+NEGATIVE = ["-3", "\u22123", "\u20133", "5 - 8 = -3", "-$3", r"-\$3", "$-3", "minus 3"]
+PERCENT = ["60 %", "60 percent", r"60\,\%", r"$60\%$", "60 per cent", "60", "0.6"]
+JSON = [
+    '{"a": "```py\\nx\\n```"}', '{"a": "#### Title"}', '{"a": "<answer>"}', '{"a": "<think>"}', '#### {"a": 1}',
+    '```json\n{"a": "use ``` here"}\n```', 'so\n```json\n{"a": "<answer> or ####"}\n```',
+    '<think>{}</think>{"a": "#### </b>"}', '```json\n{}\n```\n<answer>{"a": 1}</answer>',
+]  # fmt: skip
+NO_JSON = ["{}", '<think>{"a": 1}</think>{}', '```json\n{"a": 1}\n```\n<answer>{}</answer>']
+FENCED = ['```JSON\n{"a": 1}\n```', 'so\n```json\n{"a": 1}', '```\n{"a": 1}```', '```json\n{}\n```\nor\n```\n{"a": 1}']
+
+
 @pytest.mark.parametrize(
     ("verifier", "gold", "right", "wrong", "invalid"),
     [
         ("exact", "New York", [" new  york\n", "It is <answer>New York</answer>."], ["York", "New York City"], [" "]),
+        ("exact", "New York", [r"\boxed{\text{New York}}"], [r"\boxed{\text{York}}"], []),
+        ("exact", "caf\u00e9", ["cafe\u0301", "Caf\u00e9"], ["cafe"], []),
+        ("exact", "3+4 = 7\n#### 7", ["3+4 = 7\n#### 7", "7", "#### 7"], ["3+4 = 7"], []),
+        ("exact", r"so \boxed{7}", [r"so \boxed{7}", "7", "#### 7"], ["3+4 = 7"], []),
         ("number", "1,250.5", [" 1250.5", "so #### 1,250.50", r"\boxed{1250.5}"], ["1250", "1250.5 + 1"], ["many"]),
         ("number", 0.75, ["3/4", "75%", ".75", "7.5e-1"], ["0.7500001", "-0.75"], ["three"]),
-        (
-            *("number", -3, ["-3", "\u22123", "\u20133", "5 - 8 = -3", "-$3", r"-\$3", "$-3", "minus 3"]),
-            *(["3", "5-3", "5\u20133", "9 minus 3", "$9-$3"], []),
-        ),
+        ("number", -3, NEGATIVE, ["3", "5-3", "5\u20133", "9 minus 3", "$9-$3"], []),
         ("number", 1234, [r"\boxed{1{,}234} of 9", r"\boxed{1234\text{ apples}}, not 7"], [r"\boxed{1{,}235}"], []),
         ("number", 0.5, [r"so \boxed{\frac{1}{2}}", r"\boxed{\dfrac{1}{2}}", r"\boxed{50\%}"], [r"-\frac{1}{2}"], []),
-        ("exact", "New York", [r"\boxed{\text{New York}}"], [r"\boxed{\text{York}}"], []),
-        ("number", 123456789012, ["123456789012", "123,456,789,012.0"], ["123456789099", "123456789013"], []),
-        ("number", "60%", ["60 %", "60 percent", r"60\,\%", r"$60\%$", "60 per cent", "60", "0.6"], ["6", "0.6%"], []),
-        ("number", 60, ["60%", "60 percent", "60"], ["0.6", "6000"], []),
         ("number", 0.5, ["1\u20442", "\uff10\uff0e\uff15", "\uff15\uff10\uff05"], ["\uff15"], []),
-        *(("exact", gold, [gold, "7", "#### 7"], ["3+4 = 7"], []) for gold in ("3+4 = 7\n#### 7", r"so \boxed{7}")),
-        ("exact", "caf\u00e9", ["cafe\u0301", "Caf\u00e9"], ["cafe"], []),
+        ("number", 123456789012, ["123456789012", "123,456,789,012.0"], ["123456789099", "123456789013"], []),
+        ("number", "60%", PERCENT, ["6", "0.6%"], []),
+        ("number", 60, ["60%", "60 percent", "60"], ["0.6", "6000"], []),
+        # What marks an amount or an end may stand beside a gold.
+        *(("number", gold, ["1250"], [], []) for gold in ("$1,250", "1 250 \u20ac", r"\$1250", "(1250)", "**1250**")),
+        *(("number", gold, ["1250"], [], []) for gold in (r"\boxed{1250}", "1.25e3.")),
         ("math", r"\frac{1}{2}", ["The answer is 1/2.", r"\boxed{0.5}"], ["The answer is 2."], []),
         ("choice", "B", ["B", "(B)", "A is wrong, so B", "Answer: B.", "b"], ["A", "B or C", "A or B"], ["both"]),
         ("regex", r"\d{4}-\d\d", ["2024-05", "the date: #### 2024-05"], ["2024-05-01"], []),
         ("json", {"type": "object", "required": ["a"]}, ['{"a": 1}', '```json\n{"a": 2}\n```'], ["{}", "3"], ["{a}"]),
-        (
-            "json",
-            {"required": ["a"]},
-            ['```JSON\n{"a": 1}\n```', 'so\n```json\n{"a": 1}', '```\n{"a": 1}```'],
-            ["```{}"],
-            [],
-        ),
-        ("json", {"required": ["a"]}, ['```json\n{}\n```\nor\n```\n{"a": 1}'], ['```{"a": 1}\n```\nor\n```\n{}'], []),
-        (
-            "json",
-            {"type": "object", "minProperties": 1},
-            [
-                *('{"a": "```py\\nx\\n```"}', '{"a": "#### Title"}', '{"a": "<answer>"}', '{"a": "<think>"}'),
-                *(
-                    '```json\n{"a": "use ``` here"}\n```',
-                    'so\n```json\n{"a": "<answer> or ####"}\n```',
-                    '#### {"a": 1}',
-                ),
-                *('<think>{}</think>{"a": "#### </b>"}', '```json\n{}\n```\n<answer>{"a": 1}</answer>'),
-            ],
-            ["{}", '<think>{"a": 1}</think>{}', '```json\n{"a": 1}\n```\n<answer>{}</answer>'],
-            ['{"a": ```}', '<think>{"a": 1}'],
-        ),
+        ("json", {"required": ["a"]}, FENCED, ["```{}", '```{"a": 1}\n```\nor\n```\n{}'], []),
+        ("json", {"type": "object", "minProperties": 1}, JSON, NO_JSON, ['{"a": ```}', '<think>{"a": 1}']),
         ("json", {"type": "string", "pattern": "^a+$"}, ['"aa"'], ['"ab"', "3"], []),
         ("code", "assert f(2) == 4", ["def f(n): return 2 * n"], ["def f(n): return n"], []),
     ],
@@ -116,9 +106,6 @@ def test_verifiers(
     ("verifier", "gold", "answer"),
     [
         ("exact", "Paris", "Paris"),
-        ("number", 3, "3"),
-        ("choice", "B", "B"),
-        ("regex", "[a-z]{3}", "abc"),
         ("json", {"type": "integer"}, "3"),
         ("code", "assert f(1) == 2", "\ndef f(n):\n    #### double\n    return 2 * n\n"),
         ("code", "assert f(1) == 2", "\n```python\ndef f(n): return 2 * n\n```\n"),
@@ -127,17 +114,16 @@ def test_verifiers(
 def test_thinking_is_no_answer(write: Write, verifier: str, gold: Any, answer: str) -> None:
     task = load_task(write([{"prompt": "a question", "gold": gold}], f"{MAPPED}&verifier={verifier}"))
     row = task.rows()[0]
-    for text in ("<think>x</think>\n{}", "x, so\n</think>{}", "<think>x</think><answer>{}", "<answer>{}"):
-        assert task.score(text.format(answer), row).solved, text
-    for text in (
-        "<think>{}</think>",
-        "<think>{}",
-        "<think><answer>{}</answer>",
-        "{}</think>",
+    # In the last form the answer stands before a thought that does not end.
+    for form in (
+        "<think>x</think>\n{}",
+        "x, so\n</think>{}",
+        "<think>x</think><answer>{}",
         "<answer>{}</answer><think>",
     ):
-        expected = text.endswith("<think>")  # the answer stands before a thought that does not end
-        assert task.score(text.format(answer), row).solved is expected, text
+        assert task.score(form.format(answer), row).solved, form
+    for form in ("<think>{}</think>", "<think>{}", "<think><answer>{}</answer>", "{}</think>"):
+        assert not task.score(form.format(answer), row).solved, form
 
 
 def test_choices_are_listed_and_may_be_answered_by_text(write: Write) -> None:
@@ -158,11 +144,11 @@ def test_choices_that_are_empty_or_repeated_are_refused(write: Write, choices: A
 
 @pytest.mark.parametrize("form", ["{}) {}", "({}) {}", "{}. {}", "{}: {}"])
 def test_choices_that_carry_their_letters_are_listed_once(write: Write, form: str) -> None:
-    choices = [form.format(letter, text) for letter, text in zip("ABC", ("Rome", "Paris", "Oslo"), strict=True)]
+    choices = [form.format(*pair) for pair in (("A", "Rome"), ("B", "Paris"), ("C", "Oslo"))]
     for gold in (choices[1], "Paris", "B"):
         spec = write([{"question": "Which?", "answer": gold, "choices": choices}], "&verifier=choice")
-        row = load_task(spec).rows()[0]
-        assert load_task(spec).prompt(row) == "Question: Which?\nA) Rome\nB) Paris\nC) Oslo\nAnswer:"
+        task = load_task(spec)
+        assert task.prompt(task.rows()[0]) == "Question: Which?\nA) Rome\nB) Paris\nC) Oslo\nAnswer:"
         assert scored(spec, f" {gold}").solved and scored(spec, "The answer is Paris.").solved
 
 
@@ -214,10 +200,10 @@ def test_json_that_is_nested_deeper_than_a_schema_can_follow_is_invalid(write: W
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (b"4", "answer holds bytes; save the column as text or numbers"),
-        (datetime(2026, 1, 1), "answer holds datetime; save the column as text or numbers"),
-        (math.nan, "answer is nan, which is no answer to anything"),
-        ([math.inf], "Out of range float values are not JSON compliant"),
+        (b"4", "answer holds bytes"),
+        (datetime(2026, 1, 1), "answer holds datetime"),
+        (math.nan, "nan"),
+        ([math.inf], "JSON"),
     ],
 )
 def test_a_value_that_is_no_json_is_named_with_its_row(tmp_path: Path, value: object, message: str) -> None:
@@ -227,31 +213,16 @@ def test_a_value_that_is_no_json_is_named_with_its_row(tmp_path: Path, value: ob
         load_task(f"core.qa?path={path}").rows()
 
 
+NOT_ONE_NUMBER = ["2024-01-15", "0x10", "5!", "1_000", "5cm", "about 5", "\u221a2", "-(3)", "5th", "1/2/3", "12:30"]
+UNCALLED_CHECK = "N = 1\ndef check(candidate):\n  assert candidate(1) == 2"
+
+
 @pytest.mark.parametrize(
     ("verifier", "gold", "message"),
     [
         ("number", "many", "the gold 'many' holds no number"),
-        *(
-            ("number", gold, f"the gold {gold!r} is not one number alone")
-            for gold in (
-                "2024-01-15",
-                "0x10",
-                "5!",
-                "1_000",
-                "5cm",
-                "about 5",
-                "\u221a2",
-                "-(3)",
-                "5th",
-                "1/2/3",
-                "12:30",
-            )
-        ),
-        *(
-            (verifier, gold, f"answer is the number {gold}")
-            for verifier in ("exact", "regex")
-            for gold in (7.0, 2.5, 1e20)
-        ),
+        *(("number", gold, "is not one number alone") for gold in NOT_ONE_NUMBER),
+        *((verifier, gold, "answer is the number") for verifier in ("exact", "regex") for gold in (7.0, 2.5, 1e20)),
         ("number", None, "answer is null"),
         ("choice", "Z", "must be a letter from A to J"),
         ("regex", "(", "is not a regular expression"),
@@ -263,8 +234,8 @@ def test_a_value_that_is_no_json_is_named_with_its_row(tmp_path: Path, value: ob
         ("code", "import math\nx = 1", "asserts nothing"),
         ("code", "assert f(1) == 1\nf(2) == 2", "test 1 asserts nothing"),
         ("code", "def near(a):\n  assert a == 1\nnear(f(1))\nf(2)", "test 1 asserts nothing"),
-        ("code", "N = 1\ndef check(candidate):\n  assert candidate(1) == 2", "add the call of check(candidate)"),
-        ("code", ["def check(candidate):\n  assert candidate(1) == 2"], "add the call of check(candidate)"),
+        ("code", UNCALLED_CHECK, "add the call of check(candidate)"),
+        ("code", [UNCALLED_CHECK], "add the call of check(candidate)"),
         ("exact", "", "the gold is empty"),
         ("exact", r"so \boxed{}", "marks an empty answer"),
         ("exact", "<think>Paris", "marks an empty answer"),
@@ -285,25 +256,15 @@ def test_a_gold_that_does_not_parse_is_named_with_its_line(
     ("options", "message"),
     [
         ("&verifier=numbers", "Input should be 'exact', 'number'"),
-        (
-            "&verifier=code&template=steps",
-            "template: steps asks for the answer after ####, which is a comment in Python",
-        ),
-        ("&template=mine", "task 'core.qa': template: must be qa, plain, steps, tags, or a text with {question} in it"),
+        ("&verifier=code&template=steps", "template: steps .*comment in Python"),
+        ("&template=mine", "template: must be qa, plain, steps, tags"),
         ("&fields=question:nothing", "no field 'nothing'. It has: question, answer"),
-        ("&fields=question:question,answers:answer", "this task reads no field 'answers'. Did you mean 'answer'?"),
+        ("&fields=question:question,answers:answer", "no field 'answers'. Did you mean 'answer'"),
     ],
 )
 def test_a_wrong_option_is_refused(write: Write, options: str, message: str) -> None:
-    spec = write([{"question": "one", "answer": "a"}], options)
-    with pytest.raises(GrpoError) as caught:
-        load_task(spec).rows()
-    assert message in str(caught.value)
-
-
-def test_an_empty_file_is_refused(write: Write) -> None:
-    with pytest.raises(DataError, match=r"task 'core.qa': .*/train\.jsonl has no rows\.$"):
-        load_task(write([])).rows()
+    with pytest.raises(GrpoError, match=message):
+        load_task(write([{"question": "one", "answer": "a"}], options)).rows()
 
 
 def test_a_repeated_row_is_read_once_and_counted(write: Write, caplog: pytest.LogCaptureFixture) -> None:
@@ -318,16 +279,13 @@ def test_repeated_rows_are_counted_once_where_size_ends_the_reading(
     write: Write, caplog: pytest.LogCaptureFixture
 ) -> None:
     spec = write([{"question": text, "answer": "x"} for text in ("a?", "a?", "b?", "b?")], "&size=2")
-    for _ in range(2):
-        assert len(load_task(spec).rows()) == 2
+    assert len(load_task(spec).rows()) == len(load_task(spec).rows()) == 2
     assert [message.partition(": ")[2] for message in caplog.messages] == ["dropped 1 repeated row."]
 
 
 def test_a_question_with_two_golds_names_both_lines(write: Write) -> None:
     records = [{"question": "a?", "answer": "x"}, {"question": "b?", "answer": "x"}, {"question": "a?", "answer": "y"}]
-    with pytest.raises(
-        DataError, match=r"train\.jsonl:3: the same question as in .*train\.jsonl:1, with another .*'a\?'"
-    ):
+    with pytest.raises(DataError, match=r"train\.jsonl:3: the same question as in .*train\.jsonl:1.*'a\?'"):
         load_task(write(records)).rows()
 
 
@@ -335,41 +293,6 @@ def test_two_golds_of_a_dataset_that_nobody_can_edit_are_two_rows(monkeypatch: p
     records = [("o/n row 0", {"question": "a?", "answer": "x"}), ("o/n row 1", {"question": "a?", "answer": "y"})]
     monkeypatch.setattr("grpo_core.data.records._hub_records", lambda name, split: iter(records))
     assert [row.gold for row in load_task("core.qa?path=hub:o/n").rows()] == [" x", " y"]
-
-
-@pytest.mark.parametrize(
-    ("text", "letter"),
-    [
-        ("The answer is B, I think.", "B"),
-        ("B. A whale is no fish", "B"),
-        ("B (I checked A)", "B"),
-        ("The answer is B, not A", "B"),
-        ("I choose B", "B"),
-        ("I\u2019d say B, as I see it", "B"),
-        ("The answer is A because it is big.", "A"),
-        ("The answer is A, a whale", "A"),
-        ("A is right", "A"),
-        ("So it is A for sure.", "A"),
-        ("A", "A"),
-        ("A. whale", "A"),
-        ("B, plan D failed", "B"),  # there is no D
-        ("A whale", None),
-        ("I am not sure", None),
-        ("E", None),
-    ],
-)
-def test_words_are_no_choices(write: Write, text: str, letter: str | None) -> None:
-    records = [{"question": "Which?", "answer": answer, "choices": ["one", "two", "six"]} for answer in ("A", "B", "C")]
-    for expected, record in zip("ABC", records, strict=True):
-        score = scored(write([record], "&verifier=choice"), text)
-        assert (score.valid, score.solved) == (letter is not None, letter == expected)
-
-
-@pytest.mark.parametrize(
-    ("text", "is_right"), [("I", True), ("(I)", True), ("I think H", False), ("H, I think", False)]
-)
-def test_without_choices_all_letters_count_but_no_pronoun(write: Write, text: str, is_right: bool) -> None:
-    assert scored(write([{"question": "Which?", "answer": "I"}], "&verifier=choice"), text).solved is is_right
 
 
 def test_a_question_may_come_with_other_choices(write: Write) -> None:
@@ -418,25 +341,8 @@ def test_a_verifier_whose_package_is_missing_is_refused_by_name(
     write: Write, verifier: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verifiers.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=f"verifier={verifier} needs {package}, which is not installed: pip install"):
+    with pytest.raises(UserError, match=f"{verifier} needs {package}.*pip install"):
         load_task(write([{"question": "one", "answer": "1"}], f"&verifier={verifier}")).rows()
-
-
-@pytest.mark.parametrize("form", ["csv", "parquet"])
-def test_other_files(tmp_path: Path, form: str) -> None:
-    records = [{"question": f"{n} + 1 =", "answer": n + 1} for n in range(50)]
-    path = tmp_path / f"rows.{form}"
-    if form == "csv":
-        path.write_text("question,answer\n" + "".join(f"{r['question']},{r['answer']}\n" for r in records))
-    else:
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(records), path)
-    splits = {
-        split: load_task(f"core.qa?path={path}&verifier=number&split={split}").rows()
-        for split in ("train", "validation", "test")
-    }
-    assert sum(map(len, splits.values())) == 50 and all(splits.values())
-    task = load_task(f"core.qa?path={path}&verifier=number")
-    assert task.score(str(task.rows()[0].gold), task.rows()[0]).solved
 
 
 @pytest.mark.parametrize(
@@ -464,12 +370,6 @@ def test_a_chat_and_a_completion_of_ones_own(write: Write) -> None:
     assert demo == "In 1999: #### 1999" and task.score(demo, task.rows()[0]).solved
 
 
-def test_what_follows_another_question_is_not_read(write: Write) -> None:
-    assert scored(
-        write([{"question": "q", "answer": "4"}], "&verifier=number"), " 4\nQuestion: 2 + 3\nAnswer: 5"
-    ).solved
-
-
 def test_a_question_in_the_thinking_of_a_chat_model_ends_nothing(write: Write) -> None:
     spec = write([{"question": "q", "answer": "4"}])
     text = "<think>Restate.\nQuestion: q\n</think>\n4"
@@ -484,13 +384,6 @@ def test_a_narrow_float_of_parquet_is_read_as_it_is_written(tmp_path: Path, kind
     pyarrow.parquet.write_table(pyarrow.table({"question": ["q", "r"], "answer": answers}), tmp_path / "train.parquet")
     rows = load_task(f"core.qa?path={tmp_path}/{{split}}.parquet&verifier=number").rows()
     assert [row.answer for row in rows] == ["0.1", "3.0"]
-
-
-@pytest.mark.parametrize(
-    "gold", ["$1,250", "1 250 \u20ac", r"\$1250", "(1250)", "**1250**", r"\boxed{1250}", "1.25e3."]
-)
-def test_what_marks_an_amount_or_an_end_may_stand_beside_a_number(write: Write, gold: str) -> None:
-    assert scored(write([{"question": "q", "answer": gold}], "&verifier=number"), "1250").solved
 
 
 MESSAGES = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "1 + 1?"}]
@@ -537,10 +430,7 @@ def test_messages_that_are_no_prompt_are_named_with_their_line(
         load_task(write(records, options)).rows()
 
 
-def test_it_is_listed_and_needs_no_torch(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    assert entry.main(["tasks", "--json"]) == 0
-    listed = {task["name"]: task for task in json.loads(capsys.readouterr().out)["tasks"]}
-    assert listed["core.qa"]["distribution"].startswith("grpo-core")
+def test_scoring_needs_no_torch(write: Write) -> None:
     spec = write([{"question": "q", "answer": {"type": "integer"}}], "&verifier=json")
     code = (
         "import sys; from grpo_core import load_task; task = load_task(sys.argv[1]);"
