@@ -22,32 +22,18 @@ def test_the_prompt_is_the_tours() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "value"),
+    ("value", "texts"),
     [
-        (" 95", 1.0),
-        ("95\n", 1.0),
-        (" 95.", 1.0),
-        (" +95", 1.0),
-        (" 96", 0.2),  # off by 1
-        (" 85", 0.2),  # off by 10: a lost carry
-        (" 105", 0.2),
-        (" 195", 0.1),  # off by 100, a digit that 95 does not have
-        (" -95", 0.1),
-        (" 12", 0.1),
-        (" 95 or 96", 0.0),
-        (" 94, 95", 0.0),
-        (" 95 96", 0.0),
-        (" 57 + 38", 0.0),
-        (" 95 apples", 0.0),
-        (" 9 5", 0.0),
-        ("\n95", 0.0),
-        ("", 0.0),
+        (1.0, [" 95", "95\n", " 95.", " +95"]),
+        (0.2, [" 96", " 85", " 105"]),  # off by 1, or by 10: a lost carry
+        (0.1, [" 195", " -95", " 12"]),
+        (0.0, [" 95 or 96", " 94, 95", " 95 96", " 57 + 38", " 95 apples", " 9 5", "\n95", ""]),
     ],
 )
-def test_the_rungs(text: str, value: float) -> None:
-    score = TASK.score(text, row_of(57, "add", 38))
-    assert score.value == pytest.approx(value)
-    assert score.solved == (value == 1.0)
+def test_the_rungs(value: float, texts: list[str]) -> None:
+    for text in texts:
+        score = TASK.score(text, row_of(57, "add", 38))
+        assert score.value == pytest.approx(value) and score.solved == (value == 1.0), text
 
 
 @pytest.mark.parametrize("minus", ["-", "\N{MINUS SIGN}"])
@@ -55,11 +41,6 @@ def test_negative_results_are_read(minus: str) -> None:
     row = row_of(20, "sub", 75)
     assert TASK.score(f" {minus}55", row).solved
     assert not TASK.score(" 55", row).solved
-
-
-def test_a_result_inside_a_longer_number_is_wrong() -> None:
-    row = row_of(10, "add", 2)  # 12
-    assert [TASK.score(text, row).solved for text in ("112", "120", "12")] == [False, False, True]
 
 
 def test_two_digit_sums_and_differences_by_default_with_some_negative() -> None:
@@ -111,33 +92,15 @@ def test_shots_are_solved_train_problems_and_never_the_question() -> None:
 
 def test_a_shot_that_is_the_question_is_replaced() -> None:
     task = load_task("math.arithmetic?shots=2")
-    prompt = task.prompt(row_of(10, "add", 10))
-    assert isinstance(prompt, str)
-    shown = prompt.split("\n")[0].split(" =")[0]
+    shown = str(task.prompt(row_of(10, "add", 10))).split(" =")[0]
     a, symbol, b = shown.split()
-    same = row_of(int(a), {"+": "add", "-": "sub"}[symbol], int(b))
-    replaced = task.prompt(same)
-    assert isinstance(replaced, str)
-    assert [line.split(" =")[0] for line in replaced.split("\n")].count(shown) == 1  # the question itself
-    assert len(replaced.split("\n")) == 3
-
-
-def test_more_rows_than_there_are_is_refused_with_the_number_there_is() -> None:
-    with pytest.raises(UserError, match=r"and size is 20000\. Give a smaller one"):
-        load_task("math.arithmetic?size=20000").rows()
+    prompt = str(task.prompt(row_of(int(a), {"+": "add", "-": "sub"}[symbol], int(b))))
+    assert len(prompt.split("\n")) == 3
+    assert [line.split(" =")[0] for line in prompt.split("\n")].count(shown) == 1  # the question itself
 
 
 def test_random_operands_agree_with_python() -> None:
     random = Random(7)
     for _ in range(200):
         a, b = random.randint(-999, 999), random.randint(-999, 999)
-        assert (row_of(a, "add", b).result, row_of(a, "sub", b).result, row_of(a, "mul", b).result) == (
-            a + b,
-            a - b,
-            a * b,
-        )
-
-
-def test_difficulties_that_contradict_each_other_are_named() -> None:
-    with pytest.raises(UserError, match=r"task 'math\.arithmetic': min_difficulty 2 is above max_difficulty 1"):
-        load_task("math.arithmetic?max_difficulty=1")
+        assert [row_of(a, name, b).result for name in ("add", "sub", "mul")] == [a + b, a - b, a * b]

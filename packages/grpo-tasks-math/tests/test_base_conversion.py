@@ -22,36 +22,26 @@ def test_prompts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "text", "value"),
+    ("row", "value", "texts"),
     [
-        (TO_BINARY, " 1101", 1.0),
-        (TO_BINARY, " 0b1101", 1.0),
-        (TO_BINARY, " 01101", 1.0),  # the same number
-        (TO_BINARY, " 1100", 0.2),
-        (TO_BINARY, " 1110", 0.1),  # two digits differ
-        (TO_BINARY, " 11011", 0.1),
-        (TO_BINARY, " 13", 0.0),  # not binary
-        (TO_BINARY, " 0x1101", 0.0),
-        (TO_BINARY, " -1101", 0.0),
-        (TO_BINARY, " 1100 or 1101", 0.0),
-        (TO_BINARY, " 11 01", 0.0),
-        (TO_HEX, " ABC", 1.0),
-        (TO_HEX, " abc.", 1.0),
-        (TO_HEX, " 0xABC", 1.0),
-        (TO_HEX, " ABD", 0.2),
-        (TO_HEX, " ABCD", 0.1),
-        (TO_HEX, " xyz", 0.0),
-        (TO_DECIMAL, " 200", 1.0),
-        (TO_DECIMAL, " 100", 0.2),
-        (TO_DECIMAL, " 20", 0.1),
-        (TO_DECIMAL, " C8", 0.0),
-        (TO_DECIMAL, " 0", 0.1),
+        (TO_BINARY, 1.0, [" 1101", " 0b1101", " 01101"]),  # the same number
+        (TO_BINARY, 0.2, [" 1100"]),
+        (TO_BINARY, 0.1, [" 1110", " 11011"]),  # two digits differ
+        (TO_BINARY, 0.0, [" 13", " 0x1101", " -1101", " 1100 or 1101", " 11 01"]),  # not binary
+        (TO_HEX, 1.0, [" ABC", " abc.", " 0xABC"]),
+        (TO_HEX, 0.2, [" ABD"]),
+        (TO_HEX, 0.1, [" ABCD"]),
+        (TO_HEX, 0.0, [" xyz"]),
+        (TO_DECIMAL, 1.0, [" 200"]),
+        (TO_DECIMAL, 0.2, [" 100"]),
+        (TO_DECIMAL, 0.1, [" 20", " 0"]),
+        (TO_DECIMAL, 0.0, [" C8"]),
     ],
 )
-def test_the_rungs(row: BaseConversionRow, text: str, value: float) -> None:
-    score = TASK.score(text, row)
-    assert score.value == pytest.approx(value)
-    assert score.solved == (value == 1.0)
+def test_the_rungs(row: BaseConversionRow, value: float, texts: list[str]) -> None:
+    for text in texts:
+        score = TASK.score(text, row)
+        assert score.value == pytest.approx(value) and score.solved == (value == 1.0), text
 
 
 def test_gold_agrees_with_python_and_is_never_what_the_prompt_shows() -> None:

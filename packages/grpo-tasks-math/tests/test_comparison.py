@@ -10,30 +10,21 @@ TRUE = ComparisonRow(id="x", a=57, relation=">", b=38)
 FALSE = ComparisonRow(id="x", a=57, relation="==", b=38)
 
 
-def test_the_prompt() -> None:
-    assert TASK.prompt(TRUE) == "Is 57 > 38? Answer yes or no:"
-
-
 @pytest.mark.parametrize(
-    ("row", "text", "value"),
+    ("row", "value", "texts"),
     [
-        (TRUE, " yes", 1.0),
-        (TRUE, "Yes.", 1.0),
-        (TRUE, "YES\nno", 1.0),
-        (TRUE, " no", 0.1),
-        (TRUE, " yes and no", 0.0),
-        (TRUE, " yes yes", 0.0),
-        (TRUE, " yesterday", 0.0),
-        (TRUE, " true", 0.0),
-        (FALSE, " no", 1.0),
-        (FALSE, " yes", 0.1),
-        (FALSE, " not", 0.0),
+        (TRUE, 1.0, [" yes", "Yes.", "YES\nno"]),
+        (TRUE, 0.1, [" no"]),
+        (TRUE, 0.0, [" yes and no", " yes yes", " yesterday", " true"]),
+        (FALSE, 1.0, [" no"]),
+        (FALSE, 0.1, [" yes"]),
+        (FALSE, 0.0, [" not"]),
     ],
 )
-def test_the_rungs(row: ComparisonRow, text: str, value: float) -> None:
-    score = TASK.score(text, row)
-    assert score.value == pytest.approx(value)
-    assert score.solved == (value == 1.0)
+def test_the_rungs(row: ComparisonRow, value: float, texts: list[str]) -> None:
+    for text in texts:
+        score = TASK.score(text, row)
+        assert score.value == pytest.approx(value) and score.solved == (value == 1.0), text
 
 
 @pytest.mark.parametrize("split", ["train", "test"])

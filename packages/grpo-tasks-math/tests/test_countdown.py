@@ -4,8 +4,6 @@ import time
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from grpo_core import Invalid, load_task
 from grpo_tasks_math.countdown import CountdownRow, content
@@ -15,38 +13,22 @@ TASK = load_task("math.countdown?size=200&max_difficulty=4")
 ROW = CountdownRow(id="x", numbers=(3, 7, 25, 50), target=82)
 
 
-def test_the_prompt() -> None:
-    assert TASK.prompt(ROW) == (
-        "Use the numbers 3, 7, 25, 50 and + - * / to make 82. Use each number at most once.\nExpression:"
-    )
-
-
 @pytest.mark.parametrize(
-    ("text", "value"),
+    ("value", "texts"),
     [
-        (" 50 + 25 + 7", 1.0),
-        (" 50 + 25 + 7 = 82", 1.0),
-        (" (50 + 25) + 7.", 1.0),
-        (" 25 + 50 + 3 * 7 / 3", 0.1),  # 3 twice
-        (" 82", 0.1),  # not a given number
-        (" 50 + 25 + 7 + 3", 0.2 + 0.2 * 0.7),  # 85 is 3 away
-        (" 50 + 25 + 3", 0.2 + 0.2 * 0.6),  # 78 is 4 away
-        (" 50", 0.2),  # 32 away
-        (" 50 + 25 + 7 = 83", 0.0),
-        (" 50 + 25 + 7 = 82 = 82", 0.0),
-        (" 50 / (7 - 7)", 0.0),
-        (" 50 +", 0.0),
-        (" 50 + 25 + 7, or 82", 0.0),
-        (" -50 + 25", 0.0),
-        (" 2 ** 3", 0.0),
-        (" 50 25 7", 0.0),
-        ("", 0.0),
+        (1.0, [" 50 + 25 + 7", " 50 + 25 + 7 = 82", " (50 + 25) + 7."]),
+        (0.2 + 0.2 * 0.7, [" 50 + 25 + 7 + 3"]),  # 85 is 3 away
+        (0.2 + 0.2 * 0.6, [" 50 + 25 + 3"]),  # 78 is 4 away
+        (0.2, [" 50"]),  # 32 away
+        (0.1, [" 25 + 50 + 3 * 7 / 3", " 82"]),  # 3 twice, and not a given number
+        (0.0, [" 50 + 25 + 7 = 83", " 50 + 25 + 7 = 82 = 82", " 50 / (7 - 7)", " 50 +", " 50 + 25 + 7, or 82"]),
+        (0.0, [" -50 + 25", " 2 ** 3", " 50 25 7", ""]),
     ],
 )
-def test_the_rungs(text: str, value: float) -> None:
-    score = TASK.score(text, ROW)
-    assert score.value == pytest.approx(value)
-    assert score.solved == (value == 1.0)
+def test_the_rungs(value: float, texts: list[str]) -> None:
+    for text in texts:
+        score = TASK.score(text, ROW)
+        assert score.value == pytest.approx(value) and score.solved == (value == 1.0), text
 
 
 def test_gold_uses_all_numbers_and_reaches_the_target() -> None:
@@ -109,22 +91,3 @@ def test_long_text_takes_no_time(text: str) -> None:
     with pytest.raises(Invalid):
         parse_expression(text)
     assert time.perf_counter() - started < 1.0
-
-
-# Integers, sums and products as nested pairs, written out with all parentheses.
-_TREES = st.recursive(
-    st.integers(0, 99).map(lambda n: (str(n), Fraction(n))),
-    lambda inner: st.tuples(inner, st.sampled_from("+-*"), inner).map(
-        lambda t: (
-            f"({t[0][0]} {t[1]} {t[2][0]})",
-            t[0][1] + t[2][1] if t[1] == "+" else t[0][1] - t[2][1] if t[1] == "-" else t[0][1] * t[2][1],
-        )
-    ),
-    max_leaves=8,
-)
-
-
-@settings(max_examples=100, deadline=None)
-@given(tree=_TREES)
-def test_parsing_agrees_with_the_tree_it_was_written_from(tree: tuple[str, Fraction]) -> None:
-    assert parse_expression(tree[0]).value == tree[1]

@@ -10,30 +10,23 @@ APPLE = EchoRow(id="x", words="apple")
 
 
 @pytest.mark.parametrize(
-    ("text", "value"),
+    ("value", "texts"),
     [
-        (" apple", 1.0),
-        ('"apple".', 1.0),
-        ('"apple."', 1.0),
-        (" apply", 0.2 * 4 / 5),
-        (" app", 0.2 * 3 / 5),
-        (" apple apple", 0.2 * 5 / 11),
-        (" apple pie", 0.2 * 5 / 9),
-        (" pineapple", 0.0),
-        (" Apple", 0.0),
-        (" Say apple:", 0.0),
-        ('""', 0.0),
-        ("", 0.0),
+        (1.0, [" apple", '"apple".', '"apple."']),
+        (0.2 * 4 / 5, [" apply"]),
+        (0.2 * 3 / 5, [" app"]),
+        (0.2 * 5 / 11, [" apple apple"]),
+        (0.2 * 5 / 9, [" apple pie"]),
+        (0.0, [" pineapple", " Apple", " Say apple:", '""', ""]),
     ],
 )
-def test_the_rungs(text: str, value: float) -> None:
-    score = TASK.score(text, APPLE)
-    assert score.value == pytest.approx(value)
-    assert score.solved == (value == 1.0)
+def test_the_rungs(value: float, texts: list[str]) -> None:
+    for text in texts:
+        score = TASK.score(text, APPLE)
+        assert score.value == pytest.approx(value) and score.solved == (value == 1.0), text
 
 
 def test_echo_is_verifiable_and_says_why_its_prompt_holds_the_answer() -> None:
-    assert TASK.prompt(APPLE) == "Say apple:"
     assert list(TASK.task.exempt) == ["leak"]
 
 

@@ -12,18 +12,9 @@ TASK = load_task("math.ladder?size=200")
 
 
 def test_the_ladder_is_ordered_from_easiest_to_hardest() -> None:
-    assert LADDER == (
-        "math.echo",
-        "math.pattern",
-        "math.arithmetic",
-        "math.counting",
-        "math.base_conversion",
-        "math.comparison",
-        "math.word_problem",
-        "math.gsm8k",
-        "math.scheduling",
-    )
-    assert LadderConfig().rungs == tuple(s.removeprefix("math.") for s in LADDER if s != "math.gsm8k")
+    names = "echo pattern arithmetic counting base_conversion comparison word_problem gsm8k scheduling"
+    assert [spec.removeprefix("math.") for spec in LADDER] == names.split()
+    assert LadderConfig().rungs == tuple(name for name in names.split() if name != "gsm8k")
     assert TASK.task.order == "ladder"
 
 
@@ -48,25 +39,12 @@ def test_everything_is_the_rungs_own() -> None:
             assert (score.valid, score.solved) == (own.valid, own.solved)
             assert score.value == pytest.approx(own.value)  # these rungs have a maximum of 1.0
         assert TASK.score(row.gold, row).value == pytest.approx(1.0)
-        assert TASK.row_from_json(row.model_dump_json()) == row
-
-
-def test_splits_are_the_rungs_own() -> None:
-    rows = {split: TASK.with_options(split=split).rows() for split in ("train", "validation", "test")}
-    ids = {split: {row.id for row in found} for split, found in rows.items()}
-    assert not (ids["train"] & ids["test"] or ids["train"] & ids["validation"] or ids["validation"] & ids["test"])
-    assert all(len(found) == 200 for found in rows.values())
 
 
 def test_rungs_can_be_chosen_in_any_order() -> None:
-    rows = load_task("math.ladder?rungs=comparison,echo&size=5").rows()
-    assert [(row.rung, row.difficulty) for row in rows if isinstance(row, LadderRow)] == [
-        ("comparison", 0.0),
-        ("echo", 1.0),
-        ("comparison", 0.0),
-        ("echo", 1.0),
-        ("comparison", 0.0),
-    ]
+    rows = load_task("math.ladder?rungs=comparison,echo&size=3").rows()
+    found = [(row.rung, row.difficulty) for row in rows if isinstance(row, LadderRow)]
+    assert found == [("comparison", 0.0), ("echo", 1.0), ("comparison", 0.0)]
 
 
 def test_a_rung_from_a_file_pays_its_share_of_its_own_maximum(tmp_path: Path) -> None:

@@ -38,34 +38,26 @@ def block(*lines: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "value"),
+    ("value", "texts"),
     [
-        (BEST, 1.0),
-        (f"\n{BEST}\n", 1.0),
-        (f"<think>\nThe call counts double: <schedule>.\n</think>\n{BEST}", 1.0),
-        (block(" 9:00-9:30  Standup", "10:30 – 11:30: Call (priority)"), 1.0),
-        (f"Here it is: {BEST}", 0.9),  # the form asks for the block alone
-        (f"{BEST}\nDone.", 0.9),
-        (block("10:30-11:30 Call", "09:00-09:30 Standup"), 0.8),  # not in order
-        (block("09:00-09:30 Standup", "10:00-11:30 Review"), 0.3 + 0.7 * 120 / 150),
-        (block("10:30-11:30 Call"), 0.1 + 0.7 * 120 / 150),  # a single line shows no order
-        (block("10:00-11:30 Review", "10:30-11:30 Call"), 0.3),  # they overlap
-        (block("09:00-09:30 Standup", "10:30-11:45 Call"), 0.3),  # another time
-        (block("09:00-09:30 Standup", "10:30-11:30 Party"), 0.3),  # no such event
-        (block("09:00-09:30 Standup", "09:00-09:30 Standup"), 0.1),  # twice
-        (block(), 0.0),
-        (BEST + BEST, 0.0),
-        ("09:00-09:30 Standup\n10:30-11:30 Call", 0.0),
-        (block("09:00 Standup"), 0.0),
-        (block("09:00-09:30 Standup", "and the call"), 0.0),
-        ("</schedule>09:00-09:30 Standup<schedule>", 0.0),
-        ("", 0.0),
+        (1.0, [BEST, f"\n{BEST}\n", f"<think>\nThe call counts double: <schedule>.\n</think>\n{BEST}"]),
+        (1.0, [block(" 9:00-9:30  Standup", "10:30 – 11:30: Call (priority)")]),
+        (0.9, [f"Here it is: {BEST}", f"{BEST}\nDone."]),  # the form asks for the block alone
+        (0.8, [block("10:30-11:30 Call", "09:00-09:30 Standup")]),  # not in order
+        (0.3 + 0.7 * 120 / 150, [block("09:00-09:30 Standup", "10:00-11:30 Review")]),
+        (0.1 + 0.7 * 120 / 150, [block("10:30-11:30 Call")]),  # a single line shows no order
+        (0.3, [block("10:00-11:30 Review", "10:30-11:30 Call")]),  # they overlap
+        # Another time, and no such event.
+        (0.3, [block("09:00-09:30 Standup", f"10:30-{other}") for other in ("11:45 Call", "11:30 Party")]),
+        (0.1, [block("09:00-09:30 Standup", "09:00-09:30 Standup")]),  # twice
+        (0.0, ["", block(), BEST + BEST, "09:00-09:30 Standup\n10:30-11:30 Call", block("09:00 Standup")]),
+        (0.0, [block("09:00-09:30 Standup", "and the call"), "</schedule>09:00-09:30 Standup<schedule>"]),
     ],
 )
-def test_the_rungs(text: str, value: float) -> None:
-    score = TASK.score(text, ROW)
-    assert score.value == pytest.approx(value), score
-    assert score.solved == (value == 1.0)
+def test_the_rungs(value: float, texts: list[str]) -> None:
+    for text in texts:
+        score = TASK.score(text, ROW)
+        assert score.value == pytest.approx(value) and score.solved == (value == 1.0), (text, score)
 
 
 def test_a_blocked_break_stays_free() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import time
 from fractions import Fraction
 from typing import Any
@@ -11,87 +12,37 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_tasks_math.verify import Verdict, pool, verify
+from grpo_tasks_math.verify import Verdict, verify
 from grpo_tasks_math.verify.bounds import MAX_BITS, MAX_CELLS, MAX_CHARS, MAX_DEPTH, computations, is_too_large
 
-TOO_LARGE = {
-    "tower": "9^{9^{9^{9}}}",
-    "tower of three": "10^{10^{10}}",
-    "bare tower": "9^9^9^9",
-    "negative tower": "10^{-10^{10}}",
-    "long tower": "2^" * 400 + "2",
-    "tower in a fraction": r"\frac{1}{2^{10^{10}}}",
-    "tower in a root": r"\sqrt{2^{10^{10}}}",
-    "tower in a set": r"\{1, \sqrt{2}, 9^{9^{9}}\}",
-    "tower in an interval": r"(\sqrt{2}, 9^{9^{9}})",
-    "tower in an equation": "x = 9^{9^{9}} + y",
-    "tower of e": "e^{e^{e^{10}}}",
-    "power by a function": r"10^{\exp(100)}",
-    "power by an unknown function": r"2^{\cosh(99)}",
-    "power by a floor": r"10^{\lfloor 10^{10} \rfloor}",
-    "power by an absolute value": "10^{|10^{10}|}",
-    "power by a coefficient": "2^{10^{10}x}",
-    "power modulo": r"3^{10^{10}} \mod 7",
-    "power of a variable": "x^{10^9}",
-    "infinite exponent": "2^{1/(1-1)}",
-    "factorial": "(10^{10})!",
-    "factorials": "(((5!)!)!)!",
-    "gamma": r"\Gamma(1000000)",
-    "binomial": r"\binom{10^9}{5 \cdot 10^8}",
-    "expansion": "(x+y+z)^{100}",
-    "expansion with subscripts": "(x_1+x_2+x_3)^{100}",
-    "expansion of functions": r"(\sin x+\cos x+1)^{100}",
-    "huge float": "1e999999999x",
-    "digits": "7" * 301 + "x",
-    "chain": " < ".join("abcdefghijklmnopqrst"),
-    "bars": "|" * 20 + "x" + "|" * 20,
-    "unions": r" \cup ".join(f"({n}, {n + 1})" for n in range(40)),
-    "matrix": r"\begin{pmatrix}" + "x&" * (MAX_CELLS + 1) + r"1\end{pmatrix}",
-    "nested roots": r"\sqrt{1+" * 10 + "2" + "}" * 10,
-    "roots": r"\sqrt" * 150 + "2",
-    "functions": r"\sin" * 150 + "x",
-    "many functions": "+".join(rf"\sin({n}x)" for n in range(40)),
-    "nested fractions": r"\frac{1}{1+" * 30 + "x" + "}" * 30,
-    "open fractions": r"\frac{1}" * 100,
-    "length": "x+" * MAX_CHARS,
-    "large numbers": "+".join(f"x^{{{n}}}" for n in range(10_000, 10_100)),
-}
+TOO_LARGE = [
+    "9^{9^{9^{9}}}", "10^{10^{10}}", "9^9^9^9", "10^{-10^{10}}", "2^" * 400 + "2", r"\frac{1}{2^{10^{10}}}",
+    r"\sqrt{2^{10^{10}}}", r"\{1, \sqrt{2}, 9^{9^{9}}\}", r"(\sqrt{2}, 9^{9^{9}})", "x = 9^{9^{9}} + y",
+    "e^{e^{e^{10}}}", r"10^{\exp(100)}", r"2^{\cosh(99)}", r"10^{\lfloor 10^{10} \rfloor}", "10^{|10^{10}|}",
+    "2^{10^{10}x}", r"3^{10^{10}} \mod 7", "x^{10^9}", "2^{1/(1-1)}", "(10^{10})!", "(((5!)!)!)!", r"\Gamma(1000000)",
+    r"\binom{10^9}{5 \cdot 10^8}", "(x+y+z)^{100}", "(x_1+x_2+x_3)^{100}", r"(\sin x+\cos x+1)^{100}", "1e999999999x",
+    "7" * 301 + "x", " < ".join("abcdefghijklmnopqrst"), "|" * 20 + "x" + "|" * 20,
+    r" \cup ".join(f"({n}, {n + 1})" for n in range(40)),
+    r"\begin{pmatrix}" + "x&" * (MAX_CELLS + 1) + r"1\end{pmatrix}", r"\sqrt{1+" * 10 + "2" + "}" * 10,
+    r"\sqrt" * 150 + "2", r"\sin" * 150 + "x", "+".join(rf"\sin({n}x)" for n in range(40)),
+    r"\frac{1}{1+" * 30 + "x" + "}" * 30, r"\frac{1}" * 100, "x+" * MAX_CHARS,
+    "+".join(f"x^{{{n}}}" for n in range(10_000, 10_100)),
+]  # fmt: skip
 COMPUTATIONS = [
-    r"\sum_{k=1}^{\infty} \frac{1}{k^2}",
-    r"\prod_{k=1}^{10^{10}} k",
-    r"\int_0^1 x^x dx",
-    r"\lim_{x \to 0} \frac{\sin x}{x}",
-    r"\begin{vmatrix}a & b\\ c & d\end{vmatrix}",
-    r"\operatorname{eye}(5000)",
-]
+    r"\sum_{k=1}^{\infty} \frac{1}{k^2}", r"\prod_{k=1}^{10^{10}} k", r"\int_0^1 x^x dx",
+    r"\lim_{x \to 0} \frac{\sin x}{x}", r"\begin{vmatrix}a & b\\ c & d\end{vmatrix}", r"\operatorname{eye}(5000)",
+]  # fmt: skip
 ORDINARY = [
-    r"\frac{-5+\sqrt{13}}{6}",
-    r"10^{\frac{-5+\sqrt{13}}{6}}",
-    r"e^{\frac{1}{x-1}}",
-    r"\frac{1}{2004!}",
-    "2^{2018} - 1 + x",
-    "(x+y+z)^{10}",
-    "(x+1)(x+2)(x+3)(x+4)(x+5)(x+6)(x+7)(x+8)(x+9)(x+10)(x+11)(x+12)",
-    r"\binom{100}{50} \cdot 2^n",
-    r"\binom{100000}{2}x",
-    r"2\sqrt{2+\sqrt{2+\sqrt{2}}}",
-    r"\arctan\left(\frac{1}{2}\right) + \frac{\pi}{4}",
-    r"(-\infty, -2) \cup [0, \sqrt{3})",
-    r"\begin{pmatrix}1 & 0 & 0\\ 0 & \cos x & -\sin x\\ 0 & \sin x & \cos x\end{pmatrix}",
-    r"|x - 3| + |y + 1|",
-]
-
-
-@pytest.fixture
-def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(gold: str, answer: str, *_: object) -> bytes:
-        raise AssertionError(f"{answer[:60]!r} went to the symbolic engine")
-
-    monkeypatch.setattr(pool, "check", refuse)
+    r"\frac{-5+\sqrt{13}}{6}", r"10^{\frac{-5+\sqrt{13}}{6}}", r"e^{\frac{1}{x-1}}", r"\frac{1}{2004!}",
+    "2^{2018} - 1 + x", "(x+y+z)^{10}", "(x+1)(x+2)(x+3)(x+4)(x+5)(x+6)(x+7)(x+8)(x+9)(x+10)(x+11)(x+12)",
+    r"\binom{100}{50} \cdot 2^n", r"\binom{100000}{2}x", r"2\sqrt{2+\sqrt{2+\sqrt{2}}}",
+    r"\arctan\left(\frac{1}{2}\right) + \frac{\pi}{4}", r"(-\infty, -2) \cup [0, \sqrt{3})",
+    r"\begin{pmatrix}1 & 0 & 0\\ 0 & \cos x & -\sin x\\ 0 & \sin x & \cos x\end{pmatrix}", r"|x - 3| + |y + 1|",
+]  # fmt: skip
 
 
 @pytest.mark.usefixtures("no_engine")
-@pytest.mark.parametrize("answer", TOO_LARGE.values(), ids=TOO_LARGE.keys())
+@pytest.mark.parametrize("answer", TOO_LARGE, ids=range(len(TOO_LARGE)))
 def test_an_answer_beyond_the_bounds_is_wrong_by_rule(answer: str) -> None:
     assert verify("x + 42", rf"\boxed{{{answer}}}") is Verdict.WRONG
     assert verify(answer, r"\boxed{\sqrt{5}}") is Verdict.WRONG
@@ -122,48 +73,31 @@ def test_ordinary_answers_are_within_the_bounds(answer: str) -> None:
 
 
 Tree = Any  # an integer, or (operator, tree, tree)
-trees = st.recursive(
-    st.integers(0, 40),
-    lambda inner: st.tuples(st.sampled_from("+-*/^!"), inner, inner),
-    max_leaves=8,
-)
+trees = st.recursive(st.integers(0, 40), lambda inner: st.tuples(st.sampled_from("+-*/^!"), inner, inner), max_leaves=8)
 
 
 def spell(tree: Tree) -> str:
     if isinstance(tree, int):
         return str(tree)
-    operator, left, right = tree
-    match operator:
-        case "^":
-            return f"({spell(left)})^{{{spell(right)}}}"
-        case "/":
-            return rf"\frac{{{spell(left)}}}{{{spell(right)}}}"
-        case "!":
-            return f"({spell(left)})!"
-    return f"({spell(left)}){operator}({spell(right)})"
+    symbol, left, right = tree[0], spell(tree[1]), spell(tree[2])
+    forms = {"^": f"({left})^{{{right}}}", "/": rf"\frac{{{left}}}{{{right}}}", "!": f"({left})!"}
+    return forms.get(symbol, f"({left}){symbol}({right})")
 
 
 def evaluate(tree: Tree) -> Fraction:
     if isinstance(tree, int):
         return Fraction(tree)
-    operator, a = tree[0], evaluate(tree[1])
-    if operator == "!":  # of its left side; the right one is not spelled, and may be astronomical
+    symbol, a = tree[0], evaluate(tree[1])
+    if symbol == "!":  # of its left side; the right one is not spelled, and may be astronomical
         if a.denominator == 1 and a >= 0:
             return Fraction(math.factorial(a.numerator))
         raise ArithmeticError("no rational number")
     b = evaluate(tree[2])
-    match operator:
-        case "+":
-            return a + b
-        case "-":
-            return a - b
-        case "*":
-            return a * b
-        case "/":
-            return a / b
-        case "^" if b.denominator == 1:
-            return a**b.numerator
-    raise ArithmeticError("no rational number")
+    if symbol == "^":
+        if b.denominator != 1:
+            raise ArithmeticError("no rational number")
+        return a**b.numerator
+    return {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}[symbol](a, b)
 
 
 @settings(max_examples=300, deadline=None)
@@ -192,16 +126,6 @@ def test_any_formula_is_measured_in_bounded_time(soup: str, repeats: int) -> Non
     begin = time.perf_counter()
     assert is_too_large(soup * repeats) in (True, False)
     assert time.perf_counter() - begin < 5.0  # a thousand times what it takes
-
-
-@pytest.mark.slow
-@settings(max_examples=300, deadline=None)
-@given(soups)
-def test_any_formula_is_verified_within_its_time(soup: str) -> None:
-    begin = time.perf_counter()
-    assert verify("x + 1", rf"\boxed{{{soup}}}", timeout_s=2.0) in tuple(Verdict)
-    # The limit, and at worst the start of a worker in place of one that was killed.
-    assert time.perf_counter() - begin < 60.0
 
 
 def test_depth_is_bounded() -> None:

@@ -16,59 +16,24 @@ from grpo_tasks_math.verify.extract import extract
 from grpo_tasks_math.verify.reader import read
 from grpo_tasks_math.verify.values import NotANumber
 
-N = 1_000_000
+N = 250_000
 SECONDS = 5.0
-"""Ten times what the slowest takes on a busy machine; a quadratic rule would take minutes."""
+"""Many times what the slowest takes on a busy machine; a quadratic rule would take minutes."""
 
-HOSTILE = {
-    "digits": "1" * N,
-    "numbers": "1 " * (N // 2),
-    "list": "1," * (N // 2),
-    "groups": "1,000," * (N // 6),
-    "operators": "1+" * (N // 2),
-    "minus": "-" * N,
-    "dollars": "$1" * (N // 2),
-    "open braces": "{" * N,
-    "nested braces": "{" * 100_000 + "5" + "}" * 100_000,
-    "nested parentheses": "(" * 100_000 + "5" + ")" * 100_000,
-    "open boxes": "\\boxed{" * (N // 7),
-    "nested boxes": "\\boxed{" * 100_000 + "5" + "}" * 100_000,
-    "many boxes": "\\boxed{5}," * (N // 10),
-    "open answers": "<answer>" * (N // 8),
-    "closed answers": "</answer>" * (N // 9),
-    "open thoughts": "<think>" * (N // 7),
-    "hashes": "#" * N,
-    "headings": "#### x\n" * (N // 7),
-    "phrases": "answer is " * (N // 10),
-    "open spans": "\\(5" * (N // 3),
-    "final answers": "\\boxed{5} final answer " * (N // 22),
-    "denied boxes": "not \\boxed{5} " * (N // 14),
-    "retractions": "no, wait, no, " * (N // 14),
-    "admissions": "I made a mistake. it is " * (N // 24),
-    "decimal commas": "1.234,5" * (N // 7),
-    "near phrases": ("answer" + "x" * 59) * (N // 65),
-    "fractions": "\\frac{1}" * (N // 8),
-    "roots": "√" * N,
-    "equals": "x=" * (N // 2),
-    "choices": "(A)" * (N // 3),
-    "spaces": " " * N,
-    "lines": "\n" * N,
-    "null bytes": "\0" * N,
-    "surrogates": "\ud800" * N,
-    "right-to-left marks": "\u200f5" * (N // 2),
-    "superscripts": "²" * N,
-    "unicode digits": "٤" * N,
-    "backslashes": "\\" * N,
-    "short tower": "9^" * 200 + "9",
-    "short units": "5 " + "a " * 900,
-    "short pairs": "(1," * 300 + "1" + ")" * 300,
-    "short dots": "." * 1999 + "5",
-    "short signs": "\\pm" * 600,
-    "short texts": "\\text{" * 300,
-}
+HOSTILE = [
+    "1" * N, "1 " * (N // 2), "1," * (N // 2), "1,000," * (N // 6), "1+" * (N // 2), "-" * N, "$1" * (N // 2), "{" * N,
+    "{" * 100_000 + "5" + "}" * 100_000, "(" * 100_000 + "5" + ")" * 100_000, "\\boxed{" * (N // 7),
+    "\\boxed{" * 100_000 + "5" + "}" * 100_000, "\\boxed{5}," * (N // 10), "<answer>" * (N // 8),
+    "</answer>" * (N // 9), "<think>" * (N // 7), "#" * N, "#### x\n" * (N // 7), "answer is " * (N // 10),
+    "\\(5" * (N // 3), "\\boxed{5} final answer " * (N // 22), "not \\boxed{5} " * (N // 14),
+    "no, wait, no, " * (N // 14), "I made a mistake. it is " * (N // 24), "1.234,5" * (N // 7),
+    ("answer" + "x" * 59) * (N // 65), "\\frac{1}" * (N // 8), "√" * N, "x=" * (N // 2), "(A)" * (N // 3), " " * N,
+    "\n" * N, "\0" * N, "\ud800" * N, "\u200f5" * (N // 2), "²" * N, "٤" * N, "\\" * N, "9^" * 200 + "9",
+    "5 " + "a " * 900, "(1," * 300 + "1" + ")" * 300, "." * 1999 + "5", "\\pm" * 600, "\\text{" * 300,
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 @pytest.mark.parametrize("form", ["%s", "\\boxed{%s}", "<answer>%s</answer>", "The answer is %s."])
 def test_hostile_text_is_read_in_bounded_time(text: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "check", lambda *_: symbolic.UNPARSABLE)
