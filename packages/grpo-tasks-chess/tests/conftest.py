@@ -13,7 +13,7 @@ MakeEngine = Callable[..., str]
 
 @pytest.fixture
 def make_engine(tmp_path: Path) -> MakeEngine:
-    """`make_engine("hangs")` -> the path of a program that speaks UCI and behaves so; see fake_engine.py."""
+    """`make_engine("dies")` -> the path of a program that speaks UCI and behaves so; see fake_engine.py."""
 
     def make(mode: str = "plays") -> str:
         folder = tmp_path / f"engine-{mode}"

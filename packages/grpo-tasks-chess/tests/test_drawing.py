@@ -11,31 +11,23 @@ START = "rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - 0 1"
 
 
 @pytest.mark.parametrize(
-    ("text", "caption", "arrows"),
+    ("task", "row", "text", "caption", "arrows"),
     [
-        ("M: e2e4 E: 0.3 B: e2e4", "e4 chosen; d4 is best", 2),
-        ("M: e2e4 E: 0.3 B: e2e5", "no legal move chosen; d4 is best", 1),
-        ("<svg onload=alert(1)>", "no legal move chosen; d4 is best", 1),
+        ("policy", {"best": "d2d4"}, "M: e2e4 E: 0.3 B: e2e4", "e4 chosen; d4 is best", 2),
+        ("policy", {"best": "d2d4"}, "M: e2e4 E: 0.3 B: e2e5", "no legal move chosen; d4 is best", 1),
+        ("policy", {"best": "d2d4"}, "<svg onload=alert(1)>", "no legal move chosen; d4 is best", 1),
+        ("best_move", {"best": "d2d4"}, " e2e4", "e4 chosen; d4 is best", 2),
+        ("mate_in_one", {"mates": ["d2d4", "d2d3"]}, "e2e4", "e4 chosen; d4 is best", 2),
+        ("mate_in_one", {"mates": ["d2d4"]}, "e2e4 d2d4", "no legal move chosen; d4 is best", 1),
+        ("legal_moves", {}, "e2e4", "the position", 0),
     ],
 )
-def test_a_policy_has_a_board_with_the_chosen_and_the_best_move(text: str, caption: str, arrows: int) -> None:
-    (frame,) = draw("policy", {"fen": START, "best": "d2d4"}, text)
+def test_a_board_has_the_chosen_and_the_best_move(
+    task: str, row: dict[str, Any], text: str, caption: str, arrows: int
+) -> None:
+    (frame,) = draw(task, {"fen": START, **row}, text)
     assert frame.caption == caption and frame.svg.startswith("<svg") and "onload" not in frame.svg
     assert frame.svg.count('class="arrow"') == 2 * arrows  # a line and its head
-
-
-@pytest.mark.parametrize(
-    ("task", "row", "text", "caption"),
-    [
-        ("best_move", {"best": "d2d4"}, " e2e4", "e4 chosen; d4 is best"),
-        ("mate_in_one", {"mates": ["d2d4", "d2d3"]}, "e2e4", "e4 chosen; d4 is best"),
-        ("mate_in_one", {"mates": ["d2d4"]}, "e2e4 d2d4", "no legal move chosen; d4 is best"),
-        ("legal_moves", {}, "e2e4", "the position"),
-    ],
-)
-def test_a_short_answer_is_read_as_its_task_reads_it(task: str, row: dict[str, Any], text: str, caption: str) -> None:
-    (frame,) = draw(task, {"fen": START, **row}, text)
-    assert frame.caption == caption
 
 
 def test_an_environment_shows_the_position_before_and_after_and_the_predicted_one() -> None:

@@ -4,8 +4,6 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from grpo_core import BoundTask, UserError, load_task
 from grpo_core.data import split_of
@@ -53,32 +51,26 @@ def test_prompts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "value"),
+    ("value", "texts"),
     [
-        (" d8h4", 1.0),
-        ("d8h4\nbecause it is mate", 1.0),
-        (" d8h4 g1f3", 1.0),  # a line is graded by its first move
-        (" b8c6", 0.1),  # legal
-        (" b8c6 d8h4", 0.1),
-        (" d8a1", 0.0),
-        (" d1h5", 0.0),  # White's
+        (1.0, [" d8h4", "d8h4\nbecause it is mate", " d8h4 g1f3"]),  # a line is graded by its first move
+        (0.1, [" b8c6", " b8c6 d8h4"]),  # legal
+        (0.0, [" d8a1", " d1h5"]),  # White's
     ],
 )
-def test_the_best_move(text: str, value: float) -> None:
-    score = puzzle().score(text, MATE)
-    assert score.value == pytest.approx(value) and score.valid and score.solved == (value == 1.0)
+def test_the_best_move(value: float, texts: list[str]) -> None:
+    for text in texts:
+        score = puzzle().score(text, MATE)
+        assert score.value == pytest.approx(value) and score.valid and score.solved == (value == 1.0), text
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
         (" Qh4#", "'Qh4#' is no move in UCI, as e2e4"),
-        (" the move is d8h4", "'the' is no move in UCI"),
         ("", "no move"),
         ("\nd8h4", "no move"),
         (" d8h4" * 100, "100 words"),
-        ("d" * 10_000, "more than 2000 characters"),
-        ("\udc80", "no move in UCI"),
     ],
 )
 def test_what_is_no_move_is_invalid_with_a_reason(text: str, why: str) -> None:
@@ -90,7 +82,8 @@ def test_any_mate_counts_where_the_puzzle_is_a_mate() -> None:
     # Rook and queen mate on the eighth rank; the solution names the rook.
     row = make_row({"FEN": "6k1/8/6K1/8/8/8/R7/2Q5 b - - 0 1", "Moves": "g8h8 a2a8"})
     assert row.is_mate and row.fen.startswith("7k/")
-    assert puzzle().score("a2a8", row).solved and puzzle().score("c1c8", row).solved
+    for task in (puzzle(), puzzle("?answer=line")):
+        assert task.score("a2a8", row).solved and task.score("c1c8", row).solved
     assert puzzle().score("c1c7", row).value == pytest.approx(0.1)
     # Where the solution is no mate, only the solution counts.
     assert puzzle().score("c1c8", row.model_copy(update={"is_mate": False})).value == pytest.approx(0.1)
@@ -108,23 +101,6 @@ def test_in_a_line_the_share_from_the_first_move_on_counts() -> None:
     assert task.score("a1a2 a7b6", row).value == pytest.approx(0.1)
     # After the end nothing can be played: seven of eight moves are legal, seven of eight right.
     assert task.score(f"{' '.join(line)} a1a2", row).value == pytest.approx(0.1 * 7 / 8 + 0.9 * 7 / 8)
-
-
-def test_another_mate_ends_a_line_well() -> None:
-    row = make_row(LADDER)
-    before = row.solution[:6]
-    board = position(row.fen)
-    for move in before:
-        board.push_uci(move)
-    mates = []
-    for uci, legal in legal_moves(board).items():
-        board.push(legal)
-        if board.is_checkmate():
-            mates.append(uci)
-        board.pop()
-    assert "h6h8" in mates
-    for mate in mates:
-        assert puzzle("?answer=line").score(" ".join((*before, mate)), row).solved
 
 
 def test_the_policy_template_grades_the_best_move_of_a_policy_line() -> None:
@@ -175,9 +151,7 @@ def test_rows_are_filtered_by_rating_and_themes(tmp_path: Path) -> None:
 def test_a_file_is_read_whole_and_a_bad_line_is_named(tmp_path: Path) -> None:
     path = tmp_path / "puzzles.csv"
     path.write_text(CSV)
-    rows = load_csv(path)
-    assert [row.gold for row in rows] == [" d8h4"] * 4 and isinstance(rows[0], PuzzleRow)
-    assert puzzle().score(rows[0].gold or "", rows[0]).solved
+    assert [row.gold for row in load_csv(path)] == [" d8h4"] * 4
     path.write_text(f"{CSV}x,{FOOLS_MATE['FEN']},g2g4 Qh4,1,\n")
     with pytest.raises(UserError, match=r"puzzles\.csv:6: Moves: 'Qh4' is no legal move"):
         load_csv(path)
@@ -190,20 +164,14 @@ def test_a_file_is_read_whole_and_a_bad_line_is_named(tmp_path: Path) -> None:
     [
         ("answer=line&template=policy", "has room for one"),
         ("min_rating=9&max_rating=8", "min_rating 9 is above max_rating 8"),
-        ("answer=both", "answer"),
+        # What generated puzzles lack.
+        ("max_rating=1000", "no rating: give rows=lichess"),
+        ("themes=fork", "themes of generated puzzles are mateIn1"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         puzzle(f"?{options}")
-
-
-@settings(max_examples=50)
-@given(st.text(alphabet=st.characters() | st.sampled_from("d8h4 b8c6\n\ud800"), max_size=100))
-def test_any_text_gets_a_verdict(text: str) -> None:
-    for options in ("", "?answer=line", "?template=policy"):
-        score = puzzle(options).score(text, MATE)
-        assert not score.abstained and score.value is not None and 0.0 <= score.value <= 1.0
 
 
 def shared_data(name: str) -> Path:
@@ -216,27 +184,17 @@ def shared_data(name: str) -> Path:
 
 
 def test_real_puzzles() -> None:
-    """Every gold move and line of 900 puzzles earns the maximum; another move, unless it mates, the least."""
+    """Every gold move and line earns the maximum; another move, unless it mates, the least."""
     path = shared_data("lichess_puzzles_900.csv")
-    rows, lines = load_csv(path), load_csv(path, answer="line")
-    assert len(rows) == 900 and sum(row.is_mate for row in rows) > 500
     one, line = puzzle(), puzzle("?answer=line")
-    mates = 0
-    for row, long in zip(rows, lines, strict=True):
-        for task, asked in ((one, row), (line, long)):
-            score = task.score(asked.gold or "", asked)
-            assert score.value == pytest.approx(1.0) and score.solved, row.id
+    for row, long in zip(load_csv(path)[::3], load_csv(path, answer="line")[::3], strict=True):
+        assert one.score(row.gold or "", row).solved and line.score(long.gold or "", long).solved, row.id
         board = position(row.fen)
         wrong = next((each for each in legal_moves(board) if each != row.solution[0]), None)
         if wrong is not None:
             board.push_uci(wrong)
             is_mate = row.is_mate and board.is_checkmate()
-            mates += is_mate
-            assert one.score(wrong, row).solved == is_mate
-            assert (one.score(wrong, row).value == pytest.approx(0.1)) != is_mate
-    assert mates < 30
-    splits = [puzzle(f"?path={path}&split={split}").rows() for split in ("train", "validation", "test")]
-    assert sum(map(len, splits)) == 900 and min(map(len, splits)) > 60
+            assert one.score(wrong, row).value == pytest.approx(1.0 if is_mate else 0.1), row.id
 
 
 def test_generated_puzzles_have_one_good_move_by_the_search() -> None:
@@ -254,12 +212,3 @@ def test_generated_puzzles_have_one_good_move_by_the_search() -> None:
     assert {row.themes for row in puzzle("?size=3&themes=mateIn1").rows() if isinstance(row, PuzzleRow)} == {
         ("mateIn1", "mate")
     }
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [("?max_rating=1000", "no rating: give rows=lichess"), ("?themes=fork", "themes of generated puzzles are mateIn1")],
-)
-def test_what_generated_puzzles_lack_is_an_error(options: str, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        puzzle(options)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from fractions import Fraction
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -66,33 +63,16 @@ def test_perfect_play_cannot_be_beaten() -> None:
 
 
 def test_random_play_agrees_with_a_search_of_the_tree() -> None:
-    @cache
-    def search(board: str, role: str) -> tuple[Fraction, Fraction]:
-        """Return of the best response, and the share of games that it makes random play lose at most."""
-        returns = tictactoe.outcome(board)
-        if returns is not None:
-            return Fraction(int(-returns[role])), Fraction(returns[role] < 0)
-        results = [search(tictactoe.apply(board, cell), role) for cell in tictactoe.legal(board)]
-        if tictactoe.to_move(board) != role:
-            return max(results)
-        returned, lost = (sum(values) / Fraction(len(results)) for values in zip(*results, strict=True))
-        return returned, lost
-
-    tree = tree_of(tictactoe.GAME)
-    strategy = strategy_of(tree, lambda board, n: [1 / n] * n)
-    for role in ROLES:
-        result = tree.against_best_response(strategy, role)
-        assert (result.other, result.lost) == pytest.approx([float(value) for value in search("." * 9, role)])
-
-
-def test_results_against_scripted_players_agree_with_a_search_of_the_tree() -> None:
-    def search(board: str, role: str, moves: Callable[[str], list[int]]) -> tuple[float, float]:
-        """Mean return and share of lost games of random play in a role."""
+    def search(board: str, role: str, moves: Callable[[str], list[int]] | None) -> tuple[float, float]:
+        """Return and share of lost games of random play in a role against moves, or None: the best ones against it."""
         returns = tictactoe.outcome(board)
         if returns is not None:
             return returns[role], float(returns[role] < 0)
-        cells = tictactoe.legal(board) if tictactoe.to_move(board) == role else moves(board)
+        is_own = tictactoe.to_move(board) == role
+        cells = tictactoe.legal(board) if is_own or moves is None else moves(board)
         results = [search(tictactoe.apply(board, cell), role, moves) for cell in cells]
+        if moves is None and not is_own:
+            return min(results, key=lambda result: (result[0], -result[1]))
         mean, lost = (math.fsum(values) / len(results) for values in zip(*results, strict=True))
         return mean, lost
 
@@ -107,6 +87,8 @@ def test_results_against_scripted_players_agree_with_a_search_of_the_tree() -> N
     }
     assert set(moves_of) == set(tictactoe.GAME.scripted)
     for role in ROLES:
+        best = tree.against_best_response(strategy, role)
+        assert (best.reward, best.lost) == pytest.approx(search(start, role, None))
         for player, moves in moves_of.items():
             found = tree.against_player(strategy, role, player)
             assert (found.reward, found.lost) == pytest.approx(search(start, role, moves))
@@ -162,52 +144,44 @@ def test_games_that_cannot_be_computed_are_refused(make: Callable[[], Tree], sai
         make()
 
 
-def raising(state: Any, action: int) -> Any:
-    raise RuntimeError("boom at depth")
+def exploit(*words: str) -> str:
+    ran = CliRunner().invoke(games, ("exploitability", *words), catch_exceptions=False)
+    return ran.stdout + ran.stderr
 
 
-BUGS = """
-from grpo_core import Game
-from test_best_response import heap, raising
-from dataclasses import replace
-from pathlib import Path
-
-raises = replace(heap(3), name="raises", apply=raising)
-alike = replace(heap(3), name="alike", write=lambda action: "1")
-nobody = replace(heap(3), name="nobody", to_move=lambda at: "z")
-stuck = replace(heap(3), name="stuck", legal=lambda at: [])
-"""
+def refused(*words: str, match: str) -> None:
+    with pytest.raises(UserError, match=match):
+        exploit(*words)
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("raises", r"game 'raises' raised RuntimeError \(test_best_response.py:\d+\): boom at depth"),
-        ("alike", "game 'alike': write\\(\\) gives the same text for two actions, in state \\(3, 0\\): 1, 1"),
-        ("nobody", "game 'nobody': to_move\\(\\) gave 'z', which is none of its roles"),
-        ("stuck", "game 'stuck': no legal action, but outcome\\(\\) gives None"),
+        ("raises", r"raised RuntimeError \(buggy_games.py:\d+\): boom at depth"),
+        ("alike", r"write\(\) gives the same text for two actions, in state \(3, 0\): 1, 1"),
+        ("nobody", r"to_move\(\) gave 'z', which is none of its roles"),
+        ("stuck", r"no legal action, but outcome\(\) gives None"),
     ],
 )
-def test_a_bug_of_a_game_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: str) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    (tmp_path / "bugs.py").write_text(BUGS)
-    said_instead = CliRunner().invoke(games, ("exploitability", "random", "--task", f"{tmp_path}/bugs.py:{name}"))
-    assert isinstance(said_instead.exception, UserError)
-    assert re.match(said, str(said_instead.exception))
+def test_a_bug_of_a_game_is_one_line(monkeypatch: pytest.MonkeyPatch, name: str, said: str) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    program = Path(__file__).with_name("programs") / "buggy_games.py"
+    refused("random", "--task", f"{program}:{name}", match=f"^game '{name}'.*{said}")
 
 
 def test_starts_that_differ_are_counted() -> None:
     task = "games.nim?style=short&heaps=2,2&drawn=true&size=200"
-    said = CliRunner().invoke(games, ("exploitability", "random", "--task", task, "--json"), catch_exceptions=False)
-    found = json.loads(said.stdout)["models"]["random"]
+    found = json.loads(exploit("random", "--task", task, "--json"))["models"]["random"]
     assert (found["starts"], found["rows"]) == (4, 200)
-    said = CliRunner().invoke(games, ("exploitability", "random", "--task", task), catch_exceptions=False)
-    assert "starts    4 different ones, of 200 test rows: means over these" in said.stderr
+    assert "starts    4 different ones, of 200 test rows: means over these" in exploit("random", "--task", task)
 
 
 def test_who_has_no_probabilities_is_refused() -> None:
-    said = CliRunner().invoke(games, ("exploitability", "perfect", "--task", "games.tictactoe"))
-    assert isinstance(said.exception, UserError) and "only `random` and models" in str(said.exception)
+    poker = ("random", "--task", "games.kuhn_poker?style=short", "--against")
+    refused("perfect", "--task", "games.tictactoe", match="only `random` and models")
+    refused(*poker, "nash", match="nash: its moves have no prob")
+    refused(*poker, "perfect", match="scripted players of games.kuhn_poker")
+    refused("tiny", "--task", "games.nim?style=short&heaps=1,2", match="another style than short")
 
 
 @pytest.fixture
@@ -227,29 +201,25 @@ def one_stick_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("one_stick_at_a_time")
 def test_the_command_prints_both_seats() -> None:
     task = "games.nim?style=short&heaps=1,2"
-    said = CliRunner().invoke(games, ("exploitability", "tiny", "--task", task, "--json"), catch_exceptions=False)
-    found = json.loads(said.stdout)["models"]["tiny"]
+    found = json.loads(exploit("tiny", "--task", task, "--json"))["models"]["tiny"]
     # From 1, 2 the first player wins by leaving 1, 1. The model leaves 0, 2, which the best response takes.
-    assert found["seats"]["first"] == {"reward": -1, "other": 1, "lost": 1, "illegal": 0}
-    assert found["seats"]["second"] == {"reward": -1, "other": 1, "lost": 1, "illegal": 0}
-    assert found["exploitability"] == 1
-    assert found["against"] == {}
-    table = CliRunner().invoke(games, ("exploitability", "tiny", "--task", task), catch_exceptions=False).stdout
-    assert table.splitlines()[0].split("  ")[0] == "model" and "lost as second" in table
+    lost = {"reward": -1, "other": 1, "lost": 1, "illegal": 0}
+    assert found["seats"] == {"first": lost, "second": lost}
+    assert (found["exploitability"], found["against"]) == (1, {})
+    assert "lost as second" in exploit("tiny", "--task", task)
 
 
 @pytest.mark.usefixtures("one_stick_at_a_time")
 def test_the_command_prints_results_against_scripted_players() -> None:
-    words = ("exploitability", "tiny", "random", "--task", "games.nim?style=short&heaps=1,2", "--against", "random")
-    words += ("--against", "perfect", "--against", "random")
-    said = CliRunner().invoke(games, (*words, "--json"), catch_exceptions=False)
-    found = json.loads(said.stdout)["models"]["tiny"]["against"]
+    words = ["tiny", "random", "--task", "games.nim?style=short&heaps=1,2"]
+    words += ["--against", "random", "--against", "perfect", "--against", "random"]
+    found = json.loads(exploit(*words, "--json"))["models"]["tiny"]["against"]
     assert list(found) == ["random", "perfect"]
     # The model leaves 0, 2, of which a random player takes both with 1/2, else the model takes the last one.
     assert found["random"]["first"] == {"reward": 0, "other": 0, "lost": 0.5, "illegal": 0}
     assert found["perfect"]["first"]["lost"] == found["perfect"]["second"]["lost"] == 1
-    _, table = CliRunner().invoke(games, words, catch_exceptions=False).stdout.split("\n\n")
-    assert [line.split()[:3] for line in table.splitlines()[1:]] == [
+    table = exploit(*words).split("\n\n")[1]
+    assert [line.split()[:3] for line in table.splitlines()[1:5]] == [
         ["tiny", "random", "0.5000"],
         ["tiny", "perfect", "1.0000"],
         ["random", "random", "0.5000"],
@@ -257,35 +227,12 @@ def test_the_command_prints_results_against_scripted_players() -> None:
     ]
 
 
-def test_in_poker_scripted_players_are_met_and_one_without_probabilities_is_refused() -> None:
-    words = ("exploitability", "random", "--task", "games.kuhn_poker?style=short", "--against")
-    said = CliRunner().invoke(games, (*words, "random", "--json"), catch_exceptions=False)
-    found = json.loads(said.stdout)["models"]["random"]["against"]["random"]
+def test_in_poker_scripted_players_are_met() -> None:
+    words = ("random", "--task", "games.kuhn_poker?style=short", "--against", "random")
+    found = json.loads(exploit(*words, "--json"))["models"]["random"]["against"]["random"]
     assert found["first"]["reward"] == pytest.approx(1 / 8) == -found["second"]["reward"]  # over the six deals
     assert found["first"]["lost"] == pytest.approx(0.4375) == 1 - found["second"]["lost"]
-    assert "lost as first" in CliRunner().invoke(games, (*words, "random"), catch_exceptions=False).stdout
-    said = CliRunner().invoke(games, (*words, "nash"))
-    assert isinstance(said.exception, UserError) and "nash: its moves have no prob" in str(said.exception)
-    said = CliRunner().invoke(games, (*words, "perfect"))
-    assert isinstance(said.exception, UserError) and "scripted players of games.kuhn_poker" in str(said.exception)
-
-
-def test_a_prompt_that_several_positions_share_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[Any, str]] = []
-
-    class Model:
-        def __init__(self, *args: Any, **options: Any) -> None: ...
-
-        def logprobs(self, prompts: Sequence[Any], texts: Sequence[str]) -> list[float]:
-            asked.extend(zip(prompts, texts, strict=True))
-            return [-float(text) for text in texts]
-
-    monkeypatch.setattr("grpo_core.Completer", Model)
-    a, b = (({"role": "user", "content": content},) for content in "ab")
-    moves = [(a, "1"), (b, "1"), (a, "2"), (a, "1")]
-    found = best_response._probabilities("tiny", moves, (), "cpu", lambda done, of: None)
-    assert found == [math.exp(-1), math.exp(-1), math.exp(-2), math.exp(-1)]
-    assert asked == moves[:3]
+    assert "lost as first" in exploit(*words)
 
 
 def test_a_player_without_probabilities_is_refused_before_the_model_is_asked(
@@ -298,12 +245,5 @@ def test_a_player_without_probabilities_is_refused_before_the_model_is_asked(
         "def first(board, rng):\n    cells = legal(board)\n    rng.shuffle(cells)\n    return cells[0]\n"
         "game = replace(GAME, name='shuffled', players={'first': first}, evaluated_against=None)\n"
     )
-    words = ("exploitability", "tiny", "--task", f"{tmp_path}/shuffled.py:game", "--against", "first")
-    said = CliRunner().invoke(games, words)
-    assert isinstance(said.exception, UserError) and "more than 10,000 outcomes" in str(said.exception)
-
-
-def test_a_model_that_writes_its_moves_in_another_form_is_told() -> None:
-    task = "games.nim?style=short&heaps=1,2"
-    said = CliRunner().invoke(games, ("exploitability", "tiny", "--task", task))
-    assert isinstance(said.exception, UserError) and "another style than short" in str(said.exception)
+    words = ("tiny", "--task", f"{tmp_path}/shuffled.py:game", "--against", "first")
+    refused(*words, match="more than 10,000 outcomes")

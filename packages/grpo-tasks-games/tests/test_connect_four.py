@@ -10,62 +10,45 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_core import Invalid, UserError, load_task
+from grpo_tasks_games import connect_four as four
 from grpo_tasks_games.bitboard import Solver, has_four, solver
-from grpo_tasks_games.connect_four import (
-    Board,
-    ConnectFourConfig,
-    any_best,
-    apply,
-    best,
-    best_moves,
-    careful,
-    initial,
-    legal,
-    observe,
-    outcome,
-    parse,
-    render,
-    to_move,
-    write,
-)
+from grpo_tasks_games.connect_four import Board, ConnectFourConfig
 
 CONFIG, SHORT = ConnectFourConfig(), ConnectFourConfig(style="short")
 SMALL = ConnectFourConfig(rows=4, columns=4)
 
 
 def after(*columns: int, config: ConnectFourConfig = CONFIG) -> Board:
-    board = initial(0, config)
+    board = four.initial(0, config)
     for column in columns:
-        assert outcome(board) is None and column in legal(board)
-        board = apply(board, column)
+        assert four.outcome(board) is None and column in four.legal(board)
+        board = four.apply(board, column)
     return board
 
 
 def test_the_prompt() -> None:
     board = after(1, 2, 2, 4, 4, 4, 4)
-    assert observe(board, "second", CONFIG) == (
+    prompt = four.observe(board, "second", CONFIG)
+    assert prompt.partition("\n\nThink first")[0] == (
         "You are Player 1 in a game of Connect Four on 4 rows and 5 columns, and your symbol is O. A disc falls to the "
         "lowest free cell of its column; four O in a row, a column or a diagonal win.\n\n"
         "0 1 2 3 4\n. . . . X\n. . . . O\n. . X . X\n. X O . O\n\n"
-        "Columns with room: 0, 1, 2, 3\n\n"
-        "Think first, then give your move, in exactly this form:\n"
-        "<think>your reasoning</think><answer>[n]</answer>\n"
-        "For example:\n"
-        "<think>I drop into column 0.</think><answer>[0]</answer>\n"
+        "Columns with room: 0, 1, 2, 3"
     )
+    assert prompt.endswith("<think>I drop into column 0.</think><answer>[0]</answer>\n")
     # A number stands where a disc would land.
-    assert observe(board, "second", SHORT) == "connect_four ....X ..2.O .1X.X 0XO3O O\n"
+    assert four.observe(board, "second", SHORT) == "connect_four ....X ..2.O .1X.X 0XO3O O\n"
 
 
 def test_moves() -> None:
     board = after(4, 4, 4, 4)
-    assert parse("<answer>[3]</answer>", board, CONFIG) == 3
-    assert parse("column 2", board, CONFIG) == 2
+    assert four.parse("<answer>[3]</answer>", board, CONFIG) == 3
+    assert four.parse("column 2", board, CONFIG) == 2
     for text, why in {"[4]": "column 4 is full", "[5]": "no column 5", "5": "no column is named", "": "no col"}.items():
         with pytest.raises(Invalid, match=why):
-            parse(text, board, CONFIG)
+            four.parse(text, board, CONFIG)
     large = ConnectFourConfig(rows=6, columns=7)
-    assert parse("6", after(config=large), large) == 6
+    assert four.parse("6", after(config=large), large) == 6
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(4, 5), (6, 4)])
@@ -76,25 +59,25 @@ def test_a_canonical_board_and_its_mirror_image_are_seen_alike_and_answered_each
     plain = config.model_copy(update={"canonical": False})
     rng = random.Random(0)
     for _ in range(20):
-        board = mirrored = initial(0, config)
-        while outcome(board) is None:
-            role = to_move(board)
-            seen = observe(board, role, config)
-            assert seen == observe(mirrored, role, config)
-            assert seen in (observe(board, role, plain), observe(mirrored, role, plain))
-            for column in legal(board):
-                text = write(column, board, config)
-                assert parse(text, board, config) == column
-                assert parse(text, mirrored, config) == (column if board == mirrored else columns - 1 - column)
-            column = rng.choice(legal(board))
-            board, mirrored = apply(board, column), apply(mirrored, columns - 1 - column)
+        board = mirrored = four.initial(0, config)
+        while four.outcome(board) is None:
+            role = four.to_move(board)
+            seen = four.observe(board, role, config)
+            assert seen == four.observe(mirrored, role, config)
+            assert seen in (four.observe(board, role, plain), four.observe(mirrored, role, plain))
+            for column in four.legal(board):
+                text = four.write(column, board, config)
+                assert four.parse(text, board, config) == column
+                assert four.parse(text, mirrored, config) == (column if board == mirrored else columns - 1 - column)
+            column = rng.choice(four.legal(board))
+            board, mirrored = four.apply(board, column), four.apply(mirrored, columns - 1 - column)
 
 
 def test_openings_are_of_training_games_alone_and_leave_something_to_play() -> None:
     def moves_made(**options: Any) -> Counter[int]:
         config = ConnectFourConfig(openings=8, **options)
-        boards = [initial(seed, config) for seed in range(300)]
-        assert all(outcome(board) is None for board in boards)
+        boards = [four.initial(seed, config) for seed in range(300)]
+        assert all(four.outcome(board) is None for board in boards)
         return Counter(board.taken.bit_count() for board in boards)
 
     taken = moves_made(split="train")
@@ -126,69 +109,63 @@ def test_four_in_a_line_is_what_looking_finds(cells: set[tuple[int, int]]) -> No
     ],
 )
 def test_four_in_a_line_win_for_who_made_them(moves: tuple[int, ...]) -> None:
-    assert outcome(after(*moves)) == {"first": 1.0, "second": -1.0}
+    assert four.outcome(after(*moves)) == {"first": 1.0, "second": -1.0}
 
 
 def test_a_full_board_without_a_line_is_a_draw() -> None:
     board = after(1, 1, 2, 3, 0, 0, 3, 2, 1, 1, 3, 2, 3, 2, 0, 0, config=SMALL)
-    assert render(board) == "0 1 2 3\nO O O X\nX X O X\nO O O X\nX X X O"
-    assert outcome(board) == {"first": 0.0, "second": 0.0}
+    assert four.render(board) == "0 1 2 3\nO O O X\nX X O X\nO O O X\nX X X O"
+    assert four.outcome(board) == {"first": 0.0, "second": 0.0}
 
 
 @cache
 def value_by_search(board: Board) -> int:
     """Plain negamax over the rules, without pruning or bits."""
-    returns = outcome(board)
+    returns = four.outcome(board)
     left = board.rows * board.columns - board.taken.bit_count()
     if returns is not None:
-        return int(returns[to_move(board)]) * (1 + left)
-    return max(-value_by_search(apply(board, column)) for column in legal(board))
+        return int(returns[four.to_move(board)]) * (1 + left)
+    return max(-value_by_search(four.apply(board, column)) for column in four.legal(board))
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_perfect_play_agrees_with_trying_everything(seed: int) -> None:
     rng = random.Random(seed)
     rows, columns = (4, 4) if seed % 2 else (4, 5)
-    board = initial(0, ConnectFourConfig(rows=rows, columns=columns))
+    board = four.initial(0, ConnectFourConfig(rows=rows, columns=columns))
     while rows * columns - board.taken.bit_count() > 9:  # what is left is small enough to try everything
-        following = apply(board, rng.choice(legal(board)))
-        board = following if outcome(following) is None else initial(0, ConnectFourConfig(rows=rows, columns=columns))
+        following = four.apply(board, rng.choice(four.legal(board)))
+        board = (
+            following
+            if four.outcome(following) is None
+            else four.initial(0, ConnectFourConfig(rows=rows, columns=columns))
+        )
     fresh = Solver(rows, columns)
-    while outcome(board) is None:
-        values = {column: -value_by_search(apply(board, column)) for column in legal(board)}
-        assert best_moves(board) == [column for column in values if values[column] == max(values.values())]
+    while four.outcome(board) is None:
+        values = {column: -value_by_search(four.apply(board, column)) for column in four.legal(board)}
+        assert four.best_moves(board) == [column for column in values if values[column] == max(values.values())]
         assert fresh.value(board.mine, board.taken, -fresh.limit, fresh.limit) == value_by_search(board)
-        board = apply(board, rng.choice(legal(board)))
+        board = four.apply(board, rng.choice(four.legal(board)))
 
 
 def test_what_is_remembered_changes_no_move() -> None:
     # Most of what the table holds are bounds, from windows that later searches do not have.
     rng = random.Random(2)
-    board, seen = initial(0, SMALL), []
-    while outcome(board) is None:
-        seen.append((board, best_moves(board)))
-        board = apply(board, rng.choice(legal(board)))
+    board, seen = four.initial(0, SMALL), []
+    while four.outcome(board) is None:
+        seen.append((board, four.best_moves(board)))
+        board = four.apply(board, rng.choice(four.legal(board)))
     for board, moves in seen:
         solver.cache_clear()
-        assert best_moves(board) == moves
-
-
-@pytest.mark.parametrize("seat", ["first", "second"])
-def test_perfect_play_loses_no_drawn_game(seat: str) -> None:
-    rng = random.Random(1)
-    for opponent in (careful, any_best, lambda board, rng: rng.choice(legal(board))) * 5:
-        board = initial(0, SMALL)
-        while (returns := outcome(board)) is None:
-            board = apply(board, best(board) if to_move(board) == seat else opponent(board, rng))
-        assert returns[seat] >= 0 if opponent is not any_best else returns[seat] == 0, render(board)
+        assert four.best_moves(board) == moves
 
 
 def test_players_are_what_they_are_called() -> None:
     rng = random.Random(0)
     threat = after(0, 4, 0, 4, 0)  # X threatens column 0
-    assert {careful(threat, rng) for _ in range(20)} == {0}
-    assert {careful(apply(threat, 4), rng) for _ in range(20)} == {0}  # X wins there rather than blocks 4
-    assert {any_best(initial(0, CONFIG), rng) for _ in range(60)} == {1, 2, 3}
+    assert {four.careful(threat, rng) for _ in range(20)} == {0}
+    assert {four.careful(four.apply(threat, 4), rng) for _ in range(20)} == {0}  # X wins there rather than blocks 4
+    assert {four.any_best(four.initial(0, CONFIG), rng) for _ in range(60)} == {1, 2, 3}
 
 
 def test_perfect_play_is_offered_where_it_is_possible() -> None:

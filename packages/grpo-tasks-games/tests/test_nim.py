@@ -6,45 +6,31 @@ from itertools import product
 import pytest
 
 from grpo_core import Invalid, UserError, load_task
-from grpo_tasks_games.nim import (
-    MAX_OBJECTS,
-    Heaps,
-    NimConfig,
-    apply,
-    best,
-    initial,
-    legal,
-    observe,
-    outcome,
-    parse,
-    to_move,
-    wins,
-)
+from grpo_tasks_games import nim
+from grpo_tasks_games.nim import Heaps, NimConfig
 
 CONFIG, SHORT = NimConfig(), NimConfig(style="short")
-START = initial(0, CONFIG)
+START = nim.initial(0, CONFIG)
 
 
 def test_the_prompt() -> None:
     left = Heaps((0, 4, 12), misere=False, moves=1)
-    assert observe(left, "second", CONFIG) == (
+    prompt = nim.observe(left, "second", CONFIG)
+    assert prompt.partition("\n\nThink first")[0] == (
         "You are the second player in a game of nim. A move takes one or more objects from one heap; who takes the "
         "last object of all wins.\n\n"
         "A:  0\nB:  4 ||||\nC: 12 ||||||||||||\n\n"
-        "A move is the heap's letter and how many you take: B1 takes 1 from heap B.\n\n"
-        "Think first, then give your move, in exactly this form:\n"
-        "<think>your reasoning</think><answer>[move]</answer>\n"
-        "For example:\n"
-        "<think>I take 1 from heap B.</think><answer>[B1]</answer>\n"
+        "A move is the heap's letter and how many you take: B1 takes 1 from heap B."
     )
-    assert observe(left, "second", SHORT) == "nim A0 B4 C12\n"
-    assert "last object of all loses" in str(observe(Heaps((1,), misere=True), "first", CONFIG))
-    assert observe(Heaps((1,), misere=True), "first", SHORT) == "nim misere A1\n"
+    assert prompt.endswith("<think>I take 1 from heap B.</think><answer>[B1]</answer>\n")
+    assert nim.observe(left, "second", SHORT) == "nim A0 B4 C12\n"
+    assert "last object of all loses" in str(nim.observe(Heaps((1,), misere=True), "first", CONFIG))
+    assert nim.observe(Heaps((1,), misere=True), "first", SHORT) == "nim misere A1\n"
 
 
 @pytest.mark.parametrize("text", ["<answer>[B2]</answer>", "[b 2]", "b2", "I play B2.", "<think>A9</think>[B2]"])
 def test_moves(text: str) -> None:
-    assert parse(text, START) == (1, 2)
+    assert nim.parse(text, START) == (1, 2)
 
 
 @pytest.mark.parametrize(
@@ -60,52 +46,52 @@ def test_moves(text: str) -> None:
 )
 def test_what_is_no_move_says_why(text: str, why: str) -> None:
     with pytest.raises(Invalid, match=why):
-        parse(text, START)
+        nim.parse(text, START)
 
 
 def test_the_last_object_wins_or_loses() -> None:
     last = Heaps((1, 0), misere=False)
-    assert outcome(last) is None
-    assert outcome(apply(last, (0, 1))) == {"first": 1.0, "second": -1.0}
-    assert outcome(apply(Heaps((1, 0), misere=True), (0, 1))) == {"first": -1.0, "second": 1.0}
+    assert nim.outcome(last) is None
+    assert nim.outcome(nim.apply(last, (0, 1))) == {"first": 1.0, "second": -1.0}
+    assert nim.outcome(nim.apply(Heaps((1, 0), misere=True), (0, 1))) == {"first": -1.0, "second": 1.0}
 
 
 @cache
 def wins_by_search(heaps: Heaps) -> bool:
     """Whether who is to move can win, by trying everything."""
-    returns = outcome(heaps)
+    returns = nim.outcome(heaps)
     if returns is not None:
-        return returns[to_move(heaps)] > 0
-    return any(not wins_by_search(apply(heaps, move)) for move in legal(heaps))
+        return returns[nim.to_move(heaps)] > 0
+    return any(not wins_by_search(nim.apply(heaps, move)) for move in nim.legal(heaps))
 
 
 @pytest.mark.parametrize("misere", [False, True])
 def test_the_nim_sum_says_who_wins(misere: bool) -> None:
     for sizes in product(range(5), range(4), range(4)):
         heaps = Heaps(sizes, misere)
-        if outcome(heaps) is not None:
+        if nim.outcome(heaps) is not None:
             continue
-        assert wins(heaps) == wins_by_search(heaps), heaps
-        move = best(heaps)
-        assert move in legal(heaps)
-        assert wins_by_search(apply(heaps, move)) != wins(heaps)  # a won position is left as a lost one
+        assert nim.wins(heaps) == wins_by_search(heaps), heaps
+        move = nim.best(heaps)
+        assert move in nim.legal(heaps)
+        assert wins_by_search(nim.apply(heaps, move)) != nim.wins(heaps)  # a won position is left as a lost one
 
 
 def test_perfect_moves() -> None:
-    assert best(START) == (0, 2)  # 3 ^ 4 ^ 5 = 2, and 3 ^ 2 = 1: leave 1, 4, 5
-    assert best(Heaps((1, 4, 5), misere=False)) == (2, 1)  # lost: one of the largest heap
-    assert best(Heaps((1, 3), misere=True)) == (1, 3)  # leave one object, which loses
-    assert best(Heaps((1, 3), misere=False)) == (1, 2)  # leave 1, 1
+    assert nim.best(START) == (0, 2)  # 3 ^ 4 ^ 5 = 2, and 3 ^ 2 = 1: leave 1, 4, 5
+    assert nim.best(Heaps((1, 4, 5), misere=False)) == (2, 1)  # lost: one of the largest heap
+    assert nim.best(Heaps((1, 3), misere=True)) == (1, 3)  # leave one object, which loses
+    assert nim.best(Heaps((1, 3), misere=False)) == (1, 2)  # leave 1, 1
 
 
 def test_heaps_by_option() -> None:
     task = load_task("games.nim?heaps=7,2&misere=true&style=short&size=1")
     assert task.prompt(task.rows()[0]) == "nim misere A7 B2\n"
-    drawn = {initial(seed, NimConfig(heaps=(2, 3), drawn=True)).sizes for seed in range(100)}
+    drawn = {nim.initial(seed, NimConfig(heaps=(2, 3), drawn=True)).sizes for seed in range(100)}
     assert drawn == set(product((1, 2), (1, 2, 3)))
 
 
-@pytest.mark.parametrize("heaps", ["0,1", "-1", "x", "", f"{MAX_OBJECTS},1", "1,1,1,1,1,1,1,1,1,1"])
+@pytest.mark.parametrize("heaps", ["0,1", "-1", "x", "", f"{nim.MAX_OBJECTS},1", "1,1,1,1,1,1,1,1,1,1"])
 def test_heaps_that_cannot_be_meant_are_refused(heaps: str) -> None:
     with pytest.raises(UserError, match="heaps"):
         load_task(f"games.nim?heaps={heaps}")

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -17,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_core import Game, Invalid, UserError, load_task
+from grpo_core import Game, Invalid, load_task
 from grpo_core.config import load_config, resolve
-from grpo_core.task.game import Episode, GameConfig, Rules, read_transcript, replay, write_transcript
+from grpo_core.task.game import Episode, GameConfig, Rules, replay
+from grpo_core.testing import conformance
 from grpo_tasks_games import connect_four, nim, tictactoe
 from grpo_tasks_games.kuhn import game as kuhn_poker
 from grpo_tasks_games.players import DEMOS, weak_demos
@@ -36,50 +33,22 @@ SPECS = (
     "games.nim?heaps=5,1,2&drawn=true&misere=true",
 )
 
-HOSTILE = (
-    "",
-    " ",
-    "\n",
-    "\x00",
-    "\ud800",
-    "[",
-    "]",
-    "[]",
-    "[-1]",
-    "[1e9]",
-    "9" * 10_000,
-    "[" + "9" * 10_000 + "]",
-    "[" * 10_000 + "0" + "]" * 10_000,
-    "<answer>" * 10_000 + "[0]",
-    "<answer>" + "<think>" * 10_000 + "[0]</answer>",
-    "<answer>[[0]]</answer>",
-    " " * 10_000 + "4",
-    "a" * 10_000 + "1",
-    "A" + "1" * 10_000,
-    "\N{ARABIC-INDIC DIGIT ONE}[\N{ARABIC-INDIC DIGIT TWO}]",
-    "\N{SUPERSCRIPT TWO}",
-    "\N{RIGHT-TO-LEFT OVERRIDE}[0]",
-    "[0\x00]",
-    "pass\ud800bet",
-    "passpassbet" * 1_000,
-)
-
 MOVES = st.lists(st.integers(0, 10**6), min_size=42, max_size=42)
 SEEDS = st.integers(0, 2**32 - 1)
-TEXTS = st.lists(st.text(max_size=8) | st.sampled_from(["[0]", "3", "B2", "pass", "bet"]), max_size=42)
 FEW = settings(max_examples=15)
 """Each example is a whole game, and every law is tried on every game."""
 
 
+test_all_conformance_checks_hold = conformance(
+    "games.tictactoe?style=short", "games.kuhn_poker?style=short", "games.connect_four?rows=4&columns=4", rows=2
+)
+
+
+@cache
 def rules_of(spec: str) -> Rules:
-    if spec not in _RULES:
-        task = load_task(spec)
-        assert task.task.game is not None and isinstance(task.config, GameConfig)
-        _RULES[spec] = Rules(task.task.game, task.config)
-    return _RULES[spec]
-
-
-_RULES: dict[str, Rules] = {}
+    task = load_task(spec)
+    assert task.task.game is not None and isinstance(task.config, GameConfig)
+    return Rules(task.task.game, task.config)
 
 
 def read(rules: Rules, text: str, state: Any) -> Any:
@@ -135,47 +104,6 @@ def test_what_is_written_is_read_back(spec: str, seed: int, choices: list[int]) 
             assert rules.call("parse", text=f" {written}\n", state=state) == each
         assert action in rules.legal(state)
         assert rules.call("render", state=state) and rules.call("observe", state=state, role="first")
-
-
-@pytest.mark.parametrize("spec", SPECS)
-@FEW
-@given(seed=SEEDS, choices=MOVES)
-def test_a_transcript_scores_as_the_game_did(spec: str, seed: int, choices: list[int]) -> None:
-    rules, task = rules_of(spec), load_task(spec)
-    states = walk(rules, seed, choices)
-    moves = [rules.call("write", action=action, state=state) for state, action in states[:-1]]
-    episode = Episode(id="e", seed=seed)
-    returns = rules.call("outcome", state=states[-1][0])
-    for role in rules.game.roles:
-        score = task.score(write_transcript(role, moves), episode)
-        assert (score.value, score.valid, score.fault) == (returns[role], True, "")
-        assert score.parts["turns"] == len(moves)
-
-
-@pytest.mark.parametrize("spec", SPECS)
-@pytest.mark.parametrize("illegal", ["loses", "random"])
-@given(
-    seed=SEEDS, texts=st.lists(st.text(max_size=8) | st.sampled_from(["[0]", "3", "B2", "pass", "bet"]), max_size=42)
-)
-def test_whatever_is_said_an_episode_can_be_played_again(spec: str, illegal: str, seed: int, texts: list[str]) -> None:
-    given_rules = rules_of(spec)
-    rules = Rules(given_rules.game, given_rules.config.model_copy(update={"illegal": illegal}))
-    episode = Episode(id="e", seed=seed)
-    first = replay(rules, episode, texts, {"first": "random", "second": "random"})
-    assert first.returns is not None and sum(first.returns.values()) == 0
-    role, moves = read_transcript(write_transcript("first", first.moves))
-    again = replay(rules, episode, moves)
-    assert (role, again.returns, again.states) == ("first", first.returns, first.states)
-
-
-@pytest.mark.parametrize("spec", SPECS)
-def test_hostile_text_is_a_move_or_none_at_once(spec: str) -> None:
-    rules = rules_of(spec)
-    started = time.perf_counter()
-    for state, _ in walk(rules, 0, [5, 3, 1, 4] * 10)[:-1]:
-        for text in HOSTILE:
-            assert read(rules, text, state) in (None, *rules.legal(state))
-    assert time.perf_counter() - started < 5.0
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -242,13 +170,16 @@ def tictactoe_demos(**options: Any) -> list[tuple[str, int]]:
 
 
 def test_demo_skill_is_the_share_of_good_moves_among_the_legal_ones() -> None:
-    found = missed = 0
-    for board, cell in tictactoe_demos():
-        wins = {cell for cell in tictactoe.legal(board) if tictactoe.value(tictactoe.apply(board, cell)) < 0
-                and tictactoe.outcome(tictactoe.apply(board, cell))}  # fmt: skip
-        found += bool(wins) and cell in wins
-        missed += bool(wins) and cell not in wins
-    assert found > 50 and missed == 0  # who sees one move ahead never leaves a win
+    def wins(board: str, cell: int) -> bool:
+        after = tictactoe.apply(board, cell)
+        return tictactoe.outcome(after) is not None and tictactoe.value(after) < 0
+
+    taken = [
+        wins(board, cell)
+        for board, cell in tictactoe_demos()
+        if any(wins(board, each) for each in tictactoe.legal(board))
+    ]
+    assert len(taken) > 50 and all(taken)  # who sees one move ahead never leaves a win
 
 
 def test_demos_of_perfect_play_hold_no_other_move() -> None:
@@ -279,64 +210,17 @@ def test_no_opponent_wins_from_an_opening_before_the_policy_has_moved(opponent: 
     assert len(lengths) > 2  # openings there are
 
 
-@pytest.mark.parametrize("spec", SPECS)
-def test_demos_are_the_same_each_time_and_others_for_another_seed(spec: str) -> None:
-    task = load_task(spec).with_options(size=50)
-    assert len(list(task.demos())) == 50
-    assert list(task.demos()) == list(task.demos()) != list(task.with_options(seed=1).demos())
-
-
 def test_demos_end_where_no_size_is_given() -> None:
     assert sum(1 for _ in load_task("games.kuhn_poker?style=short").demos()) == DEMOS
 
 
-def test_the_plugin_gives_its_games() -> None:
-    assert [game.name for game in grpo_games()] == ["tictactoe", "kuhn_poker", "connect_four", "nim"]
-
-
 @pytest.mark.parametrize("game", grpo_games(), ids=lambda game: game.name)
-def test_a_wrong_option_is_refused(game: Game) -> None:
-    with pytest.raises(UserError, match="style"):
-        load_task(f"games.{game.name}?style=long")
-    with pytest.raises(UserError, match="demo_errors"):
-        load_task(f"games.{game.name}?demo_errors=1.5")
-
-
-@pytest.mark.parametrize("game", grpo_games(), ids=lambda game: game.name)
-def test_a_reply_fits_the_tokens_that_are_asked_for(game: Game) -> None:
+def test_demos_follow_the_seed_and_fit_the_tokens_that_are_asked_for(game: Game) -> None:
     task = load_task(f"games.{game.name}?size=200")
+    assert list(task.demos()) == list(task.demos()) != list(task.with_options(seed=1).demos())
     assert game.max_completion_length is not None
     for _, completion in task.demos():
         assert completion.endswith(game.stop[0]) and len(completion) < game.max_completion_length
-
-
-_PROBE = """
-import hashlib, json, sys
-from grpo_core import load_task
-
-digest = hashlib.sha256()
-for spec in sys.argv[1:]:
-    task = load_task(spec).with_options(size=20, opponent="random")
-    for row in task.rows():
-        digest.update(repr((row, task.prompt(row), task.score("{}", row))).encode())
-    digest.update(repr(list(task.demos())).encode())
-heavy = sorted({"torch", "transformers", "datasets", "numpy", "scipy"} & set(sys.modules))
-print(json.dumps({"digest": digest.hexdigest(), "heavy": heavy}))
-"""
-
-
-def test_games_are_the_same_in_every_process_and_import_nothing_heavy() -> None:
-    def probe(hash_seed: str) -> dict[str, Any]:
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        ran = subprocess.run(
-            [sys.executable, "-c", _PROBE, *SPECS], env=environment, capture_output=True, text=True, check=True
-        )
-        found: dict[str, Any] = json.loads(ran.stdout)
-        return found
-
-    first, second = probe("1"), probe("2")
-    assert first["heavy"] == []
-    assert first == second
 
 
 @pytest.mark.parametrize(

@@ -12,59 +12,38 @@ MOVE, LONE = "([0-9]{1,4})", "([0-8])"
 
 
 @pytest.mark.parametrize(
-    ("text", "move"),
+    ("move", "texts"),
     [
-        ("<answer>[4]</answer>", "4"),
-        ("<think>[1] or 2?</think><answer> [ 4 ] </answer>", "4"),  # brackets in <answer> stand before all else
-        ("[3], no: <ANSWER>[4]", "4"),
-        ("3 is taken, so [5], or [6]", "5"),  # the first of the brackets, before a lone digit
-        ("<answer>4</answer>", "4"),  # no brackets anywhere: a lone digit
-        ("I take 7.", "7"),
-        ("4", "4"),
-        ("<answer>[9]</answer> or 3", "9"),  # it names a cell, though there is none: no second guess
-        ("<answer>[zz]</answer> 3", None),
-        ("<think>[4]</think><answer>[five]</answer>", None),
-        ("<think>cell 0 is bad</think><answer>5</answer>", "5"),
-        ("<think>cell 0 is bad</think>I take 5.", "5"),
-        ("<think><answer>[1]</answer> is bad</think><answer>[2]</answer>", "2"),
-        ("<think>so [4] or", None),
-        ("3 <think>so [4] or", "3"),
-        ("<answer>[-3]</answer>", None),
-        ("[\N{MINUS SIGN}1]", None),
-        ("0.5 or 5.5", None),
-        ("12 and 48", None),  # digits of a number are not alone
-        ("a4 x_5", None),
-        ("9", None),
-        ("[]", None),
-        ("[12345]", None),
-        ("", None),
-        ("\N{ARABIC-INDIC DIGIT FOUR} \N{SUPERSCRIPT TWO} \N{FULLWIDTH DIGIT THREE}", None),
-        ("\N{ARABIC-INDIC DIGIT FOUR}4", None),
+        # Brackets in <answer> stand before all else; then the first of the brackets, before a lone digit.
+        ("4", ["<answer>[4]</answer>", "<think>[1] or 2?</think><answer> [ 4 ] </answer>", "[3], no: <ANSWER>[4]"]),
+        ("4", ["<answer>4</answer>", "4"]),
+        ("5", ["3 is taken, so [5], or [6]"]),
+        ("5", ["<think>cell 0 is bad</think><answer>5</answer>", "<think>cell 0 is bad</think>I take 5."]),
+        ("7", ["I take 7."]),
+        ("9", ["<answer>[9]</answer> or 3"]),  # it names a cell, though there is none: no second guess
+        ("2", ["<think><answer>[1]</answer> is bad</think><answer>[2]</answer>"]),
+        ("3", ["3 <think>so [4] or"]),
+        (None, ["<answer>[zz]</answer> 3", "<think>[4]</think><answer>[five]</answer>", "<think>so [4] or"]),
+        (None, ["<answer>[-3]</answer>", "[\N{MINUS SIGN}1]", "0.5 or 5.5", "a4 x_5", "9", "[]", "[12345]", ""]),
+        (None, ["12 and 48", "\N{ARABIC-INDIC DIGIT FOUR} \N{SUPERSCRIPT TWO} \N{FULLWIDTH DIGIT THREE}"]),
+        (None, ["\N{ARABIC-INDIC DIGIT FOUR}4"]),  # digits of a number are not alone
     ],
 )
-def test_where_a_move_is_looked_for(text: str, move: str | None) -> None:
-    found = find_move(text, MOVE, LONE)
-    assert (found[1] if found else None) == move
+def test_where_a_move_is_looked_for(move: str | None, texts: list[str]) -> None:
+    found = {text: find_move(text, MOVE, LONE) for text in texts}
+    assert {text: each and each[1] for text, each in found.items()} == dict.fromkeys(texts, move)
 
 
 _LONG = 100_000
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "<answer>" * _LONG,
-        "<answer>" + " " * _LONG + "x",
-        "[" * _LONG,
-        "[" + " " * _LONG,
-        "[ 1 " * _LONG,
-        "1" * _LONG,
-        "[1111" * _LONG,
-        "\x00\ud800" * _LONG,
-        "İ" * _LONG,  # becomes longer in lower case
-    ],
-    ids=range(9),
-)
+_TEXTS = [
+    "<answer>" * _LONG, "<answer>" + " " * _LONG + "x", "[" * _LONG, "[" + " " * _LONG, "[ 1 " * _LONG, "1" * _LONG,
+    "[1111" * _LONG, "\x00\ud800" * _LONG, "İ" * _LONG,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", _TEXTS, ids=range(len(_TEXTS)))
 def test_long_text_takes_no_time(text: str) -> None:
     started = time.perf_counter()
     find_move(text, MOVE, LONE)

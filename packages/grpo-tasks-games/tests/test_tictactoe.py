@@ -5,48 +5,29 @@ import random
 import pytest
 
 from grpo_core import Invalid
-from grpo_tasks_games.tictactoe import (
-    GAME,
-    TicTacToeConfig,
-    any_best,
-    apply,
-    best_moves,
-    careful,
-    initial,
-    legal,
-    observe,
-    outcome,
-    parse,
-    to_move,
-    value,
-    write,
-)
+from grpo_tasks_games import tictactoe
+from grpo_tasks_games.tictactoe import TicTacToeConfig
 
 CONFIG, SHORT = TicTacToeConfig(), TicTacToeConfig(style="short")
-EMPTY = initial(0, CONFIG)
+EMPTY = tictactoe.initial(0, CONFIG)
 BOARD = "X...O...."
 
 
 def test_the_prompt() -> None:
-    assert observe(BOARD, "first", CONFIG) == (
+    prompt = tictactoe.observe(BOARD, "first", CONFIG)
+    assert prompt.partition("\n\nThink first")[0] == (
         "You are Player 0 in a game of tic-tac-toe, and your symbol is X. Three X in a row, a column or a diagonal win."
         "\n\n"
         " X | 1 | 2\n---+---+---\n 3 | O | 5\n---+---+---\n 6 | 7 | 8\n\n"
-        "Free cells: 1, 2, 3, 5, 6, 7, 8\n\n"
-        "Think first, then give your move, in exactly this form:\n"
-        "<think>your reasoning</think><answer>[n]</answer>\n"
-        "For example:\n"
-        "<think>I take cell 1.</think><answer>[1]</answer>\n"
+        "Free cells: 1, 2, 3, 5, 6, 7, 8"
     )
-    assert observe("XX..O....", "second", SHORT) == "tictactoe XX2 3O5 678 O\n"
+    assert prompt.endswith("<think>I take cell 1.</think><answer>[1]</answer>\n")
+    assert tictactoe.observe("XX..O....", "second", SHORT) == "tictactoe XX2 3O5 678 O\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "cell"),
-    [("<answer>[2]</answer>", 2), ("[8] it is", 8), ("I take 5", 5), ("7", 7)],
-)
+@pytest.mark.parametrize(("text", "cell"), [("<answer>[2]</answer>", 2), ("[8] it is", 8), ("I take 5", 5), ("7", 7)])
 def test_moves(text: str, cell: int) -> None:
-    assert parse(text, BOARD, CONFIG) == cell
+    assert tictactoe.parse(text, BOARD, CONFIG) == cell
 
 
 @pytest.mark.parametrize(
@@ -60,37 +41,40 @@ def test_moves(text: str, cell: int) -> None:
 )
 def test_what_is_no_move_says_why(text: str, why: str) -> None:
     with pytest.raises(Invalid, match=why):
-        parse(text, BOARD, CONFIG)
+        tictactoe.parse(text, BOARD, CONFIG)
 
 
 def test_a_canonical_board_is_seen_in_one_orientation_and_answered_in_it() -> None:
     canonical = TicTacToeConfig(style="short", canonical=True)
-    boards = [board for board in reachable() if outcome(board) is None]
+    boards = [board for board in reachable() if tictactoe.outcome(board) is None]
     assert len(boards) == 4520
-    assert len({observe(board, to_move(board), canonical) for board in boards}) == 627
-    assert {observe(board, "second", canonical) for board in ("X........", "..X......", "......X..", "........X")} == {
-        "tictactoe 012 345 67X O\n"
-    }
+    assert len({tictactoe.observe(board, tictactoe.to_move(board), canonical) for board in boards}) == 627
+    assert {
+        tictactoe.observe(board, "second", canonical) for board in ("X........", "..X......", "......X..", "........X")
+    } == {"tictactoe 012 345 67X O\n"}
     for board in boards:
-        assert [parse(write(cell, board, canonical), board, canonical) for cell in legal(board)] == legal(board)
+        assert [
+            tictactoe.parse(tictactoe.write(cell, board, canonical), board, canonical)
+            for cell in tictactoe.legal(board)
+        ] == tictactoe.legal(board)
     with pytest.raises(Invalid, match="cell 8 is taken"):
-        parse("8", "X........", canonical)
+        tictactoe.parse("8", "X........", canonical)
 
 
 def test_lines_win_for_who_made_them() -> None:
-    assert outcome("XXXOO....") == {"first": 1.0, "second": -1.0}
-    assert outcome("XX.OOO.X.") == {"first": -1.0, "second": 1.0}
-    assert outcome("O.XXOX..O") == {"first": -1.0, "second": 1.0}  # the diagonal 0, 4, 8
-    assert outcome("XOXXOOOXX") == {"first": 0.0, "second": 0.0}
-    assert outcome(BOARD) is None
+    assert tictactoe.outcome("XXXOO....") == {"first": 1.0, "second": -1.0}
+    assert tictactoe.outcome("XX.OOO.X.") == {"first": -1.0, "second": 1.0}
+    assert tictactoe.outcome("O.XXOX..O") == {"first": -1.0, "second": 1.0}  # the diagonal 0, 4, 8
+    assert tictactoe.outcome("XOXXOOOXX") == {"first": 0.0, "second": 0.0}
+    assert tictactoe.outcome(BOARD) is None
 
 
 def reachable() -> set[str]:
     boards, fresh = {EMPTY}, [EMPTY]
     while fresh:
         board = fresh.pop()
-        for cell in legal(board) if outcome(board) is None else ():
-            after = apply(board, cell)
+        for cell in tictactoe.legal(board) if tictactoe.outcome(board) is None else ():
+            after = tictactoe.apply(board, cell)
             if after not in boards:
                 boards.add(after)
                 fresh.append(after)
@@ -100,37 +84,26 @@ def reachable() -> set[str]:
 def test_the_game_has_as_many_positions_as_is_known() -> None:
     boards = reachable()
     assert len(boards) == 5478
-    ends = [returns for board in boards if (returns := outcome(board)) is not None]
+    ends = [returns for board in boards if (returns := tictactoe.outcome(board)) is not None]
     # 626 positions where X has won, 316 where O has, 16 full boards without a line.
     assert [sum(returns["first"] == r for returns in ends) for r in (1, -1, 0)] == [626, 316, 16]
 
 
-def test_perfect_play_never_loses_against_any_reply() -> None:
-    def worst(board: str, role: str) -> float:
-        returns = outcome(board)
-        if returns is not None:
-            return returns[role]
-        if to_move(board) == role:
-            return min(worst(apply(board, cell), role) for cell in best_moves(board))
-        return min(worst(apply(board, cell), role) for cell in legal(board))
-
-    assert worst(EMPTY, "first") == 0 and worst(EMPTY, "second") == 0
-    assert value(EMPTY) == 0
-
-
 def test_perfect_play_wins_early_and_loses_late() -> None:
     # 5 wins now; 2 would win later, since it threatens 5 and 6.
-    assert best_moves("OO.XX....") == [5]
+    assert tictactoe.best_moves("OO.XX....") == [5]
     # X threatens 8, and after O's block wins by 3, which threatens 5 and 6: everything loses, but 8 loses last.
-    assert value("XO..X....") < 0
-    assert best_moves("XO..X....") == [8]
+    assert tictactoe.value("XO..X....") < 0
+    assert tictactoe.best_moves("XO..X....") == [8]
 
 
 def test_players_are_what_they_are_called() -> None:
     rng = random.Random(0)
-    assert {careful("OO.XX....", rng) for _ in range(20)} == {5}  # wins rather than blocks
-    assert {careful("X...O...X", rng) for _ in range(60)} == set(legal("X...O...X"))  # nothing to win or block
-    assert {careful("XX..O....", rng) for _ in range(20)} == {2}  # blocks
-    assert {any_best(EMPTY, rng) for _ in range(200)} == set(range(9))  # every opening draws
-    assert best_moves("X........") == [4]  # the only reply to a corner that does not lose
-    assert GAME.scripted == ("random", "perfect", "any_perfect", "one_ply")
+    assert {tictactoe.careful("OO.XX....", rng) for _ in range(20)} == {5}  # wins rather than blocks
+    assert {tictactoe.careful("X...O...X", rng) for _ in range(60)} == set(
+        tictactoe.legal("X...O...X")
+    )  # nothing to win or block
+    assert {tictactoe.careful("XX..O....", rng) for _ in range(20)} == {2}  # blocks
+    assert {tictactoe.any_best(EMPTY, rng) for _ in range(200)} == set(range(9))  # every opening draws
+    assert tictactoe.best_moves("X........") == [4]  # the only reply to a corner that does not lose
+    assert tictactoe.GAME.scripted == ("random", "perfect", "any_perfect", "one_ply")

@@ -56,12 +56,12 @@ def test_a_file_has_its_rows_and_beside_it_what_made_it(made: Path) -> None:
     assert names(made.parent) == ["rows.jsonl", "rows.jsonl.meta.json"]
 
 
-def test_any_number_of_processes_and_any_interruption_give_the_same_bytes(made: Path, tmp_path: Path) -> None:
-    def interrupt(done: int, total: int) -> None:
-        assert total == COUNT
-        if done >= 10:
-            raise KeyboardInterrupt
+def interrupt(done: int, total: int) -> None:
+    if done >= 10:
+        raise KeyboardInterrupt
 
+
+def test_any_number_of_processes_and_any_interruption_give_the_same_bytes(made: Path, tmp_path: Path) -> None:
     path = tmp_path / "new folder" / "rows.jsonl"
     with pytest.raises(KeyboardInterrupt):
         make(order(path, workers=2), interrupt)
@@ -77,16 +77,11 @@ def test_any_number_of_processes_and_any_interruption_give_the_same_bytes(made: 
 
 
 def test_fewer_rows_than_an_interrupted_order_has_made_are_so_many(tmp_path: Path) -> None:
-    def interrupt(done: int, total: int) -> None:
-        if done >= 10:
-            raise KeyboardInterrupt
-
     path = tmp_path / "rows.jsonl"
     with pytest.raises(KeyboardInterrupt):
         make(order(path), interrupt)
-    make(order(path, count=5))
-    meta = orjson.loads(output.meta_path(path).read_bytes())
-    assert len(path.read_text().splitlines()) == meta["rows"] == meta["settings"]["count"] == 5
+    assert make(order(path, count=5))["settings"]["count"] == 5
+    assert len(path.read_text().splitlines()) == 5
 
 
 def test_killed_while_it_is_finished_it_is_finished_again(
@@ -112,9 +107,7 @@ def test_a_finished_file_is_left_alone(made: Path) -> None:
 
 
 def test_another_file_under_the_name_is_not_touched(made: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        UserError, match=r"is there with seed=0, count=16; asked for is seed=1, count=5\. .*--overwrite"
-    ):
+    with pytest.raises(UserError, match=r"seed=0, count=16; asked for is seed=1, count=5\. .*--overwrite"):
         make(order(made, seed=1, count=5))
     foreign = tmp_path / "mine.jsonl"
     foreign.write_text("precious")

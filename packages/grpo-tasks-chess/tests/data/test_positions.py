@@ -13,8 +13,6 @@ from grpo_core import load_task
 from grpo_tasks_chess.data.checking import check
 from grpo_tasks_chess.data.environment import environment_records
 from grpo_tasks_chess.data.output import read_meta
-from grpo_tasks_chess.data.policy import policy_records
-from grpo_tasks_chess.engine import EnginePool, find_engine
 
 FOLDER = Path(grpo_tasks_chess.__file__).parent / "positions"
 POLICY, TEST, ENVIRONMENT = (FOLDER / f"{name}.jsonl" for name in ("policy", "policy_test", "environment"))
@@ -65,21 +63,3 @@ def test_the_positions_of_each_split() -> None:
 def test_the_commands_still_make_these_moves() -> None:
     shipped = rows_of(ENVIRONMENT)
     assert list(environment_records(2026, 0, 20, split=None)) == shipped[:20]
-
-
-@pytest.mark.slow
-def test_the_engine_still_gives_these_labels() -> None:
-    found = find_engine()
-    meta = read_meta(POLICY)
-    if found is None or meta is None or found.name != meta["settings"]["engine"]:
-        pytest.skip("another engine than the one that labelled them, or none, is installed")
-    with EnginePool(found, size=1) as pool:
-        records = policy_records(
-            2026,
-            0,
-            16,
-            depth=12,
-            split=None,
-            analyse=lambda fen, multipv, depth: pool.analyse(fen, multipv=multipv, depth=depth),
-        )
-        assert list(records) == rows_of(POLICY)[:16]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from random import Random
 
@@ -8,11 +7,7 @@ import chess
 import orjson
 import pytest
 
-from grpo_core import UserError
-from grpo_core.data import split_of
-from grpo_core.plugins.tasks import bind
-from grpo_core.prompts.mixture import Mixture
-from grpo_core.task.spec import parse_task_specs
+from grpo_core import UserError, load_task
 from grpo_tasks_chess.data import rookworld
 from grpo_tasks_chess.data.checking import check
 from grpo_tasks_chess.formats import (
@@ -21,7 +16,6 @@ from grpo_tasks_chess.formats import (
     write_environment_line,
     write_policy_line,
 )
-from grpo_tasks_chess.records import position_key
 from grpo_tasks_chess.rules import play
 
 
@@ -80,17 +74,11 @@ def text_file(path: Path, lines: list[str]) -> str:
 
 def test_published_lines_become_records(tmp_path: Path) -> None:
     source = text_file(tmp_path / "rows.txt", [WHITE, "", MOVE, BLACK])
-    white, black = rookworld.records(source, "policy")
-    assert white == (
-        f"{source}:1",
-        {
-            "fen": "3r2r1/pp2kp1p/2pb4/3n4/5P2/P3PKN1/1P3P1P/1BR3R1 w - - 7 26",
-            "moves": ["b1a2", "g1d1", "g3f5", "e3e4", "h2h4"],
-            "evaluations": [3.83, 3.83, 3.9, 4.41, 3.92],
-            "best": "e3e4",
-        },
-    )
-    assert black[1]["best"] == "h7f8"  # this one row of Black has the worst for the best: it is set right
+    (where, white), (_, black) = rookworld.records(source, "policy")
+    assert where == f"{source}:1" and white["fen"] == "3r2r1/pp2kp1p/2pb4/3n4/5P2/P3PKN1/1P3P1P/1BR3R1 w - - 7 26"
+    assert white["moves"] == ["b1a2", "g1d1", "g3f5", "e3e4", "h2h4"]
+    assert white["evaluations"] == [3.83, 3.83, 3.9, 4.41, 3.92] and white["best"] == "e3e4"
+    assert black["best"] == "h7f8"  # this one row of Black has the worst for the best: it is set right
     ((where, move),) = rookworld.records(source, "environment")  # without its "A: "
     assert where == f"{source}:3"
     assert (move["move"], move["history"][-1], len(move["history"])) == ("g8e7", "g8e7", 10)
@@ -111,16 +99,15 @@ def test_blacks_best_moves_are_set_right_where_most_are_the_worst(tmp_path: Path
 
 
 def test_blacks_best_moves_are_left_where_most_are_the_best(tmp_path: Path) -> None:
-    lines = policy_lines(40, worst=False) + policy_lines(3, worst=True)
-    right = text_file(tmp_path / "right.txt", lines)
+    right = text_file(tmp_path / "right.txt", policy_lines(40, worst=False) + policy_lines(3, worst=True))
     report = rookworld.Report()
     records = [record for _, record in rookworld.records(right, "policy", report=report)]
-    assert [write_policy_line(each["fen"], _answer(each)) for each in records] == lines
+    evaluated = [dict(zip(each["moves"], each["evaluations"], strict=True)) for each in records]
+    assert [values[each["best"]] for each, values in zip(records, evaluated, strict=True)] == [
+        *(max(values.values()) for values in evaluated[:40]),
+        *(min(values.values()) for values in evaluated[40:]),
+    ]
     assert not report.labels.are_inverted and report.relabelled == 0
-
-
-def _answer(record: dict[str, list[str]]) -> PolicyAnswer:
-    return PolicyAnswer(tuple(record["moves"]), tuple(map(float, record["evaluations"])), str(record["best"]))
 
 
 def test_equal_evaluations_decide_nothing() -> None:
@@ -157,18 +144,6 @@ def test_what_cannot_be_read_is_counted_and_passed_over(tmp_path: Path) -> None:
         list(rookworld.records(str(tmp_path / "rows.jsonl"), "policy"))
 
 
-def test_splits_go_by_the_position_and_share_none(tmp_path: Path) -> None:
-    source = tmp_path / "rows.jsonl"
-    source.write_bytes(b"".join(orjson.dumps({"text": line}) + b"\n" for line in policy_lines(60, worst=False)))
-    parts = {
-        split: [record["fen"] for _, record in rookworld.records(str(source), "policy", split)]
-        for split in ("train", "validation", "test")
-    }
-    assert sum(map(len, parts.values())) == 60 and all(parts.values())
-    for split, fens in parts.items():
-        assert all(split_of(position_key(fen)) == split for fen in fens)
-
-
 def test_the_hubs_test_split_lends_the_rows_that_are_not_for_training(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
@@ -186,21 +161,11 @@ def test_the_hubs_test_split_lends_the_rows_that_are_not_for_training(monkeypatc
     assert all(where.startswith("test") for where in found["validation"] + found["test"])
 
 
-def test_both_kinds_of_one_file_are_mixed_five_to_two(tmp_path: Path) -> None:
-    moves = ["e2e4", "d2d4", "g1f3", "c2c4", "b1c3", "a2a4", "h2h4", "f2f4", "b2b3", "g2g3"]
-    starts = [Transition(chess.STARTING_FEN, move, (move,)) for move in moves]
-    lines = [write_environment_line(each, play(each.fen, each.move, each.history)) for each in starts]
-    source = text_file(tmp_path / "rows.txt", policy_lines(20, worst=True) + lines)
-    split = split_of(position_key(chess.STARTING_FEN))
-    specs = parse_task_specs(
-        f"chess.policy:5?path={source}&split=train,chess.environment:2?path={source}&split={split}"
-    )
-    tasks = [(bind(spec), spec.weight) for spec in specs]
-    mixture = Mixture(tasks, {task.name: task.rows() for task, _ in tasks}, seed=0)
-    drawn = [Counter(draw.label for draw in mixture.draw(7)) for _ in range(3)]
-    assert drawn == [{"chess.policy": 5, "chess.environment": 2}] * 3
-    black = [row for row in tasks[0][0].rows() if row.fen.split()[1] == "b"]
-    assert black and all(row.evaluations[row.moves.index(row.best)] == max(row.evaluations) for row in black)
+def test_a_task_reads_its_kind_of_lines_set_right(tmp_path: Path) -> None:
+    text_file(tmp_path / "train.txt", [*policy_lines(20, worst=True), MOVE])
+    rows = load_task(f"chess.policy?path={tmp_path}/{{split}}.txt").rows()
+    assert len(rows) == 20 and all(row.evaluations[row.moves.index(row.best)] == max(row.evaluations) for row in rows)
+    assert len(load_task(f"chess.environment?path={tmp_path}/{{split}}.txt").rows()) == 1
 
 
 def test_a_check_finds_wrong_labels_and_shared_positions(tmp_path: Path) -> None:
@@ -227,11 +192,9 @@ def test_a_check_finds_wrong_labels_and_shared_positions(tmp_path: Path) -> None
 
 def test_a_check_of_what_is_right(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
-    fields = {"fen": chess.STARTING_FEN, "moves": ["e2e4", "d2d4"], "evaluations": [0.3, 0.2], "best": "e2e4"}
-    path.write_bytes(orjson.dumps(fields))
-    assert check([str(path)])["files"][0]["problems"] == {
-        "fewer candidates than there are": {"rows": 1, "first": [f"{path}:1"]}
-    }
-    fields |= {"moves": ["e2e4", "d2d4", "g1f3", "c2c4", "b1c3"], "evaluations": [0.3, 0.2, 0.2, 0.1, 0.0]}
-    path.write_bytes(orjson.dumps(fields))
+    moves, evaluations = ["e2e4", "d2d4", "g1f3", "c2c4", "b1c3"], [0.3, 0.2, 0.2, 0.1, 0.0]
+    for count, problems in ((2, {"fewer candidates than there are"}), (5, set())):
+        fields = {"fen": chess.STARTING_FEN, "moves": moves[:count], "evaluations": evaluations[:count], "best": "e2e4"}
+        path.write_bytes(orjson.dumps(fields))
+        assert check([str(path)])["files"][0]["problems"].keys() == problems
     assert check([str(path)])["ok"]

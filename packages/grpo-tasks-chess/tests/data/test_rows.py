@@ -22,12 +22,11 @@ VALUES = {chess.PAWN: 1, chess.KNIGHT: 3, chess.BISHOP: 3, chess.ROOK: 5, chess.
 def by_captures(fen: str, multipv: int, depth: int) -> tuple[Line, ...]:
     """An engine for tests: the more a move takes, the better."""
     board = chess.Board(fen)
-    found = [
-        (VALUES.get(board.piece_type_at(move.to_square) or chess.KING, 0), move.uci()) for move in board.legal_moves
+    lines = [
+        Line(move.uci(), float(VALUES.get(board.piece_type_at(move.to_square) or chess.KING, 0)))
+        for move in board.legal_moves
     ]
-    return tuple(
-        Line(move, float(taken)) for taken, move in sorted(found, key=lambda pair: (-pair[0], pair[1]))[:multipv]
-    )
+    return tuple(sorted(lines, key=lambda line: (-line.evaluation, line.move))[:multipv])
 
 
 @pytest.fixture(scope="module")
@@ -37,27 +36,18 @@ def hundred() -> list[dict[str, Any]]:
 
 def shows(row: Mapping[str, Any]) -> str:
     """What a row shows, told from the board and not by the generator."""
-    board = chess.Board(row["fen"])
-    move = chess.Move.from_uci(row["move"])
+    board, move = chess.Board(row["fen"]), chess.Move.from_uci(row["move"])
     if not board.is_legal(move):
         return "illegal"
-    special = (
-        "promotion"
-        if move.promotion
-        else "en_passant"
-        if board.is_en_passant(move)
-        else "castling"
-        if board.is_castling(move)
-        else "ordinary"
-    )
+    moves = {"en_passant": board.is_en_passant(move), "castling": board.is_castling(move), "promotion": move.promotion}
     board.push(move)
-    endings = {
+    ends = {
         "checkmate": board.is_checkmate(),
         "stalemate": board.is_stalemate(),
         "insufficient_material": board.is_insufficient_material(),
         "seventyfive_moves": board.is_seventyfive_moves(),
     }
-    return next((name for name, is_so in endings.items() if is_so), special)
+    return next((name for name, is_so in {**ends, **moves}.items() if is_so), "ordinary")
 
 
 def test_each_hundred_rows_hold_the_quotas_exactly(hundred: list[dict[str, Any]]) -> None:
@@ -139,18 +129,6 @@ def test_each_split_of_a_seed_has_games_of_its_own() -> None:
 
     train, test = boards("train"), boards("test")
     assert not neighbours(test) & train and not neighbours(train) & test
-
-
-def test_more_positions_of_each_game_are_as_many_numbers_and_a_short_game_leaves_some_out() -> None:
-    def rows(start: int, stop: int) -> list[dict[str, Any]]:
-        return list(policy_records(3, start, stop, analyse=by_captures, depth=1, split=None, per_game=300))
-
-    long, short = rows(300, 600), rows(600, 900)
-    counts = len(long), len(short)
-    assert counts == (205, 117)  # of all 300 numbers each
-    assert len({row["fen"] for row in long}) == counts[0]
-    assert {row["index"] // 300 for row in long} == {1} and {row["index"] // 300 for row in short} == {2}
-    assert rows(605, 609) == [row for row in short if 605 <= row["index"] < 609]
 
 
 def test_positions_are_labelled_and_in_no_order_and_reach_from_openings_to_endgames() -> None:

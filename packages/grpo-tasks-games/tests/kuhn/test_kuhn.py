@@ -28,26 +28,23 @@ STRATEGIES = st.fixed_dictionaries(dict.fromkeys(NAMES, st.floats(0, 1)))
 
 
 def test_the_prompt_shows_the_players_own_card_only() -> None:
-    assert observe(Hand("QK", ("pass", "bet")), "first", CONFIG) == (
+    prompt = observe(Hand("QK", ("pass", "bet")), "first", CONFIG)
+    assert prompt.partition("\n\nThink first")[0] == (
         "You are the first player in a game of Kuhn poker. There are three cards, J < Q < K. Each player has put 1 "
         "chip into the pot and got one card; a bet is 1 more.\n\n"
         "Your card: Q\nDone so far: first pass, second bet\n"
-        "Your moves: pass gives up your ante; bet calls, and the higher card wins 2.\n\n"
-        "Think first, then give your move, in exactly this form:\n"
-        "<think>your reasoning</think><answer>[move]</answer>\n"
-        "For example:\n"
-        "<think>I hold Q.</think><answer>[pass]</answer>\n"
+        "Your moves: pass gives up your ante; bet calls, and the higher card wins 2."
     )
+    assert prompt.endswith("<think>I hold Q.</think><answer>[pass]</answer>\n")
     assert observe(Hand("QK", ("pass",)), "second", SHORT) == "kuhn_poker K pass\n"
     assert observe(Hand("QK"), "first", SHORT) == observe(Hand("QJ"), "first", SHORT) == "kuhn_poker Q\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "action"),
-    [("<answer>[bet]</answer>", "bet"), ("[Pass], not bet", "pass"), ("I bet.", "bet"), ("PASS", "pass")],
+    ("action", "texts"), [("bet", ["<answer>[bet]</answer>", "I bet."]), ("pass", ["[Pass], not bet", "PASS"])]
 )
-def test_moves(text: str, action: str) -> None:
-    assert parse(text, Hand("QK")) == action
+def test_moves(action: str, texts: list[str]) -> None:
+    assert [parse(text, Hand("QK")) for text in texts] == [action] * len(texts)
 
 
 @pytest.mark.parametrize("text", ["", "call", "passing", "better", "[fold]", "pa\N{LATIN SMALL LETTER LONG S}s"])
@@ -107,12 +104,6 @@ def test_uniform_play_is_exploited_by_what_openspiel_reports() -> None:
     assert best_response_value(uniform, "first") == pytest.approx(1 / 2)
     assert best_response_value(uniform, "second") == pytest.approx(5 / 12)
     assert exploitability(uniform) == pytest.approx(11 / 24) == pytest.approx(0.458333, abs=1e-6)
-
-
-def test_always_betting_is_exploited() -> None:
-    # Everything is called. The first player wins 2 with K, 0 with Q and −1 with J, by a pass and a fold: 1/3.
-    # So does the second: K calls, Q calls at 0, J folds.
-    assert exploitability(dict.fromkeys(NAMES, 1.0)) == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.1, 0.2, 1 / 3])
