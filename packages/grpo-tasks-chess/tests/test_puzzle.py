@@ -195,6 +195,8 @@ def test_real_puzzles() -> None:
             board.push_uci(wrong)
             is_mate = row.is_mate and board.is_checkmate()
             assert one.score(wrong, row).value == pytest.approx(1.0 if is_mate else 0.1), row.id
+    splits = [puzzle(f"?path={path}&split={split}").rows() for split in ("train", "validation", "test")]
+    assert sum(map(len, splits)) == 900 and min(map(len, splits)) > 60
 
 
 def test_generated_puzzles_have_one_good_move_by_the_search() -> None:

@@ -50,7 +50,7 @@ def mirror_images(board: chess.Board) -> list[chess.Board]:
     return images + [image.transform(chess.flip_horizontal) for image in images]
 
 
-@pytest.mark.parametrize("options", ["size=40", "size=10&themes=knight,discovered"])
+@pytest.mark.parametrize("options", ["size=15", "size=5&themes=knight,discovered"])
 def test_no_mate_is_the_mirror_image_of_one_in_another_split(options: str) -> None:
     boards = {
         split: [chess.Board(row.fen) for row in load_task(f"chess.mate_in_one?{options}&split={split}").rows()]
@@ -162,7 +162,7 @@ def test_themes_that_cannot_be_are_refused(options: str, message: str) -> None:
 @pytest.mark.parametrize(("name", "answer"), [("policy", "M: {0} E: 999.99 B: {0}"), ("best_move", "{}")])
 def test_positions_with_best_moves_may_have_the_themes_of_mates(name: str, answer: str, tmp_path: Path) -> None:
     for split in ("train", "test"):
-        task = load_task(f"chess.{name}?engine=search&size=5&themes=knight,discovered&split={split}")
+        task = load_task(f"chess.{name}?engine=search&size=3&themes=knight,discovered&split={split}")
         for row in task.rows():
             board = chess.Board(dict(row)["fen"])
             mates = row_of(board)

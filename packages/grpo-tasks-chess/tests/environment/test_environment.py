@@ -160,6 +160,7 @@ OUTCOME = {"next_fen": AFTER, "reward": 0.001, "terminated": False, "truncated":
         ({}, "move: missing"),
         ({"fen": START, "move": "e4"}, "'e4' is no move in UCI"),
         ({"fen": START, "move": "e2e4", "history": ["e2e4"] * 11}, "a history of 11 moves; at most 10"),
+        ({"fen": START, "move": "e2e4", "history": [1]}, "history: a list of words"),
         ({"fen": START, "move": "e2e4", "history": ["d2d4"]}, "must end with the move that is played"),
         ({"fen": "8/8/8/8/8/8/8/K7 w - - 0 1", "move": "a1a2"}, "no black king"),
         ({"fen": START, "move": "e2e4", **OUTCOME, "reward": "x"}, "reward: 'x' is no number"),
