@@ -5,18 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_tasks_math import rewards
-from grpo_tasks_math.rewards import (
-    MAX_NUMBERS,
-    accuracy,
-    is_mentioned,
-    length_penalty,
-    overfit_length_penalty,
-    reasoning,
-    signed_accuracy,
-    tag_correct,
-    tag_math_correct,
-    tag_pref,
-)
+from grpo_tasks_math.rewards import MAX_NUMBERS, accuracy, reasoning, signed_accuracy
 from grpo_tasks_math.verify import Verdict
 
 
@@ -26,7 +15,8 @@ def test_accuracy_is_two_or_nothing(completion: str, value: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reward", "value"), [(accuracy, 0.0), (signed_accuracy, -1.0), (tag_pref, 0.0), (tag_math_correct, 0.0)]
+    ("reward", "value"),
+    [(accuracy, 0.0), (signed_accuracy, -1.0), (rewards.tag_pref, 0.0), (rewards.tag_math_correct, 0.0)],
 )
 def test_what_is_not_shown_to_be_right_is_wrong(reward: object, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewards, "verify", lambda *_, **__: Verdict.TIMEOUT)
@@ -69,7 +59,7 @@ def test_signed_accuracy(gold: str, value: float, completions: list[str]) -> Non
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 9999), st.integers(0, 9999))
 def test_a_mention_is_a_whole_number(gold: int, other: int) -> None:
-    assert is_mentioned(str(gold), f"there are {other} of them") is (gold == other)
+    assert rewards.is_mentioned(str(gold), f"there are {other} of them") is (gold == other)
 
 
 def test_a_list_of_numbers_mentions_none() -> None:
@@ -84,7 +74,7 @@ def test_a_list_of_numbers_mentions_none() -> None:
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("unit", ["1 ", "1,", "1.5 ", "0.", "-1 ", "1,111", "x "])
 def test_a_hostile_text_is_searched_once(unit: str) -> None:
-    assert not is_mentioned("18", unit * (1_000_000 // len(unit)))
+    assert not rewards.is_mentioned("18", unit * (1_000_000 // len(unit)))
 
 
 @pytest.mark.parametrize(
@@ -92,12 +82,12 @@ def test_a_hostile_text_is_searched_once(unit: str) -> None:
     [(0, 0.0), (20, 0.0), (60, -0.125), (100, -0.5), (101, -0.5), (9999, -0.5)],  # −0.5·((60 − 20)/80)² = −0.125
 )
 def test_length_penalty(length: int, value: float) -> None:
-    assert length_penalty("x" * length) == pytest.approx(value, abs=0)
+    assert rewards.length_penalty("x" * length) == pytest.approx(value, abs=0)
 
 
 @pytest.mark.parametrize(("length", "value"), [(50, 0.0), (125, -0.05), (200, -0.1), (999, -0.1)])  # halfway at 125
 def test_overfit_length_penalty(length: int, value: float) -> None:
-    assert overfit_length_penalty("x" * length) == pytest.approx(value)
+    assert rewards.overfit_length_penalty("x" * length) == pytest.approx(value)
 
 
 ONE = "so it is</think>\n<answer>12</answer>"
@@ -116,9 +106,9 @@ TWO = "<answer>11</answer> no, <answer>12</answer>"
 )
 def test_tag_rewards(tags: int, answer: int, completions: list[str]) -> None:
     for completion in completions:
-        assert tag_pref(completion, "12") == answer
-        assert tag_pref(completion, "12", w_tag=0.5, w_ans=2.0) == 0.5 * tags + 2.0 * answer
-        assert tag_math_correct(completion, "12") == tags * answer
+        assert rewards.tag_pref(completion, "12") == answer
+        assert rewards.tag_pref(completion, "12", w_tag=0.5, w_ans=2.0) == 0.5 * tags + 2.0 * answer
+        assert rewards.tag_math_correct(completion, "12") == tags * answer
 
 
 @pytest.mark.parametrize(
@@ -130,4 +120,4 @@ def test_tag_rewards(tags: int, answer: int, completions: list[str]) -> None:
     ],
 )
 def test_tag_correct(value: float, completions: list[str]) -> None:
-    assert {text: tag_correct(text) for text in completions} == dict.fromkeys(completions, value)
+    assert {text: rewards.tag_correct(text) for text in completions} == dict.fromkeys(completions, value)

@@ -102,7 +102,6 @@ def test_accuracy(file: Path, text: str, accuracy: float) -> None:
 @pytest.mark.parametrize(
     ("text", "accuracy", "form"),
     [
-        ("\n48 / 2 + 5 = 29\n</think>\n<answer>\n29\n</answer>", 2.0, 1.0),
         ("48 / 2 + 5 = 29</think><answer>29</answer>", 2.0, 1.0),
         ("29</think><answer>28</answer>", 0.0, 1.0),  # the right number in the thinking only
         ("\nIt is 29.", 0.0, 0.0),  # still thinking
