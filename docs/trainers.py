@@ -36,7 +36,7 @@ completion, and with the others of its prompt:
 PARITY = """\
 ## What was run
 
-`pytest -m network tests/test_peers.py` installs each released trainer into a separate environment, and lets its code
+`pytest -m peers tests/test_peers.py` installs each released trainer into a separate environment, and lets its code
 score one batch: sums, programs and chess positions with right, wrong and invalid answers, and rewards that hang, crash
 and kill their process. It compares every reward, every part that the trainer logs, and which samples have no reward.
 """

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from wheels import build_wheels, call
 
-pytestmark = [pytest.mark.network, pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.packaging, pytest.mark.network, pytest.mark.timeout(3600)]
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from wheels import ROOT, TREES, build_wheels, call
 
 from grpo_core import __version__
 
-pytestmark = [pytest.mark.network, pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.packaging, pytest.mark.network, pytest.mark.timeout(1200)]
 
 MAX_MODEL_BYTES = 8 * 2**20
 

@@ -57,6 +57,7 @@ def test_the_packages_have_one_version_and_plugins_need_a_core_that_is_compatibl
             assert [each.specifier.contains(other) for other in (str(version), *following)] == [True, True, False]
 
 
+@pytest.mark.release
 @pytest.mark.parametrize(("part", "position"), [("patch", 2), ("minor", 1), ("major", 0)])
 def test_one_command_sets_every_version_and_the_changelog(repository: Path, part: str, position: int) -> None:
     old = Version(grpo_core.__version__).release
@@ -79,6 +80,7 @@ def test_one_command_sets_every_version_and_the_changelog(repository: Path, part
     assert call("git", "status", "--porcelain", cwd=repository).stdout == ""
 
 
+@pytest.mark.release
 def test_a_tree_with_changes_is_not_released(repository: Path) -> None:
     (repository / "CHANGELOG.md").write_text("## Unreleased\n")
     done = bump(repository, "patch", check=False)
@@ -87,6 +89,7 @@ def test_a_tree_with_changes_is_not_released(repository: Path) -> None:
     assert requirements(repository) == requirements(ROOT)
 
 
+@pytest.mark.release
 @pytest.mark.network
 def test_the_citation_is_valid() -> None:
     call("uvx", "--from", "cffconvert", "cffconvert", "--validate", cwd=ROOT)

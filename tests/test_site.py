@@ -58,6 +58,7 @@ def test_the_navigation_lists_every_page_once() -> None:
     assert sorted(listed) == PAGES, "docs/README.md is the navigation: list the page there"
 
 
+@pytest.mark.site
 def test_the_site_builds_and_every_link_leads_somewhere(tmp_path: Path) -> None:
     built = build_site.build(tmp_path)
     assert built.returncode == 0 and "No issues found" in built.stdout, built.stdout

@@ -13,7 +13,7 @@ import pytest
 from documentation_pages import ROOT, Command, blocks, check_output, command_blocks, run_in_one_shell
 from wheels import build_wheels
 
-pytestmark = [pytest.mark.network, pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.packaging, pytest.mark.network, pytest.mark.timeout(3600)]
 
 FIRST, OWN = "docs/tutorial/first-run.md", "docs/tutorial/your-own-task.md"
 
