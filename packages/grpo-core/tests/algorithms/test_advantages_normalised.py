@@ -8,15 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from grpo_core.algorithms.advantages import normalised, per_token
 from grpo_core.algorithms.advantages.baselines import group_mean
-from grpo_core.algorithms.advantages.normalised import (
-    bnpo,
-    gdpo,
-    maxrl,
-    pass_at_k,
-    pass_at_k_best,
-    scale_advantages,
-)
 from grpo_core.errors import UserError
 
 NAN = math.nan
@@ -31,16 +24,16 @@ def groups(*indices: int) -> Tensor:
 
 
 def grpo(values: Tensor, index: Tensor, **options: float) -> Tensor:
-    return scale_advantages(group_mean(values, index), values, index, "group", **options)  # type: ignore[arg-type] # ddof is an int
+    return normalised.scale_advantages(group_mean(values, index), values, index, "group", **options)  # type: ignore[arg-type] # ddof is an int
 
 
 ALL: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "grpo": grpo,
-    "maxrl": maxrl,
-    "pass_at_k": lambda r, g: pass_at_k(r, g, k=1),
-    "pass_at_k_best": pass_at_k_best,
-    "bnpo": bnpo,
-    "gdpo": lambda r, g: gdpo(r, g, reward_parts=torch.stack([r, r], dim=1), part_weights=rewards(1, 0.5)),
+    "maxrl": normalised.maxrl,
+    "pass_at_k": lambda r, g: normalised.pass_at_k(r, g, k=1),
+    "pass_at_k_best": normalised.pass_at_k_best,
+    "bnpo": normalised.bnpo,
+    "gdpo": lambda r, g: normalised.gdpo(r, g, reward_parts=torch.stack([r, r], dim=1), part_weights=rewards(1, 0.5)),
 }
 
 
@@ -64,58 +57,23 @@ def test_an_advantage_does_not_depend_on_the_order_of_rows(name: str, values: li
 
 
 @given(
-    values=st.lists(st.integers(-8, 8), min_size=2, max_size=8),
-    factor=st.floats(0.5, 100),
-    shift=st.floats(-1e3, 1e3),
+    values=st.lists(st.integers(-8, 8), min_size=2, max_size=8), factor=st.floats(0.5, 100), shift=st.floats(-1e3, 1e3)
 )
 def test_a_deviation_without_epsilon_removes_scale_and_shift(values: list[int], factor: float, shift: float) -> None:
     given_rewards, index = rewards(*values), torch.zeros(len(values), dtype=torch.long)
-    out = grpo(given_rewards, index, epsilon=0.0)
-    moved = grpo(given_rewards * factor + shift, index, epsilon=0.0)
+    out, moved = (grpo(each, index, epsilon=0.0) for each in (given_rewards, given_rewards * factor + shift))
     assert torch.allclose(out, moved, atol=1e-6) or len(set(values)) == 1
     assert out.isfinite().all()
 
 
-def test_scaling_rewards_scales_dr_grpo_and_leaves_grpo_unchanged() -> None:
-    index = groups(0, 0, 0, 1, 1, 1)
-    values = rewards(0, 1, 1, 2, 3, 7) * 1e3  # far above the ε of the standard deviation
-    assert torch.allclose(group_mean(10 * values, index), 10 * group_mean(values, index))
-    assert torch.allclose(grpo(10 * values, index), grpo(values, index), rtol=1e-5)
-
-
-def test_group_and_batch_divide_by_their_own_deviation() -> None:
-    # group std of 0, 2 is √2; the batch 0, 2, 1, 1 has squares 1 + 1 over 3
-    values, index = rewards(0, 2, 1, 1), groups(0, 0, 1, 1)
-    centred = group_mean(values, index)
-    assert scale_advantages(centred, values, index, "none").tolist() == [-1, 1, 0, 0]
-    in_group = scale_advantages(centred, values, index, "group", epsilon=0.0)
-    assert in_group.tolist() == pytest.approx([-1 / math.sqrt(2), 1 / math.sqrt(2), 0, 0])
-    in_batch = scale_advantages(centred, values, index, "batch", epsilon=0.0)
-    assert in_batch.tolist() == pytest.approx([-math.sqrt(1.5), math.sqrt(1.5), 0, 0])
-    # ddof 0 divides the squares by 4
-    population = scale_advantages(centred, values, index, "batch", epsilon=0.0, ddof=0)
-    assert population.tolist() == pytest.approx([-math.sqrt(2), math.sqrt(2), 0, 0])
-
-
 def test_an_advantage_against_a_running_mean_is_not_blown_up_in_a_group_of_one() -> None:
-    out = scale_advantages(rewards(0.5), rewards(1), groups(0), "group", epsilon=1e-4)
+    out = normalised.scale_advantages(rewards(0.5), rewards(1), groups(0), "group", epsilon=1e-4)
     assert out.tolist() == pytest.approx([0.5 / 1.0001])
-
-
-def test_maxrl_divides_by_the_success_rate() -> None:
-    # mean 1/4: (1 − 1/4) / (1/4) = 3 and −1; mean 1/2: ±1
-    out = maxrl(rewards(1, 0, 0, 0, 1, 0), groups(0, 0, 0, 0, 1, 1), epsilon=0.0)
-    assert out.tolist() == pytest.approx([3, -1, -1, -1, 1, -1])
-
-
-def test_maxrl_refuses_a_mean_that_turns_the_sign() -> None:
-    with pytest.raises(UserError, match=r"one is -0\.5"):
-        maxrl(rewards(-1, 0), groups(0, 0))
 
 
 @given(solved=st.lists(st.booleans(), min_size=2, max_size=6), k=st.integers(1, 6))
 def test_pass_at_k_is_the_mean_over_all_sets_of_k(solved: list[bool], k: int) -> None:
-    out = pass_at_k(rewards(*map(float, solved)), torch.zeros(len(solved), dtype=torch.long), k=k)
+    out = normalised.pass_at_k(rewards(*map(float, solved)), torch.zeros(len(solved), dtype=torch.long), k=k)
     sets = list(combinations(range(len(solved)), k))
     if not sets:
         assert not out.any()
@@ -131,79 +89,180 @@ def test_pass_at_k_is_the_mean_over_all_sets_of_k(solved: list[bool], k: int) ->
 def test_pass_at_k_counts_what_reaches_solved_at() -> None:
     # a reward of 1.1 (with a bonus) is solved, one of 0.4 is not: as for 1 and 0
     index = groups(0, 0, 0)
-    assert pass_at_k(rewards(1.1, 0.4, NAN), index, k=1).tolist() == pass_at_k(rewards(1, 0, NAN), index, k=1).tolist()
-
-
-def test_pass_at_k_refuses_sets_of_none() -> None:
-    with pytest.raises(UserError, match="k=0"):
-        pass_at_k(rewards(1, 0), groups(0, 0), k=0)
-
-
-def test_only_a_single_best_raises_the_maximum() -> None:
-    # 5 − 3 for the best; two equal best ones raise nothing; alone there is no second
-    out = pass_at_k_best(rewards(5, 3, 1, 2, 2, 0, 9, NAN), groups(0, 0, 0, 1, 1, 1, 2, 2))
-    assert out.tolist() == [2, 0, 0, 0, 0, 0, 0, 0]
-    # std of 5, 3, 1 is 2
-    scaled = pass_at_k_best(rewards(5, 3, 1), groups(0, 0, 0), scale="group", epsilon=0.0)
-    assert scaled.tolist() == [1, 0, 0]
-
-
-def test_bnpo_divides_by_the_beta_density_of_the_means() -> None:
-    # means 1/4 and 3/4: mean 1/2, variance 1/8 (ddof 1), concentration (1/4)/(1/8) − 1 = 1, a = b = 1/2,
-    # α = β = 7/6. The density at both, by symmetry the same: (3/16)^(1/6) / B(7/6, 7/6)
-    log_beta = 2 * math.lgamma(7 / 6) - math.lgamma(7 / 3)
-    density = (3 / 16) ** (1 / 6) / math.exp(log_beta)
-    out = bnpo(rewards(1, 0, 0, 0, 1, 1, 1, 0), groups(0, 0, 0, 0, 1, 1, 1, 1))
-    expected = [0.75, -0.25, -0.25, -0.25, 0.25, 0.25, 0.25, -0.75]
-    assert out.tolist() == pytest.approx([each / density for each in expected])
-
-
-def test_bnpo_with_equal_means_is_the_group_mean() -> None:
-    values, index = rewards(0, 1, 1, 0), groups(0, 0, 1, 1)
-    assert bnpo(values, index).tolist() == group_mean(values, index).tolist()
-    assert bnpo(rewards(0.1, 0.2, 0.3, 0.2, 0.2, 0.2), groups(0, 0, 0, 1, 1, 1)).tolist() == pytest.approx(
-        [-0.1, 0, 0.1, 0, 0, 0]
+    assert (
+        normalised.pass_at_k(rewards(1.1, 0.4, NAN), index, k=1).tolist()
+        == normalised.pass_at_k(rewards(1, 0, NAN), index, k=1).tolist()
     )
 
 
-def test_bnpo_takes_another_range_of_rewards() -> None:
-    values, index = rewards(1, 0, 0, 1, 1, 0), groups(0, 0, 0, 1, 1, 1)
-    assert torch.allclose(bnpo(values * 4 - 2, index, minimum=-2.0, maximum=2.0), bnpo(values, index))
-    with pytest.raises(UserError, match=r"minimum and advantage_args\.maximum"):
-        bnpo(values * 4 - 2, index)
-    with pytest.raises(UserError, match="minimum=1 must be below maximum=0"):
-        bnpo(values, index, minimum=1.0, maximum=0.0)
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: normalised.maxrl(rewards(-1, 0), groups(0, 0)), r"one is -0\.5"),  # a mean that turns the sign
+        (lambda: normalised.pass_at_k(rewards(1, 0), groups(0, 0), k=0), "k=0"),
+        (lambda: normalised.bnpo(rewards(-1, 0), groups(0, 0)), r"minimum and advantage_args\.maximum"),
+        (lambda: normalised.bnpo(rewards(1, 0), groups(0, 0), minimum=1.0, maximum=0.0), "minimum=1.*below maximum=0"),
+    ],
+)
+def test_what_cannot_be_is_refused(call: Callable[[], Tensor], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        call()
+
+
+def test_only_a_single_best_raises_the_maximum() -> None:
+    # 5 − 3 over the std of 5, 3, 1, which is 2; two equal best ones raise nothing; alone there is no second
+    values, index = rewards(5, 3, 1, 2, 2, 0, 9, NAN), groups(0, 0, 0, 1, 1, 1, 2, 2)
+    assert normalised.pass_at_k_best(values, index, scale="group", epsilon=0.0).tolist() == [1, 0, 0, 0, 0, 0, 0, 0]
 
 
 def test_a_weight_of_bnpo_has_a_limit() -> None:
     # the mean of the middle group is far outside the narrow density around the others
     values = rewards(*[0.5] * 40, 0.001, 0.003)
     index = torch.tensor([*[i // 2 for i in range(40)], 20, 20])
-    free, limited = bnpo(values, index), bnpo(values, index, max_weight=2.0)
-    assert abs(float(limited[-1])) == pytest.approx(0.001 * 2)
-    assert abs(float(free[-1])) > abs(float(limited[-1]))
+    free, limited = normalised.bnpo(values, index), normalised.bnpo(values, index, max_weight=2.0)
+    assert abs(float(free[-1])) > abs(float(limited[-1])) == pytest.approx(0.001 * 2)
 
 
-def test_gdpo_gives_reward_functions_of_different_size_the_say_of_their_weights() -> None:
-    parts = torch.tensor([[0, 1000.0], [1, 0.0], [0, 1000.0], [1, 1000.0]], dtype=torch.float64)
-    out = gdpo(parts.sum(dim=1), groups(0, 0, 1, 1), reward_parts=parts, part_weights=rewards(2, 1), epsilon=0.0)
-    # With a = 1/√2, group 0 has 2·(∓a) + (±a) = ∓a, group 1 (equal in the second function) ∓2a. Squares 10·a² = 5 over
-    # 3 rows: std √(5/3), so a/std = √0.3
-    assert out.tolist() == pytest.approx([-math.sqrt(0.3), math.sqrt(0.3), -2 * math.sqrt(0.3), 2 * math.sqrt(0.3)])
+def test_bnpo_takes_another_range_of_rewards() -> None:
+    values, index = rewards(1, 0, 0, 1, 1, 0), groups(0, 0, 0, 1, 1, 1)
+    assert torch.allclose(
+        normalised.bnpo(values * 4 - 2, index, minimum=-2.0, maximum=2.0), normalised.bnpo(values, index)
+    )
 
 
 def test_a_part_that_does_not_apply_is_left_out() -> None:
     parts = torch.tensor([[0, NAN], [1, NAN], [NAN, 3.0], [NAN, 4.0], [NAN, NAN]], dtype=torch.float64)
-    out = gdpo(
-        rewards(0, 1, 3, 4, 5), groups(0, 0, 1, 1, 1), reward_parts=parts, part_weights=rewards(1, 1), epsilon=0.0
+    weights = rewards(1, 1)
+    out = normalised.gdpo(
+        rewards(0, 1, 3, 4, 5), groups(0, 0, 1, 1, 1), reward_parts=parts, part_weights=weights, epsilon=0.0
     )
     # each group has one function, of z = ∓1/√2; the batch of four has std √(2/3), the fifth row was not scored
-    assert out.tolist() == pytest.approx([-math.sqrt(0.75), math.sqrt(0.75), -math.sqrt(0.75), math.sqrt(0.75), 0])
+    half = math.sqrt(0.75)
+    assert out.tolist() == pytest.approx([-half, half, -half, half, 0])
 
 
-@given(st.lists(st.floats(-5, 5), min_size=4, max_size=4))
-def test_gdpo_sums_to_0_over_every_group(values: list[float]) -> None:
-    parts = torch.tensor([values, values[::-1]], dtype=torch.float64).T
-    out = gdpo(rewards(*values), groups(0, 1, 0, 1), reward_parts=parts, part_weights=rewards(1, -0.5))
-    assert float(out[[0, 2]].sum()) == pytest.approx(0, abs=1e-9)
-    assert float(out[[1, 3]].sum()) == pytest.approx(0, abs=1e-9)
+# --- advantages per token
+
+
+def wide(*rows: list[float]) -> Tensor:
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def mask_of(*rows: list[int]) -> Tensor:
+    return torch.tensor(rows).bool()
+
+
+@st.composite
+def sequences(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor]:
+    """Rewards, values and a mask with holes, [N, T]; what is masked holds NaN."""
+    rows, tokens = draw(st.integers(1, 4)), draw(st.integers(1, 6))
+    numbers = st.lists(st.floats(-3, 3), min_size=rows * tokens, max_size=rows * tokens)
+    bits = st.lists(st.booleans(), min_size=rows * tokens, max_size=rows * tokens)
+    mask = torch.tensor(draw(bits)).view(rows, tokens)
+    rewards, values = (torch.tensor(draw(numbers), dtype=torch.float64).view(rows, tokens) for _ in range(2))
+    return rewards.where(mask, NAN), values.where(mask, NAN), mask
+
+
+def test_no_token_at_all_is_no_error() -> None:
+    nothing = torch.ones(2, 0)
+    assert per_token.token_rewards(torch.ones(2), nothing.bool()).shape == (2, 0)
+    assert per_token.gae(nothing, nothing, nothing.bool(), gamma=1, lam=1)[0].shape == (2, 0)
+    assert per_token.whitened(wide([1.0]), mask_of([0])).tolist() == [[0.0]]
+    assert per_token.token_rewards(torch.ones(1), mask_of([0, 0]), wide([NAN, NAN])).tolist() == [[0.0, 0.0]]
+
+
+def test_a_cut_sequence_bootstraps_from_its_last_value() -> None:
+    rewards, values, mask = wide([0, 0]), wide([1, NAN]), mask_of([1, 0])
+    advantages, _ = per_token.gae(rewards, values, mask, gamma=0.5, lam=1.0, last_value=torch.tensor([4.0]))
+    assert advantages.tolist() == [[1.0, 0.0]]  # δ = 0 + 0.5·4 − 1
+
+
+@given(sequences(), st.floats(0, 1))
+def test_lambda_1_is_the_return_less_the_value_and_0_the_one_step_error(
+    given_sequences: tuple[Tensor, Tensor, Tensor], gamma: float
+) -> None:
+    rewards, values, mask = given_sequences
+    monte_carlo, returns = per_token.gae(rewards, values, mask, gamma=gamma, lam=1.0)
+    one_step, _ = per_token.gae(rewards, values, mask, gamma=gamma, lam=0.0)
+    assert not monte_carlo[~mask].any() and not returns[~mask].any()
+    for row, counts in enumerate(mask):
+        reward, value = rewards[row][counts].tolist(), [*values[row][counts].tolist(), 0.0]
+        to_go = [sum(gamma**age * each for age, each in enumerate(reward[t:])) for t in range(len(reward))]
+        errors = [reward[t] + gamma * value[t + 1] - value[t] for t in range(len(reward))]
+        assert returns[row][counts].tolist() == pytest.approx(to_go, abs=1e-9)
+        assert monte_carlo[row][counts].tolist() == pytest.approx(
+            [each - of for each, of in zip(to_go, value[:-1], strict=True)], abs=1e-9
+        )
+        assert one_step[row][counts].tolist() == pytest.approx(errors, abs=1e-9)
+
+
+@given(sequences(), st.floats(0, 1), st.floats(0, 1))
+def test_a_sequence_sees_no_other(given_sequences: tuple[Tensor, Tensor, Tensor], gamma: float, lam: float) -> None:
+    rewards, values, mask = given_sequences
+    together, returns = per_token.gae(rewards, values, mask, gamma=gamma, lam=lam)
+    to_go = per_token.returns_to_go(rewards, mask, gamma=gamma)
+    for row in range(len(mask)):
+        one = slice(row, row + 1)
+        alone, its_returns = per_token.gae(rewards[one], values[one], mask[one], gamma=gamma, lam=lam)
+        assert torch.equal(alone, together[one])
+        assert torch.equal(its_returns, returns[one])
+        assert torch.equal(per_token.returns_to_go(rewards[one], mask[one], gamma=gamma), to_go[one])
+
+
+@given(sequences())
+def test_whitening_gives_mean_0_and_variance_1_over_the_tokens_that_count(
+    given_sequences: tuple[Tensor, Tensor, Tensor],
+) -> None:
+    values, _, mask = given_sequences
+    out = per_token.whitened(values, mask, epsilon=0.0)
+    assert not out[~mask].any()
+    chosen = values[mask]
+    if len(chosen) < 2 or float(chosen.max() - chosen.min()) < 1e-6:
+        return
+    assert float(out[mask].mean()) == pytest.approx(0, abs=1e-7)
+    assert float(out[mask].var()) == pytest.approx(1)
+
+
+@given(st.floats(-1e3, 1e3), st.integers(1, 5))
+def test_whitening_equal_values_gives_exactly_0(number: float, count: int) -> None:
+    assert per_token.whitened(wide([number] * count), torch.ones(1, count).bool()).tolist() == [[0.0] * count]
+
+
+PER_TOKEN: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = {
+    "reinforce_pp": lambda r, g, m, p: per_token.reinforce_pp(r, g, mask=m, token_penalties=p),
+    "reinforce_pp_baseline": lambda r, g, m, p: per_token.reinforce_pp_baseline(r, g, mask=m, token_penalties=p),
+    "value": lambda r, g, m, p: per_token.value(r, g, values=torch.zeros(m.shape), mask=m, token_penalties=p),
+}
+
+
+@pytest.mark.parametrize("name", PER_TOKEN)
+def test_a_completion_that_abstained_has_no_advantage_and_moves_no_other(name: str) -> None:
+    rewards, groups = torch.tensor([1.0, 0.0, NAN]), torch.tensor([0, 0, 0])
+    mask, penalties = torch.ones(3, 2).bool(), torch.zeros(3, 2)
+    out = PER_TOKEN[name](rewards, groups, mask, penalties)
+    assert not out[2].any()
+    assert torch.equal(out[:2], PER_TOKEN[name](rewards[:2], groups[:2], mask[:2], penalties[:2]))
+
+
+@pytest.mark.parametrize("objective", [per_token.reinforce_pp, per_token.reinforce_pp_baseline])
+def test_equal_rewards_and_a_lone_survivor_give_exactly_0(objective: Callable[..., Tensor]) -> None:
+    def advantages(rewards: list[float], groups: list[int]) -> Tensor:
+        mask = torch.ones(len(rewards), 2).bool()
+        without = {"mask": mask, "token_penalties": torch.zeros(mask.shape)}
+        return objective(torch.tensor(rewards), torch.tensor(groups), **without)
+
+    assert not advantages([0.1] * 3, [0] * 3).any()
+    if objective is per_token.reinforce_pp_baseline:  # which whitening would give an advantage
+        assert advantages([1.0, 0.0, 7.0, NAN], [0, 0, 1, 1]).any(dim=1).tolist() == [True, True, False, False]
+
+
+def test_the_value_baseline_is_gae_of_token_rewards() -> None:
+    mask, values = mask_of([1, 1], [1, 0]), wide([0.5, 0.25], [0.125, NAN]).requires_grad_()
+    batch = {"values": values, "mask": mask, "token_penalties": wide([0.1, 0.2], [0.3, NAN]), "gamma": 0.9, "lam": 0.5}
+    raw, white = (
+        per_token.value(torch.tensor([1.0, 0.0]), torch.tensor([0, 1]), **batch, whiten=each) for each in (False, True)
+    )
+    # row 0: δ₁ = (1 − 0.2) − 0.25 = 0.55, δ₀ = −0.1 + 0.9·0.25 − 0.5 = −0.375, A₀ = −0.375 + 0.45·0.55 = −0.1275
+    assert raw.tolist() == [pytest.approx([-0.1275, 0.55]), pytest.approx([-0.3 - 0.125, 0])]
+    assert not raw.requires_grad
+    assert torch.allclose(white, per_token.whitened(raw, mask))

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -6,6 +8,7 @@ from hypothesis import strategies as st
 from grpo_core.algorithms import losses, sequence_losses
 from grpo_core.algorithms.aggregation import Aggregation, token_weights, weighted_sum
 from grpo_core.algorithms.losses import policy_loss
+from grpo_core.algorithms.masking import completion_mask, masked_mean, masked_sum
 from grpo_core.errors import UserError
 
 MASK = torch.tensor([[True, True, True], [True, False, False]])
@@ -36,25 +39,26 @@ def test_the_denominators(how: Aggregation, first: float, second: float) -> None
 def test_group_max_looks_at_one_prompt_at_a_time() -> None:
     # The second row is alone with its prompt, so its one token is the longest completion.
     assert weights("group_max", groups=torch.tensor([1, 0]))[:, 0].tolist() == pytest.approx([1 / 6, 1 / 2])
-
-
-def test_group_max_needs_the_groups() -> None:
     with pytest.raises(UserError, match="pass `groups`"):
         weights("group_max")
 
 
-@pytest.mark.parametrize("how", ["constant", "token_mean", "sequence_mean", "sequence_sum", "group_max", "token_sum"])
-def test_a_row_without_tokens_makes_no_infinity(how: Aggregation) -> None:
-    for mask in (torch.tensor([[True, True], [False, False]]), torch.zeros(2, 2, dtype=torch.bool)):
-        for count_empty in (True, False):
-            assert weights(how, mask, groups=torch.tensor([0, 1]), count_empty=count_empty).isfinite().all()
-
-
-def test_a_row_without_tokens_counts_in_b_or_not() -> None:
-    mask = torch.tensor([[True, True], [False, False]])
-    assert weights("sequence_mean", mask)[0].tolist() == [1 / 4, 1 / 4]
-    assert weights("sequence_mean", mask, count_empty=False)[0].tolist() == [1 / 2, 1 / 2]
-    assert weights("constant", mask, count_empty=False)[0, 0] == pytest.approx(1 / 10)
+@pytest.mark.parametrize(
+    ("how", "counted", "uncounted"),
+    [
+        ("constant", 1 / 20, 1 / 10),
+        ("token_mean", 1 / 2, 1 / 2),
+        ("sequence_mean", 1 / 4, 1 / 2),
+        ("sequence_sum", 1 / 2, 1),
+        ("group_max", 1 / 4, 1 / 2),
+        ("token_sum", 1, 1),
+    ],
+)
+def test_a_row_without_tokens_counts_in_b_or_not(how: Aggregation, counted: float, uncounted: float) -> None:
+    mask, groups = torch.tensor([[True, True], [False, False]]), torch.tensor([0, 1])
+    for count_empty, weight in ((True, counted), (False, uncounted)):
+        assert weights(how, mask, groups=groups, count_empty=count_empty).tolist() == [[weight, weight], [0, 0]]
+        assert not weights(how, torch.zeros_like(mask), groups=groups, count_empty=count_empty).any()
 
 
 def test_a_weighted_sum_does_not_see_the_padding() -> None:
@@ -96,3 +100,32 @@ def test_any_split_into_micro_batches_and_ranks_is_the_full_batch(
     torch.testing.assert_close(split, whole)
     gradients = [torch.autograd.grad(loss, logp)[0] for loss in (split, whole)]
     torch.testing.assert_close(*gradients)
+
+
+# --- masks
+
+
+VALUES = torch.tensor([[1.0, 2.0, math.nan], [4.0, math.inf, -math.inf]])
+KEPT = torch.tensor([[True, True, False], [True, False, False]])
+
+
+def test_a_completion_mask_is_true_at_real_tokens() -> None:
+    assert completion_mask(torch.tensor([3, 1, 0])).tolist() == [[True] * 3, [True, False, False], [False] * 3]
+    assert completion_mask(torch.tensor([1]), 2).tolist() == [[True, False]]
+    assert completion_mask(torch.tensor([], dtype=torch.long)).shape == (0, 0)
+
+
+def test_sums_and_means_do_not_see_what_is_masked() -> None:
+    assert masked_sum(VALUES, KEPT, 1).tolist() == [3, 4]
+    assert masked_mean(VALUES, KEPT, 1).tolist() == [1.5, 4]
+    assert masked_mean(VALUES, KEPT, (0, 1)).item() == pytest.approx(7 / 3)
+    # One mask for both rows is broadcast.
+    assert masked_mean(VALUES[:, :1], torch.tensor([[True]])).item() == 2.5
+
+
+def test_an_empty_mask_gives_zero_and_no_gradient() -> None:
+    values = torch.full((2, 2), math.nan, requires_grad=True)
+    mean = masked_mean(values, torch.zeros(2, 2, dtype=torch.bool))
+    mean.backward()
+    assert mean.item() == 0
+    assert values.grad is not None and values.grad.tolist() == [[0, 0], [0, 0]]

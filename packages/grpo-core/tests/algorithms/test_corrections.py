@@ -2,8 +2,6 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from grpo_core.algorithms.corrections import RolloutCorrection, high_entropy_mask, off_policy_mask, rollout_weights
 from grpo_core.errors import UserError
@@ -17,14 +15,19 @@ def tensor(*rows: list[float]) -> torch.Tensor:
     return torch.tensor(rows, dtype=torch.float64)
 
 
+def test_a_token_that_the_sampler_could_not_score_has_ratio_one() -> None:
+    old, sampler = tensor([LOG2, -1.0]), tensor([0.0, NAN])
+    both = torch.ones(1, 2).bool()
+    assert rollout_weights(old, sampler, both, mode="token_truncate", maximum=9.0, minimum=None)[0].tolist() == [2, 1]
+    assert rollout_weights(old, sampler, both, mode="sequence_truncate", maximum=9.0, minimum=None)[0, 0] == 2
+
+
 @pytest.mark.parametrize(
     ("mode", "expected"),
     [
         # Ratios 4, 1/2, 1 in the first row, whose product is 2; 1/4 in the second.
         ("token_truncate", [[3.0, 0.5, 1.0], [0.4, 0.0, 0.0]]),
-        ("token_mask", [[0.0, 0.5, 1.0], [0.0, 0.0, 0.0]]),
-        ("sequence_truncate", [[2.0, 2.0, 2.0], [0.4, 0.0, 0.0]]),
-        ("sequence_mask", [[2.0, 2.0, 2.0], [0.0, 0.0, 0.0]]),
+        ("sequence_mask", [[2.0, 2.0, 2.0], [0.0, 0.0, 0.0]]),  # which no golden case has
     ],
 )
 def test_rollout_weights(mode: RolloutCorrection, expected: list[list[float]]) -> None:
@@ -33,44 +36,17 @@ def test_rollout_weights(mode: RolloutCorrection, expected: list[list[float]]) -
     torch.testing.assert_close(weights, tensor(*expected))
 
 
-def test_without_bounds_the_weight_is_the_ratio() -> None:
-    weights = rollout_weights(
-        tensor([LOG2]), tensor([0.0]), torch.tensor([[True]]), mode="token_mask", maximum=None, minimum=None
-    )
-    assert float(weights) == pytest.approx(2.0)
-
-
-def test_a_token_that_the_sampler_could_not_score_has_ratio_one() -> None:
-    old, sampler = tensor([LOG2, -1.0]), tensor([0.0, NAN])
-    both = torch.ones(1, 2).bool()
-    assert rollout_weights(old, sampler, both, mode="token_truncate", maximum=9.0, minimum=None)[0].tolist() == [2, 1]
-    assert rollout_weights(old, sampler, both, mode="sequence_truncate", maximum=9.0, minimum=None)[0, 0] == 2
-
-
-@given(st.lists(st.floats(-1e3, 1e3), min_size=3, max_size=3))
-def test_truncated_weights_stay_within_their_bounds(gaps: list[float]) -> None:
-    weights = rollout_weights(
-        tensor(gaps), tensor([0.0] * 3), torch.ones(1, 3).bool(), mode="sequence_truncate", maximum=2.0, minimum=0.5
-    )
-    assert (weights >= 0.5).all() and (weights <= 2.0).all()
+@pytest.mark.parametrize("mode", ["token_mask", "sequence_mask"])
+def test_a_weight_on_a_bound_is_kept_and_without_bounds_all_are(mode: RolloutCorrection) -> None:
+    one, zero = torch.ones(1, 1).bool(), tensor([0.0])
+    assert float(rollout_weights(zero, zero, one, mode=mode, maximum=1.0, minimum=1.0)) == 1.0
+    free = rollout_weights(tensor([LOG2]), zero, one, mode=mode, maximum=None, minimum=None)
+    assert float(free) == pytest.approx(2.0)
 
 
 def test_bounds_in_the_wrong_order_are_refused() -> None:
     with pytest.raises(UserError, match="minimum 3 is above maximum 2"):
         rollout_weights(tensor([0.0]), tensor([0.0]), torch.ones(1, 1).bool(), mode="token_mask", maximum=2, minimum=3)
-
-
-def test_only_a_bad_row_that_drifted_is_left_out() -> None:
-    # Mean differences per row: 0.3 over three tokens, and −0.9 over the one that counts.
-    logp, sampler = tensor([-1.0, -1.0, -1.0], [-1.0, NAN, NAN]), tensor([-0.7, -0.7, -0.7], [-1.9, 9.0, 9.0])
-
-    def keep(first: float, second: float, threshold: float) -> list[float]:
-        advantages = torch.tensor([first, second], dtype=torch.float64)
-        return off_policy_mask(advantages, logp, sampler, MASK, threshold=threshold).tolist()
-
-    assert keep(-1.0, -1.0, 0.2) == [0.0, 1.0]
-    assert keep(-1.0, -1.0, 0.31) == [1.0, 1.0]
-    assert keep(0.0, 1.0, 0.2) == [1.0, 1.0]
 
 
 def test_with_advantages_per_token_each_token_is_judged_by_its_own() -> None:
@@ -87,9 +63,7 @@ def test_unscorable_tokens_are_no_evidence_of_drift() -> None:
 
 
 def test_the_tokens_of_highest_entropy_are_kept() -> None:
-    entropy = tensor([4.0, 1.0, 3.0], [2.0, NAN, 9.0])
-    # Of 1, 2, 3, 4 the median is 2.5; the padding does not count.
-    assert high_entropy_mask(entropy, MASK, quantile=0.5).tolist() == [[True, False, True], [False, False, False]]
+    entropy = tensor([4.0, 1.0, 3.0], [2.0, NAN, 9.0])  # the padding does not count
     assert high_entropy_mask(entropy, MASK, quantile=1.0).equal(MASK)
     assert high_entropy_mask(entropy, MASK, quantile=0.0).sum() == 1
     assert not high_entropy_mask(entropy, torch.zeros_like(MASK), quantile=0.5).any()

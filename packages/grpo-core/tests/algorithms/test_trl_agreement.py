@@ -66,33 +66,30 @@ def batch(seed: int, spread: float) -> Batch:
     )
 
 
+DEFAULTS: dict[str, Any] = {
+    "loss_type": "grpo", "importance_sampling_level": "token", "beta": 0.0, "epsilon_low": 0.2, "epsilon_high": 0.2,
+    "off_policy_mask_threshold": None, "top_entropy_quantile": 1.0, "use_vllm": False,
+    "vllm_importance_sampling_correction": True, "entropy_coef": 0.0, "delta": None, "use_bias_correction_kl": False,
+    "sapo_temperature_pos": 1.0, "sapo_temperature_neg": 1.05, "vespo_k_pos": 2.0, "vespo_lambda_pos": 3.0,
+    "vespo_k_neg": 3.0, "vespo_lambda_neg": 2.0, "steps_per_generation": 1, "report_to": [],
+}  # fmt: skip
+"""What TRL's configuration says, some of it through the trainer's attributes and some through its `args`."""
+
+
 def trl_loss(trainer: type, data: Batch, settings: dict[str, Any], **inputs: Tensor) -> Tensor:
     """`trainer._compute_loss` with `data.logp` as what its model says; `settings` are those of TRL's configuration."""
     from accelerate import Accelerator
 
-    stand_in = trainer.__new__(trainer)
-    defaults: dict[str, Any] = {
-        "loss_type": "grpo", "importance_sampling_level": "token", "beta": 0.0, "epsilon_low": 0.2,
-        "epsilon_high": 0.2, "off_policy_mask_threshold": None, "top_entropy_quantile": 1.0, "use_vllm": False,
-        "vllm_importance_sampling_correction": True, "entropy_coef": 0.0,
-    }  # fmt: skip
-    arguments = {
-        "delta": None, "use_bias_correction_kl": False, "sapo_temperature_pos": 1.0, "sapo_temperature_neg": 1.05,
-        "vespo_k_pos": 2.0, "vespo_lambda_pos": 3.0, "vespo_k_neg": 3.0, "vespo_lambda_neg": 2.0,
-    }  # fmt: skip
-    attributes = {**defaults, **{key: value for key, value in settings.items() if key not in arguments}}
-    attributes |= {
-        "args": SimpleNamespace(
-            **{**arguments, **{key: value for key, value in settings.items() if key in arguments}},
-            steps_per_generation=1,
-            report_to=[],
-        ),
+    stand_in, settings = trainer.__new__(trainer), {**DEFAULTS, **settings}
+    attributes = {
+        **settings,
+        "args": SimpleNamespace(**settings),
         "accelerator": Accelerator(cpu=True),
         "model": SimpleNamespace(training=True),
         "max_completion_length": MAX_COMPLETION_LENGTH,
         "current_gradient_accumulation_steps": 1,
         "aux_loss_enabled": False,
-        "_entropy_bonus_enabled": attributes["entropy_coef"] != 0,
+        "_entropy_bonus_enabled": settings["entropy_coef"] != 0,
         "use_adaptive_entropy": False,
         "_metrics": {"train": defaultdict(list)},
         "_get_per_token_logps_and_entropies": lambda *args, **kwargs: (data.logp, data.entropy, None),
@@ -100,17 +97,18 @@ def trl_loss(trainer: type, data: Batch, settings: dict[str, Any], **inputs: Ten
     for name, value in attributes.items():
         setattr(stand_in, name, value)
     tokens = torch.zeros(ROWS, TOKENS, dtype=torch.int64)
-    loss = stand_in._compute_loss(
-        None,
-        {
-            "prompt_ids": tokens[:, :1], "prompt_mask": tokens[:, :1] + 1,
-            "completion_ids": tokens, "completion_mask": data.mask.long(),
-            "advantages": data.advantages, "old_per_token_logps": data.old, "ref_per_token_logps": data.ref,
-            "num_items_in_batch": data.mask.sum(), **inputs,
-        },
-    )  # fmt: skip
+    given = {
+        "prompt_ids": tokens[:, :1], "prompt_mask": tokens[:, :1] + 1, "completion_ids": tokens,
+        "completion_mask": data.mask.long(), "advantages": data.advantages, "old_per_token_logps": data.old,
+        "ref_per_token_logps": data.ref, "num_items_in_batch": data.mask.sum(),
+    }  # fmt: skip
+    loss = stand_in._compute_loss(None, {**given, **inputs})
     assert isinstance(loss, Tensor)
     return loss
+
+
+CLIP = {"epsilon": 0.2, "epsilon_high": 0.2}
+SEQUENCE = {"importance_sampling_level": "sequence"}
 
 
 def our_loss(
@@ -131,9 +129,6 @@ def assert_agree(ours: Tensor, theirs: Tensor, data: Batch) -> None:
     torch.testing.assert_close(ours, theirs, rtol=TOLERANCE, atol=TOLERANCE)
     torch.testing.assert_close(gradient, expected, rtol=TOLERANCE, atol=TOLERANCE)
 
-
-CLIP = {"epsilon": 0.2, "epsilon_high": 0.2}
-SEQUENCE = {"importance_sampling_level": "sequence"}
 
 LOSS_TYPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "grpo": (CLIP, {}),
@@ -168,25 +163,25 @@ def test_loss_types(loss_type: str, seed: int) -> None:
     assert_agree(our_loss(loss_type, data, options)[0], theirs, data)
 
 
-@pytest.mark.parametrize("epsilons", [(3e-4, 4e-4), (0.1, 0.1)])
-def test_gspo(epsilons: tuple[float, float]) -> None:
+@pytest.mark.parametrize(
+    ("name", "low", "high", "settings", "spread"),
+    [
+        ("gspo", 3e-4, 4e-4, SEQUENCE, 0.2),
+        ("gspo_token", 0.1, 0.1, SEQUENCE, 0.2),  # with one advantage for a completion, GSPO-token is GSPO
+        ("grpo", 0.2, 0.2, {"delta": 1.5}, 1.0),
+        ("gmpo", 0.4, 0.4, {}, 0.5),
+    ],
+)
+def test_losses_without_a_type_of_their_own(
+    name: str, low: float, high: float, settings: dict[str, Any], spread: float
+) -> None:
     from trl import GRPOTrainer
+    from trl.experimental.gmpo import GMPOTrainer
 
-    data = batch(3, spread=0.2)
-    low, high = epsilons
-    theirs = trl_loss(GRPOTrainer, data, {**SEQUENCE, "epsilon_low": low, "epsilon_high": high})
-    options = {"epsilon": low, "epsilon_high": high}
-    assert_agree(our_loss("gspo", data, options)[0], theirs, data)
-    # The same advantage at each token of a completion: GSPO-token is GSPO.
-    assert_agree(our_loss("gspo_token", data, options)[0], theirs, data)
-
-
-def test_two_sided_clipping() -> None:
-    from trl import GRPOTrainer
-
-    data = batch(4, spread=1.0)
-    theirs = trl_loss(GRPOTrainer, data, {"delta": 1.5})
-    assert_agree(our_loss("grpo", data, {**CLIP, "delta": 1.5})[0], theirs, data)
+    data, trainer = batch(3, spread), GMPOTrainer if name == "gmpo" else GRPOTrainer
+    theirs = trl_loss(trainer, data, {"epsilon_low": low, "epsilon_high": high, **settings})
+    options = {name: value for name, value in settings.items() if name == "delta"}
+    assert_agree(our_loss(name, data, {"epsilon": low, "epsilon_high": high, **options})[0], theirs, data)
 
 
 @pytest.mark.parametrize("corrected", [False, True])
@@ -234,24 +229,16 @@ def test_a_rollout_correction() -> None:
     assert_agree(our_loss("grpo", data, CLIP, correction=weights)[0], theirs, data)
 
 
-def test_gmpo() -> None:
-    from trl.experimental.gmpo import GMPOTrainer
-
-    data = batch(9, spread=0.5)
-    theirs = trl_loss(GMPOTrainer, data, {"epsilon_low": 0.4, "epsilon_high": 0.4})
-    assert_agree(our_loss("gmpo", data, {})[0], theirs, data)
-
-
-def test_rloo_clips_the_ratio_of_a_whole_completion() -> None:
+@pytest.mark.parametrize(("name", "is_on_policy"), [("seq_ppo", False), ("rloo", True)])
+def test_rloo_clips_the_ratio_of_a_whole_completion_and_on_policy_has_the_gradient_of_tokens(
+    name: str, is_on_policy: bool
+) -> None:
     from trl import RLOOTrainer
 
     data = batch(10, spread=0.2)
-    old = (data.old * data.mask).sum(dim=1)
-    theirs = trl_loss(RLOOTrainer, data, {}, old_logps=old)
-    assert_agree(our_loss("seq_ppo", data, CLIP)[0], theirs, data)
-    # On-policy, the token-level `rloo` has the same gradient.
-    data.old = data.logp.detach()
+    data.old = data.logp.detach() if is_on_policy else data.old
     theirs = trl_loss(RLOOTrainer, data, {}, old_logps=(data.old * data.mask).sum(dim=1))
-    (expected,) = torch.autograd.grad(theirs, data.logp, retain_graph=True)
-    (gradient,) = torch.autograd.grad(our_loss("rloo", data, CLIP)[0], data.logp)
-    torch.testing.assert_close(gradient, expected)
+    ours = our_loss(name, data, CLIP)[0]
+    found, expected = (torch.autograd.grad(loss, data.logp, retain_graph=True) for loss in (ours, theirs))
+    torch.testing.assert_close(found, expected, rtol=TOLERANCE, atol=TOLERANCE)
+    assert is_on_policy or ours.item() == pytest.approx(theirs.item(), rel=TOLERANCE)

@@ -35,8 +35,6 @@ from grpo_core.algorithms.losses import MAX_LOG_RATIO, importance_ratio
 
 Direction = Literal["reverse", "forward", "symmetric"]
 
-SCHULMAN = "Schulman 2020, joschu.net/blog/kl-approx.html"
-
 
 def k1(logp: Tensor, ref_logp: Tensor, *, straight_through: bool = False) -> Tensor:
     """KL(π‖π_ref), unbiased, and of either sign.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 
@@ -56,12 +55,6 @@ def group_std(rewards: Tensor, groups: Tensor, *, ddof: int = 1) -> Tensor:
     """Standard deviation √(Σ(r − mean)² / (n − ddof)) of each one's group, [N] float64; 0 where n is 1 or 0."""
     squares = group_sums(deviations(rewards, groups) ** 2, groups)
     return (squares / (group_counts(rewards, groups) - ddof).clamp(min=1)).sqrt()
-
-
-def reward_spread(rewards: Tensor) -> float:
-    """Standard deviation (ddof 1) of the scored rewards [G] of one group; 0 where fewer than two were scored."""
-    deviation = group_std(rewards, torch.zeros_like(rewards, dtype=torch.long))
-    return float(deviation[0]) if len(deviation) else 0.0
 
 
 def kept_indices(rewards: Tensor, groups: Tensor, *, minimum: float = 0.0) -> Tensor:
