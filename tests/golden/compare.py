@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -49,39 +50,35 @@ def tolerance(case: dict, dtype: torch.dtype) -> float:
     return FLOAT32_EXTREME_TOLERANCE if EXTREME_TAGS & set(case.get("tags", ())) else FLOAT32_TOLERANCE
 
 
-def difference(result: Any, expected: Any, tol: float, where: str = "") -> str | None:
+def leaves(value: Any, where: str = "") -> Iterator[tuple[str, Any]]:
+    """Every number and word of a result by its place, and the length of every list."""
+    if isinstance(value, Tensor):
+        value = value.tolist()
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from leaves(each, f"{where}.{key}")
+    elif isinstance(value, list):
+        yield f"the length of {where}", len(value)
+        for index, each in enumerate(value):
+            yield from leaves(each, f"{where}[{index}]")
+    else:
+        yield where, value
+
+
+def difference(result: Any, expected: Any, tol: float) -> str | None:
     """The first place where `|a − b| <= tol · max(1, |b|)` does not hold, or None."""
-    if isinstance(expected, dict):
-        for key, each in expected.items():
-            if not isinstance(result, dict) or key not in result:
-                return f"{where}.{key} is missing"
-            found = difference(result[key], each, tol, f"{where}.{key}")
-            if found:
-                return found
-        return None
-    if isinstance(result, Tensor):
-        result = result.tolist()
-    if isinstance(expected, list):
-        if not isinstance(result, list) or len(result) != len(expected):
-            return f"{where}: {_shape(result)} for {_shape(expected)}"
-        for index, (one, other) in enumerate(zip(result, expected, strict=True)):
-            found = difference(one, other, tol, f"{where}[{index}]")
-            if found:
-                return found
-        return None
-    if expected is None or isinstance(expected, str):
-        return None if result == expected else f"{where}: {result!r} for {expected!r}"
-    if isinstance(result, bool):
-        result = float(result)
-    if not isinstance(result, int | float):
-        return f"{where}: {result!r} for {expected!r}"
-    if math.isnan(expected) or math.isinf(expected):
-        same = math.isnan(result) if math.isnan(expected) else result == expected
-        return None if same else f"{where}: {result} for {expected}"
-    if not abs(result - expected) <= tol * max(1.0, abs(expected)):
-        return f"{where}: {result!r} for {expected!r}, off by {abs(result - expected):.3g}"
+    found = dict(leaves(result))
+    for where, wanted in leaves(expected):
+        if where not in found:
+            return f"{where} is missing"
+        if not _agree(found[where], wanted, tol):
+            return f"{where}: {found[where]!r} for {wanted!r}"
     return None
 
 
-def _shape(value: Any) -> str:
-    return f"a list of {len(value)}" if isinstance(value, list) else repr(value)
+def _agree(found: Any, wanted: Any, tol: float) -> bool:
+    if not (isinstance(found, int | float) and isinstance(wanted, int | float)):
+        return bool(found == wanted)
+    if math.isfinite(wanted):
+        return abs(found - wanted) <= tol * max(1.0, abs(wanted))
+    return found == wanted or (math.isnan(found) and math.isnan(wanted))

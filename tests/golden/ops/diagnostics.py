@@ -11,6 +11,8 @@ from compare import padded, padded_mask
 from grpo_core.algorithms import controllers
 from grpo_core.algorithms import diagnostics as product
 from grpo_core.algorithms import noise_scale as noise
+from ops.advantages import options
+from ops.losses import advantages
 
 
 def ess(inputs: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
@@ -21,16 +23,9 @@ def ess(inputs: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
 
 def clip_fractions(inputs: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
     """Shares of tokens clipped below, above and either way."""
-    mask = padded_mask(inputs["mask"])
-    per_token = inputs["adv"] and isinstance(inputs["adv"][0], list)
-    counts = product.clip_fractions(
-        padded(inputs["logp"], dtype),
-        padded(inputs["old"], dtype),
-        padded(inputs["adv"], dtype) if per_token else torch.tensor(inputs["adv"], dtype=dtype),
-        mask,
-        epsilon=inputs["eps_low"],
-        epsilon_high=inputs["eps_high"],
-    )
+    mask, bounds = padded_mask(inputs["mask"]), {"epsilon": inputs["eps_low"], "epsilon_high": inputs["eps_high"]}
+    logp, old = padded(inputs["logp"], dtype), padded(inputs["old"], dtype)
+    counts = product.clip_fractions(logp, old, advantages(inputs["adv"], dtype), mask, **bounds)
     return {name: count / max(1, int(mask.sum())) for name, count in counts._asdict().items()}
 
 
@@ -39,22 +34,13 @@ def pass_at_k(inputs: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
     return {"value": product.pass_at_k(inputs["n"], inputs["c"], inputs["k"])}
 
 
-def adaptive_kl(inputs: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
-    """The proportional controller over a run."""
-    options = {name: inputs[name] for name in ("target", "horizon", "n_steps", "clip") if name in inputs}
-    return {"betas": _run(controllers.proportional, inputs["beta"], inputs["kls"], options)}
+def run_of(controller: Callable[..., float], **names: str) -> Callable[..., dict[str, Any]]:
+    """The operation of a controller that is driven by a run's KL: option=its name in the case."""
 
+    def operation(inputs: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
+        return {"betas": _run(controller, inputs["beta"], inputs["kls"], options(inputs, **names))}
 
-def adaptive_kl_ppo(inputs: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
-    """PPO's rule over a run."""
-    return {"betas": _run(controllers.ppo_rule, inputs["beta"], inputs["kls"], {"target": inputs["target"]})}
-
-
-def adaptive_kl_bang(inputs: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
-    """The step rule over a run."""
-    names = {"target": "target", "lo": "minimum", "hi": "maximum"}
-    options = {option: inputs[name] for name, option in names.items() if name in inputs}
-    return {"betas": _run(controllers.step_rule, inputs["beta"], inputs["kls"], options)}
+    return operation
 
 
 def kl_warmup(inputs: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
@@ -64,14 +50,10 @@ def kl_warmup(inputs: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
 
 def adaptive_entropy(inputs: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
     """The coefficient that applied at each step of a run, and the one that is kept at its end."""
-    names = {"target": "target", "delta": "delta", "lo": "minimum", "hi": "maximum"}
-    options = {option: inputs[name] for name, option in names.items() if name in inputs}
-    entropies = inputs["entropies"]
-    kept = [inputs["coef"], *_run(controllers.adaptive_entropy, inputs["coef"], entropies, options)]
-    applied = [
-        controllers.applied(controllers.adaptive_entropy, kept[step], entropies[:step], **options)
-        for step in range(len(entropies))
-    ]
+    rule, entropies = controllers.adaptive_entropy, inputs["entropies"]
+    given = options(inputs, target="target", delta="delta", minimum="lo", maximum="hi")
+    kept = [inputs["coef"], *_run(rule, inputs["coef"], entropies, given)]
+    applied = [controllers.applied(rule, kept[step], entropies[:step], **given) for step in range(len(entropies))]
     return {"applied": applied, "coef": kept[-1]}
 
 
@@ -109,9 +91,9 @@ OPERATIONS = {
     "ess": ess,
     "clip_fractions": clip_fractions,
     "pass_at_k": pass_at_k,
-    "adaptive_kl": adaptive_kl,
-    "adaptive_kl_ppo": adaptive_kl_ppo,
-    "adaptive_kl_bang": adaptive_kl_bang,
+    "adaptive_kl": run_of(controllers.proportional, target="target", horizon="horizon", n_steps="n_steps", clip="clip"),
+    "adaptive_kl_ppo": run_of(controllers.ppo_rule, target="target"),
+    "adaptive_kl_bang": run_of(controllers.step_rule, target="target", minimum="lo", maximum="hi"),
     "kl_warmup": kl_warmup,
     "adaptive_entropy": adaptive_entropy,
     "gns_pair": gns_pair,

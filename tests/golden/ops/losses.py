@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,7 +13,7 @@ from torch import Tensor
 
 from grpo_core.algorithms.aggregation import Aggregation, token_weights, weighted_sum
 from grpo_core.algorithms.corrections import rollout_weights
-from grpo_core.algorithms.kl import k3
+from grpo_core.algorithms.kl import k3, kl_penalty
 from grpo_core.algorithms.losses import cispo, dppo, dro, policy_loss, ppo_clip, reinforce, sapo
 from grpo_core.algorithms.sequence_losses import gmpo, gspo, gspo_token, seq_ppo, vespo
 from grpo_core.algorithms.value_loss import value_loss
@@ -90,90 +92,67 @@ def advantages(values: list[Any], dtype: torch.dtype) -> Tensor:
     return padded(values, dtype) if values and isinstance(values[0], list) else torch.tensor(values, dtype=dtype)
 
 
+def loss_of(inputs: dict[str, Any]) -> Callable[..., Tensor]:
+    """The policy loss of a case, of the arguments that `policy_loss` has behind the objective."""
+    own = options(inputs["kind"], inputs.get("params") or {})
+    return partial(policy_loss, OBJECTIVES[inputs["kind"]], **own)
+
+
 def run_policy_loss(inputs: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
     """`policy_loss`: loss and gradient of one batch."""
     params, mask = inputs.get("params") or {}, padded_mask(inputs["mask"])
-    logp = padded(inputs["logp"], dtype).requires_grad_()
+    logp, old = padded(inputs["logp"], dtype).requires_grad_(), padded(inputs["old"], dtype)
     shares = weights(mask, inputs["mode"], inputs.get("agg") or {})
     if params.get("row_keep") is not None:
         shares = shares * torch.tensor(params["row_keep"], dtype=torch.float64)[:, None]
     correction = None if params.get("weights") is None else padded(params["weights"], dtype)
-    loss = policy_loss(
-        OBJECTIVES[inputs["kind"]],
-        logp,
-        padded(inputs["old"], dtype),
-        advantages(inputs["adv"], dtype),
-        mask,
-        shares,
-        correction=correction,
-        **options(inputs["kind"], params),
-    )
+    loss = loss_of(inputs)(logp, old, advantages(inputs["adv"], dtype), mask, shares, correction=correction)
     return _result(loss, logp, inputs["mask"])
 
 
 def run_accumulate(inputs: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
     """`accumulate`: the split into ranks and micro-batches, and the mistake of averaging micro-batch means."""
     mask, agg = padded_mask(inputs["mask"]), {"l_max": inputs.get("l_max")}
-    old, row_advantages = padded(inputs["old"], dtype), advantages(inputs["adv"], dtype)
-    shares = weights(mask, inputs["mode"], agg)
+    old, given = padded(inputs["old"], dtype), advantages(inputs["adv"], dtype)
+    shares, loss, n_ranks = weights(mask, inputs["mode"], agg), loss_of(inputs), len(inputs["shards"])
 
     def accumulated(naive: bool) -> dict[str, Any]:
         logp = padded(inputs["logp"], dtype).requires_grad_()
-        ranks = []
-        for micro_batches in inputs["shards"]:
-            parts = [
-                policy_loss(
-                    OBJECTIVES[inputs["kind"]],
-                    logp[rows],
-                    old[rows],
-                    row_advantages[rows],
-                    mask[rows],
-                    weights(mask[rows], inputs["mode"], agg) if naive else shares[rows],
-                    **options(inputs["kind"], inputs.get("params") or {}),
-                )
-                for rows in micro_batches
-            ]
-            # DDP averages over ranks, so a sum over ranks is scaled up by their number.
-            ranks.append(torch.stack(parts).mean() if naive else torch.stack(parts).sum() * len(inputs["shards"]))
-        return _result(torch.stack(ranks).mean(), logp, inputs["mask"])
 
-    naive = accumulated(naive=True)
-    return {**accumulated(naive=False), "naive_loss": naive["loss"], "naive_grad": naive["grad"]}
+        def part(rows: list[int]) -> Tensor:
+            own = weights(mask[rows], inputs["mode"], agg) if naive else shares[rows]
+            return loss(logp[rows], old[rows], given[rows], mask[rows], own)
+
+        ranks = [torch.stack([part(rows) for rows in micro_batches]) for micro_batches in inputs["shards"]]
+        # DDP averages over ranks, so a sum over ranks is scaled up by their number.
+        losses = [rank.mean() if naive else rank.sum() * n_ranks for rank in ranks]
+        return _result(torch.stack(losses).mean(), logp, inputs["mask"])
+
+    wrong = accumulated(naive=True)
+    return {**accumulated(naive=False), "naive_loss": wrong["loss"], "naive_grad": wrong["grad"]}
 
 
 def run_value_loss(inputs: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
     """`value_loss`."""
     mask = padded_mask(inputs["mask"])
     values = padded(inputs["v"], dtype).requires_grad_()
-    per_token = value_loss(
-        values, padded(inputs["v_old"], dtype), padded(inputs["returns"], dtype), mask, clip=inputs.get("clip")
-    )
+    targets = padded(inputs["v_old"], dtype), padded(inputs["returns"], dtype)
+    per_token = value_loss(values, *targets, mask, clip=inputs.get("clip"))
     agg = inputs.get("agg") or {"l_max": inputs.get("l_max")}
     return _result(weighted_sum(per_token, mask, weights(mask, inputs["mode"], agg)), values, inputs["mask"])
 
 
 def run_step(inputs: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
     """`step`: rewards to advantages to a loss with truncated importance weights and β·k3."""
-    mask, agg = padded_mask(inputs["mask"]), inputs.get("agg") or {}
-    row_advantages = advantage_ops.OPERATIONS[inputs["adv_op"]]({**ADVANTAGE, **inputs}, dtype)["adv"]
-    logp, old = padded(inputs["logp"], dtype).requires_grad_(), padded(inputs["old"], dtype)
-    correction = rollout_weights(
-        old, padded(inputs["rollout"], dtype), mask, mode="token_truncate", maximum=inputs["tis_cap"], minimum=None
-    )
-    shares = weights(mask, inputs["mode"], agg)
-    loss = policy_loss(
-        OBJECTIVES[inputs["kind"]],
-        logp,
-        old,
-        torch.as_tensor(row_advantages, dtype=dtype),
-        mask,
-        shares,
-        correction=correction,
-        **options(inputs["kind"], inputs.get("params") or {}),
-    )
-    penalty = k3(logp.where(mask, 0.0), padded(inputs["ref"], dtype).where(mask, 0.0))
-    loss = loss + inputs["beta"] * weighted_sum(penalty, mask, shares)
-    return {"adv": row_advantages, **_result(loss, logp, inputs["mask"])}
+    mask = padded_mask(inputs["mask"])
+    given = advantage_ops.OPERATIONS[inputs["adv_op"]]({**ADVANTAGE, **inputs}, dtype)["adv"]
+    logp = padded(inputs["logp"], dtype).requires_grad_()
+    old, rollout, ref = (padded(inputs[name], dtype) for name in ("old", "rollout", "ref"))
+    correction = rollout_weights(old, rollout, mask, mode="token_truncate", maximum=inputs["tis_cap"], minimum=None)
+    shares = weights(mask, inputs["mode"], inputs.get("agg") or {})
+    loss = loss_of(inputs)(logp, old, torch.as_tensor(given, dtype=dtype), mask, shares, correction=correction)
+    penalty = weighted_sum(kl_penalty(k3, logp, ref, mask), mask, shares)
+    return {"adv": given, **_result(loss + inputs["beta"] * penalty, logp, inputs["mask"])}
 
 
 def _result(loss: Tensor, parameter: Tensor, like: list[list[Any]]) -> dict[str, Any]:
