@@ -1,9 +1,17 @@
+import subprocess
+import sys
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_core.engines.base import Request, SampleKey, Sampling
 from grpo_core.engines.batching import MAX_SLOT_SHARE, PREFILL_TOKENS, RequestGroup, plan, prefill_chunks
+from grpo_core.engines.completion import Completion
+from grpo_core.rollouts.rollout import Rollout, Turn
+from grpo_core.task.row import Row
+from grpo_core.task.score import Score
 
 SAMPLING = Sampling(max_completion_length=10)
 
@@ -21,8 +29,22 @@ def shape(batches: list[list[RequestGroup]]) -> list[list[tuple[int, int]]]:
     return [[(len(group.prompt_ids), len(group.requests)) for group in batch] for batch in batches]
 
 
-def test_what_fits_is_one_batch_sorted_by_prompt_length() -> None:
-    assert shape([*plan(requests((5, 2), (3, 2), (4, 1)), SAMPLING, 1000)]) == [[(3, 2), (4, 1), (5, 2)]]
+@pytest.mark.parametrize(
+    ("groups", "budget", "batches"),
+    [
+        ([(5, 2), (3, 2), (4, 1)], 1000, [[(3, 2), (4, 1), (5, 2)]]),  # what fits, sorted by the prompts' lengths
+        ([(5, 2), (5, 1)], 40, [[(5, 2), (5, 1)]]),  # two prompts of 5 and three completions of 10
+        ([(5, 2), (5, 1)], 39, [[(5, 2)], [(5, 1)]]),
+        ([(5, 5)], 25, [[(5, 2)], [(5, 2)], [(5, 1)]]),  # 5 + 2·10: pairs
+        ([(5, 2)], 1, [[(5, 1)], [(5, 1)]]),  # what is too large alone goes alone
+        # 64 rows of one prompt and 20 of one row each: with the 4th of these, 5 prompts of 64 slots are 320 > 4·68.
+        ([(3, 64), *[(4, 1)] * 20], 10**6, [[(3, 64), *[(4, 1)] * 3], [(4, 1)] * 17]),
+    ],
+)
+def test_a_batch_takes_what_fits(
+    groups: list[tuple[int, int]], budget: int, batches: list[list[tuple[int, int]]]
+) -> None:
+    assert shape([*plan(requests(*groups), SAMPLING, budget)]) == batches
 
 
 def test_equal_prompts_are_one_group_wherever_they_stand() -> None:
@@ -31,30 +53,9 @@ def test_equal_prompts_are_one_group_wherever_they_stand() -> None:
     assert [group.requests for group in batch] == [[0, 2, 4], [1, 3]]
 
 
-def test_a_batch_is_closed_when_the_next_request_would_not_fit() -> None:
-    # Two prompts of 5 and three completions of 10 are 2·5 + 3·10 = 40 tokens.
-    assert shape([*plan(requests((5, 2), (5, 1)), SAMPLING, 40)]) == [[(5, 2), (5, 1)]]
-    assert shape([*plan(requests((5, 2), (5, 1)), SAMPLING, 39)]) == [[(5, 2)], [(5, 1)]]
-
-
-def test_a_group_may_be_split() -> None:
-    # 5 + 2·10 = 25 tokens: pairs.
-    assert shape([*plan(requests((5, 5)), SAMPLING, 25)]) == [[(5, 2)], [(5, 2)], [(5, 1)]]
-
-
-def test_what_is_too_large_alone_goes_alone() -> None:
-    assert shape([*plan(requests((5, 2)), SAMPLING, 1)]) == [[(5, 1)], [(5, 1)]]
-
-
 def test_a_request_with_a_lower_limit_takes_less() -> None:
     short = [Request((1,), SampleKey(0, 0, "", n), max_completion_length=2) for n in range(4)]
     assert shape([*plan(short, SAMPLING, 9)]) == [[(1, 4)]]
-
-
-def test_uneven_groups_are_kept_apart() -> None:
-    # 64 rows of one prompt and 20 of one row each: with the 4th of these, 5 prompts of 64 slots are 320 > 4·68.
-    batches = shape([*plan(requests((3, 64), *[(4, 1)] * 20), SAMPLING, 10**6)])
-    assert batches == [[(3, 64), *[(4, 1)] * 3], [(4, 1)] * 17]
 
 
 @given(
@@ -85,3 +86,33 @@ def test_prefill_chunks_cover_the_prompts_in_order(lengths: list[int]) -> None:
 @pytest.mark.parametrize("lengths", [[1] * PREFILL_TOKENS, [PREFILL_TOKENS // 2] * 2])
 def test_prefill_chunks_are_full(lengths: list[int]) -> None:
     assert [*prefill_chunks(lengths)] == [slice(0, len(lengths))]
+
+
+# --- completions and rollouts
+
+
+COMPLETION = Completion((5, 6), (-0.1, -0.2), "ab", "stop", policy_version=3)
+
+
+def test_a_completion_has_a_logprob_for_every_token() -> None:
+    with pytest.raises(ValueError, match="2 token_ids but 1 logprobs"):
+        Completion((5, 6), (-0.1,), "ab", "stop", 0)
+
+
+@pytest.mark.parametrize(
+    ("score", "status"),
+    [(None, "unscored"), (Score(None, fault="timeout"), "abstained"), (Score(0.0), "scored")],
+)
+def test_the_status_of_a_rollout_is_that_of_its_score(score: Score | None, status: Any) -> None:
+    def rollout(said: Any) -> Rollout:
+        return Rollout("math.echo", Row(id="a"), 0, "", (Turn((1, 2), COMPLETION),), score, said)
+
+    assert rollout(status).status == status
+    for other in {"unscored", "abstained", "scored"} - {status}:
+        with pytest.raises(ValueError, match=f"status '{other}' does not fit .* '{status}'"):
+            rollout(other)
+
+
+def test_requests_and_rollouts_need_no_torch() -> None:
+    code = "import sys, grpo_core.engines.base, grpo_core.rollouts.rollout; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

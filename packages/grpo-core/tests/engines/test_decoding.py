@@ -100,32 +100,15 @@ def test_a_stop_string_after_many_bytes_of_characters(kind: str) -> None:
         assert by_the_matcher(decode, ids, ("é",)) == (len(ids), text)
 
 
-def test_the_text_ends_right_after_the_stop_string() -> None:
+def test_special_tokens_have_no_text_and_spaces_are_not_cleaned_up() -> None:
     tokenizer = TOKENIZERS["byte level"]
-    ids = [tokenizer.convert_tokens_to_ids(piece) for piece in ["ĠEN", "D!", "b"]]
-    assert by_the_matcher(TextDecoder(tokenizer), ids, ("END",)) == (2, " END"), "the ! of the last token is cut"
-
-
-def test_of_two_stop_strings_the_first_in_the_text_ends_it() -> None:
-    tokenizer = TOKENIZERS["byte level"]
-    ids = [tokenizer.convert_tokens_to_ids("END")]
-    assert by_the_matcher(TextDecoder(tokenizer), ids, ("ND", "END", "E")) == (1, "E")
-
-
-def test_special_tokens_have_no_text() -> None:
-    tokenizer = TOKENIZERS["byte level"]
-    eos = tokenizer.eos_token_id
-    ids = [tokenizer.convert_tokens_to_ids("ĠEN"), eos, eos, tokenizer.convert_tokens_to_ids("D!"), eos]
-    decode = TextDecoder(tokenizer)
+    decode, eos = TextDecoder(tokenizer), tokenizer.eos_token_id
+    start, end, *others = tokenizer.convert_tokens_to_ids(["ĠEN", "D!", "a", "Ġ", "!"])
+    ids = [start, eos, eos, end, eos]
     assert decode(ids) == " END!"
     assert by_the_matcher(decode, ids, ("END",)) == (4, " END")
     assert by_the_matcher(decode, ids[:3], (EOS,)) is None
-
-
-def test_spaces_are_not_cleaned_up() -> None:
-    tokenizer = TOKENIZERS["byte level"]
-    ids = [tokenizer.convert_tokens_to_ids(piece) for piece in ["a", "Ġ", "!"]]
-    assert TextDecoder(tokenizer)(ids) == "a !"
+    assert decode(others) == "a !"
 
 
 def test_broken_bytes_do_not_make_tokens_slower(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,14 +120,3 @@ def test_broken_bytes_do_not_make_tokens_slower(monkeypatch: pytest.MonkeyPatch)
     for _ in range(3000):
         assert matcher.push(TOKENIZERS["byte level"].convert_tokens_to_ids("©")) is None
     assert max(lengths) < 600
-
-
-def test_tokens_that_cannot_end_a_stop_string_cost_no_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenizer = TOKENIZERS["byte level"]
-    matcher = StopMatcher(StopStrings(TextDecoder(tokenizer), ("END",)))
-    a, calls = tokenizer.convert_tokens_to_ids("a"), []
-    matcher.push(a)
-    monkeypatch.setattr(TextDecoder, "__call__", lambda self, ids: calls.append(ids) or "")
-    for _ in range(100):
-        matcher.push(a)
-    assert calls == []

@@ -6,19 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    Phi3Config,
-    Phi3ForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from small_models import small_model
 
 from grpo_core.algorithms.cpu_matmul import multiplies_bfloat16
 from grpo_core.engines.base import Request, SampleKey, Sampling
@@ -28,29 +16,24 @@ from grpo_core.engines.native import NativeEngine
 from grpo_core.policy.fresh import byte_tokenizer
 
 SIZES = {
-    "vocab_size": 258,
     "hidden_size": 96,
     "intermediate_size": 160,
     "num_hidden_layers": 3,
     "num_attention_heads": 6,
     "num_key_value_heads": 2,
     "max_position_embeddings": 256,
-    "bos_token_id": None,
-    "eos_token_id": None,
-    "pad_token_id": 0,
 }
-LLAMA3 = {"rope_type": "llama3", "rope_theta": 5e4, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-FAMILIES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
-    "llama": (LlamaConfig, LlamaForCausalLM, {}),
-    "llama-biases": (LlamaConfig, LlamaForCausalLM, {"attention_bias": True, "mlp_bias": True}),
-    "llama3-rope": (
-        LlamaConfig,
-        LlamaForCausalLM,
-        {"rope_parameters": {**LLAMA3, "original_max_position_embeddings": 64}, "head_dim": 32},
-    ),
-    "mistral": (MistralConfig, MistralForCausalLM, {"head_dim": 8}),
-    "qwen2": (Qwen2Config, Qwen2ForCausalLM, {}),
-    "qwen3": (Qwen3Config, Qwen3ForCausalLM, {"head_dim": 32}),
+LLAMA3 = {
+    "rope_type": "llama3", "rope_theta": 5e4, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}  # fmt: skip
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": {"attention_bias": False},
+    "llama-biases": {"kind": "llama", "mlp_bias": True},
+    "llama3-rope": {"kind": "llama", "rope_parameters": LLAMA3, "head_dim": 32},
+    "mistral": {"head_dim": 8},
+    "qwen2": {},
+    "qwen3": {"head_dim": 32},
 }
 REQUESTS = [
     Request((65 + prompt,) * (3 + 5 * prompt), SampleKey(0, 1, str(prompt), sample))
@@ -59,14 +42,13 @@ REQUESTS = [
 ]
 
 
-def model(name: str = "llama") -> Any:
-    config, causal_lm, options = FAMILIES[name]
-    torch.manual_seed(0)
-    made = causal_lm(config(**{**SIZES, **options}))
+def model(name: str = "llama", **changes: Any) -> Any:
+    settings = {"kind": name, **SIZES, **FAMILIES.get(name, {}), **changes}
+    made = small_model(settings.pop("kind"), torch.float32, std=None, **settings)
     for parameter_name, parameter in made.named_parameters():  # so that no norm or bias is that of a fresh model
         if "norm" in parameter_name or "bias" in parameter_name:
             torch.nn.init.normal_(parameter, 1.0 if "norm" in parameter_name else 0.0, 0.3)
-    return made.eval()
+    return made
 
 
 def completions(made: Any, *, fuses: bool | None = None, **options: Any) -> dict[int, Completion]:
@@ -86,7 +68,7 @@ def test_completions_are_those_of_the_models_own_code(name: str) -> None:
         assert fused[index].logprobs == pytest.approx(completion.logprobs, abs=2e-6)
 
 
-def test_it_is_used_for_the_families_and_follows_their_weights() -> None:
+def test_it_is_used_and_follows_the_weights() -> None:
     made = model()
     engine = NativeEngine(made, byte_tokenizer())
     sampling = Sampling(max_completion_length=24)
@@ -110,13 +92,12 @@ def test_in_bfloat16_it_differs_by_rounding() -> None:
 
 @pytest.mark.parametrize(("dtype", "scale"), [(torch.bfloat16, 5), (torch.float16, 20)], ids=["bfloat16", "float16"])
 def test_it_is_used_in_the_mixed_precision_of_training(dtype: torch.dtype, scale: float) -> None:
-    torch.manual_seed(0)
-    made = LlamaForCausalLM(LlamaConfig(**{**SIZES, "num_attention_heads": 8, "num_key_value_heads": 8})).eval()
+    made = model(num_attention_heads=8, num_key_value_heads=8)
     with torch.no_grad():  # the layers of a fresh model change what they get too little to differ by rounding
         for name, parameter in made.named_parameters():
             parameter.mul_(1 if "norm" in name else scale)
     engine = NativeEngine(made, byte_tokenizer())
-    prompt = tuple(torch.randint(2, SIZES["vocab_size"], (64,)).tolist())
+    prompt = tuple(torch.randint(2, 258, (64,)).tolist())
     with torch.autocast("cpu", dtype=dtype):
         dict(engine.generate([Request(prompt, SampleKey(0, 1, "0", 0))], Sampling(max_completion_length=24)))
     assert engine._fuses is True
@@ -136,10 +117,10 @@ def _patched(made: Any) -> Any:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: get_peft_model(model(), LoraConfig(target_modules=["q_proj"])).get_base_model(),
-        lambda: Phi3ForCausalLM(Phi3Config(**SIZES)),
+        lambda: model(lora=["q_proj"]).get_base_model(),
+        lambda: model("phi3"),
         lambda: model().double(),
-        lambda: LlamaForCausalLM(LlamaConfig(**SIZES, hidden_act="gelu")),
+        lambda: model(hidden_act="gelu"),
         lambda: _hooked(model()),
         lambda: _patched(model()),
     ],

@@ -18,11 +18,6 @@ def test_the_alive_come_first_and_each_moves_once_at_most(case: tuple[int, set[i
     assert len(moves) <= len(dead), "one copy for each hole, not one for each survivor"
 
 
-def test_an_example_of_moves() -> None:
-    assert moves_that_fill([0, 3], 5) == [(4, 0)]
-    assert moves_that_fill([0, 1], 2) == []
-
-
 def test_prompts_nobody_continues_are_dropped() -> None:
     layout = Layout([5, 7, 6], CPU)
     layout.start([0, 1, 1, 2])
@@ -32,27 +27,6 @@ def test_prompts_nobody_continues_are_dropped() -> None:
     assert (rows, prompts) == ([(3, 1)], [(2, 1)])
     assert (layout.prompt_lens, layout.prompt_of) == ([5, 6], [0, 1])
     assert (layout.longest_prompt, layout.slots_per_prompt) == (6, 1)
-
-
-def test_padding_is_where_a_prompt_is_shorter_than_the_longest() -> None:
-    layout = Layout([1, 3], CPU)
-    assert layout.padding is not None
-    assert layout.padding.tolist() == [[False, True, True], [False, False, False]]
-    assert Layout([3, 3], CPU).padding is None
-
-
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=10))
-def test_slots_hold_each_row_beside_those_of_its_prompt(prompt_of: list[int]) -> None:
-    layout = Layout([2, 2, 2, 2], CPU)
-    layout.start(prompt_of)
-    rows = torch.arange(len(prompt_of) * KV * R * D).view(len(prompt_of), KV, R, D)
-    slots = layout.to_slots(rows)
-    assert torch.equal(layout.to_rows(slots), rows)
-    # Slot [p, head] must hold the queries of that head of every row of p.
-    for row, prompt in enumerate(prompt_of):
-        for head in range(KV):
-            wanted = {tuple(query) for query in rows[row, head].tolist()}
-            assert wanted <= {tuple(query) for query in slots[prompt, head].tolist()}
 
 
 def test_completions_grow_and_survive_growth_and_drops() -> None:
@@ -76,14 +50,3 @@ def test_completions_grow_and_survive_growth_and_drops() -> None:
     assert torch.equal(keys.view(2, KV, 90, D), expected[:, None, :, None].expand(2, KV, 90, D))
     assert torch.equal(values, -keys)
     assert sorted(set(sizes)) == [INITIAL_TOKENS, 2 * INITIAL_TOKENS, 100], "doubled, up to what can be needed"
-
-
-def test_prompts_come_in_parts_of_different_length() -> None:
-    layout = Layout([1, 3], CPU)
-    layer = SharedPrefixLayer(layout, max_tokens=1)
-    layer.store_prompts(0, torch.full((1, KV, 1, D), 1.0), torch.full((1, KV, 1, D + 1), 2.0))
-    layer.store_prompts(1, torch.full((1, KV, 3, D), 3.0), torch.full((1, KV, 3, D + 1), 4.0))
-    keys, values = layer.prompts()
-    assert keys.shape == (2, KV, 3, D) and values.shape == (2, KV, 3, D + 1)
-    assert keys[0, :, 0].unique().item() == 1 and keys[1].unique().item() == 3
-    assert not keys[0, :, 1:].any(), "zeros: what empty memory holds times a probability of 0 may be NaN"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from grpo_core.engines.base import Request, SampleKey, Sampling
-from grpo_core.engines.sampling import BLOCK, UniformStream, filter_probabilities, inverse_cdf, sample, uniforms
+from grpo_core.engines.sampling import BLOCK, UniformStream, filter_probabilities, sample, uniforms
 from grpo_core.errors import NonFiniteError, UserError
 
 ALMOST_ONE = 1 - 2.0**-53
@@ -18,6 +18,10 @@ KEY = SampleKey(seed=1, step=2, prompt_id="row 3", sample=4)
 
 def f64(*values: float) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64)
+
+
+def drawn(logits: torch.Tensor, u: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return sample(logits, u, Sampling())
 
 
 # --- uniforms
@@ -42,31 +46,14 @@ def test_a_stream_in_pieces_is_the_stream(pieces: list[int]) -> None:
     assert taken == uniforms(KEY, sum(pieces)).tolist()
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        KEY._replace(seed=2),
-        KEY._replace(step=3),
-        KEY._replace(prompt_id="row 30"),
-        KEY._replace(sample=5),
-        SampleKey(12, 0, "", 0),
-        SampleKey(1, 20, "", 0),
-    ],
-)
-def test_every_field_of_the_key_counts(other: SampleKey) -> None:
-    assert uniforms(KEY, 4).tolist() != uniforms(other, 4).tolist()
-
-
-def test_keys_do_not_run_together() -> None:
+def test_every_field_of_the_key_counts_and_keys_do_not_run_together() -> None:
     # 1|23 and 12|3 would be one text without separators, and so would a quote in the id without escapes.
-    keys = [SampleKey(1, 23, "a", 0), SampleKey(12, 3, "a", 0), SampleKey(1, 2, '3, "a', 0)]
-    keys.append(SampleKey(1, 2, "\ud800", 0))  # a lone surrogate, which UTF-8 cannot carry
+    fields = ((2, 2, "row 3", 4), (1, 3, "row 3", 4), (1, 2, "row 30", 4), (1, 2, "row 3", 5))
+    alike = ((1, 23, "a", 0), (12, 3, "a", 0), (1, 2, '3, "a', 0), (1, 2, "\ud800", 0))  # the last is a lone surrogate
+    keys = [KEY, *(SampleKey(*each) for each in (*fields, *alike))]
     assert len({uniforms(key, 1)[0] for key in keys}) == len(keys)
-
-
-def test_numpy_integers_are_the_same_key() -> None:
-    key = SampleKey(np.int64(1), np.int32(2), "row 3", np.int64(4))  # type: ignore[arg-type]  # what a sampler may hold
-    assert uniforms(key, 2).tolist() == uniforms(KEY, 2).tolist()
+    of_numpy = SampleKey(np.int64(1), np.int32(2), "row 3", np.int64(4))  # type: ignore[arg-type]  # what a sampler may hold
+    assert uniforms(of_numpy, 2).tolist() == uniforms(KEY, 2).tolist()
 
 
 # --- the kernel
@@ -75,35 +62,25 @@ def test_numpy_integers_are_the_same_key() -> None:
 def test_a_token_is_the_first_whose_cdf_exceeds_u() -> None:
     # p = 1/2, 1/8, 3/8: the CDF is 0.5, 0.625, 1.
     logits = f64(0.5, 0.125, 0.375).log().expand(5, 3)
-    token, logprob = inverse_cdf(logits, f64(0.0, 0.49, 0.5, 0.62, 0.63))
+    token, logprob = drawn(logits, f64(0.0, 0.49, 0.5, 0.62, 0.63))
     assert token.tolist() == [0, 0, 1, 1, 2]
     assert logprob.exp().tolist() == pytest.approx([0.5, 0.5, 0.125, 0.125, 0.375], abs=1e-15)
 
 
-@pytest.mark.parametrize("vocabulary", [1, 2, 255, 256, 257, 511, 512, 513, 3 * BLOCK + 1, 49_152])
+@pytest.mark.parametrize("vocabulary", [1, 2, 255, 512, 513, 3 * BLOCK + 1, 49_152])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_frequencies_are_the_softmax(vocabulary: int, dtype: torch.dtype) -> None:
     # n evenly spread u put n·p ± 1 into an interval of length p; float32 moves each edge by at most 1e-6 of the mass.
-    n = 20_000 if vocabulary < 1000 else 1000
+    n = 5000 if vocabulary < 1000 else 500
     logits = torch.randn(vocabulary, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(dtype) * 2
     u = (torch.arange(n, dtype=torch.float64) + 0.5) / n
     counts = torch.zeros(vocabulary, dtype=torch.float64)
     for chunk in u.split(500):
-        token, _ = inverse_cdf(logits.expand(len(chunk), -1), chunk)
+        token, _ = drawn(logits.expand(len(chunk), -1), chunk)
         counts += token.bincount(minlength=vocabulary)
     expected = n * logits.double().softmax(-1)
     assert (counts - expected).abs().max() <= 1 + 1e-6 * n
     assert counts.sum() == n
-
-
-def test_keyed_samples_pass_a_chi_square_test() -> None:
-    # 8 tokens, 7 degrees of freedom: the 0.999 quantile is 24.3. The keys are fixed, so this is no lottery.
-    p = f64(0.3, 0.2, 0.15, 0.1, 0.1, 0.05, 0.05, 0.05)
-    n = 4000
-    u = torch.tensor([uniforms(SampleKey(0, 0, "row", sample), 1)[0] for sample in range(n)])
-    token, _ = inverse_cdf(p.log().expand(n, -1), u)
-    observed = token.bincount(minlength=8).double()
-    assert ((observed - n * p).square() / (n * p)).sum() < 24.3
 
 
 logit = st.floats(-30, 30) | st.just(-math.inf)
@@ -112,11 +89,11 @@ logit = st.floats(-30, 30) | st.just(-math.inf)
 @given(st.lists(logit, min_size=1, max_size=600).filter(lambda row: max(row) > -math.inf), st.data())
 @settings(max_examples=60, deadline=None)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_laws_of_the_inverse_cdf(dtype: torch.dtype, row: list[float], data: st.DataObject) -> None:
+def test_laws_of_the_drawn(dtype: torch.dtype, row: list[float], data: st.DataObject) -> None:
     below_one = st.floats(0, ALMOST_ONE)
     u = [0.0, *sorted(data.draw(st.lists(below_one, max_size=5))), ALMOST_ONE]
     logits = torch.tensor(row, dtype=dtype)
-    token, logprob = inverse_cdf(logits.expand(len(u), -1), f64(*u))
+    token, logprob = drawn(logits.expand(len(u), -1), f64(*u))
     exact = logits.double().log_softmax(-1)
     cdf = exact.exp().cumsum(-1)
     slack = 1e-5 if dtype == torch.float32 else 1e-12
@@ -128,31 +105,12 @@ def test_laws_of_the_inverse_cdf(dtype: torch.dtype, row: list[float], data: st.
         assert (float(cdf[index - 1]) if index else 0.0) <= each_u + slack
 
 
-def test_rows_do_not_influence_each_other() -> None:
-    generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(6, 700, generator=generator, dtype=torch.float64)
-    u = torch.rand(6, generator=generator, dtype=torch.float64)
-    together = inverse_cdf(logits, u)
-    order = [3, 0, 5]
-    apart = inverse_cdf(logits[order], u[order])
-    assert torch.equal(together[0][order], apart[0]) and torch.equal(together[1][order], apart[1])
-
-
-@pytest.mark.parametrize("u", [0.0, 0.5, ALMOST_ONE])
-@pytest.mark.parametrize("place", [0, 1, 255, 256, 599])
-def test_one_token_with_all_the_mass(place: int, u: float) -> None:
-    logits = torch.full((1, 600), -math.inf)
-    logits[0, place] = 3.0
-    token, logprob = inverse_cdf(logits, f64(u))
-    assert (token.item(), logprob.item()) == (place, 0.0)
-
-
 @pytest.mark.parametrize("last", [0, 200, 599])
 def test_where_rounding_leaves_nothing_above_u_the_last_possible_token_is_drawn(last: int) -> None:
     # u is below 1, but the sums of a device need not be exact: u = 1 stands for the worst that rounding can do.
     logits = torch.zeros(1, 600)
     logits[0, last + 1 :] = -math.inf
-    token, _ = inverse_cdf(logits, f64(1.0))
+    token, _ = drawn(logits, f64(1.0))
     assert token.item() == last
 
 
@@ -164,35 +122,21 @@ def test_a_long_tail_is_not_lost_in_float32() -> None:
     logits[0, 0] = math.log(2**17)
     for index in (1, 1000, 2**16, 2**17):
         u = 0.5 + (index - 0.5) * 2.0**-18  # the middle of that token's interval
-        assert abs(int(inverse_cdf(logits, f64(u))[0]) - index) <= 1
+        assert abs(int(drawn(logits, f64(u))[0]) - index) <= 1
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_non_finite_logits_are_an_error_that_counts_rows(bad: float) -> None:
     logits = torch.zeros(3, 300)
     logits[1, 7] = bad
-    for choose in (lambda: inverse_cdf(logits, f64(0, 0, 0)), lambda: sample(logits, None, Sampling(temperature=0))):
+    for sampling in (Sampling(), Sampling(temperature=0)):
         with pytest.raises(NonFiniteError, match=r"1 of 3 rows \(first: row 1\)"):
-            choose()
-
-
-def test_a_row_without_any_possible_token_is_an_error() -> None:
+            sample(logits, f64(0, 0, 0), sampling)
     with pytest.raises(NonFiniteError, match="all −inf in 2 of 2 rows"):
-        inverse_cdf(torch.full((2, 5), -math.inf), f64(0, 0.5))
+        drawn(torch.full((2, 5), -math.inf), f64(0, 0.5))
 
 
 # --- temperature, greedy, filters
-
-
-def test_logprobs_are_of_the_scaled_distribution_before_filters() -> None:
-    generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(50, 300, generator=generator, dtype=torch.float64) * 3
-    u = torch.rand(50, generator=generator, dtype=torch.float64)
-    sampling = Sampling(temperature=0.7, top_k=5, top_p=0.8, min_p=0.05)
-    token, logprob = sample(logits, u, sampling)
-    expected = (logits / 0.7).log_softmax(-1).gather(1, token[:, None])[:, 0]
-    assert torch.allclose(logprob, expected, atol=1e-12, rtol=0)
-    assert (logits.argsort(-1, descending=True)[:, :5] == token[:, None]).any(-1).all(), "top-k holds"
 
 
 def test_greedy_takes_the_first_of_the_likeliest_with_the_logprob_at_temperature_one() -> None:
@@ -210,13 +154,10 @@ def test_half_precision_logits_are_widened() -> None:
 @pytest.mark.parametrize(
     ("sampling", "kept"),
     [
-        (Sampling(top_k=1), [0]),
         (Sampling(top_k=2), [0, 1, 2]),  # 1 and 2 tie for the second place
         (Sampling(top_k=9), [0, 1, 2, 3]),
         (Sampling(top_p=0.4), [0]),  # 0.4 alone is at least 0.4
         (Sampling(top_p=0.5), [0, 1]),  # of the tied ones the first
-        (Sampling(top_p=0.95), [0, 1, 2, 3]),
-        (Sampling(min_p=0.6), [0, 1, 2]),  # 0.25 is 0.625 of 0.4
         (Sampling(min_p=1.0), [0]),
         # Top-k leaves 0.4, 0.25, 0.25; of that 0.9, the first two are 0.72, and 0.7 needs both.
         (Sampling(top_k=2, top_p=0.7), [0, 1]),
@@ -263,7 +204,8 @@ def test_filters_agree_with_transformers(tenths: list[int], top_k: int, top_p: f
         ({"top_p": 0.0}, "top_p=0.0 must be above 0"),
         ({"top_p": 1.5}, "top_p=1.5"),
         ({"min_p": -0.1}, "min_p=-0.1"),
-        ({"max_completion_length": 0}, "max_completion_length=0 would sample nothing: it must be at least 1"),
+        ({"min_p": 1.1}, "min_p=1.1"),
+        ({"max_completion_length": 0}, "max_completion_length=0 .*at least 1"),
     ],
 )
 def test_sampling_refuses(given: dict[str, float], message: str) -> None:

@@ -61,29 +61,12 @@ def uniforms(key: SampleKey, n: int) -> np.ndarray[tuple[int], np.dtype[np.float
     return UniformStream(key).take(n)
 
 
-def inverse_cdf(logits: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-    """Draw from softmax(logits) by inverting its CDF at u: the least token with CDF(token) > u.
-
-    Args:
-        logits: [N, V]; −inf means impossible, and an impossible token is never drawn, at u = 0 or next to 1 included.
-        u: [N] float64 in [0, 1).
-
-    Returns:
-        token [N] int64 and its log-prob [N] float64, in nats.
-
-    Raises:
-        NonFiniteError: a row has NaN or +inf, or nothing but −inf.
-    """
-    probabilities = _softmax(logits, 1.0)
-    token = _draw(probabilities, u)
-    return token, _log_at(probabilities, token)
-
-
 def sample(logits: Tensor, u: Tensor | None, sampling: Sampling, *, checks: bool = True) -> tuple[Tensor, Tensor]:
-    """Choose one token a row as `sampling` says.
+    """Choose one token a row as `sampling` says, by inverting the CDF at u: the least token with CDF(token) > u.
 
     Args:
-        logits: [N, V], any floating dtype; half precisions are widened to float32.
+        logits: [N, V], any floating dtype; half precisions are widened to float32. −inf is impossible, and an
+            impossible token is never drawn, at u = 0 or next to 1 included.
         u: [N] float64 in [0, 1); may be None when greedy.
         sampling: Temperature and filters.
         checks: Whether to raise, which waits for the device. Without, the log-prob of a row that is not finite is NaN.
@@ -146,7 +129,7 @@ def _log_at(probabilities: Tensor, token: Tensor) -> Tensor:
     return probabilities.gather(1, token[:, None])[:, 0].double().log()
 
 
-def _draw(weights: Tensor, u: Tensor, checks: bool = True) -> Tensor:
+def _draw(weights: Tensor, u: Tensor, checks: bool) -> Tensor:
     """Invert the CDF of non-negative weights [N, V] at u [N]: first the block, then the token inside it.
 
     Only block sums [N, V / BLOCK] and the chosen block [N, BLOCK] are accumulated, in float64, so the cost is one

@@ -19,7 +19,7 @@ from safetensors import safe_open
 from grpo_core.engines.base import Request, SampleKey, Sampling
 from grpo_core.engines.servers.engine import ServerEngine
 from grpo_core.engines.servers.opening import visible_device
-from grpo_core.engines.servers.process import last_error
+from grpo_core.engines.servers.process import ServerProcess, last_error
 from grpo_core.engines.servers.vllm import open_vllm
 from grpo_core.errors import EngineError, UserError
 from grpo_core.policy.fresh import fresh_model
@@ -66,18 +66,19 @@ def log_of(engine: ServerEngine) -> Path:
     return Path(socket).with_name("server.log")
 
 
-def wait_for_end(pid: int) -> None:
+def wait_until(done: Callable[[], bool], what: object) -> None:
     deadline = time.monotonic() + 20
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline, f"process {pid} still runs"
+    while not done():
+        assert time.monotonic() < deadline, f"{what} is still there"
         time.sleep(0.02)
+
+
+def wait_for_end(pid: int) -> None:
+    wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE, pid)
 
 
 def wait_until_gone(path: Path) -> None:
-    deadline = time.monotonic() + 20
-    while path.exists():
-        assert time.monotonic() < deadline, f"{path} was left behind"
-        time.sleep(0.02)
+    wait_until(lambda: not path.exists(), path)
 
 
 def engine_pid(log: Path) -> int:
@@ -93,11 +94,14 @@ def test_a_run_starts_a_server_and_ends_it_with_all_that_it_started(opened: Open
     log = log_of(engine)
     said = log.read_text()
     assert complete(engine) == "7"
-    assert "'--max-model-len', '256'" in said
-    assert "'--logprobs-mode', 'processed_logprobs'" in said
-    assert "'--enforce-eager'" in said
-    assert "'--swap-space', '1 GiB'" in said
-    assert "'config.json', 'generation_config.json', 'model.safetensors', 'tokenizer.json'" in said
+    for words in (
+        "'--max-model-len', '256'",
+        "'--logprobs-mode', 'processed_logprobs'",
+        "'--enforce-eager'",
+        "'--swap-space', '1 GiB'",
+        "'config.json', 'generation_config.json', 'model.safetensors', 'tokenizer.json'",
+    ):
+        assert words in said
     assert oct(log.parent.stat().st_mode & 0o777) == "0o700"  # nobody else reaches the socket
     pid, memory = engine_pid(log), shared_memory(log)
     assert memory.exists()
@@ -112,34 +116,29 @@ def test_an_adapters_server_has_the_base_model_under_its_own_names(
 ) -> None:
     model = get_peft_model(fresh_model("tiny", 1)[0], LoraConfig(r=9, target_modules=["q_proj", "down_proj"]))
     names: list[str] = []
-    wait = "grpo_core.engines.servers.process.ServerProcess.wait_until_up"
+    wait = ServerProcess.wait_until_up
 
-    def look(self: Any, timeout_s: float) -> None:
-        with safe_open(
-            Path(self._process.args[self._process.args.index("--model") + 1]) / "model.safetensors", "pt"
-        ) as f:
-            names.extend(f.keys())
-        original(self, timeout_s)
+    def look(self: ServerProcess, timeout_s: float) -> None:
+        folder = Path(self._process.args[self._process.args.index("--model") + 1])
+        with safe_open(folder / "model.safetensors", "pt") as file:
+            names.extend(file.keys())
+        wait(self, timeout_s)
 
-    from grpo_core.engines.servers.process import ServerProcess
-
-    original = ServerProcess.wait_until_up
-    monkeypatch.setattr(wait, look)
+    monkeypatch.setattr(ServerProcess, "wait_until_up", look)
     engine = opened(model)
     assert "'--enable-lora', '--max-loras', '1', '--max-lora-rank', '16'" in log_of(engine).read_text()
     assert complete(engine) == "7"
-    engine.close()
-    plain = {name for name, _ in fresh_model("tiny", 1)[0].named_parameters()}
-    assert set(names) == plain
+    assert set(names) == {name for name, _ in fresh_model("tiny", 1)[0].named_parameters()}
 
 
 def test_a_server_that_does_not_start_says_why(
     opened: Opened, fake_vllm: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_VLLM", "fails")
-    with pytest.raises(
-        EngineError, match=r"did not start: .*exit status 1; it said: ValueError: No available memory .*server\.log"
-    ):
+    with pytest.raises(EngineError, match=r"exit status 1; it said: ValueError: No available memory .*server\.log"):
+        opened()
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install 'grpo-core\[vllm\]'.*engine\.url"):
         opened()
 
 
@@ -153,14 +152,17 @@ def test_a_server_that_takes_too_long_is_given_up(opened: Opened, fake_vllm: Non
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--foo 'x", "No closing quotation"),
-        ("--seed 3 --uds /elsewhere", "--uds is set by the run"),
-        ("--logprobs_mode=raw_logits", "--logprobs-mode is set by the run"),
+        ({"options": "--foo 'x"}, r"engine\.args\.options.*No closing quotation"),
+        ({"options": "--seed 3 --uds /elsewhere"}, r"engine\.args\.options.*--uds is set by the run"),
+        ({"options": "--logprobs_mode=raw_logits"}, r"engine\.args\.options.*--logprobs-mode is set by the run"),
+        ({"transfer": "nccl"}, r"needs engine\.url"),  # a server of its own card
     ],
 )
-def test_options_that_the_run_sets_are_refused(opened: Opened, fake_vllm: None, options: str, message: str) -> None:
-    with pytest.raises(UserError, match=rf"engine\.args\.options.*{message}"):
-        opened(options=options)
+def test_options_that_the_run_sets_are_refused(
+    opened: Opened, fake_vllm: None, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        opened(**options)
 
 
 def test_a_server_that_is_killed_ends_in_one_line_with_its_cause(
@@ -191,32 +193,16 @@ def test_a_server_ends_with_a_trainer_that_is_killed(fake_vllm: None, tmp_path: 
 
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_weights_do_not_outlive_a_trainer_whose_group_gets_a_signal(tmp_path: Path, stop: signal.Signals) -> None:
-    program = (
-        "import pathlib, signal, sys, time; from grpo_core.engines.servers.scratch import ScratchFolder; "
-        "signal.signal(signal.SIGINT, signal.default_int_handler); "  # a shell's background jobs ignore it
-        "scratch = ScratchFolder('grpo-weights-', pathlib.Path(sys.argv[1])); folder = scratch.path; "
-        "(folder / 'model.safetensors').write_bytes(bytes(9)); print(folder, flush=True); time.sleep(600)"
-    )
-    command = [sys.executable, "-c", program, str(tmp_path)]
+    program = Path(__file__).with_name("programs") / "scratch_holder.py"
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
-    ) as trainer:
+        [sys.executable, program, tmp_path],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
+    ) as trainer:  # fmt: skip
         assert trainer.stdout is not None
         folder = Path(trainer.stdout.readline().strip())
         assert (folder / "model.safetensors").exists()
         os.killpg(trainer.pid, stop)
     wait_until_gone(folder)
-
-
-def test_without_vllm_it_says_what_to_install(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"pip install 'grpo-core\[vllm\]'.*engine\.url"):
-        opened()
-
-
-def test_nccl_needs_a_server_of_its_own_card(opened: Opened, fake_vllm: None) -> None:
-    with pytest.raises(UserError, match=r"needs engine\.url"):
-        opened(transfer="nccl")
 
 
 @pytest.mark.parametrize(
@@ -229,12 +215,8 @@ def test_a_server_sees_the_trainers_accelerator_alone(index: int | None, visible
 
 def test_the_last_error_of_a_log(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    log.write_text(
-        "(EngineCore pid=7) ERROR 11-23 06:36:11 [core.py:9] ValueError: first\n"
-        "(EngineCore pid=7) ERROR 11-23 06:36:11 [core.py:9] torch.cuda.OutOfMemoryError: CUDA out of memory.\nbye\n"
-    )
+    start = "(EngineCore pid=7) ERROR 11-23 06:36:11 [core.py:9]"
+    log.write_text(f"{start} ValueError: first\n{start} torch.cuda.OutOfMemoryError: CUDA out of memory.\nbye\n")
     assert last_error(log) == "torch.cuda.OutOfMemoryError: CUDA out of memory."
-    log.write_text(
-        "WARNING 11-23 06:33:40 [system_utils.py:255] This can cause errors like `OSError: Too many files`.\n"
-    )
+    log.write_text("WARNING 11-23 06:33:40 [system_utils.py:255] This can cause errors like `OSError: Too many`.\n")
     assert last_error(log) == ""

@@ -6,7 +6,9 @@ import pickle
 import shutil
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,13 @@ from peft import LoraConfig, get_peft_model
 from server_engines import MODEL, TOKENIZER, adapted, ids, request, run
 from torch import nn
 from transformers import AutoModelForCausalLM
-from vllm_server import EOS, SEVEN, FakeVLLM, choice, native_answers, serving
+from vllm_server import EOS, SEVEN, FakeVLLM, choice, handler_of, listening, native_answers, serving
 
 from grpo_core.engines.base import Engine, Sampling
 from grpo_core.engines.compatibility import context_of, max_context
 from grpo_core.engines.completion import Completion
 from grpo_core.engines.native import NativeEngine
+from grpo_core.engines.servers import client
 from grpo_core.engines.servers.client import ServerClient
 from grpo_core.engines.servers.engine import ServerEngine
 from grpo_core.engines.servers.products import VLLM
@@ -40,6 +43,16 @@ def fake() -> Iterator[FakeVLLM]:
 def opened(fake: FakeVLLM, model: Any = MODEL, **options: Any) -> ServerEngine:
     options = {"max_batch_tokens": 1024, "precision": "float32", "url": fake.url, **options}
     return open_vllm(model, TOKENIZER, **options)
+
+
+def reply_to(fake: FakeVLLM, path: str, reply: tuple[int, Any]) -> None:
+    """Let a server reply so to requests of a path."""
+    answer = fake.answer
+    fake.answer = lambda asked, body: reply if asked.startswith(path) else answer(asked, body)  # type: ignore[method-assign]
+
+
+def token_ids(completions: list[Completion]) -> list[tuple[int, ...]]:
+    return [each.token_ids for each in completions]
 
 
 def test_completions_carry_tokens_log_probs_text_and_the_version(fake: FakeVLLM) -> None:
@@ -76,19 +89,6 @@ def test_seeds_belong_to_keys_and_greedy_requests_have_none(fake: FakeVLLM) -> N
     assert "seed" not in greedy
 
 
-def test_a_stop_string_ends_text_and_tokens_where_our_own_sampler_ends_them(fake: FakeVLLM) -> None:
-    fake.respond = lambda server, body: choice(ids("4\n5\n6"), finish_reason="length")  # it noticed nothing
-    (completion,) = run(opened(fake), [request(stop=("\n5",))])
-    assert (completion.text, completion.token_ids, completion.finish_reason) == ("4\n5", tuple(ids("4\n5")), "stop")
-    assert len(completion.logprobs) == 3
-
-
-def test_a_completion_that_reached_its_limit_says_so(fake: FakeVLLM) -> None:
-    fake.respond = lambda server, body: choice(ids("123"), finish_reason="length")
-    (completion,) = run(opened(fake), [request(stop=("x",))])
-    assert (completion.text, completion.finish_reason) == ("123", "length")
-
-
 def test_log_probs_that_the_server_cannot_say_are_nan(fake: FakeVLLM) -> None:
     engine = opened(fake)  # raw_logprobs: before the temperature
     hot, plain = Sampling(temperature=0.7), Sampling(temperature=1.0, top_k=3)
@@ -98,22 +98,6 @@ def test_log_probs_that_the_server_cannot_say_are_nan(fake: FakeVLLM) -> None:
     engine = opened(fake)
     assert run(engine, [request()], hot)[0].logprobs == (-1.0, -1.0)
     assert all(map(math.isnan, run(engine, [request()], plain)[0].logprobs))
-
-
-@pytest.mark.parametrize(
-    ("mode", "sampling", "message"),
-    [
-        ("raw_logprobs", Sampling(temperature=0.7), "raw_logprobs does not say .*temperature=0.7"),
-        ("processed_logprobs", Sampling(top_p=0.9), "processed_logprobs does not say"),
-        ("raw_logprobs", Sampling(temperature=0.7, top_p=0.9), "engine.name=vllm with trainer.temperature=0.7 and"),
-    ],
-)
-def test_training_refuses_sampling_whose_log_probs_nobody_says(
-    fake: FakeVLLM, mode: str, sampling: Sampling, message: str
-) -> None:
-    fake.config["logprobs_mode"] = mode
-    with pytest.raises(UserError, match=message):
-        opened(fake, sampling=sampling)
 
 
 def test_weights_are_sent_once_for_each_version_and_the_prefix_cache_is_dropped(fake: FakeVLLM) -> None:
@@ -138,30 +122,22 @@ def test_after_an_update_greedy_completions_are_the_trainers() -> None:
     with serving(native_answers(TOKENIZER)) as fake:
         engine = opened(fake, model)
         before = run(engine, requests, greedy)
-        assert [each.token_ids for each in before] == [
-            each.token_ids for each in run(NativeEngine(model, TOKENIZER), requests, greedy)
-        ]
+        assert token_ids(before) == token_ids(run(NativeEngine(model, TOKENIZER), requests, greedy))
         with torch.no_grad():
             for parameter in model.parameters():
                 nn.init.normal_(parameter, std=0.3)
         engine.sync(1)
-        after = run(engine, requests, greedy)
-        native = run(NativeEngine(model, TOKENIZER, version=1), requests, greedy)
-        assert [each.token_ids for each in after] == [each.token_ids for each in native]
-        assert [each.token_ids for each in after] != [each.token_ids for each in before]
-        assert [each.text for each in after] == [each.text for each in native]
+        after, native = (run(each, requests, greedy) for each in (engine, NativeEngine(model, TOKENIZER, version=1)))
+    assert token_ids(after) == token_ids(native) != token_ids(before)
+    assert [each.text for each in after] == [each.text for each in native]
 
 
 def test_a_tied_model_is_untied_for_a_server_on_a_cpu_whose_output_layer_updates_do_not_reach(
     fake: FakeVLLM, tmp_path: Path
 ) -> None:
-    fake.device = "cpu"
-    with pytest.raises(UserError, match=r"Start it with --hf-overrides '\{\"tie_word_embeddings\": false\}'"):
-        opened(fake)
-    fake.config["hf_overrides"] = {"tie_word_embeddings": False}
+    fake.device, fake.config["hf_overrides"] = "cpu", {"tie_word_embeddings": False}
     fake.on_load = lambda folder: shutil.copytree(folder, tmp_path / "sent")  # type: ignore[assignment]
-    engine = opened(fake)
-    engine.sync(1)
+    opened(fake).sync(1)
     sent = AutoModelForCausalLM.from_pretrained(tmp_path / "sent")
     assert not sent.config.tie_word_embeddings
     assert sent.lm_head.weight is not sent.model.embed_tokens.weight
@@ -215,11 +191,6 @@ def test_an_adapter_is_sent_as_an_adapter_under_a_new_name() -> None:
             run(engine, [request()])
 
 
-def test_a_server_without_adapters_is_refused(fake: FakeVLLM) -> None:
-    with pytest.raises(UserError, match="takes no adapters; start it with --enable-lora --max-lora-rank 8"):
-        opened(fake, adapted())
-
-
 @pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`:UserWarning")
 @pytest.mark.parametrize(
     ("settings", "named"),
@@ -245,47 +216,55 @@ def test_ways_to_start_plain_lora_are_no_kinds_of_their_own() -> None:
         opened(fake, get_peft_model(fresh_model("tiny", 1)[0], config)).sync(1)
 
 
-def test_a_server_that_takes_no_weights_is_refused_with_the_command_that_starts_one() -> None:
-    with (
-        serving(FakeVLLM(dev_mode=False)) as fake,
-        pytest.raises(UserError, match="Start it so: VLLM_SERVER_DEV_MODE=1 vllm serve"),
-    ):
-        opened(fake)
+PACKAGES = (500, {"error": {"message": "'NoneType' object has no attribute 'splitlines'"}})
 
 
-def test_a_server_that_cannot_list_its_packages_is_refused_with_what_to_do(fake: FakeVLLM) -> None:
-    answer = fake.answer
-    reply = (500, {"error": {"message": "'NoneType' object has no attribute 'splitlines'"}})
-    fake.answer = lambda path, body: reply if path.startswith("/server_info") else answer(path, body)  # type: ignore[method-assign]
-    with pytest.raises(UserError, match=r"splitlines.* install pip beside vLLM, or put uv on the server's PATH"):
-        opened(fake)
-
-
-def test_a_server_that_does_not_number_its_weights_is_refused(fake: FakeVLLM) -> None:
-    answer = fake.answer
-    fake.answer = lambda path, body: (404, {}) if path == "/weight_info" else answer(path, body)  # type: ignore[method-assign]
-    with pytest.raises(UserError, match=r"older than vLLM 0\.28"):
-        opened(fake)
+@pytest.mark.parametrize(
+    ("server", "replies", "options", "message"),
+    [
+        ({"dev_mode": False}, {}, {}, "Start it so: VLLM_SERVER_DEV_MODE=1 vllm serve"),
+        ({"device": "cpu"}, {}, {}, r"Start it with --hf-overrides '\{\"tie_word_embeddings\": false\}'"),
+        ({}, {"/server_info": PACKAGES}, {}, r"splitlines.* install pip beside vLLM, or put uv on the server's PATH"),
+        ({}, {"/weight_info": (404, {})}, {}, r"older than vLLM 0\.28"),
+        ({}, {}, {"model": adapted()}, "takes no adapters; start it with --enable-lora --max-lora-rank 8"),
+        ({}, {}, {"shared_dir": "/nowhere"}, "shared_dir=/nowhere: No such file"),
+        ({}, {}, {"is_quantized": True}, "not there for quantized models"),
+        ({}, {}, {"sleep": True}, "start it with --enable-sleep-mode"),
+        ({}, {}, {"transfer": "nccl"}, "has no weight transfer; start it with --weight-transfer-config"),
+        ({"weight_transfer": "nccl"}, {}, {"transfer": "nccl"}, "from an NVIDIA GPU; the model is on cpu"),
+        ({}, {}, {"sampling": Sampling(temperature=0.7)}, "raw_logprobs does not say .*temperature=0.7"),
+        ({}, {}, {"sampling": Sampling(temperature=0.7, top_p=0.9)}, "engine.name=vllm with trainer.temperature=0.7"),
+        (
+            {"config": {"logprobs_mode": "processed_logprobs"}},
+            {},
+            {"sampling": Sampling(top_p=0.9)},
+            "processed_logprobs does not say",
+        ),
+    ],
+)
+def test_a_server_that_cannot_do_what_is_needed_is_refused_with_what_to_do(
+    server: dict[str, Any], replies: dict[str, tuple[int, Any]], options: dict[str, Any], message: str
+) -> None:
+    with serving(FakeVLLM(**server)) as fake:
+        for path, reply in replies.items():
+            reply_to(fake, path, reply)
+        with pytest.raises(UserError, match=message):
+            opened(fake, **options)
 
 
 def test_a_folder_that_the_server_does_not_see_is_named(fake: FakeVLLM, tmp_path: Path) -> None:
     engine = opened(fake, shared_dir=str(tmp_path))
-    answer, refusal = fake.answer, (500, {"error": "no such folder"})
-    fake.answer = lambda path, body: refusal if path == "/collective_rpc" else answer(path, body)  # type: ignore[method-assign]
+    reply_to(fake, "/collective_rpc", (500, {"error": "no such folder"}))
     with pytest.raises(EngineError, match=r"must see the folder .*weights: engine\.args\.shared_dir"):
         engine.sync(1)
-    with pytest.raises(UserError, match="shared_dir=/nowhere: No such file"), serving(FakeVLLM()) as other:
-        opened(other, shared_dir="/nowhere")
 
 
 def test_a_key_that_a_server_repeats_is_not_shown(fake: FakeVLLM, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = opened(fake)
     monkeypatch.setenv("VLLM_API_KEY", "sk-secret")
-    answer, padding = fake.answer, "x" * 284  # the key lies across the place where the excerpt is cut
+    padding = "x" * 284  # the key lies across the place where the excerpt is cut
     for said in ("you sent Authorization: Bearer sk-secret", f"{padding}sk-secret"):
-        fake.answer = lambda path, body, said=said: (  # type: ignore[method-assign]
-            (500, {"error": said}) if path == "/collective_rpc" else answer(path, body)
-        )
+        reply_to(fake, "/collective_rpc", (500, {"error": said}))
         with pytest.raises(EngineError) as error:
             engine.sync(1)
         assert "sk-s" not in str(error.value)
@@ -332,22 +311,26 @@ def test_replies_that_are_no_completion(
 
 
 def test_two_completions_where_one_was_requested_are_refused(fake: FakeVLLM) -> None:
-    answer = fake.answer
-
-    def twice(path: str, body: dict[str, Any]) -> tuple[int, Any]:
-        status, reply = answer(path, body)
-        return status, {"choices": reply["choices"] * 2} if path == "/v1/completions" else reply
-
-    fake.answer = twice  # type: ignore[method-assign]
+    reply_to(fake, "/v1/completions", (200, {"choices": [choice([SEVEN, EOS])] * 2}))
     with pytest.raises(EngineError, match="replied with 2 completions, and one was requested"):
         run(opened(fake), [request()])
 
 
-def test_tokens_after_the_end_are_left_out(fake: FakeVLLM) -> None:
-    fake.respond = lambda server, body: choice([SEVEN, EOS, SEVEN], finish_reason="length")
-    (completion,) = run(opened(fake), [request()])
-    assert (completion.token_ids, completion.text, completion.finish_reason) == ((SEVEN, EOS), "7", "stop")
-    assert len(completion.logprobs) == 2
+@pytest.mark.parametrize(
+    ("sent", "stop", "expected"),
+    [
+        ([SEVEN, EOS, SEVEN], (), ((SEVEN, EOS), "7", "stop")),  # after the end
+        (ids("4\n5\n6"), ("\n5",), (tuple(ids("4\n5")), "4\n5", "stop")),  # after a stop string, which it did not see
+        (ids("123"), ("x",), (tuple(ids("123")), "123", "length")),
+    ],
+)
+def test_a_completion_ends_where_our_own_sampler_ends_it(
+    fake: FakeVLLM, sent: list[int], stop: tuple[str, ...], expected: tuple[Any, ...]
+) -> None:
+    fake.respond = lambda server, body: choice(sent, finish_reason="length")
+    (completion,) = run(opened(fake), [request(stop=stop)])
+    assert (completion.token_ids, completion.text, completion.finish_reason) == expected
+    assert len(completion.logprobs) == len(completion.token_ids)
 
 
 def test_a_request_that_does_not_fit_is_refused_at_the_call(fake: FakeVLLM) -> None:
@@ -378,16 +361,6 @@ def test_sleep_frees_memory_between_phases_and_weights_are_sent_before_the_cache
     woken = fake.paths()[fake.paths().index("/sleep?level=2") :]
     assert [path for path in woken if "sleep" in path] == ["/sleep?level=2"]
     assert woken.index("/wake_up?tags=weights") < woken.index("/collective_rpc") < woken.index("/wake_up?tags=kv_cache")
-    with serving(FakeVLLM()) as other, pytest.raises(UserError, match="start it with --enable-sleep-mode"):
-        opened(other, sleep=True)
-
-
-def test_a_way_of_sending_weights_that_the_server_has_not_is_refused(fake: FakeVLLM) -> None:
-    with pytest.raises(UserError, match=r"has no weight transfer; start it with --weight-transfer-config"):
-        opened(fake, transfer="nccl")
-    fake.weight_transfer = "nccl"
-    with pytest.raises(UserError, match="sends from an NVIDIA GPU; the model is on cpu"):
-        opened(fake)
 
 
 def test_vllms_own_sender_steers_the_server_and_ships_handles_as_it_reads_them(fake: FakeVLLM) -> None:
@@ -410,6 +383,50 @@ def test_addresses_that_are_none(url: str) -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_quantized_models_are_refused(fake: FakeVLLM) -> None:
-    with pytest.raises(UserError, match="not there for quantized models"):
-        opened(fake, is_quantized=True)
+# --- replies that never end, or are packed
+
+
+def endless(path: str, piece: bytes) -> type[BaseHTTPRequestHandler]:
+    """Replies without an end at a path, in pieces, and as usual elsewhere."""
+
+    class Handler(handler_of(FakeVLLM())):  # type: ignore[misc] # a class that a function makes
+        def _reply(self, body: dict[str, Any]) -> None:
+            if self.path != path:
+                super()._reply(body)
+                return
+            self.send_response(200)
+            self.end_headers()
+            with suppress(BrokenPipeError, ConnectionResetError):  # the client has left
+                while True:
+                    self.wfile.write(piece)
+
+    return Handler
+
+
+def sample(url: str) -> str:
+    engine = open_vllm(MODEL, TOKENIZER, max_batch_tokens=64, precision="float32", url=url, timeout_s=1)
+    return run(engine, [request()])[0].text
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/models"])
+def test_the_limit_of_a_request_is_that_of_its_whole_reply(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    monkeypatch.setattr(client, "MAX_REPLY_BYTES", 2**40)
+    monkeypatch.setattr(client, "CONTROL_S", 1)
+    with (
+        listening(endless(path, b" ")) as url,
+        pytest.raises(EngineError, match=f"no whole reply to {path} within 1 s"),
+    ):
+        sample(url)
+
+
+def test_the_content_of_a_reply_about_the_health_is_not_read() -> None:
+    with listening(endless("/health", b"x" * 2**16)) as url:
+        assert sample(url) == "7"
+
+    class Packed(handler_of(FakeVLLM())):  # type: ignore[misc] # a class that a function makes
+        def end_headers(self) -> None:
+            self.send_header("Content-Encoding", "gzip")
+            super().end_headers()
+
+    with listening(Packed) as url:
+        assert ServerClient(VLLM, url, timeout_s=10).is_up()

@@ -107,12 +107,6 @@ class TrainedModel:
         """Rank of the adapter."""
         return int(self.model.peft_config[self.model.active_adapter].r)
 
-    @property
-    def adapter_targets(self) -> list[str]:
-        """Names of the modules that the adapter is on; `all` where a pattern or a keyword chooses them."""
-        targets = self.model.peft_config[self.model.active_adapter].target_modules
-        return ["all"] if isinstance(targets, str) else sorted({name.rpartition(".")[2] for name in targets})
-
     def check_adapter(self, engine: str) -> None:
         """Check that a server can apply the adapter, if there is one.
 
