@@ -77,10 +77,10 @@ def test_where_no_model_can_be_made_without_its_weights_every_rank_reads_them_an
     result = found["no structure"]
     value, why = result["choices"]["loading"]
     assert value == "every process reads the whole model"
-    assert why == "it cannot be made without its weights: it computes with its weights"
+    assert "computes with its weights" in why
     for passes in result["ranks"]:
-        assert passes["policy"] == pytest.approx(result["alone"]["policy"], abs=1e-6)
-        assert passes["reference"] == pytest.approx(result["alone"]["reference"], abs=1e-6)
+        for name in ("policy", "reference"):
+            assert passes[name] == pytest.approx(result["alone"][name], abs=1e-6)
 
 
 @pytest.mark.parametrize(("model", "message"), [("damaged", "is damaged or cut off"), ("missing", "missing")])

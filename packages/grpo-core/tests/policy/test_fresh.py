@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_core.errors import UserError
@@ -20,6 +20,7 @@ def test_words_become_tokens_and_digits_and_line_breaks_stay_alone() -> None:
     assert len(LEARNED) <= 300
 
 
+@settings(max_examples=40)
 @given(st.text(max_size=40))
 def test_any_text_comes_back(text: str) -> None:
     for tokenizer in (LEARNED, byte_tokenizer()):
@@ -36,6 +37,8 @@ def test_the_smallest_vocabulary_is_that_of_bytes() -> None:
     assert len(learned_tokenizer(TEXTS, 258)) == 258
     with pytest.raises(UserError, match="258"):
         learned_tokenizer(TEXTS, 257)
+    with pytest.raises(UserError, match="tinny"):
+        tokenizer_of("tinny")
 
 
 def test_a_new_model_takes_the_tokenizer_of_a_folder_or_a_model(tmp_path: Path) -> None:
@@ -45,11 +48,6 @@ def test_a_new_model_takes_the_tokenizer_of_a_folder_or_a_model(tmp_path: Path) 
     assert model.get_input_embeddings().num_embeddings == len(LEARNED)
     assert (model.config.eos_token_id, model.config.pad_token_id) == (LEARNED.eos_token_id, LEARNED.pad_token_id)
     assert len(tokenizer_of("tiny")) == 258
-
-
-def test_a_tokenizer_that_is_not_there_is_named() -> None:
-    with pytest.raises(UserError, match="tinny"):
-        tokenizer_of("tinny")
 
 
 def test_new_tokens_begin_alike_where_they_share_bytes() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import gguf
 import pytest
 import torch
+from small_models import small_model
 from tokenizers.pre_tokenizers import ByteLevel
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from grpo_core.engines.decoding import eos_ids
 from grpo_core.errors import UserError
@@ -21,27 +21,25 @@ from grpo_core.policy.load import load_policy
 BYTES = sorted(ByteLevel.alphabet())
 NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
 
-SHAPE = {
-    "vocab_size": 264,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 512,
-    "tie_word_embeddings": True,
+KEYS = {
+    "context_length": "max_position_embeddings",
+    "block_count": "num_hidden_layers",
+    "embedding_length": "hidden_size",
+    "feed_forward_length": "intermediate_size",
+    "attention.head_count": "num_attention_heads",
+    "attention.head_count_kv": "num_key_value_heads",
+    "attention.layer_norm_rms_epsilon": "rms_norm_eps",
 }
+"""A file's key of an architecture -> the field of the configuration."""
 
 Extra = Mapping[str, Any]
 
 
 def model_of(kind: str = "llama", **changes: Any) -> Any:
     """A random model whose positions matter."""
-    torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **{**SHAPE, **changes}), dtype=torch.float32)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    return model.eval()
+    sizes = {"vocab_size": 264, "hidden_size": 32, "max_position_embeddings": 256, "attention_bias": False}
+    sizes |= {"head_dim": 128} if kind == "qwen3" else {}  # which a file need not say
+    return small_model(kind, torch.float32, **{**sizes, "tie_word_embeddings": True, **changes})
 
 
 def write(
@@ -67,17 +65,8 @@ def write(
     config = model.config
     kind = config.model_type
     writer = gguf.GGUFWriter(path / "m.gguf", kind)
-    stated = {
-        "context_length": config.max_position_embeddings,
-        "block_count": config.num_hidden_layers,
-        "embedding_length": config.hidden_size,
-        "feed_forward_length": config.intermediate_size,
-        "attention.head_count": config.num_attention_heads,
-        "attention.head_count_kv": config.num_key_value_heads,
-        **({"attention.layer_norm_rms_epsilon": config.rms_norm_eps} if hasattr(config, "rms_norm_eps") else {}),
-        "rope.freq_base": config.rope_parameters["rope_theta"],
-        **(keys or {}),
-    }
+    stated = {name: getattr(config, field) for name, field in KEYS.items() if hasattr(config, field)}
+    stated |= {"rope.freq_base": config.rope_parameters["rope_theta"], **(keys or {})}
     added = added or {"<end>": CONTROL}
     words = [*BYTES, "ab", "abc", "12", *added]
     words += [f"[unused{index}]" for index in range(config.vocab_size - len(words))]
@@ -122,57 +111,51 @@ def logits(model: Any) -> torch.Tensor:
         return model(torch.arange(200)[None]).logits[0]
 
 
-def test_a_model_computes_what_it_computed_before(tmp_path: Path) -> None:
-    model = model_of()
-    loaded = load_policy(write(tmp_path, model), device="cpu")
-    torch.testing.assert_close(logits(loaded.model), logits(model))
+def rope(kind: str, **more: float) -> dict[str, Any]:
+    return {"rope_parameters": {"rope_theta": 5000.0, "rope_type": kind, **more}}
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize(
+    ("changes", "keys"),
+    [
+        ({}, {}),
+        (
+            rope("default"),
+            {"rope.scaling.type": "none", "vocab_size": 264, "rope.scaling.original_context_length": 512},
+        ),
+        (rope("linear", factor=4.0), {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}),
+        (rope("linear", factor=4.0), {"rope.scaling.factor": 4.0}),  # llama.cpp's default type
+        ({"head_dim": 16}, {"attention.key_length": 16, "attention.value_length": 16}),  # and not 32 / 4 = 8
+    ],
+)
+def test_what_a_file_says_of_a_model_is_computed(
+    tmp_path: Path, kind: str, changes: dict[str, Any], keys: Extra
+) -> None:
+    model = model_of(kind, **changes)
+    torch.testing.assert_close(logits(loaded_from(tmp_path, model, keys).model), logits(model))
+    assert not changes or not torch.allclose(logits(model), logits(model_of(kind)), atol=0.01)
 
 
 def loaded_from(path: Path, model: Any, *args: Any, **kwargs: Any) -> Any:
     return load_policy(write(path, model, *args, **kwargs), device="cpu")
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
-@pytest.mark.parametrize(
-    ("keys", "rope"),
-    [
-        ({"rope.scaling.type": "none"}, {"rope_type": "default"}),
-        ({"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}, {"rope_type": "linear", "factor": 4.0}),
-        ({"rope.scaling.factor": 4.0}, {"rope_type": "linear", "factor": 4.0}),  # llama.cpp's default type
-    ],
-)
-def test_scaled_positions_are_those_of_the_same_model_in_safetensors(
-    tmp_path: Path, kind: str, keys: Extra, rope: Extra
-) -> None:
-    model = model_of(kind, max_position_embeddings=256, rope_parameters={"rope_theta": 5000.0, **rope})
-    policy = loaded_from(tmp_path, model, keys)
-    torch.testing.assert_close(logits(policy.model), logits(model))
-    assert "factor" not in rope or not torch.allclose(logits(model), logits(model_of(kind)), atol=0.1)
-
-
 def test_the_divisors_of_a_llama_3_are_the_scaling_that_they_come_from(tmp_path: Path) -> None:
-    rope = {
-        "rope_type": "llama3",
-        "rope_theta": 500000.0,
+    scaling = {
         "factor": 32.0,
         "low_freq_factor": 1.0,
         "high_freq_factor": 4.0,
         "original_max_position_embeddings": 8192,
     }
-    model = model_of(max_position_embeddings=256, rope_parameters=rope, head_dim=8)
+    llama3 = {"rope_type": "llama3", "rope_theta": 500000.0, **scaling}
+    model = model_of(rope_parameters=llama3, head_dim=8)
     # Wavelengths 2π·500000^(i/4): 6.3, 167, 4443, 118142. At most 8192/4: kept; at least 8192/1: divided by 32;
     # 4443 between: 8192/4443 = 1.844 turns, of which (1.844 - 1)/3 = 0.2813 is kept and 0.7187 divided by 32.
     divisors = torch.tensor([1.0, 1.0, 1 / (0.28128 + 0.71872 / 32), 32.0])
     policy = loaded_from(tmp_path, model, {"rope.dimension_count": 8}, {"rope_freqs.weight": divisors})
     torch.testing.assert_close(logits(policy.model), logits(model), rtol=1e-3, atol=1e-3)
-    assert policy.model.config.rope_parameters == rope
-
-
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
-def test_heads_may_be_of_another_length_than_hidden_size_over_heads(tmp_path: Path, kind: str) -> None:
-    model = model_of(kind, head_dim=16)  # 32 / 4 = 8
-    keys = {"attention.key_length": 16, "attention.value_length": 16}
-    torch.testing.assert_close(logits(loaded_from(tmp_path, model, keys).model), logits(model))
+    assert policy.model.config.rope_parameters == llama3
 
 
 @pytest.mark.parametrize(
@@ -200,21 +183,17 @@ def test_a_key_that_would_make_another_model_is_refused_by_name(tmp_path: Path, 
         loaded_from(tmp_path, model_of(), keys)
 
 
-def test_keys_that_change_nothing_are_taken(tmp_path: Path) -> None:
-    keys = {"rope.scaling.type": "none", "vocab_size": 264, "rope.scaling.original_context_length": 512}
-    model = model_of()
-    torch.testing.assert_close(logits(loaded_from(tmp_path, model, keys).model), logits(model))
-
-
-@pytest.mark.parametrize("name", ["blk.0.attn_q.bias", "rope_factors_long.weight"])
-def test_weights_without_a_place_are_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UserError, match=f"has the tensor {re.escape(name)}"):
-        loaded_from(tmp_path, model_of(), tensors={name: torch.ones(32)})
-
-
-def test_divisors_of_another_kind_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"rope_freqs\.weight, and not as Llama 3"):
-        loaded_from(tmp_path, model_of(), tensors={"rope_freqs.weight": torch.tensor([1.0, 2.0, 3.0, 4.0])})
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("blk.0.attn_q.bias", [1.0] * 32, r"has the tensor blk\.0\.attn_q\.bias"),
+        ("rope_factors_long.weight", [1.0] * 32, r"has the tensor rope_factors_long\.weight"),
+        ("rope_freqs.weight", [1.0, 2.0, 3.0, 4.0], r"rope_freqs\.weight, and not as Llama 3"),
+    ],
+)
+def test_weights_without_a_place_are_refused(tmp_path: Path, name: str, values: list[float], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        loaded_from(tmp_path, model_of(), tensors={name: torch.tensor(values)})
 
 
 @pytest.mark.parametrize(
@@ -238,20 +217,19 @@ def test_keys_of_other_architectures_are_refused_by_name(tmp_path: Path, kind: s
         gguf_config(str(tmp_path / "m.gguf"), {"model_type": "gemma3_text" if kind == "gemma3" else kind})
 
 
-def test_a_vocabulary_without_the_token_of_gpt_2_is_taken(tmp_path: Path) -> None:
-    tokenizer = loaded_from(tmp_path, model_of()).tokenizer
-    assert tokenizer("a<|endoftext|>")["input_ids"] == [BYTES.index(char) for char in "a<|endoftext|>"]
-    assert len(tokenizer) == 264
-
-
 def test_tokens_that_are_looked_for_keep_their_text(tmp_path: Path) -> None:
     """Those of DeepSeek are not spelled in GPT-2's letters for bytes."""
     added = {"<end>": CONTROL, "<｜User｜>": CONTROL, "<｜think｜>": USER_DEFINED}
-    tokenizer = loaded_from(tmp_path, model_of(), added=added, tokenizer={"bos_token_id": 260}).tokenizer
-    a = BYTES.index("a")
+    keys = {"bos_token_id": 260, "eot_token_id": 260}
+    policy = loaded_from(tmp_path, model_of(), added=added, tokenizer=keys)
+    tokenizer, a = policy.tokenizer, BYTES.index("a")
     assert tokenizer("a<｜User｜>a<｜think｜><end>")["input_ids"] == [a, 260, a, 261, 259]
     assert tokenizer.decode([a, 260, 261], skip_special_tokens=True) == "a<｜think｜>"
     assert tokenizer.bos_token == "<｜User｜>"
+    assert eos_ids(policy.model, tokenizer) == {259, 260}, "a turn's end ends a completion"
+    # A vocabulary without the token of GPT-2 is taken.
+    assert tokenizer("a<|endoftext|>")["input_ids"] == [BYTES.index(char) for char in "a<|endoftext|>"]
+    assert len(tokenizer) == 264
 
 
 @pytest.mark.parametrize(
@@ -301,22 +279,16 @@ def test_texts_of_sentencepiece_begin_with_a_token_unless_the_file_says_otherwis
     assert len(tokenizer) == 264
 
 
-def test_a_text_of_sentencepiece_without_a_space_before_it_is_refused(tmp_path: Path) -> None:
-    keys = {"bos_token_id": 0, "eos_token_id": 1, "add_space_prefix": False}
-    with pytest.raises(UserError, match=r"tokenizer\.ggml\.add_space_prefix=False"):
-        loaded_from(tmp_path, model_of(), tokenizer=keys, pieces=PIECES)
-
-
 @pytest.mark.parametrize(
-    ("keys", "named"),
-    [({"pre": "viking"}, "pre='viking'"), ({"remove_extra_whitespaces": True}, "remove_extra_whitespaces=True")],
+    ("keys", "pieces", "named"),
+    [
+        ({"pre": "viking"}, None, "pre='viking'"),
+        ({"remove_extra_whitespaces": True}, None, "remove_extra_whitespaces=True"),
+        ({"bos_token_id": 0, "eos_token_id": 1, "add_space_prefix": False}, PIECES, "add_space_prefix=False"),
+    ],
 )
-def test_a_tokenizer_that_cannot_be_made_is_refused(tmp_path: Path, keys: Extra, named: str) -> None:
-    with pytest.raises(UserError, match=re.escape(f"says tokenizer.ggml.{named}")):
-        loaded_from(tmp_path, model_of(), tokenizer=keys)
-
-
-def test_a_turns_end_ends_a_completion(tmp_path: Path) -> None:
-    added = {"<end>": CONTROL, "<turn>": CONTROL}
-    policy = loaded_from(tmp_path, model_of(), added=added, tokenizer={"eot_token_id": 260})
-    assert eos_ids(policy.model, policy.tokenizer) == {259, 260}
+def test_a_tokenizer_that_cannot_be_made_is_refused(
+    tmp_path: Path, keys: Extra, pieces: list[str] | None, named: str
+) -> None:
+    with pytest.raises(UserError, match=re.escape(f"tokenizer.ggml.{named}")):
+        loaded_from(tmp_path, model_of(), tokenizer=keys, pieces=pieces)

@@ -2,95 +2,103 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import torch
 
+from grpo_core.policy import memory_meter
+from grpo_core.policy.memory import keep_freed_memory, peak_memory_mib
+from grpo_core.policy.memory_meter import MIB, CudaMeter, PhaseMemory, ProcessMeter
+
+PROGRAMS = Path(__file__).with_name("programs")
 needs_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library decides for itself")
 
-FAULTS = """
-import resource, torch
-from pathlib import Path
-from grpo_core.policy.memory import keep_freed_memory, release
 
-def resident_mib():
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
-
-def faults():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    blocks = [torch.ones(2**20) for _ in range(64)]  # 256 MiB
-    del blocks
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-{call}
-faults()
-print(faults(), resident_mib())
-release()
-print(resident_mib())
-"""
-
-
-def measured(call: str, **environment: str) -> tuple[int, float, float]:
-    """Page faults of 256 MiB that are taken a second time, and resident MiB before and after `release`."""
-    done = subprocess.run(
-        [sys.executable, "-c", FAULTS.format(call=call)],
-        env={**os.environ, **environment}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    faults, before, after = done.stdout.split()
-    return int(faults), float(before), float(after)
+def printed(program: str) -> list[float]:
+    done = subprocess.run([sys.executable, PROGRAMS / program], capture_output=True, text=True, check=True)
+    return [float(number) for number in done.stdout.split()]
 
 
 @needs_glibc
 def test_memory_is_kept_until_it_is_released() -> None:
-    faults, before, after = measured("keep_freed_memory(torch.device('cpu'))")
+    faults, before, after = printed("freed_memory.py")
     assert faults < 20_000  # of 65,536 pages
     assert before - after > 200
 
 
-HOLES = """
-import resource, torch
-from pathlib import Path
-from grpo_core.policy.memory import returning_freed_memory
-
-def resident_mib():
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
-
-def parts():
-    kept = []
-    torch.ones(2**22)  # a freed block raises the size from which on glibc maps
-    for _ in range(16):
-        wholes = [torch.ones(2**20) for _ in range(4)]  # 16 MiB, of which a quarter is kept
-        kept += [whole[: 2**18].clone() for whole in wholes]
-    return kept
-
-{block}
-    before = resident_mib()
-    kept = parts()
-    print(resident_mib() - before)
-"""
-
-
 @needs_glibc
 def test_wholes_that_parts_are_cut_from_leave_no_holes() -> None:
-    # 64 MiB are kept; 16 MiB are whole when the last parts are cut.
-    command = [sys.executable, "-c", HOLES.format(block="with returning_freed_memory():")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert float(done.stdout) < 75
+    assert printed("cut_parts.py")[0] < 75  # 64 MiB are kept, and 16 MiB are whole when the last parts are cut
 
 
-@needs_glibc
-@pytest.mark.parametrize(
-    ("call", "environment"),
-    [
-        ("pass", {}),
-        ("keep_freed_memory(torch.device('cuda'))", {}),
-        ("keep_freed_memory(torch.device('cpu'))", {"MALLOC_TRIM_THRESHOLD_": "131072"}),
-    ],
-)
-def test_on_an_accelerator_or_with_the_users_own_threshold_nothing_changes(
-    call: str, environment: dict[str, str]
-) -> None:
-    assert measured(call, **environment)[0] > 40_000
+def test_on_an_accelerator_and_with_the_users_own_threshold_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grpo_core.policy.memory.ctypes.CDLL", pytest.fail)
+    keep_freed_memory(torch.device("cuda"))
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "131072")
+    keep_freed_memory(torch.device("cpu"))
+
+
+# --- peaks
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux resets the peak")
+def test_a_process_peak_is_that_since_the_reset_and_the_whole_one_stays() -> None:
+    # In a process of its own: what other tests left behind may be freed between two measurements.
+    subprocess.run([sys.executable, PROGRAMS / "peaks.py"], check=True, timeout=120)
+
+
+def test_without_proc_it_is_the_peak_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> str:
+        raise OSError("no such file")
+
+    monkeypatch.setattr(memory_meter.Path, "read_text", refuse)
+    monkeypatch.setattr(memory_meter.Path, "write_text", refuse)
+    meter = ProcessMeter()
+    first = meter.peak()
+    meter.reset()
+    assert meter.peak() >= first > MIB
+    assert meter.limit() > MIB
+
+
+def test_a_cuda_peak_is_kept_over_resets(monkeypatch: pytest.MonkeyPatch) -> None:
+    peaks = {"now": 500 * MIB}
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: peaks["now"])
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: peaks.update(now=100 * MIB))
+    device = torch.device("cuda", 7)
+    CudaMeter(device).reset()
+    assert CudaMeter(device).peak() == 100 * MIB
+    assert peak_memory_mib(device) == 500
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 7)
+    assert peak_memory_mib(torch.device("cuda")) == 500
+
+
+class FakeMeter:
+    """A meter whose peaks are given."""
+
+    def __init__(self, *peaks: int) -> None:
+        self.peaks, self.resets = list(peaks), 0
+
+    def reset(self) -> None:
+        self.resets += 1
+
+    def peak(self) -> int:
+        return self.peaks.pop(0)
+
+    def limit(self) -> int:
+        return 100 * MIB
+
+
+def test_phases_are_measured_one_by_one() -> None:
+    meter = FakeMeter(10 * MIB, 30 * MIB, 20 * MIB, 25 * MIB)
+    memory = PhaseMemory(meter)
+    for _ in range(2):
+        for name in ("generate", "update"):
+            with memory.phase(name):
+                pass
+    assert meter.resets == 4
+    assert memory.latest == {"memory/generate_mib": 20, "memory/update_mib": 25}
+    assert memory.highest == {"memory/generate_mib": 20, "memory/update_mib": 30}

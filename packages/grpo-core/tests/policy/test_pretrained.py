@@ -19,7 +19,7 @@ from grpo_core import Completer, evaluate
 from grpo_core.cli import main as entry
 from grpo_core.config import LoraConfig
 from grpo_core.errors import UserError
-from grpo_core.policy.fresh import fresh_model, tokenizer_of
+from grpo_core.policy.fresh import fresh_model
 from grpo_core.policy.load import load_policy
 
 Damage = Callable[[Path], None]
@@ -106,17 +106,17 @@ def a_model_too(folder: Path) -> None:
 
 
 OWN_MODEL = {"AutoConfig": "modeling_own.C", "AutoModelForCausalLM": "modeling_own.M"}
+OWN_TOKENIZER = {"AutoTokenizer": ["modeling_own.T", None]}
 LAYER = "model.layers.0.mlp.up_proj.weight"
 
 MODELS: list[tuple[Damage, str]] = [
     (content(WEIGHTS, 1000), "model.safetensors is damaged or cut off"),
-    (content(WEIGHTS, -1000), "model.safetensors is damaged or cut off"),
     (content(WEIGHTS, b""), "model.safetensors is damaged or cut off"),
     (without(WEIGHTS), "the folder has no model.safetensors."),
     (pickled(WEIGHTS, "pytorch_model.bin"), "its weights are a pickle (pytorch_model.bin), which can run code"),
     (tensors(lambda weights: weights.pop(LAYER)), f"its weights lack {LAYER};"),
-    (settings(hidden_size=128), "the shapes of its weights are not those that the configuration asks for."),
-    (settings(vocab_size=200), "the shapes of its weights are not those that the configuration asks for."),
+    (settings(hidden_size=128), "the shapes of its weights are not those"),
+    (settings(vocab_size=200), "the shapes of its weights are not those"),
     (settings(num_hidden_layers=6), "its weights lack model.layers.4.input_layernorm.weight and 17 more"),
     (
         settings(num_hidden_layers=2),
@@ -124,7 +124,7 @@ MODELS: list[tuple[Damage, str]] = [
     ),
     (settings(num_hidden_layers=10**9), "its config.json says num_hidden_layers=1000000000; a model has 1 to 10000."),
     (settings(num_attention_heads=0), "its configuration: ZeroDivisionError"),
-    (settings(num_attention_heads="four"), "its configuration: StrictDataclassFieldValidationError: Validation error"),
+    (settings(num_attention_heads="four"), "its configuration: StrictDataclassFieldValidationError"),
     (settings(model_type="of_nobody"), "its configuration: The checkpoint you are trying to load has model type"),
     (settings(model_type="t5"), "its weights: Unrecognized configuration class"),
     (settings(model_type="bert"), "its weights lack bert.embeddings.LayerNorm.bias and 75 more"),
@@ -134,18 +134,13 @@ MODELS: list[tuple[Damage, str]] = [
     (settings(sub={"_attn_implementation": {"x": "a/b"}}), "its config.json asks for the kernel a/b"),
     (content("config.json", 20), "its configuration: It looks like the config file at"),
     (content("config.json", b"[]"), "its config.json is not a JSON object."),
-    (content("config.json", b"null"), "its config.json is not a JSON object."),
     (without("tokenizer.json"), "the folder has no tokenizer.json."),
     (content("tokenizer.json", 200), "its tokenizer: "),
-    (content("tokenizer.json", b"{}"), "its tokenizer: "),
     (content("tokenizer_config.json", b"[]"), "its tokenizer: AttributeError"),
     (more_tokens, "its tokenizer has tokens up to 259 ('</think>'), its embeddings 258 rows"),
     (a_model_too, "the folder holds both a model (config.json) and an adapter (adapter_config.json)"),
     (code("config.json", auto_map=OWN_MODEL, model_type="own"), "it needs code that comes with it, which is never run"),
-    (
-        code("tokenizer_config.json", auto_map={"AutoTokenizer": ["modeling_own.T", None]}, tokenizer_class="Own"),
-        "it needs code that comes with it, which is never run",
-    ),
+    (code("tokenizer_config.json", auto_map=OWN_TOKENIZER, tokenizer_class="Own"), "it needs code that comes with it"),
 ]
 
 
@@ -160,15 +155,13 @@ def test_a_damaged_model_is_refused_with_the_reason(here: Path, damage: Damage, 
     assert not (here / "m" / "ran").exists()
 
 
-def test_a_refusal_is_one_line_on_stderr_too(here: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refusal_is_one_line_on_stderr_too(
+    here: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tensors(lambda weights: weights.pop(LAYER))(here / "m")
-    logger = logging.getLogger("transformers")
-    logger.addHandler(caplog.handler)
-    try:
-        with pytest.raises(UserError, match=LAYER):
-            load_policy("./m", device="cpu")
-    finally:
-        logger.removeHandler(caplog.handler)
+    monkeypatch.setattr(logging.getLogger("transformers"), "handlers", [caplog.handler])
+    with pytest.raises(UserError, match=LAYER):
+        load_policy("./m", device="cpu")
     assert not caplog.records
 
 
@@ -189,29 +182,27 @@ def test_memory_that_ends_is_no_fault_of_the_model(here: Path, monkeypatch: pyte
 
 
 LORA = "base_model.model.model.layers.0.mlp.up_proj.lora_A.weight"
-ADAPTER_WEIGHTS = "adapter_model.safetensors"
+ADAPTER_WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 
 
 def another_layer(weights: dict[str, torch.Tensor]) -> None:
     weights[LORA.replace("layers.0", "layers.9")] = weights[LORA].clone()
 
 
+MEGATRON = {"megatron_config": {"tensor_model_parallel_size": 1}, "megatron_core": "antigravity"}
 ADAPTERS: list[tuple[Damage, str]] = [
     (content(ADAPTER_WEIGHTS, 1000), "adapter_model.safetensors is damaged or cut off"),
     (without(ADAPTER_WEIGHTS), "the folder has no adapter_model.safetensors."),
     (pickled(ADAPTER_WEIGHTS, "adapter_model.bin"), "its weights are a pickle (adapter_model.bin)"),
     (tensors(lambda weights: weights.pop(LORA), ADAPTER_WEIGHTS), "its adapter: UserWarning: Found missing"),
     (tensors(another_layer, ADAPTER_WEIGHTS), "this model has no place for base_model.model.model.layers.9.mlp.up"),
-    (settings("adapter_config.json", r=8), "the shapes of its adapter are not those that the configuration asks for."),
-    (settings("adapter_config.json", r="8"), "its adapter: TypeError"),
-    (settings("adapter_config.json", target_modules=["none"]), "its adapter: Target modules {'none'} not found"),
-    (settings("adapter_config.json", peft_type="IA3"), "its adapter_config.json says peft_type='IA3'"),
-    (
-        settings("adapter_config.json", megatron_config={"tensor_model_parallel_size": 1}, megatron_core="antigravity"),
-        "its adapter_config.json says megatron_config={",
-    ),
-    (content("adapter_config.json", b"[]"), "a/adapter_config.json: the adapter's settings are not a JSON object."),
-    (content("adapter_config.json", 9), "a/adapter_config.json: the adapter's settings cannot be read"),
+    (settings(CONFIG, r=8), "the shapes of its adapter are not those that the configuration asks for."),
+    (settings(CONFIG, r="8"), "its adapter: TypeError"),
+    (settings(CONFIG, target_modules=["none"]), "its adapter: Target modules {'none'} not found"),
+    (settings(CONFIG, peft_type="IA3"), "its adapter_config.json says peft_type='IA3'"),
+    (settings(CONFIG, **MEGATRON), "its adapter_config.json says megatron_config={"),
+    (content(CONFIG, b"[]"), "a/adapter_config.json: the adapter's settings are not a JSON object."),
+    (content(CONFIG, 9), "a/adapter_config.json: the adapter's settings cannot be read"),
 ]
 
 
@@ -249,35 +240,17 @@ def test_every_command_refuses_it_as_a_mistake(here: Path, capsys: pytest.Captur
         capsys.readouterr()
     content("tokenizer.json", b"{}")(here / "m")
     code = entry.main(command.split())
-    captured = capsys.readouterr()
-
+    out, err = capsys.readouterr()
     given = "--tokenizer ./m" if "--tokenizer" in command else "--model ./m"
-    assert f"error: {given} cannot be loaded: its tokenizer: " in captured.err
-    assert (code, captured.out) == (2, "") and "Traceback" not in captured.err
-
-
-def test_a_run_whose_base_was_damaged_is_not_resumed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trained = (
-        "trainer.prompts_per_step=1 num_generations=2 trainer.max_completion_length=2 eval.size=1 lora.enabled=true"
-    )
-    first = f"run --task math.arithmetic?size=8 --model ./m --max-steps 1 --quiet device=cpu {trained}"
-    assert entry.main(first.split()) == 0
-    run = capsys.readouterr().out.strip()
-    content(WEIGHTS, 1000)(here / "m")
-
-    assert entry.main(["resume", run, "--additional-steps", "1"]) == 2
-    assert "error: --model ./m cannot be loaded: model.safetensors is damaged" in capsys.readouterr().err
+    assert f"error: {given} cannot be loaded: its tokenizer: " in err
+    assert (code, out) == (2, "") and "Traceback" not in err
 
 
 def test_python_gets_the_same_error(here: Path) -> None:
     content(WEIGHTS, 1000)(here / "m")
-    with pytest.raises(UserError, match=r"^--model \./m cannot be loaded: model\.safetensors is damaged"):
-        Completer("./m", device="cpu")
-    with pytest.raises(UserError, match=r"^--model \./m cannot be loaded: model\.safetensors is damaged"):
-        evaluate("math.arithmetic?size=4", "./m", size=4)
-    content("tokenizer.json", b"{}")(here / "m")
-    with pytest.raises(UserError, match=r"^--tokenizer \./m cannot be loaded: its tokenizer: "):
-        tokenizer_of("./m")
+    for use in (lambda: Completer("./m", device="cpu"), lambda: evaluate("math.arithmetic?size=4", "./m", size=4)):
+        with pytest.raises(UserError, match=r"^--model \./m cannot be loaded: model\.safetensors is damaged"):
+            use()
 
 
 def test_a_damaged_reference_is_named(here: Path) -> None:

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import resumed_runs
 import torch
 from pydantic import ValidationError
-from resumed_runs import TASKS, assert_same
-from transformers import LlamaConfig, LlamaForCausalLM
+from small_models import small_model
 
 from grpo_core import train
 from grpo_core.checkpoints import CheckpointError, read_json
-from grpo_core.config import EvalConfig, LoraConfig, RunConfig, ScoringConfig, TrainerConfig
+from grpo_core.config import LoraConfig, RunConfig
 from grpo_core.errors import UserError
 from grpo_core.policy.fresh import byte_tokenizer
 from grpo_core.policy.load import load_policy
@@ -30,18 +30,10 @@ NF4 = LoraConfig(enabled=True, r=2, quantization="nf4")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("quantization")
-    tokenizer = byte_tokenizer()
-    torch.manual_seed(0)
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=len(tokenizer), hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
-            num_key_value_heads=2, max_position_embeddings=64, bos_token_id=None, eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id, tie_word_embeddings=True,
-        )
-    )  # fmt: skip
-    model.save_pretrained(path / "model")
-    tokenizer.save_pretrained(path / "model")
-    (path / "tasks.py").write_text(TASKS)
+    (path / "tasks.py").write_text(resumed_runs.TASKS)
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "tie_word_embeddings": True, "eos_token_id": 256}
+    small_model("llama", torch.float32, std=None, **sizes).save_pretrained(path / "model")
+    byte_tokenizer().save_pretrained(path / "model")
     return path
 
 
@@ -60,18 +52,14 @@ def disturb(policy: Policy) -> None:
 def test_only_the_adapter_is_trained_and_the_reference_is_the_base_without_it(folder: Path) -> None:
     policy = load_policy(str(folder / "model"), lora=NF4, device="cpu")
     assert type(policy.model.base_model.model.model.layers[0].mlp.up_proj.base_layer).__name__ == "Linear4bit"
-    assert {name.rpartition(".lora_")[2][0] for name, p in policy.model.named_parameters() if p.requires_grad} == {
-        "A",
-        "B",
-    }
+    assert all((".lora_" in name) == p.requires_grad for name, p in policy.model.named_parameters())
     policy.freeze_reference()
     start = logits(policy)
     disturb(policy)
     assert not torch.equal(logits(policy), start)
     with policy.reference() as reference:
         assert torch.equal(logits(reference), start)
-    (base,) = (choice for choice in policy.choices if choice.what == "base")
-    assert base.value == "4 bits (nf4, double), frozen"
+    assert [each.value for each in policy.choices if each.what == "base"] == ["4 bits (nf4, double), frozen"]
 
 
 def test_an_adapter_brings_its_base_and_dequantizing_that_changes_nothing(folder: Path, tmp_path: Path) -> None:
@@ -90,38 +78,26 @@ def test_an_adapter_brings_its_base_and_dequantizing_that_changes_nothing(folder
 
 
 def config(folder: Path, out: Path, **trainer: Any) -> RunConfig:
-    options = {
-        "max_steps": 3, "prompts_per_step": 2, "num_generations": 4, "max_completion_length": 4, "learning_rate": 1e-2,
-        "beta": 0.1, "gradient_checkpointing": True, **trainer,
-    }  # fmt: skip
-    return RunConfig(
-        task=f"{folder / 'tasks.py'}:letters",
-        model=str(folder / "model"),
-        output_dir=str(out),
-        device="cpu",
-        trainer=TrainerConfig(**options),
-        lora=NF4,
-        scoring=ScoringConfig(workers=1),
-        eval=EvalConfig(size=2, at_start=False),
-    )
+    options = {"max_steps": 3, "learning_rate": 1e-2, "beta": 0.1, "gradient_checkpointing": True, **trainer}
+    return resumed_runs.config(folder, out, "plain", **options).model_copy(update={"lora": NF4})
 
 
 def test_a_run_is_resumed_bit_for_bit_and_published_merged(folder: Path, tmp_path: Path) -> None:
     straight = train(config(folder, tmp_path / "straight")).run_dir
     stopped = train(config(folder, tmp_path / "stopped", stop_after=1)).run_dir
-    assert_same(straight, resume(stopped).run_dir)
+    resumed_runs.assert_same(straight, resume(stopped).run_dir)
     adapter = straight / "training_state" / "step_final" / "model"
     assert read_json(adapter / QUANTIZATION_FILE, "") == {"kind": "nf4", "double": True}
     trained = load_policy(str(folder / "model"), adapter=str(adapter), device="cpu")
     moved = [name for name, p in trained.model.named_parameters() if ".lora_B." in name and bool(p.any())]
     assert moved  # it has learnt something to merge
 
-    made = publish(straight, str(tmp_path / "merged"))
-    assert made.form == "merged"
-    assert not (tmp_path / "merged" / QUANTIZATION_FILE).exists()
-    assert torch.allclose(logits(load_policy(str(tmp_path / "merged"), device="cpu")), logits(trained), atol=1e-5)
-    publish(straight, str(tmp_path / "kept"), merge=False)
-    assert (tmp_path / "kept" / QUANTIZATION_FILE).is_file()
+    merged, kept = tmp_path / "merged", tmp_path / "kept"
+    assert publish(straight, str(merged)).form == "merged"
+    assert not (merged / QUANTIZATION_FILE).exists()
+    assert torch.allclose(logits(load_policy(str(merged), device="cpu")), logits(trained), atol=1e-5)
+    publish(straight, str(kept), merge=False)
+    assert (kept / QUANTIZATION_FILE).is_file()
 
 
 def test_without_bitsandbytes_one_line_names_the_extra(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,13 +120,20 @@ def test_what_cannot_be_combined_is_refused_before_anything_is_loaded(settings: 
         RunConfig(**settings)
 
 
-def test_a_base_of_another_kind_than_this_version_knows_is_refused(tmp_path: Path) -> None:
-    for text in ('{"kind": "int3", "double": true}', '{"kind": "nf4"}', '{"kind": "nf4", "double": 1}'):
-        (tmp_path / QUANTIZATION_FILE).write_text(text)
-        with pytest.raises(UserError, match="newer version, or damaged"):
-            Quantization.of(None, str(tmp_path))
-    (tmp_path / QUANTIZATION_FILE).write_text("nf4")
-    with pytest.raises(CheckpointError, match="not JSON"):
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ('{"kind": "int3", "double": true}', UserError, "newer version, or damaged"),
+        ('{"kind": "nf4"}', UserError, "newer version, or damaged"),
+        ('{"kind": "nf4", "double": 1}', UserError, "newer version, or damaged"),
+        ("nf4", CheckpointError, "not JSON"),
+    ],
+)
+def test_a_base_of_another_kind_than_this_version_knows_is_refused(
+    tmp_path: Path, text: str, error: type[Exception], message: str
+) -> None:
+    (tmp_path / QUANTIZATION_FILE).write_text(text)
+    with pytest.raises(error, match=message):
         Quantization.of(None, str(tmp_path))
 
 

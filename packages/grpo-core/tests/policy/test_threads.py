@@ -11,13 +11,11 @@ import pytest
 import torch
 
 from grpo_core import train
-from grpo_core.callbacks import Callback, ResolvedDefault, RunInfo
+from grpo_core.callbacks import Callback, RunInfo
 from grpo_core.config import EvalConfig, RunConfig, ScoringConfig, TrainerConfig
 from grpo_core.policy import threads
 from grpo_core.policy.threads import computing_with, update_threads
 from grpo_core.training.resume import resume
-
-CPU = torch.device("cpu")
 
 
 @pytest.fixture
@@ -28,30 +26,29 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parameters", "tokens", "expected"),
+    ("parameters", "tokens", "device", "environment", "expected"),
     [
-        (900_000, 1536, 2),  # 2.8e9 operations, and two cores
-        (900_000, 600, None),  # one thread's worth
-        (6_000_000, 1536, None),  # on all threads already
+        (900_000, 1536, "cpu", {}, 2),  # 2.8e9 operations, and two cores
+        (900_000, 600, "cpu", {}, None),  # one thread's worth
+        (6_000_000, 1536, "cpu", {}, None),  # on all threads already
+        (900_000, 1536, "cuda", {}, None),
+        (900_000, 1536, "cpu", {"OMP_NUM_THREADS": "2"}, None),  # chosen by the user
+        (900_000, 1536, "cpu", {"OMP_WAIT_POLICY": "ACTIVE"}, None),  # they would spin
+        (900_000, 1536, "cpu", {"OMP_WAIT_POLICY": "ACTIVE", "GOMP_SPINCOUNT": "0"}, 2),
     ],
 )
 def test_updates_of_a_small_model_have_a_thread_for_each_gigaflop(
-    two_cores: None, parameters: int, tokens: int, expected: int | None
+    two_cores: None,
+    monkeypatch: pytest.MonkeyPatch,
+    parameters: int,
+    tokens: int,
+    device: str,
+    environment: dict[str, str],
+    expected: int | None,
 ) -> None:
-    assert update_threads(parameters, tokens, CPU) == expected
-
-
-def test_threads_that_would_spin_and_chosen_numbers_are_left_alone(
-    two_cores: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert update_threads(900_000, 1536, torch.device("cuda")) is None
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    assert update_threads(900_000, 1536, CPU) is None
-    monkeypatch.delenv("OMP_NUM_THREADS")
-    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
-    assert update_threads(900_000, 1536, CPU) is None
-    monkeypatch.setenv("GOMP_SPINCOUNT", "0")
-    assert update_threads(900_000, 1536, CPU) == 2
+    for name, text in environment.items():
+        monkeypatch.setenv(name, text)
+    assert update_threads(parameters, tokens, torch.device(device)) == expected
 
 
 def test_the_number_is_as_before_after_a_failure() -> None:
@@ -83,35 +80,26 @@ def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(
 
 
 class Choices(Callback):
-    def __init__(self) -> None:
-        self.threads: list[str] = []
-
     def on_run_start(self, info: RunInfo) -> None:
         self.threads = [choice.value for choice in info.choices if choice.what == "threads"]
-
-    def on_choices(self, choices: list[ResolvedDefault]) -> None:  # type: ignore[override]
-        self.threads += [choice.value for choice in choices if choice.what == "threads"]
 
 
 def test_a_run_says_its_threads_and_resumes_with_the_same(
     two_cores: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(threads, "OPERATIONS_OF_THREAD", 1e6)
+    sizes = {"max_steps": 2, "stop_after": 1, "prompts_per_step": 2, "num_generations": 2, "max_completion_length": 4}
     config = RunConfig(
         task="math.arithmetic",
         output_dir=str(tmp_path),
         device="cpu",
-        trainer=TrainerConfig(
-            max_steps=2, stop_after=1, prompts_per_step=2, num_generations=2, max_completion_length=4
-        ),
+        trainer=TrainerConfig(**sizes),
         scoring=ScoringConfig(workers=1),
         eval=EvalConfig(at_start=False, at_end=False),
     )
-    choices, outside = Choices(), torch.get_num_threads()
+    choices, resumed, outside = Choices(), Choices(), torch.get_num_threads()
     run = train(config, (choices,)).run_dir
-    assert choices.threads == ["1 for sampling, 2 for updates"]
     monkeypatch.setattr(threads, "_AT_START", 3)
-    resumed = Choices()
     resume(run, callbacks=(resumed,))
-    assert resumed.threads == ["1 for sampling, 2 for updates"], "those that it began with"
+    assert choices.threads == resumed.threads == ["1 for sampling, 2 for updates"], "those that it began with"
     torch.set_num_threads(outside)
