@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +17,6 @@ from dataset_hub import REPOSITORY, REVISION, dataset_hub
 from grpo_core import load_task
 from grpo_core.data import read_records
 from grpo_core.errors import DataError
-from grpo_core.hub import network
 
 Serve = Callable[[Mapping[str, str]], None]
 
@@ -47,7 +45,7 @@ def lines(*records: Mapping[str, Any]) -> str:
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unplug: Callable[[], None]) -> Path:
     """An empty HF_HOME, and no hub."""
     import datasets.config
     import huggingface_hub.constants as hub
@@ -56,43 +54,23 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(hub, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets")
     monkeypatch.setattr(datasets.config, "DOWNLOADED_DATASETS_PATH", tmp_path / "datasets" / "downloads")
-    _set_hub(monkeypatch, "http://127.0.0.1:9", offline=True)
+    unplug()
     return tmp_path
 
 
-def _set_hub(monkeypatch: pytest.MonkeyPatch, address: str, *, offline: bool) -> None:
-    import datasets.config
-    import huggingface_hub.constants as hub
-
-    monkeypatch.setenv("HF_ENDPOINT", address)
-    monkeypatch.setattr(hub, "ENDPOINT", address)
-    monkeypatch.setattr(hub, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}")
-    monkeypatch.setattr(datasets.config, "HF_ENDPOINT", address)
-    for module in (hub, datasets.config):
-        monkeypatch.setattr(module, "HF_HUB_OFFLINE", offline)
-    for variable in network.VARIABLES:
-        monkeypatch.setenv(variable, "1" if offline else "")
-    monkeypatch.setattr(network, "_reasons", [])
-    monkeypatch.setattr(network, "_is_reachable", functools.cache(network.is_reachable))
-
-
 @pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
+def serve(set_hub: Callable[[str, bool], None]) -> Iterator[Serve]:
     with ExitStack() as stack:
-
-        def start(files: Mapping[str, str]) -> None:
-            _set_hub(monkeypatch, stack.enter_context(dataset_hub(files)), offline=False)
-
-        yield start
+        yield lambda files: set_hub(stack.enter_context(dataset_hub(files)), False)
 
 
 @pytest.fixture
-def unplug(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    return lambda: _set_hub(monkeypatch, "http://127.0.0.1:9", offline=True)
+def unplug(set_hub: Callable[[str, bool], None]) -> Callable[[], None]:
+    return lambda: set_hub("http://127.0.0.1:9", True)
 
 
-def golds(options: str = "") -> list[str]:
-    return [row.answer for row in load_task(f"core.qa?path=hub:{REPOSITORY}{options}").rows()]
+def golds(options: str = "", config: str = "") -> list[str]:
+    return [row.answer for row in load_task(f"core.qa?path=hub:{REPOSITORY}{config}{options}").rows()]
 
 
 def snapshot(home: Path, files: Mapping[str, str]) -> Path:
@@ -124,38 +102,32 @@ def test_golds_of_a_csv_repository_are_what_its_lines_say_with_the_hub_and_later
     serve: Serve, unplug: Callable[[], None]
 ) -> None:
     serve(CSV)
-    for _ in range(2):
-        assert golds() == ["007", "NA", "2024-01-01", "1.10"]
-        assert golds("&split=test") == ["7"]
-        unplug()
+    assert golds() == ["007", "NA", "2024-01-01", "1.10"]
+    unplug()
+    assert golds() == ["007", "NA", "2024-01-01", "1.10"]
+    with pytest.raises(DataError, match=r"o/n.*'test'.*could not be loaded"):  # whose file was not downloaded
+        golds("&split=test")
+    serve(CSV)
+    assert golds("&split=test") == ["7"]
+    unplug()
+    assert golds("&split=test") == ["7"]
     with pytest.raises(DataError, match=r"o/n.*no such split, but train, test"):
         golds("&split=validation")
     assert next(iter(read_records(f"hub:{REPOSITORY}")))[0] == "o/n train.csv:2"
 
 
-def test_a_part_of_a_repository_is_not_taken_for_all_of_it(
-    serve: Serve, unplug: Callable[[], None], home: Path
-) -> None:
-    serve(CSV)
-    golds()
-    unplug()
-    with pytest.raises(DataError, match=r"o/n.*'test'.*could not be loaded"):  # whose file was not downloaded
-        golds("&split=test")
-
-
 def test_configurations_have_files_of_their_own_and_lines_of_several_types(serve: Serve) -> None:
-    serve(
-        {
-            "README.md": CONFIGS,
-            "a/1.jsonl": lines({"question": "a", "answer": "007"}),
-            "b/x-1.json": lines({"question": "b", "answer": 1}),
-            "b/x-2.json": lines({"question": "c", "answer": "z"}),  # which `datasets` refuses after a whole number
-            "c.jsonl": lines({"question": "d", "answer": "2024-01-01"}),
-        }
-    )
-    assert [row.answer for row in load_task("core.qa?path=hub:o/n/one").rows()] == ["007"]
-    assert [row.answer for row in load_task("core.qa?path=hub:o/n/two").rows()] == ["1", "z"]
-    assert [row.answer for row in load_task("core.qa?path=hub:o/n/two&split=test").rows()] == ["2024-01-01"]
+    files = {
+        "a/1.jsonl": ("a", "007"),
+        "b/x-1.json": ("b", 1),
+        "b/x-2.json": ("c", "z"),  # which `datasets` refuses after a whole number
+        "c.jsonl": ("d", "2024-01-01"),
+    }
+    records = {name: lines({"question": question, "answer": answer}) for name, (question, answer) in files.items()}
+    serve({"README.md": CONFIGS, **records})
+    assert golds(config="/one") == ["007"]
+    assert golds(config="/two") == ["1", "z"]
+    assert golds("&split=test", config="/two") == ["2024-01-01"]
 
 
 def test_a_file_that_only_datasets_can_read_is_read_by_it_and_no_gold(serve: Serve) -> None:
@@ -166,15 +138,13 @@ def test_a_file_that_only_datasets_can_read_is_read_by_it_and_no_gold(serve: Ser
 
 
 def test_a_snapshot_that_was_downloaded_otherwise_is_read(home: Path) -> None:
-    folder = snapshot(home, {"train-00000-of-00002.csv": "question,answer\nq1,007\n", "README.md": ""})
-    (folder / "train-00001-of-00002.csv").write_text("question,answer\nq2,NA\n")
-    (folder / "test.csv").write_text("question,answer\nq3,1e3\n")
+    parts = ("question,answer\nq1,007\n", "question,answer\nq2,NA\n")
+    files = {f"train-0000{index}-of-00002.csv": part for index, part in enumerate(parts)}
+    folder = snapshot(home, {**files, "test.csv": "question,answer\nq3,1e3\n", "README.md": ""})
     assert golds() == ["007", "NA"]
     assert golds("&split=test") == ["1e3"]
-
-
-def test_parquet_files_of_a_snapshot_are_read(home: Path) -> None:
-    folder = snapshot(home, {"README.md": ""})
+    for file in folder.glob("t*.csv"):
+        file.unlink()
     answers = pyarrow.array([0.1, 7.5], pyarrow.float32())
     pyarrow.parquet.write_table(pyarrow.table({"question": ["q", "r"], "answer": answers}), folder / "train.parquet")
     assert golds("&verifier=number") == ["0.1", "7.5"]
