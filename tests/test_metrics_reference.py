@@ -19,62 +19,47 @@ from grpo_core.training.catalogue import CATALOGUE, EVALUATIONS, SECTIONS, owner
 TASK, GAME = "math.arithmetic", "games.kuhn_poker"
 JUDGED = Path(__file__).parents[1] / "examples" / "tasks" / "apology.py:apology"
 
+LOSS = "KL and entropy in the loss, noise of micro-batches"
 RUNS: dict[str, dict[str, Any]] = {
     "the defaults": {},
-    "KL and entropy in the loss, noise of micro-batches": {
-        "beta": 0.01,
-        "entropy_coef": 0.01,
-        "num_iterations": 2,
-        "micro_batch_prompts": 1,
-        "gradient_noise_scale": True,
+    LOSS: {
+        "beta": 0.01, "entropy_coef": 0.01, "num_iterations": 2, "micro_batch_prompts": 1, "gradient_noise_scale": True,
     },
     "KL in the reward": {"beta": 0.01, "kl_placement": "reward", "kl": "k1"},
     "full KL": {"beta": 0.01, "kl": "full"},
     "KL as a metric, value head": {
-        "kl_metric": True,
-        "value_head": True,
-        "use_gae": True,
-        "baseline": "value",
-        "scale_rewards": "none",
+        "kl_metric": True, "value_head": True, "use_gae": True, "baseline": "value", "scale_rewards": "none",
     },
-    "probes": {
-        "gns_probe_steps": 1,
-        "gns_probe_prompts": 1,
-        "entropy_probe_steps": 2,
-        "num_iterations": 2,  # the entropy probe is in Adam's metric, which the first update makes
+    "probes": {  # the entropy probe is in Adam's metric, which the first of two updates makes
+        "gns_probe_steps": 1, "gns_probe_prompts": 1, "entropy_probe_steps": 2, "num_iterations": 2,
         "entropy_coef": 0.01,
     },
     "dynamic sampling, corrections": {
-        "dynamic_sampling": True,
-        "rollout_correction": "token_truncate",
-        "off_policy_mask_threshold": 1.0,
+        "dynamic_sampling": True, "rollout_correction": "token_truncate", "off_policy_mask_threshold": 1.0,
         "top_entropy_quantile": 0.5,
     },
     "sampled ahead": {"off_policy_steps": 1},
     "a scaled loss": {"precision": "float16"},
     "self-play": {"task": f"{GAME}?style=short&size=16", "baseline": "role", "scale_rewards": "none"},
-}
+}  # fmt: skip
 
 
 def metrics_of(
     folder: Path, task: str = f"{TASK}?size=16", precision: Any = "auto", **options: Any
 ) -> dict[str, float]:
-    """What two steps log, with placeholders for what the task names, and without a game's own metrics."""
+    """What two steps log, as the catalogue has it, and without a game's own metrics."""
+    sizes = {"prompts_per_step": 2, "num_generations": 4, "max_completion_length": 8, "max_steps": 2}
     config = RunConfig(
         task=task,
         model="tiny",
         output_dir=str(folder),
         precision=precision,
-        trainer=TrainerConfig(
-            prompts_per_step=2, num_generations=4, max_completion_length=8, max_steps=2, learning_rate=1e-4, **options
-        ),
+        trainer=TrainerConfig(**sizes, learning_rate=1e-4, **options),
         eval=EvalConfig(at_start=False, at_end=False),
     )
     lines = (train(config).run_dir / "logs" / "train_log.jsonl").read_text().splitlines()
     steps = {name: value for line in lines for name, value in json.loads(line).items() if name != "step"}
-    own = {name: value for name, value in steps.items() if not name.startswith("games/")}
-    named = {re.sub(f"{TASK}|{GAME}|apology.apology", "NAME", name): value for name, value in own.items()}
-    return {re.sub(r"/(part|part_correlation)/\w+$", r"/\1/FUNCTION", name): value for name, value in named.items()}
+    return {_placed(name): value for name, value in steps.items() if not name.startswith("games/")}
 
 
 @pytest.fixture(scope="module")
@@ -104,16 +89,16 @@ def test_the_catalogue_is_complete_in_itself() -> None:
     for metric in CATALOGUE:
         assert metric.formula
         assert bool(metric.healthy) == metric.deterministic, f"{metric.name}: what depends on the machine has no range"
+        assert owner_of(metric.name) == "grpo-core"
+    assert [owner_of(name) for name in ("eval/x/solved_rate", "execution/success_rate")] == ["grpo-core", ""]
 
 
 def test_equal_runs_differ_only_in_what_is_not_deterministic(
     logged: dict[str, dict[str, float]], tmp_path: Path
 ) -> None:
-    name = "KL and entropy in the loss, noise of micro-batches"
-    again = metrics_of(tmp_path, **RUNS[name])
-    for metric in CATALOGUE:
-        if metric.deterministic and metric.name in again:
-            assert again[metric.name] == logged[name][metric.name], metric.name
+    again = metrics_of(tmp_path, **RUNS[LOSS])
+    fixed = [metric.name for metric in CATALOGUE if metric.deterministic and metric.name in again]
+    assert {name: again[name] for name in fixed} == {name: logged[LOSS][name] for name in fixed}
 
 
 def test_on_policy_metrics_say_so(logged: dict[str, dict[str, float]]) -> None:
@@ -150,14 +135,17 @@ def test_evaluations_log_what_the_catalogue_names_and_nothing_else(tmp_path: Pat
     assert not {name for name in start if "delta" in name}, "the start is compared with nothing"
 
 
-def test_a_name_of_ours_is_known_as_such() -> None:
-    ours = ("reward", "clip_ratio/low", "task/x/part/y", "eval/x/solved_rate")
-    assert [owner_of(name) for name in (*ours, "execution/success_rate")] == [*["grpo-core"] * 4, ""]
+PLACES = {
+    f"{TASK}|{GAME}|apology.apology": "NAME",
+    r"/(part|part_correlation)/\w+$": r"/\1/FUNCTION",
+    r"/parts/\w+/": "/parts/FUNCTION/",
+    r"/by_difficulty/[^/]+/": "/by_difficulty/LEVEL/",
+    r"/pass@\d+": "/pass@K",
+}
 
 
 def _placed(name: str) -> str:
     """A logged name as the catalogue has it."""
-    name = name.replace(TASK, "NAME")
-    name = re.sub(r"/parts/\w+/", "/parts/FUNCTION/", name)
-    name = re.sub(r"/by_difficulty/[^/]+/", "/by_difficulty/LEVEL/", name)
-    return re.sub(r"/pass@\d+", "/pass@K", name)
+    for found, place in PLACES.items():
+        name = re.sub(found, place, name)
+    return name

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from operator import eq
 from typing import Any
 
 import torch
@@ -29,6 +30,10 @@ def completions(engine: Engine, requests: list[Request], sampling: Sampling) -> 
     return [found[index] for index in range(len(requests))]
 
 
+def tokens(found: list[Completion]) -> list[tuple[int, ...]]:
+    return [each.token_ids for each in found]
+
+
 def difference(first: list[Completion], second: list[Completion]) -> float:
     pairs = [
         abs(a - b) for x, y in zip(first, second, strict=True) for a, b in zip(x.logprobs, y.logprobs, strict=False)
@@ -47,26 +52,24 @@ def main(folder: str, *, adapter: bool) -> dict[str, Any]:
     native = NativeEngine(model, tokenizer)
     engine = open_vllm(model, tokenizer, max_batch_tokens=2048, precision="float32", sampling=Sampling())
     try:
-        result: dict[str, Any] = {}
-        before = completions(engine, requests, GREEDY)
-        result["before"] = [each.token_ids for each in before] == [
-            each.token_ids for each in completions(native, requests, GREEDY)
-        ]
+        before, native_before = (completions(each, requests, GREEDY) for each in (engine, native))
         with torch.no_grad():
             for parameter in model.parameters():
                 if parameter.requires_grad:
                     size = ADAPTER_NOISE if adapter else NOISE * parameter.std().nan_to_num()
                     parameter.add_(torch.randn_like(parameter) * size)
         engine.sync(1)
-        after, ours = completions(engine, requests, GREEDY), completions(native, requests, GREEDY)
-        result["after"] = [each.token_ids for each in after] == [each.token_ids for each in ours]
-        result["texts"] = [each.text for each in after] == [each.text for each in ours]
-        result["changed"] = [each.token_ids for each in after] != [each.token_ids for each in before]
-        result["versions"] = sorted({each.policy_version for each in after})
-        result["logprob_difference"] = difference(after, ours)
-        drawn = [completions(engine, requests, Sampling(max_completion_length=16)) for _ in range(2)]
-        result["repeated"] = sum(a.token_ids == b.token_ids for a, b in zip(*drawn, strict=True)) / len(requests)
-        return result
+        after, native_after = (completions(each, requests, GREEDY) for each in (engine, native))
+        drawn = [tokens(completions(engine, requests, Sampling(max_completion_length=16))) for _ in range(2)]
+        return {
+            "before": tokens(before) == tokens(native_before),
+            "after": tokens(after) == tokens(native_after),
+            "texts": [each.text for each in after] == [each.text for each in native_after],
+            "changed": tokens(after) != tokens(before),
+            "versions": sorted({each.policy_version for each in after}),
+            "logprob_difference": difference(after, native_after),
+            "repeated": sum(map(eq, *drawn)) / len(requests),
+        }
     finally:
         engine.close()
 
