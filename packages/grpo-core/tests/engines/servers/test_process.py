@@ -137,6 +137,9 @@ def test_a_server_that_does_not_start_says_why(
     monkeypatch.setenv("FAKE_VLLM", "fails")
     with pytest.raises(EngineError, match=r"exit status 1; it said: ValueError: No available memory .*server\.log"):
         opened()
+
+
+def test_without_vllm_it_says_what_to_install(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'grpo-core\[vllm\]'.*engine\.url"):
         opened()
