@@ -134,6 +134,7 @@ MODELS: list[tuple[Damage, str]] = [
     (settings(sub={"_attn_implementation": {"x": "a/b"}}), "its config.json asks for the kernel a/b"),
     (content("config.json", 20), "its configuration: It looks like the config file at"),
     (content("config.json", b"[]"), "its config.json is not a JSON object."),
+    (content("config.json", b"null"), "its config.json is not a JSON object."),
     (without("tokenizer.json"), "the folder has no tokenizer.json."),
     (content("tokenizer.json", 200), "its tokenizer: "),
     (content("tokenizer_config.json", b"[]"), "its tokenizer: AttributeError"),
