@@ -44,6 +44,7 @@ ATTACKS = {
     "floods": "yes",
     "uses up memory": "python3 -c 'x = bytearray(1 << 40)'; python3 -c 'x = [bytearray(1 << 28) for _ in range(64)]'",
     "hides the working directory": "cd /; chmod 000 /app; rm -rf /app; mv /app /old; ln -s /tests /app",
+    "makes the tests hang": "mkfifo hello.txt",
     "is no text": "echo '\ud800'; printf '\\xff\\xfe'",
 }
 """What commands do in place of the task -> the script."""
@@ -51,21 +52,21 @@ ATTACKS = {
 
 @pytest.mark.parametrize("script", ATTACKS.values(), ids=ATTACKS.keys())
 def test_an_attack_earns_nothing_and_is_decided(script: str, tmp_path: Path) -> None:
-    task = load_task("harbor.task", path=str(write_folder(tmp_path, HELLO)), command_timeout_s=5)
+    task = load_task("harbor.task", path=str(write_folder(tmp_path, HELLO)), command_timeout_s=2, tests_timeout_s=3)
     (row,) = task.rows()
     score = task.score(block_of(script, "bash"), row)
     assert (score.value, score.solved, score.fault) == (0.0, False, ""), score.why
-    assert score.valid or "commands left what may hide links" in score.why
+    assert score.valid or "commands left what may hide links" in score.why or "out of time" in score.why
 
 
+EXITS = "printf 'import os\nos._exit(0)\n'"
 SHADOWS = {
-    "a module of the standard library": "printf 'import os\nos._exit(0)\n' > unittest.py",
-    "a package of the standard library": "mkdir unittest; printf 'import os\nos._exit(0)\n' > unittest/__main__.py; "
-    "touch unittest/__init__.py",
-    "a module that unittest imports": "printf 'import os\nos._exit(0)\n' | tee traceback.py re.py argparse.py",
+    "a module of the standard library": f"{EXITS} > unittest.py",
+    "a package of the standard library": f"mkdir unittest; {EXITS} | tee unittest/__main__.py unittest/__init__.py",
+    "a module that unittest imports": f"{EXITS} | tee traceback.py re.py argparse.py",
     "a module that Python imports at its start": (
-        "d=$(python3 -m site --user-site); mkdir -p $d; printf 'import os\nos._exit(0)\n' | tee sitecustomize.py "
-        "usercustomize.py $d/usercustomize.py $d/sitecustomize.py"
+        f"d=$(python3 -m site --user-site); mkdir -p $d; {EXITS} | tee sitecustomize.py usercustomize.py "
+        "$d/usercustomize.py $d/sitecustomize.py"
     ),
 }
 
@@ -76,10 +77,3 @@ def test_a_module_in_the_way_of_the_tests_tools_is_not_taken(script: str, tmp_pa
     (row,) = task.rows()
     assert task.score(block_of(script, "bash"), row).value == 0.0
     assert task.score(str(row.gold), row).value == 1.0
-
-
-def test_tests_that_a_completion_makes_hang_are_failed(tmp_path: Path) -> None:
-    task = load_task("harbor.task", path=str(write_folder(tmp_path, HELLO)), tests_timeout_s=1)
-    (row,) = task.rows()
-    score = task.score(block_of("mkfifo hello.txt", "bash"), row)
-    assert (score.value, score.fault) == (0.0, "")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -8,21 +9,23 @@ from harbor_folders import COUNT, HELLO, write_folder
 
 from grpo_core import load_task
 from grpo_core.data import DataError
-from grpo_tasks_code.harbor.folders import MAX_FOLDER_BYTES, RefusedError, read_folder
+from grpo_tasks_code.harbor.folders import MAX_FOLDER_BYTES, RefusedError, TaskFolder, read_folder
+from grpo_tasks_code.harbor.task import _listed
+
+
+def read(folder: Path, base: Mapping[str, str] = HELLO, **changed: str | bytes | None) -> TaskFolder:
+    return read_folder(write_folder(folder, base, **changed), on_host=False)
 
 
 def test_a_folder_is_read(tmp_path: Path) -> None:
-    folder = read_folder(write_folder(tmp_path / "count", COUNT), on_host=False)
+    folder = read(tmp_path / "count", COUNT)
     assert (folder.name, folder.workdir) == ("count", "/app")
     assert folder.instruction == "Write the number of lines of data.txt to count.txt."
     assert folder.gold == "```bash\n#!/bin/bash\nwc -l < data.txt > count.txt\n```"
     assert {path: file.content for path, file in folder.placed().items()} == {"/app/data.txt": b"one\ntwo\nthree\n"}
     assert folder.settings.verifier.timeout_sec == 120
-
-
-def test_lines_that_mark_benchmark_data_are_not_shown(tmp_path: Path) -> None:
-    text = "<!-- harbor-canary GUID 1 -->\n# BENCHMARK canary\n\nDo it.\n"
-    assert read_folder(write_folder(tmp_path, HELLO, instruction_dot_md=text), on_host=False).instruction == "Do it."
+    marked = "<!-- harbor-canary GUID 1 -->\n# BENCHMARK canary\n\nDo it.\n"
+    assert read(tmp_path, instruction_dot_md=marked).instruction == "Do it."
 
 
 @pytest.mark.parametrize(
@@ -38,8 +41,8 @@ def test_lines_that_mark_benchmark_data_are_not_shown(tmp_path: Path) -> None:
 )
 def test_files_are_copied_as_docker_copies_them(tmp_path: Path, dockerfile: str, placed: set[str]) -> None:
     text = f"FROM a\nWORKDIR /app\n{dockerfile}\n"
-    folder = write_folder(tmp_path, COUNT, environment__d__x="", environment__d__y="", environment__Dockerfile=text)
-    assert set(read_folder(folder, on_host=False).placed()) == placed
+    folder = read(tmp_path, COUNT, environment__d__x="", environment__d__y="", environment__Dockerfile=text)
+    assert set(folder.placed()) == placed
 
 
 BROKEN = {
@@ -52,9 +55,7 @@ BROKEN = {
     "task.toml is not TOML": {"task_dot_toml": "[verifier\n"},
     "task.toml: verifier.timeout_sec: Input should be a valid number": {"task_dot_toml": "[verifier]\ntimeout_sec='a'"},
     "there is no tests/test.sh": {"tests__test_dot_sh": None},
-    "needs a container engine: 'RUN apt-get update' and 1 more": {
-        "environment__Dockerfile": "FROM a\nRUN apt-get update\nRUN x\n"
-    },
+    "needs a container engine: 'RUN a' and 1 more": {"environment__Dockerfile": "FROM a\nRUN a\nRUN x\n"},
     "needs a container engine: 'environment/docker-compose.yaml'": {"environment__docker-compose_dot_yaml": ""},
     "needs a container engine: 'the image a/b'": {"task_dot_toml": "[environment]\ndocker_image = 'a/b'\n"},
     "it needs several steps": {"task_dot_toml": "[[steps]]\nname = 'a'\n"},
@@ -73,7 +74,7 @@ BROKEN = {
 @pytest.mark.parametrize(("why", "changed"), BROKEN.items(), ids=BROKEN.keys())
 def test_a_folder_that_cannot_be_a_task_is_refused(tmp_path: Path, why: str, changed: dict[str, str]) -> None:
     with pytest.raises(RefusedError) as refused:
-        read_folder(write_folder(tmp_path, HELLO, **changed), on_host=False)  # type: ignore[arg-type]
+        read(tmp_path, **changed)
     assert why in str(refused.value) and "\n" not in str(refused.value)
 
 
@@ -82,33 +83,35 @@ def test_the_tools_of_this_machine_can_stand_for_the_image(tmp_path: Path) -> No
     assert read_folder(folder, on_host=True).workdir == "/srv"
 
 
-def test_links(tmp_path: Path) -> None:
-    folder = write_folder(tmp_path / "task", COUNT)
+def test_a_link_to_a_file_inside_is_read(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path, COUNT)
     (folder / "environment/again.txt").symlink_to("data.txt")
     assert read_folder(folder, on_host=False).content["environment/again.txt"].content == b"one\ntwo\nthree\n"
-    link = folder / "tests/link"
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ("../../secret", "tests/odd is a link out of the folder"),
+        ("/etc/passwd", "tests/odd is a link out of the folder"),
+        ("..", "tests/odd is a link to a folder"),
+        ("odd", "tests/odd: "),
+        ("nothing", "tests/odd: No such file"),
+        ("a pipe", "tests/odd is no file"),
+        ("a huge file", "larger than 48 MiB together"),
+    ],
+)
+def test_what_is_no_file_of_the_folder_is_refused(tmp_path: Path, target: str, why: str) -> None:
+    folder = write_folder(tmp_path / "task", HELLO)
     (tmp_path / "secret").write_text("bait", encoding="utf-8")
-    for target, why in (
-        ("../../secret", "tests/link is a link out of the folder"),
-        ("/etc/passwd", "tests/link is a link out of the folder"),
-        ("..", "tests/link is a link to a folder"),
-        ("link", "tests/link: "),
-        ("nothing", "tests/link: No such file"),
-    ):
-        link.symlink_to(target)
-        with pytest.raises(RefusedError, match=why):
-            read_folder(folder, on_host=False)
-        link.unlink()
-    os.mkfifo(link)
-    with pytest.raises(RefusedError, match="tests/link is no file"):
-        read_folder(folder, on_host=False)
-
-
-def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:
-    folder = write_folder(tmp_path, HELLO)
-    with (folder / "environment/big").open("wb") as file:
-        file.truncate(MAX_FOLDER_BYTES + 1)
-    with pytest.raises(RefusedError, match="larger than 48 MiB together"):
+    if target == "a pipe":
+        os.mkfifo(folder / "tests/odd")
+    elif target == "a huge file":
+        (folder / "tests/odd").touch()
+        os.truncate(folder / "tests/odd", MAX_FOLDER_BYTES + 1)
+    else:
+        (folder / "tests/odd").symlink_to(target)
+    with pytest.raises(RefusedError, match=why):
         read_folder(folder, on_host=False)
 
 
@@ -149,7 +152,5 @@ def test_a_path_without_a_task_is_an_error(tmp_path: Path) -> None:
 def test_the_identity_depends_on_every_file(tmp_path: Path) -> None:
     first = load_task("harbor.task", path=str(write_folder(tmp_path, HELLO))).identity
     write_folder(tmp_path, {"tests/more.txt": "x"})
-    from grpo_tasks_code.harbor.task import _listed
-
     _listed.cache_clear()
     assert load_task("harbor.task", path=str(tmp_path)).identity != first

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harbor_folders import COUNT, HELLO, write_folder
@@ -16,30 +18,23 @@ def bash(script: str) -> str:
     return f"Let me see.\n```bash\n{script}\n```\n"
 
 
-def task_of(folder: Path, **options: object) -> BoundTask:
-    return load_task("harbor.task", path=str(folder), **options)
+def task_of(folder: Path, base: Mapping[str, str] = HELLO, **changed: Any) -> BoundTask:
+    """The task of a folder; names with `__` are its files, the others options."""
+    files = {name: changed.pop(name) for name in list(changed) if "__" in name}
+    return load_task("harbor.task", path=str(write_folder(folder, base, **files)), **changed)
 
 
-def test_the_tests_decide(tmp_path: Path) -> None:
-    task = task_of(write_folder(tmp_path, COUNT))
+def test_the_tests_decide_on_a_fresh_copy_for_every_rollout(tmp_path: Path) -> None:
+    task = task_of(tmp_path, COUNT)
     (row,) = task.rows()
     with Scorer(task, workers=1) as scorer:
-        texts = [str(row.gold), bash("grep -c . data.txt > count.txt"), bash("echo 4 > count.txt"), "no script"]
+        destroys = bash("wc -l < data.txt > count.txt; rm data.txt")
+        texts = [destroys, bash("grep -c . data.txt > count.txt"), bash("echo 4 > count.txt"), "no script"]
         scores = scorer.score(texts, [row] * len(texts))
-    assert [(score.value, score.solved, score.valid) for score in scores] == [
-        (1.0, True, True),
-        (1.0, True, True),
-        (0.0, False, True),
-        (0.0, False, False),
-    ]
+    assert [score.value for score in scores] == [1.0, 1.0, 0.0, 0.0]
+    assert [score.solved for score in scores] == [True, True, False, False]
+    assert [score.valid for score in scores] == [True, True, True, False]
     assert scores[3].why == "invalid: no ```bash block"
-
-
-def test_every_rollout_has_a_fresh_copy(tmp_path: Path) -> None:
-    task = task_of(write_folder(tmp_path, COUNT))
-    (row,) = task.rows()
-    assert task.score(bash("wc -l < data.txt > count.txt; rm data.txt"), row).value == 1.0
-    assert task.score(bash("wc -l < data.txt > count.txt"), row).value == 1.0
 
 
 @pytest.mark.parametrize(
@@ -53,61 +48,55 @@ def test_every_rollout_has_a_fresh_copy(tmp_path: Path) -> None:
 )
 def test_rewards_are_read_as_harbor_reads_them(tmp_path: Path, writes: str, value: float) -> None:
     script = f"R=/logs/verifier\nif [ -e /app/hello.txt ]; then {writes}; else echo 1 > $R/reward.txt; fi\n"
-    task = task_of(write_folder(tmp_path, HELLO, tests__test_dot_sh=script, solution__solve_dot_sh="true\n"))
-    (row,) = task.rows()
-    assert task.score(bash("touch hello.txt"), row).value == value
+    task = task_of(tmp_path, tests__test_dot_sh=script, solution__solve_dot_sh="true\n")
+    assert task.score(bash("touch hello.txt"), task.rows()[0]).value == value
 
 
 @pytest.mark.parametrize(
-    "reward", ["", "nan", "inf", "one", "1e999", "[1]", '{"reward": "1"}', '{"reward": true}', "{}"]
+    "reward",
+    ["", "nan", "one", "1e999", f"1{'0' * 400}", "[1]", '{"reward": "1"}', '{"reward": true}', "{}", "[" * 9000],
 )
 def test_a_completion_that_spoils_the_reward_has_none(tmp_path: Path, reward: str) -> None:
     script = "cd /app; cp spoilt /logs/verifier/reward.json || echo 1 > /logs/verifier/reward.txt"
-    task = task_of(write_folder(tmp_path, HELLO, tests__test_dot_sh=script, solution__solve_dot_sh="true\n"))
-    (row,) = task.rows()
-    score = task.score(bash(f"echo '{reward}' > spoilt"), row)
+    task = task_of(tmp_path, tests__test_dot_sh=script, solution__solve_dot_sh="true\n")
+    score = task.score(bash(f"echo '{reward}' > spoilt"), task.rows()[0])
     assert (score.value, score.fault) == (0.0, "")
 
 
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"tests__test_dot_sh": "exit 7\n"}, r"the tests wrote no reward \(exit code 7\), and so they do for its own"),
+        ({"tests__test_dot_sh": "exit 7\n"}, r"wrote no reward \(exit code 7\), and so they do for its own solution"),
         (
             {"tests__test_dot_sh": "uvx-not-here pytest || echo 0 > /logs/verifier/reward.txt\n"},
             "the tests gave 0, and so they do for its own solution.*uvx-not-here: command not found",
         ),
         ({"solution__solve_dot_sh": None}, "it has no solution/solve.sh"),
+        ({"tests__test_dot_sh": "echo 3 > /logs/verifier/reward.txt\n"}, "beyond reward_max=1; set the option"),
     ],
 )
 def test_a_failure_that_says_nothing_of_the_model_abstains(tmp_path: Path, changed: dict[str, str], why: str) -> None:
-    task = task_of(write_folder(tmp_path, HELLO, **changed))
-    (row,) = task.rows()
-    score = task.score(bash("true"), row)
+    task = task_of(tmp_path, **changed)
+    score = task.score(bash("true"), task.rows()[0])
     assert (score.value, score.fault) == (None, "infrastructure")
     assert re.search(why, score.why), score.why
 
 
-def test_a_reward_beyond_the_maximum_abstains(tmp_path: Path) -> None:
-    folder = write_folder(tmp_path, HELLO, tests__test_dot_sh="echo 3 > /logs/verifier/reward.txt\n")
-    row = task_of(folder).rows()[0]
-    score = task_of(folder).score(bash("true"), row)
-    assert score.value is None and "beyond reward_max=1; set the option" in score.why
-    assert task_of(folder, reward_max=4).score(bash("true"), row).value == 0.75
+def test_the_largest_reward_is_an_option(tmp_path: Path) -> None:
+    task = task_of(tmp_path, tests__test_dot_sh="echo 3 > /logs/verifier/reward.txt\n", reward_max=4)
+    assert task.score(bash("true"), task.rows()[0]).value == 0.75
 
 
 def test_a_solution_of_several_files_is_no_completion_but_shows_that_the_tests_work(tmp_path: Path) -> None:
-    solve = "cp /solution/answer.txt hello.txt\n"
-    task = task_of(
-        write_folder(tmp_path, HELLO, solution__solve_dot_sh=solve, solution__answer_dot_txt="Hello, world!\n")
-    )
+    files = {"solution__answer_dot_txt": "Hello, world!\n"}
+    task = task_of(tmp_path, solution__solve_dot_sh="cp /solution/answer.txt hello.txt\n", **files)
     (row,) = task.rows()
     assert row.gold is None
     assert task.score(bash("true"), row).value == 0.0
 
 
 def test_a_folder_that_changed_since_it_was_loaded_abstains(tmp_path: Path) -> None:
-    task = task_of(write_folder(tmp_path, HELLO))
+    task = task_of(tmp_path)
     (row,) = task.rows()
     write_folder(tmp_path, {"tests/expected.txt": "Goodbye"})
     score = task.score(str(row.gold), row)
@@ -115,7 +104,7 @@ def test_a_folder_that_changed_since_it_was_loaded_abstains(tmp_path: Path) -> N
 
 
 def test_several_turns(tmp_path: Path) -> None:
-    task = task_of(write_folder(tmp_path, COUNT), turns=3, output_chars=100)
+    task = task_of(tmp_path, COUNT, turns=3, output_chars=100)
     (row,) = task.rows()
     assert (task.has_turns, task.max_turns) == (True, 3)
     look = bash("wc -l data.txt; echo 1 >> data.txt; exit 3")
@@ -134,21 +123,24 @@ def test_several_turns(tmp_path: Path) -> None:
 
 
 def test_a_script_that_runs_out_of_time_says_so(tmp_path: Path) -> None:
-    task = task_of(write_folder(tmp_path, HELLO), turns=2, command_timeout_s=0.3)
+    task = task_of(tmp_path, turns=2, command_timeout_s=0.3)
     (row,) = task.rows()
     prompt = task.next_turn(row, [bash("echo a; sleep 9")]).prompt
     assert prompt == "\nStopped after 0.3 s. Output:\na\n\n"
     assert task.score(write_turns([bash("echo 'Hello, world!' > hello.txt; sleep 9")]), row).solved
 
 
-def test_prompts(tmp_path: Path) -> None:
-    task = task_of(write_folder(tmp_path, HELLO))
+def test_prompts_and_conditions(tmp_path: Path) -> None:
+    task = task_of(tmp_path)
     (row,) = task.rows()
-    text = task.prompt(row)
-    assert isinstance(text, str) and text.startswith('Create a file called hello.txt with "Hello, world!"')
+    text = str(task.prompt(row))
+    assert text.startswith('Create a file called hello.txt with "Hello, world!"')
     assert "/app" in text and "one script in a ```bash block" in text
     (message,) = task.with_options(chat=True, turns=4).prompt(row)
     assert message["role"] == "user" and "4 turns" in message["content"]
+    assert task.conditions["sandbox"].startswith("L3 namespaces: commands see the host's /usr, read-only")
+    assert task.conditions["environment"] == "tools of this machine (/usr); no image is built: FROM is not used"
+    assert "left out" not in task.conditions
 
 
 def test_folders_of_tools_come_first(tmp_path: Path) -> None:
@@ -156,7 +148,7 @@ def test_folders_of_tools_come_first(tmp_path: Path) -> None:
     tool.parent.mkdir(parents=True)
     tool.write_text("#!/bin/sh\necho own\n", encoding="utf-8")
     tool.chmod(0o755)
-    task = task_of(write_folder(tmp_path / "hello", HELLO), tools=str(tmp_path / "venv"), turns=2)
+    task = task_of(tmp_path / "hello", tools=str(tmp_path / "venv"), turns=2)
     prompt = task.next_turn(task.rows()[0], [bash("python3")]).prompt
     assert prompt == "\nExit code 0. Output:\nown\n\n"
     assert str(tmp_path / "venv") in task.conditions["environment"]
@@ -165,11 +157,4 @@ def test_folders_of_tools_come_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize("tools", ["/", "/no/such/folder"])
 def test_folders_of_tools_are_looked_for_when_rows_are_read(tools: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=f"tools={tools}: no folder that commands could see"):
-        load_task("harbor.task", path=str(write_folder(tmp_path, HELLO)), tools=tools).rows()
-
-
-def test_conditions_name_the_isolation_and_the_tools(tmp_path: Path) -> None:
-    conditions = task_of(write_folder(tmp_path, HELLO)).conditions
-    assert conditions["sandbox"].startswith("L3 namespaces: commands see the host's /usr, read-only")
-    assert conditions["environment"] == "tools of this machine (/usr); no image is built: FROM is not used"
-    assert "left out" not in conditions
+        task_of(tmp_path, tools=tools).rows()

@@ -6,8 +6,9 @@ import hashlib
 import os
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from grpo_core.data import DataError
@@ -16,7 +17,6 @@ from grpo_tasks_code.harbor.dockerfile import Image, read_dockerfile
 from grpo_tasks_code.harbor.settings import Settings, read_settings
 from grpo_tasks_code.sandbox.host.shell import BoxFile
 
-MAX_TASKS = 10_000
 MAX_FILES = 4096
 MAX_TEXT_BYTES = 1 << 18
 """Limit of an instruction, a task.toml and a Dockerfile."""
@@ -25,12 +25,12 @@ MAX_FOLDER_BYTES = 48 << 20
 DEFAULT_WORKDIR = "/app"
 
 _READ_ONLY_FOLDERS = frozenset(
-    {"bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "logs", "proc", "run", "sbin", "solution", "sys"}
-    | {"tests", "usr"}
+    {"", "bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "logs", "proc", "run", "sbin", "solution"}
+    | {"sys", "tests", "usr"}
 )
 """Folders of the sandbox's own, at the top, in which a task cannot have files."""
-_CANARY = re.compile(r"(<!--.*canary.*-->|#.*canary.*)", re.IGNORECASE)
-"""A line that marks benchmark data; Harbor does not show it to agents."""
+_CANARY = re.compile(r"(\s*(<!--.*canary.*-->|#.*canary.*)\s*\n)*", re.IGNORECASE)
+"""Lines that mark benchmark data; Harbor does not show them to agents."""
 
 
 class RefusedError(ValueError):
@@ -43,7 +43,6 @@ class TaskFolder:
 
     Attributes:
         name: Name of the folder.
-        root: The folder.
         instruction: Text of instruction.md.
         settings: Content of task.toml.
         image: What is known of environment/Dockerfile.
@@ -52,7 +51,6 @@ class TaskFolder:
     """
 
     name: str
-    root: Path
     instruction: str
     settings: Settings
     image: Image
@@ -65,69 +63,54 @@ class TaskFolder:
         return self.settings.environment.workdir or self.image.workdir or DEFAULT_WORKDIR
 
     @property
-    def writable(self) -> tuple[str, ...]:
+    def writable(self) -> list[str]:
         """Folders that commands can write to: those at the top with files of the task, and the working directory."""
         places = [self.workdir, *(target for _, target, _ in self.image.copies)]
-        tops = sorted({"/" + place.split("/")[1] for place in places})
-        return tuple(dict.fromkeys([*tops, self.workdir]))
+        return [*sorted({"/" + place.split("/")[1] for place in places}), self.workdir]
 
     @property
     def gold(self) -> str | None:
         """A completion with the script of `solution/`; None if there is none, or it needs other files beside it."""
-        solution = self.files("solution")
-        script = solution.get("solve.sh")
-        if script is None or script.content is None or len(solution) != 1:
-            return None
-        text = script.content.decode("utf-8", "replace")
-        return (
-            block_of(text.rstrip("\n"), "bash")
-            if text.strip() and len(text) <= MAX_PROGRAM_CHARS and "\0" not in text
-            else None
-        )
+        match self.files("solution"):
+            case {"solve.sh": BoxFile(content=bytes(content)), **others} if not others:
+                text = content.decode("utf-8", "replace").rstrip("\n")
+                is_completion = text.strip() and len(text) <= MAX_PROGRAM_CHARS and "\0" not in text
+                return block_of(text, "bash") if is_completion else None
+        return None
 
     def files(self, part: str) -> dict[str, BoxFile]:
         """Return relative path -> file of `environment`, `tests` or `solution`."""
         prefix = f"{part}/"
-        return {path[len(prefix) :]: file for path, file in self.content.items() if path.startswith(prefix)}
+        return {path.removeprefix(prefix): file for path, file in self.content.items() if path.startswith(prefix)}
 
     def placed(self) -> dict[str, BoxFile]:
         """Return absolute path -> file for all that the Dockerfile copies.
 
         Raises:
-            RefusedError: it copies what is not there, or to where nothing can be written.
+            RefusedError: it copies what is not there.
         """
-        files = self.files("environment")
-        placed: dict[str, BoxFile] = {}
-        for sources, target, is_folder in self.image.copies:
-            for source in sources:
-                for path, file in _copied(files, source, target, is_folder=is_folder):
-                    placed[path] = file
+        files, placed = self.files("environment"), dict[str, BoxFile]()
+        for source, target, is_folder in self.image.copies:
+            copied = dict(_copied(files, source, target, is_folder=is_folder))
+            if not copied:
+                raise RefusedError(f"environment/Dockerfile copies {source!r}, which environment/ does not have")
+            placed |= copied
         return placed
 
 
 def _copied(files: dict[str, BoxFile], source: str, target: str, *, is_folder: bool) -> Iterator[tuple[str, BoxFile]]:
     """Files of one source of a COPY by their targets; a folder's content goes into the target."""
     plain = posixpath.normpath(source).lstrip("/")
-    if plain == ".":
-        yield from ((posixpath.join(target, path), file) for path, file in files.items())
-        return
-    pattern = re.compile(
-        "".join({"*": "[^/]*", "?": "[^/]"}.get(char, re.escape(char)) for char in plain) + r"(?P<below>/.*)?"
-    )
-    copied = False
+    parts = [] if plain == "." else plain.split("/")
+    into = is_folder or any(char in plain for char in "*?[")
     for path, file in files.items():
-        if (match := pattern.fullmatch(path)) is None:
+        names = path.split("/")
+        below = names[len(parts) :]
+        if len(names) < len(parts) or not all(map(fnmatchcase, names, parts)):
             continue
-        copied = True
-        if match["below"]:
-            yield posixpath.join(target, match["below"][1:]), file
-        elif file.content is None:
-            yield target, file
-        else:
-            into = is_folder or any(char in plain for char in "*?")
-            yield posixpath.join(target, path.rpartition("/")[2]) if into else target, file
-    if not copied:
-        raise RefusedError(f"environment/Dockerfile copies {source!r}, which environment/ does not have")
+        if not below and file.content is not None and into:
+            below = names[-1:]
+        yield posixpath.join(target, *below), file
 
 
 def read_folder(root: Path, *, on_host: bool) -> TaskFolder:
@@ -141,23 +124,20 @@ def read_folder(root: Path, *, on_host: bool) -> TaskFolder:
         RefusedError: it is none, or needs what the sandbox does not have.
     """
     files = read_files(root)
-    instruction = _without_canary(_text(files, "instruction.md"))
+    instruction = _CANARY.sub("", _text(files, "instruction.md"), count=1).strip("\n")
     if not instruction.strip():
         raise RefusedError("instruction.md is empty")
     if "tests/test.sh" not in files:
         raise RefusedError("there is no tests/test.sh")
+    toml, dockerfile = _text(files, "task.toml"), "environment/Dockerfile"
     try:
-        settings = read_settings(_text(files, "task.toml"))
-        has_dockerfile = "environment/Dockerfile" in files
-        image = read_dockerfile(_text(files, "environment/Dockerfile")) if has_dockerfile else Image()
-    except RefusedError:
-        raise
+        settings = read_settings(toml)
+        image = read_dockerfile(_text(files, dockerfile)) if dockerfile in files else Image()
     except ValueError as error:
         raise RefusedError(str(error)) from None
     if settings.unsupported:
         raise RefusedError(f"it needs {settings.unsupported}")
-    needs = list(image.refused)
-    needs += [path for path in files if re.fullmatch(r"environment/(docker-)?compose\.ya?ml", path)]
+    needs = [*image.refused, *(path for path in files if re.fullmatch(r"environment/(docker-)?compose\.ya?ml", path))]
     needs += [f"the image {settings.environment.docker_image}"] if settings.environment.docker_image else []
     if needs and not on_host:
         more = f" and {len(needs) - 1} more" if len(needs) > 1 else ""
@@ -168,10 +148,10 @@ def read_folder(root: Path, *, on_host: bool) -> TaskFolder:
     hashed = hashlib.blake2b(digest_size=16)
     for path, file in sorted(files.items()):
         hashed.update(repr((path, file.is_executable, file.content)).encode())
-    folder = TaskFolder(root.name, root, instruction, settings, image, hashed.hexdigest(), files)
+    folder = TaskFolder(root.name, instruction, settings, image, hashed.hexdigest(), files)
     for place in (folder.workdir, *folder.placed()):
-        top = place.split("/")[1] if place.startswith("/") else ""
-        if not top or top in _READ_ONLY_FOLDERS or ".." in place.split("/"):
+        before, top, *_ = [*place.split("/"), ""]
+        if before or top in _READ_ONLY_FOLDERS or ".." in place.split("/"):
             raise RefusedError(f"its files or its working directory are at {place!r}, which is read-only here")
     return folder
 
@@ -187,17 +167,12 @@ def find_folders(path: Path) -> list[Path]:
         raise DataError(f"harbor.task: path={path} {what}: give a task folder of Harbor, or a folder of such folders.")
     if _looks_like_task(path):
         return [path]
-    try:
-        below = sorted(each for each in path.iterdir() if not each.name.startswith(".") and _looks_like_task(each))
-    except OSError as error:
-        raise DataError(f"harbor.task: path={path}: {error.strerror or error}") from None
+    below = sorted(each for each in path.iterdir() if not each.name.startswith(".") and _looks_like_task(each))
     if not below:
         raise DataError(
             f"harbor.task: path={path} holds no task: a task is a folder with instruction.md, task.toml and "
             "tests/test.sh."
         )
-    if len(below) > MAX_TASKS:
-        raise DataError(f"harbor.task: path={path} holds {len(below)} tasks; the limit is {MAX_TASKS}.")
     return below
 
 
@@ -218,33 +193,31 @@ def read_files(root: Path) -> dict[str, BoxFile]:
         for name in sorted([*names, *in_folder]):
             path = Path(folder, name)
             relative = path.relative_to(own).as_posix()
-            if len(files) >= MAX_FILES:
-                raise RefusedError(f"it has more than {MAX_FILES} files")
-            file = _read(path, own, relative, left)
+            try:
+                file = _read(path, own, left)
+            except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle, before Python 3.13
+                raise RefusedError(f"{relative}: {getattr(error, 'strerror', None) or 'links in a circle'}") from None
+            if isinstance(file, str):
+                raise RefusedError(f"{relative} is {file}")
             files[relative] = file
             left -= len(file.content or b"")
+            if left < 0 or len(files) > MAX_FILES:
+                limit = f"{MAX_FILES}, or larger than {MAX_FOLDER_BYTES >> 20} MiB together"
+                raise RefusedError(f"its files are more than {limit}")
     return files
 
 
-def _read(path: Path, own: Path, relative: str, limit: int) -> BoxFile:
-    try:
-        target = path.resolve(strict=True) if path.is_symlink() else path
-        if not target.is_relative_to(own):
-            raise RefusedError(f"{relative} is a link out of the folder")
-        if target.is_dir():
-            if path.is_symlink():
-                raise RefusedError(f"{relative} is a link to a folder")
-            return BoxFile(None)
-        if not target.is_file():
-            raise RefusedError(f"{relative} is no file")
-        status = target.stat()
-        if status.st_size > limit:
-            raise RefusedError(f"its files are larger than {MAX_FOLDER_BYTES >> 20} MiB together")
-        with target.open("rb") as file:
-            content = file.read(limit + 1)
-        return BoxFile(content, bool(status.st_mode & 0o111))
-    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle, before Python 3.13
-        raise RefusedError(f"{relative}: {getattr(error, 'strerror', None) or 'links in a circle'}") from None
+def _read(path: Path, own: Path, limit: int) -> BoxFile | str:
+    """Read a file or folder; returns what it is if that is neither."""
+    target = path.resolve(strict=True) if path.is_symlink() else path
+    if not target.is_relative_to(own):
+        return "a link out of the folder"
+    if target.is_dir():
+        return "a link to a folder" if path.is_symlink() else BoxFile(None)
+    if not target.is_file():
+        return "no file"
+    with target.open("rb") as file:
+        return BoxFile(file.read(limit + 1), bool(target.stat().st_mode & 0o111))
 
 
 def _text(files: dict[str, BoxFile], name: str) -> str:
@@ -260,11 +233,3 @@ def _text(files: dict[str, BoxFile], name: str) -> str:
     if "\0" in text:
         raise RefusedError(f"{name} is no text: it holds a null character")
     return text.replace("\r\n", "\n")
-
-
-def _without_canary(text: str) -> str:
-    lines: Sequence[str] = text.split("\n")
-    start = 0
-    while start < len(lines) and _CANARY.fullmatch(lines[start].strip()):
-        start += 1
-    return "\n".join(lines[start:]).strip("\n")

@@ -3,74 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
 
-from pydantic import Field
-
-from grpo_core import InfrastructureError, Invalid, Message, Prompt, Row, Task, TaskConfig, reward
-from grpo_core.data import CommaSeparated, DataError, split_of
+from grpo_core import InfrastructureError, Invalid, Message, Prompt, Row, Task, reward
+from grpo_core.data import DataError, split_of
 from grpo_tasks_code.extraction import script_of
-from grpo_tasks_code.harbor.episode import Limits, judged, played
+from grpo_tasks_code.harbor.episode import episode
 from grpo_tasks_code.harbor.folders import RefusedError, TaskFolder, find_folders, read_folder
+from grpo_tasks_code.harbor.settings import MAX_COMMAND_S, MAX_TESTS_S, HarborConfig
 from grpo_tasks_code.sandbox.execution import readable
 from grpo_tasks_code.sandbox.host.shell import ShellRun, shell_level
 
-MAX_TURNS = 32
 DONE = "DONE"
 """Line with which an answer ends the work, in several turns."""
-MAX_COMMAND_S, MAX_TESTS_S, MAX_MIB = 600.0, 1800.0, 1 << 20
-_SHOWN_SKIPPED, _NAMED_SKIPPED = 3, 20
-
-
-_OUTPUT_BYTES = 1 << 18
-
-
-class HarborConfig(TaskConfig):
-    """Options of `harbor.task`.
-
-    Attributes:
-        seed: Not used.
-        path: A task folder of Harbor, or a folder of such folders; `{split}` in it names one folder per split. Tasks
-            of one folder are split by a hash of their files; a single task is in every split.
-        environment: What becomes of a Dockerfile beyond FROM, WORKDIR, ENV and COPY: `copied` refuses the task, `host`
-            runs it with the tools of this machine in place of what the Dockerfile installs.
-        tools: Folders of this machine that commands and tests see too, read-only, e.g. a virtual environment that has
-            pytest, and that of its Python. Programs in their `bin` come first.
-        turns: Turns of the model; it sees the output of its script after each.
-        chat: Whether prompts are chat messages, for instruct models, or text.
-        command_timeout_s: Time limit of each script in seconds.
-        tests_timeout_s: Most seconds of a task's tests; its task.toml may say less.
-        memory_mib: Most memory of a process in MiB; a task.toml may say less.
-        storage_mib: Most storage of an episode in MiB; a task.toml may say less.
-        output_chars: Characters of output that the model sees after a turn.
-        reward_max: Reward of the tests that counts as 1.
-    """
-
-    environment: Literal["copied", "host"] = "copied"
-    tools: CommaSeparated[str] = ()
-    turns: int = Field(default=1, ge=1, le=MAX_TURNS)
-    chat: bool = False
-    command_timeout_s: float = Field(default=30.0, gt=0, le=MAX_COMMAND_S)
-    tests_timeout_s: float = Field(default=120.0, gt=0, le=MAX_TESTS_S)
-    memory_mib: int = Field(default=2048, ge=64, le=MAX_MIB)
-    storage_mib: int = Field(default=256, ge=1, le=MAX_MIB)
-    output_chars: int = Field(default=4000, ge=100, le=100_000)
-    reward_max: float = Field(default=1.0, gt=0)
-
-    @property
-    def limits(self) -> Limits:
-        """The limits of an episode."""
-        return Limits(
-            self.command_timeout_s,
-            self.tests_timeout_s,
-            self.memory_mib << 20,
-            self.storage_mib << 20,
-            _OUTPUT_BYTES,
-            tuple(str(Path(tool).expanduser().resolve()) for tool in self.tools),
-        )
+_SHOWN_SKIPPED = 3
 
 
 class HarborRow(Row):
@@ -89,22 +36,9 @@ class HarborRow(Row):
     files: str
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What the tests gave for a rollout.
-
-    Attributes:
-        reward: Reward of the tests.
-        parts: All rewards that they wrote, as text.
-    """
-
-    reward: float
-    parts: str = ""
-
-
 def load(config: HarborConfig) -> Iterator[HarborRow]:
     """Task folders of Harbor, by name; those that cannot be run here are left out, and counted in the conditions."""
-    for tool in config.limits.tools:
+    for tool in config.tool_folders:
         if not Path(tool).is_dir() or tool == "/":
             raise DataError(f"harbor.task: tools={tool}: no folder that commands could see; give folders of programs.")
     rows, skipped = _listed(config)
@@ -146,23 +80,20 @@ def _listed(config: HarborConfig) -> tuple[list[HarborRow], list[tuple[str, str]
 
 
 @lru_cache(maxsize=8)  # they hold their files
-def _folder(path: Path, files: str, on_host: bool) -> TaskFolder:
+def _folder_of(row: HarborRow, config: HarborConfig) -> TaskFolder:
     """The folder of a row, as it was when the row was loaded.
 
     Raises:
         InfrastructureError: it has changed or is gone.
     """
+    path = _path(config) / row.folder
     try:
-        folder = read_folder(path, on_host=on_host)
+        folder = read_folder(path, on_host=config.environment == "host")
     except RefusedError as error:
         raise InfrastructureError(f"task folder {path.name!r}: {error}") from None
-    if folder.digest != files:
+    if folder.digest != row.files:
         raise InfrastructureError(f"task folder {path.name!r} has changed since it was loaded; start again")
     return folder
-
-
-def _folder_of(row: HarborRow, config: HarborConfig) -> TaskFolder:
-    return _folder(_path(config) / row.folder, row.files, config.environment == "host")
 
 
 def prompt(row: HarborRow, config: HarborConfig) -> Prompt:
@@ -189,7 +120,9 @@ def respond(text: str, row: HarborRow, turn: int, config: HarborConfig, texts: S
         script_of(text)
     except Invalid as invalid:
         return f"\n{str(invalid).capitalize()}. Answer with one script in a ```bash block, or a line {DONE}.\n\n"
-    return _feedback(played(_folder_of(row, config), config.limits, _scripts(texts)), config)
+    with episode(_folder_of(row, config), config) as box:
+        *_, last = map(box.run, _scripts(texts))
+    return _feedback(last, config)
 
 
 def _scripts(texts: Sequence[str]) -> list[str]:
@@ -215,18 +148,19 @@ def _feedback(run: ShellRun, config: HarborConfig) -> str:
     return f"\n{ended}. Output:\n{output.rstrip()}\n\n"
 
 
-def validate(text: str, row: HarborRow, config: HarborConfig, texts: Sequence[str]) -> Outcome:
+def validate(text: str, row: HarborRow, config: HarborConfig, texts: Sequence[str]) -> float:
     """Run the scripts in a fresh copy of the task's files, and its tests on what they left.
 
     Raises:
         Invalid: no turn has a script, or after these scripts the tests give no reward, as they do after the solution.
         InfrastructureError: the sandbox failed, or the tests cannot be decided here; the completion is not scored.
     """
-    scripts = _scripts(texts)
-    if not scripts:
-        script_of(text)
+    scripts = _scripts(texts) or [script_of(text)]
     folder = _folder_of(row, config)
-    verdict = judged(folder, config.limits, scripts)
+    with episode(folder, config) as box:
+        for script in scripts:
+            box.run(script)
+        verdict = box.verify()
     value = verdict.reward
     if (value is None or value <= 0) and (why := _undecidable(row, config)):
         raise InfrastructureError(readable(f"{folder.name}: {verdict.why or 'the tests gave 0'}, and {why}"))
@@ -236,7 +170,7 @@ def validate(text: str, row: HarborRow, config: HarborConfig, texts: Sequence[st
         raise InfrastructureError(
             f"{folder.name}: its tests gave {value:g}, beyond reward_max={config.reward_max:g}; set the option."
         )
-    return Outcome(value, ", ".join(f"{name} {part:g}" for name, part in verdict.rewards.items()))
+    return value
 
 
 @lru_cache(maxsize=1024)
@@ -249,7 +183,9 @@ def _undecidable(row: HarborRow, config: HarborConfig) -> str:
     folder = _folder_of(row, config)
     if "solve.sh" not in folder.files("solution"):
         return "it has no solution/solve.sh, which would show that its tests work here"
-    verdict = judged(folder, config.limits, None)
+    with episode(folder, config) as box:
+        box.solve()
+        verdict = box.verify()
     if verdict.reward is not None and verdict.reward > 0:
         return ""
     reason = f": {verdict.output.splitlines()[-1]}" if verdict.output else ""
@@ -257,15 +193,15 @@ def _undecidable(row: HarborRow, config: HarborConfig) -> str:
 
 
 @reward(1.0)
-def passing(answer: Outcome, config: HarborConfig) -> float:
+def passing(answer: float, config: HarborConfig) -> float:
     """The reward of the tests, divided by `reward_max`."""
-    return answer.reward / config.reward_max
+    return answer / config.reward_max
 
 
 def conditions(config: HarborConfig) -> dict[str, str]:
     """The isolation and the tools on which every score depends, and the folders that are left out."""
     level = shell_level()
-    tools = ", ".join(("/usr", *config.limits.tools))
+    tools = ", ".join(("/usr", *config.tool_folders))
     image = "no image is built: FROM is not used" + ("; nor is RUN" if config.environment == "host" else "")
     found = {
         "sandbox": f"{level.name} {level.title}: {level.guarantee} ({level.reason})",
@@ -273,17 +209,10 @@ def conditions(config: HarborConfig) -> dict[str, str]:
     }
     rows, skipped = _listed(config) if config.path else ([], [])
     if rows and skipped:
-        shown = "; ".join(f"{name}: {why}" for name, why in skipped[:_SHOWN_SKIPPED])
-        others = [name for name, _ in skipped[_SHOWN_SKIPPED:]]
-        more = f"; and {_some(others)}: path=FOLDER of one of them says why" if others else ""
-        found["left out"] = f"{len(skipped)} of {len(rows) + len(skipped)} folders: {shown}{more}"
+        shown = [f"{name}: {why}" for name, why in skipped[:_SHOWN_SKIPPED]]
+        shown += [f"and {len(skipped) - _SHOWN_SKIPPED} more"] if len(skipped) > _SHOWN_SKIPPED else []
+        found["left out"] = f"{len(skipped)} of {len(rows) + len(skipped)} folders: {'; '.join(shown)}"
     return found
-
-
-def _some(names: Sequence[str]) -> str:
-    """Names, of which many are only counted."""
-    rest = len(names) - _NAMED_SKIPPED
-    return ", ".join(names[:_NAMED_SKIPPED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 TASK = Task(
