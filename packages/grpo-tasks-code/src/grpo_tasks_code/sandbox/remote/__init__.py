@@ -3,23 +3,10 @@
     GRPO_SANDBOX_TOKEN=… python -m grpo_tasks_code.sandbox.remote --host 0.0.0.0 --port 8700
     GRPO_SANDBOX_TOKEN=… GRPO_SANDBOX_URL=http://…:8700 grpo run --task code.mbpp
 
-The server needs `pip install 'grpo-tasks-code[remote]'`; the client does not. For a provider with an interface of its
-own, write a class with the three members of `Executor` that have no body.
+The server, `remote.server.SandboxServer`, needs `pip install 'grpo-tasks-code[remote]'`; the client does not. For a
+provider with an interface of its own, write a class with the three members of `Executor` that have no body.
 """
-
-from typing import TYPE_CHECKING, Any
 
 from grpo_tasks_code.sandbox.remote.client import HttpExecutor
 
-if TYPE_CHECKING:
-    from grpo_tasks_code.sandbox.remote.server import SandboxServer
-
-__all__ = ["HttpExecutor", "SandboxServer"]
-
-
-def __getattr__(name: str) -> Any:
-    if name != "SandboxServer":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from grpo_tasks_code.sandbox.remote.server import SandboxServer  # here: it needs the extra `remote`
-
-    return SandboxServer
+__all__ = ["HttpExecutor"]

@@ -11,6 +11,11 @@ from grpo_tasks_code.sandbox.errors import SandboxUnavailableError
 from grpo_tasks_code.sandbox.host.local import Sandbox
 from grpo_tasks_code.sandbox.remote.client import TOKEN_VARIABLE
 
+WARNING = (
+    "warning: the token and the programs travel unencrypted; give --ssl-certfile, or listen on 127.0.0.1 behind a "
+    "reverse proxy."
+)
+
 
 def main() -> None:
     """Serve this machine's sandbox; exit codes are those of `grpo`."""
@@ -40,11 +45,7 @@ def main() -> None:
         ):
             print(f"{sandbox.level.name} {sandbox.level.title}: {sandbox.level.guarantee}", file=sys.stderr)
             if certificate is None and not is_loopback(arguments.host):
-                print(
-                    "warning: the token and the programs travel unencrypted; give --ssl-certfile, or listen on "
-                    "127.0.0.1 behind a reverse proxy.",
-                    file=sys.stderr,
-                )
+                print(WARNING, file=sys.stderr)
             print(f"listening on {server.address}", file=sys.stderr)
             server.serve_forever()
     except KeyboardInterrupt:

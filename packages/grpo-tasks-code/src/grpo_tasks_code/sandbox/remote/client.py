@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import http.client
 import json
 import math
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, TypeVar, cast, get_args
+from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
+
+from pydantic import TypeAdapter, ValidationError
 
 from grpo_core import UserError
 from grpo_tasks_code.sandbox.arguments import DEFAULT_OUTPUT_BYTES, MAX_WORKERS, check_whole
 from grpo_tasks_code.sandbox.errors import SandboxUnavailableError, ServerError
-from grpo_tasks_code.sandbox.execution import Execution, Level, Status, TestResult, TestStatus, all_text
+from grpo_tasks_code.sandbox.execution import Execution, Level, TestResult, readable
 from grpo_tasks_code.sandbox.executor import Cancellation
 from grpo_tasks_code.sandbox.host.checked import CheckedExecutor, Script, TestedProgram
 from grpo_tasks_code.sandbox.host.testing import MAX_REASON_CHARS
@@ -37,13 +39,6 @@ _VERDICT_BYTES = 2 * BYTES_PER_CHARACTER * MAX_REASON_CHARS + 100
 T = TypeVar("T")
 
 
-class BadAnswerError(ValueError):
-    """The server's answer does not follow the protocol."""
-
-
-_FAILURES = (OSError, http.client.HTTPException, BadAnswerError, UnicodeError)  # the last: an invalid host name
-
-
 class HttpExecutor(CheckedExecutor):
     """Client of a sandbox server.
 
@@ -56,25 +51,25 @@ class HttpExecutor(CheckedExecutor):
         UserError: an invalid address, or a token that no header carries.
     """
 
+    _level_name = "remote"
+
     def __init__(self, url: str, token: str = "", *, workers: int = DEFAULT_WORKERS) -> None:
         check_whole("workers", workers, 1, MAX_WORKERS)
+        self.workers, self._token = workers, token.strip()
+        if not self._token.isprintable():
+            raise UserError(f"the token in {TOKEN_VARIABLE} has control characters in it.")
         try:
             parts = urlsplit(url)
-            self._port = parts.port
+            self._host, self._port = parts.hostname or "", parts.port
         except ValueError as error:
             raise UserError(f"sandbox address {url!r}: {error}.") from None
         if parts.username is not None or parts.query or parts.fragment:  # and do not repeat what may be a secret
             raise UserError(
-                f"sandbox address of {parts.hostname}: write http://host:port and put the token into {TOKEN_VARIABLE}."
+                f"sandbox address of {self._host}: write http://host:port and put the token into {TOKEN_VARIABLE}."
             )
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if parts.scheme not in ("http", "https") or not self._host:
             raise UserError(f"sandbox address {url!r}: write http://host:port.")
-        self._is_secure, self._host = parts.scheme == "https", parts.hostname
-        self._path = quote(parts.path.rstrip("/"), safe="/%")
-        self._token = token.strip()
-        if not self._token.isprintable():
-            raise UserError(f"the token in {TOKEN_VARIABLE} has control characters in it.")
-        self.workers = workers
+        self._is_secure, self._path = parts.scheme == "https", quote(parts.path.rstrip("/"), safe="/%")
 
     @property
     def level(self) -> Level:
@@ -84,18 +79,13 @@ class HttpExecutor(CheckedExecutor):
             SandboxUnavailableError: the server cannot be reached, or refuses.
         """
         try:
-            level = _made(Level, self._ask("level", {}, 0.0, _ROOM_BYTES))
-        except _FAILURES as error:
+            level = self._ask(Level, "level", {}, 0.0, _ROOM_BYTES)
+        except ServerError as error:
             raise SandboxUnavailableError(
-                f"no sandbox at {self._host}: {_describe(error)}. Start one there with "
-                f"python -m grpo_tasks_code.sandbox.remote, or unset {URL_VARIABLE}."
+                f"no {error}. Start one there with python -m grpo_tasks_code.sandbox.remote, or unset {URL_VARIABLE}."
             ) from None
         guarantee = f"the provider's; it says {level.name} {level.title}: {level.guarantee}"
         return Level("remote", self._host, guarantee, f"its address was given; there: {level.reason}")
-
-    @property
-    def _level_name(self) -> str:
-        return "remote"
 
     def _run(self, script: Script, cancellation: Cancellation) -> Execution:
         """Run a script on the server. Cancelling only stops the waiting; the script goes on to its limit."""
@@ -110,9 +100,7 @@ class HttpExecutor(CheckedExecutor):
             "machine_state": script.machine_state,
         }
         most_bytes = 2 * BYTES_PER_CHARACTER * limits.output_bytes + _ROOM_BYTES
-        with self._failures():
-            answer = self._ask("run", request, limits.timeout_s, most_bytes, cancellation)
-            return _made(Execution, answer)
+        return self._ask(Execution, "run", request, limits.timeout_s, most_bytes, cancellation)
 
     def _run_tests(self, program: TestedProgram) -> TestResult:
         limits, tests = program.limits, program.tests
@@ -125,135 +113,91 @@ class HttpExecutor(CheckedExecutor):
             "memory_mib": limits.memory_mib,
         }
         most_bytes = 2 * BYTES_PER_CHARACTER * DEFAULT_OUTPUT_BYTES + _ROOM_BYTES + len(tests) * _VERDICT_BYTES
-        with self._failures():
-            result = _made(TestResult, self._ask("run_tests", request, limits.timeout_s, most_bytes))
-            if not len(tests) == result.total == len(result.per_test) == len(result.statuses) == len(result.reasons):
-                raise BadAnswerError("it does not have one verdict for each test")
-            return result
-
-    @contextlib.contextmanager
-    def _failures(self) -> Iterator[None]:
-        """Raise failures of the server or the network as `ServerError`."""
-        try:
-            yield
-        except _FAILURES as error:
-            raise ServerError(f"the sandbox at {self._host}: {_describe(error)}") from None
+        result = self._ask(TestResult, "run_tests", request, limits.timeout_s, most_bytes)
+        if result.total != len(tests):
+            raise ServerError(f"the sandbox at {self._host}: it does not have one verdict for each test")
+        return result
 
     def _ask(
         self,
+        kind: type[T],
         what: str,
         request: Mapping[str, Any],
         timeout_s: float,
         most_bytes: int,
         cancellation: Cancellation | None = None,
-    ) -> Any:
-        """Send a request and return the answer's JSON.
+    ) -> T:
+        """Send a request and return the answer.
 
         Raises:
-            OSError: the server cannot be reached, or takes too long.
-            HTTPException: the server does not speak HTTP.
-            BadAnswerError: the server refuses, or its answer is too long or not JSON.
+            ServerError: the server cannot be reached, takes too long, refuses, or answers what does not fit.
         """
-        kind = http.client.HTTPSConnection if self._is_secure else http.client.HTTPConnection
+        http_of = http.client.HTTPSConnection if self._is_secure else http.client.HTTPConnection
         limit_s = timeout_s + QUEUE_TIMEOUT_S
-        connection = kind(self._host, self._port, timeout=limit_s)
+        connection = http_of(self._host, self._port, timeout=limit_s)
         headers: dict[str, str | bytes] = {
             "Content-Type": "application/json",
             "Authorization": f"Bearer {self._token}".encode(),
         }
-        opened: list[socket.socket] = []  # the connection forgets its own while an answer is read
-        is_unwanted = threading.Event()
+        ended = ""
 
-        def hang_up() -> None:
-            is_unwanted.set()
+        def end(why: str) -> None:
+            nonlocal ended
+            ended = ended or why
             with contextlib.suppress(OSError):
-                for connected in opened:
-                    connected.shutdown(socket.SHUT_RDWR)
+                connected.shutdown(socket.SHUT_RDWR)
 
-        with (cancellation or Cancellation()).ends(hang_up), _after(limit_s, hang_up) as is_over:
-            try:
-                connection.connect()
-                opened.append(connection.sock)
-                if is_unwanted.is_set():  # since before there was a socket
-                    raise ConnectionAbortedError("it was cancelled")
+        # The socket's own limit is for each read.
+        timer = threading.Timer(limit_s, end, [f"no answer within {limit_s:g} s"])
+        timer.daemon = True
+        try:
+            connection.connect()
+            connected = connection.sock  # which the connection forgets while an answer is read
+            timer.start()
+            with (cancellation or Cancellation()).ends(functools.partial(end, "it was cancelled")):
                 connection.request("POST", f"{self._path}/{what}", json.dumps(request).encode(), headers)
                 answer = connection.getresponse()
                 data = answer.read(most_bytes + 1)
-            except _FAILURES:
-                if not is_over.is_set():
-                    raise
-            finally:
-                connection.close()
-        if is_over.is_set():
-            raise TimeoutError(f"no answer within {limit_s:g} s")
-        if len(data) > most_bytes:
-            raise BadAnswerError(f"it answers with more than {most_bytes} bytes")
-        if answer.status != HTTPStatus.OK:
-            reason = "".join(char if char.isprintable() else " " for char in data[:300].decode("utf-8", "replace"))
-            raise BadAnswerError(f"it answers {answer.status}: {reason}")
-        try:
-            return json.loads(data)
-        except (ValueError, RecursionError):
-            raise BadAnswerError("it does not answer with JSON") from None
+            if len(data) > most_bytes:
+                raise ValueError(f"it answers with more than {most_bytes} bytes")
+            if not ended and answer.status != HTTPStatus.OK:
+                raise ValueError(f"it answers {answer.status}: {data[:300].decode('utf-8', 'replace')}")
+            return _read(kind, data)
+        except (OSError, http.client.HTTPException, ValueError) as error:  # an invalid host name is a ValueError
+            raise ServerError(f"the sandbox at {self._host}: {readable(ended or describe(error))}") from None
+        finally:
+            timer.cancel()
+            connection.close()
 
 
-@contextlib.contextmanager
-def _after(seconds: float, function: Callable[[], None]) -> Iterator[threading.Event]:
-    """Call a function and set the event if the block takes longer; a socket's own timeout is per read."""
-    is_over = threading.Event()
-
-    def end() -> None:
-        is_over.set()
-        function()
-
-    timer = threading.Timer(seconds, end)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield is_over
-    finally:
-        timer.cancel()
+_ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in (Level, Execution, TestResult)}
 
 
-_TYPES: dict[str, type | tuple[type, ...]] = {
-    **dict.fromkeys(("name", "title", "guarantee", "reason", "stdout", "stderr", "level", "status"), str),
-    **dict.fromkeys(("cpu_s", "wall_s"), (int, float)),
-    **dict.fromkeys(("passed", "total"), int),
-    **dict.fromkeys(("per_test", "statuses", "reasons"), list),
-    "execution": dict,
-}
-"""Types of the fields in answers."""
-
-
-def _made(kind: type[T], data: Any) -> T:
-    """Build a `Level`, `Execution` or `TestResult` from JSON.
+def _read(kind: type[T], data: bytes) -> T:
+    """Read a `Level`, `Execution` or `TestResult`.
 
     Raises:
-        BadAnswerError: the JSON does not fit.
+        ValueError: it does not fit, or contradicts itself.
     """
-    names = [field.name for field in fields(cast("Any", kind))]
-    if not isinstance(data, dict) or sorted(data) != sorted(names):
-        raise BadAnswerError(f"it does not answer with the fields of a {kind.__name__}")
-    for name, value in data.items():
-        if not isinstance(value, _TYPES[name]) or isinstance(value, bool):
-            raise BadAnswerError(f"{name} is a {type(value).__name__}")
-        if isinstance(value, float) and not 0 <= value < math.inf:
-            raise BadAnswerError(f"{name} is {value}")
-    if kind is Execution and data["status"] not in get_args(Status):
-        raise BadAnswerError(f"{data['status']!r:.100} is no status of a program")
-    if kind is TestResult:
-        is_verdict = set(data["statuses"]) <= set(get_args(TestStatus)) if all_text(data["statuses"]) else False
-        if not is_verdict or data["per_test"] != [status == "passed" for status in data["statuses"]]:
-            raise BadAnswerError("its verdicts are none")
-        if data["passed"] != sum(data["per_test"]) or not all_text(data["reasons"]):
-            raise BadAnswerError("its verdicts do not add up")
-        data = {**data, "execution": _made(Execution, data["execution"])}
-    return kind(**data)
+    made: T = _ADAPTERS[kind].validate_json(data, strict=True)
+    execution = made.execution if isinstance(made, TestResult) else made
+    if isinstance(execution, Execution) and not all(0 <= s < math.inf for s in (execution.cpu_s, execution.wall_s)):
+        raise ValueError("its seconds are none")
+    if isinstance(made, TestResult):
+        passed = [status == "passed" for status in made.statuses]
+        counts = (made.passed, made.total, len(made.reasons))
+        if list(made.per_test) != passed or counts != (sum(passed), len(passed), len(passed)):
+            raise ValueError("its verdicts do not add up")
+    return made
 
 
 def _text_of(data: bytes) -> str:
     return data.decode("utf-8", "surrogatepass")
 
 
-def _describe(error: Exception) -> str:
+def describe(error: Exception) -> str:
+    """Return what is wrong in one line; of data that does not fit, the first field and its problem."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
     return str(error) or type(error).__name__

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from http import HTTPStatus
-from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
@@ -27,9 +25,9 @@ from grpo_tasks_code.sandbox.arguments import (
     MAX_STDIN_BYTES,
 )
 from grpo_tasks_code.sandbox.errors import SandboxUnavailableError
-from grpo_tasks_code.sandbox.execution import Policy
+from grpo_tasks_code.sandbox.execution import Execution, Level, Policy, TestResult
 from grpo_tasks_code.sandbox.executor import Cancellation, Executor
-from grpo_tasks_code.sandbox.remote.client import BYTES_PER_CHARACTER
+from grpo_tasks_code.sandbox.remote.client import BYTES_PER_CHARACTER, describe
 
 DEFAULT_PORT = 8700
 MAX_TESTS_BYTES = 16 << 20
@@ -39,19 +37,12 @@ MAX_REQUEST_BYTES = BYTES_PER_CHARACTER * MAX_STDIN_BYTES + MAX_TESTS_BYTES
 logger = logging.getLogger(__name__)
 
 
-class _SandboxRequest(BaseModel, ABC):
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-    @abstractmethod
-    def answer(self, executor: Executor, cancellation: Cancellation) -> Any: ...
-
-
-class _Level(_SandboxRequest):
-    def answer(self, executor: Executor, cancellation: Cancellation) -> Any:
+class _Level(BaseModel, strict=True, extra="forbid"):
+    def answer(self, executor: Executor, cancellation: Cancellation) -> Level:
         return executor.level
 
 
-class _Run(_SandboxRequest):
+class _Run(BaseModel, strict=True, extra="forbid"):
     code: str
     stdin: str = ""
     timeout_s: float = DEFAULT_TIMEOUT_S
@@ -60,11 +51,11 @@ class _Run(_SandboxRequest):
     output_limit_bytes: int = DEFAULT_OUTPUT_BYTES
     machine_state: int = 0
 
-    def answer(self, executor: Executor, cancellation: Cancellation) -> Any:
+    def answer(self, executor: Executor, cancellation: Cancellation) -> Execution:
         return executor.run(**dict(self), cancellation=cancellation)
 
 
-class _RunTests(_SandboxRequest):
+class _RunTests(BaseModel, strict=True, extra="forbid"):
     code: str
     tests: list[str]
     timeout_s: float = DEFAULT_TESTS_TIMEOUT_S
@@ -72,11 +63,12 @@ class _RunTests(_SandboxRequest):
     entry_point: str | None = None
     memory_mib: int = DEFAULT_MEMORY_MIB
 
-    def answer(self, executor: Executor, cancellation: Cancellation) -> Any:
+    def answer(self, executor: Executor, cancellation: Cancellation) -> TestResult:
         return executor.run_tests(**dict(self))
 
 
-_REQUESTS: dict[str, type[_SandboxRequest]] = {"level": _Level, "run": _Run, "run_tests": _RunTests}
+_Request = _Level | _Run | _RunTests
+_REQUESTS: dict[str, type[_Request]] = {"level": _Level, "run": _Run, "run_tests": _RunTests}
 
 
 class SandboxServer(BoundedServer):
@@ -142,17 +134,13 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-def _answer(kind: type[_SandboxRequest], body: bytes, executor: Executor, cancellation: Cancellation) -> Response:
+def _answer(kind: type[_Request], body: bytes, executor: Executor, cancellation: Cancellation) -> Response:
     """Answer a request; in a thread, since reading JSON and running programs take time."""
     try:
         request = kind.model_validate(json.loads(body))  # not model_validate_json: it takes no lone surrogates
         return Response(json.dumps(asdict(request.answer(executor, cancellation))), media_type=JSON)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        return _refusal(HTTPStatus.BAD_REQUEST, f"{where}: {first['msg']}" if where else first["msg"])
-    except (UserError, ValueError, RecursionError) as error:  # the last two: no JSON
-        return _refusal(HTTPStatus.BAD_REQUEST, str(error) or type(error).__name__)
+    except (UserError, ValueError, RecursionError) as error:  # the last two: no JSON, or not the fields of a request
+        return _refusal(HTTPStatus.BAD_REQUEST, describe(error))
     except SandboxUnavailableError as error:
         return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
     except Exception as error:  # a bug, here or of a provider: the server goes on for the others
