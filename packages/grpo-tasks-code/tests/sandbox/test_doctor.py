@@ -5,6 +5,7 @@ import pytest
 from grpo_core import Diagnosis
 from grpo_tasks_code.sandbox import Execution, Level, SandboxUnavailableError, doctor
 from grpo_tasks_code.sandbox.doctor import diagnose
+from grpo_tasks_code.sandbox.execution import Status
 
 
 def test_what_the_doctor_says_here() -> None:
@@ -17,40 +18,32 @@ def test_what_the_doctor_says_here() -> None:
 
 
 class Fake:
-    def __init__(self, level: Level | None, execution: Execution | None = None) -> None:
-        self._level, self._execution = level, execution
+    """An executor of a level, or of none, whose programs end in one way."""
+
+    def __init__(self, title: str, status: Status = "ok") -> None:
+        self._title, self._execution = title, Execution(status, "42\n", "the server died", 0.0, 0.0, "L2")
 
     @property
     def level(self) -> Level:
-        if self._level is None:
+        if not self._title:
             raise SandboxUnavailableError("no sandbox: L3 namespaces: clone: Operation not permitted. Allow them")
-        return self._level
+        return Level("L3" if self._title == "namespaces" else "L2", self._title, "some", "L3 namespaces: clone")
 
     def run(self, code: str) -> Execution:
-        assert self._execution is not None
         return self._execution
 
 
-def test_no_level_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "default_executor", lambda: Fake(None))
-    (only,) = diagnose()
-    assert only.status == "fail"
-    assert "Operation not permitted. Allow them" in only.text
-
-
-def test_a_weaker_level_is_a_warning_that_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    level = Level("L2", "landlock", "some", "the strongest …; L3 namespaces: clone: Operation not permitted")
-    works = Execution("ok", "42\n", "", 0.0, 0.0, "L2")
-    monkeypatch.setattr(doctor, "default_executor", lambda: Fake(level, works))
-    first, _, last = diagnose()
-    assert (first.status, last.status) == ("warn", "ok")
-    assert "L3 namespaces: clone" in first.text
-
-
-def test_a_sandbox_that_does_not_run_programs_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    level = Level("L3", "namespaces", "all", "a test")
-    broken = Execution("sandbox_error", "", "the server of the sandbox died", 0.0, 0.0, "L3")
-    monkeypatch.setattr(doctor, "default_executor", lambda: Fake(level, broken))
-    *_, last = diagnose()
-    assert last.status == "fail"
-    assert "died" in last.text
+@pytest.mark.parametrize(
+    ("executor", "at", "status", "text"),
+    [
+        (Fake(""), 0, "fail", "Operation not permitted. Allow them"),
+        (Fake("landlock"), 0, "warn", "L3 namespaces: clone"),
+        (Fake("namespaces", "sandbox_error"), -1, "fail", "died"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_reason(
+    executor: Fake, at: int, status: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "default_executor", lambda: executor)
+    diagnosis = list(diagnose())[at]
+    assert diagnosis.status == status and text in diagnosis.text

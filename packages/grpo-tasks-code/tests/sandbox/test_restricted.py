@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from grpo_tasks_code.sandbox import Sandbox, SandboxUnavailableError, run
+from grpo_tasks_code.sandbox import Sandbox
+from grpo_tasks_code.sandbox.inside import restricting
 
 SLOW_MACHINE_S = 60.0
-
-
-@pytest.fixture(scope="module", params=["L3", "L2"])
-def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
-    with Sandbox(request.param, workers=1) as sandbox:
-        try:
-            assert sandbox.level.name == request.param
-        except SandboxUnavailableError as error:
-            pytest.skip(str(error))
-        yield sandbox
 
 
 def test_an_ordinary_program_of_the_subset(sandbox: Sandbox) -> None:
@@ -42,45 +31,34 @@ print(squares(6), total, data, math.isqrt(17), sorted({3, 1}), input(), end="!")
 
 
 @pytest.mark.parametrize(
-    ("code", "reason"),
+    ("code", "status", "reason"),
     [
-        ("().__class__.__bases__[0].__subclasses__()", "__class__"),
-        ("x: int = 1", "AnnAssign"),
-        ("exec('1')", "Exec"),
-        ("_x = 1", "_x"),
-        ("def f():\n    nonlocal_ = 1\n    global x\n    x = 2\nasync def g(): pass", "AsyncFunctionDef"),
+        ("().__class__.__bases__[0].__subclasses__()", "denied", "__class__"),
+        ("x: int = 1", "denied", "AnnAssign"),
+        ("exec('1')", "denied", "Exec"),
+        ("_x = 1", "denied", "_x"),
+        ("def f():\n    global x\n    x = 2\nasync def g(): pass", "denied", "AsyncFunctionDef"),
+        ("x = ", "syntax_error", ""),
+        ("import os", "runtime_error", ""),
+        ("open('x')", "runtime_error", ""),
+        ("import string\nstring.Formatter()", "runtime_error", ""),
+        ("'{0.__class__}'.format(1)", "runtime_error", ""),
+        ("print(getattr(1, '__class__'))", "runtime_error", ""),
+        ("while True: pass", "timeout", ""),
+        ("[0] * 10**10", "memory", ""),
     ],
 )
-def test_what_the_policy_refuses_is_denied(sandbox: Sandbox, code: str, reason: str) -> None:
-    execution = sandbox.run(code, timeout_s=SLOW_MACHINE_S, policy="restricted")
-    assert (execution.status, execution.stdout) == ("denied", "")
-    assert "refused by the policy 'restricted'" in execution.stderr
-    assert reason in execution.stderr
-
-
-@pytest.mark.parametrize(
-    ("code", "status"),
-    [
-        ("x = ", "syntax_error"),
-        ("import os", "runtime_error"),
-        ("open('x')", "runtime_error"),
-        ("import string\nstring.Formatter()", "runtime_error"),
-        ("'{0.__class__}'.format(1)", "runtime_error"),
-        ("print(getattr(1, '__class__'))", "runtime_error"),
-        ("while True: pass", "timeout"),
-        ("[0] * 10**10", "memory"),
-    ],
-)
-def test_what_ends_otherwise(sandbox: Sandbox, code: str, status: str) -> None:
+def test_what_the_policy_refuses_is_denied(sandbox: Sandbox, code: str, status: str, reason: str) -> None:
     timeout_s = 0.5 if status == "timeout" else SLOW_MACHINE_S
-    assert sandbox.run(code, timeout_s=timeout_s, policy="restricted").status == status
+    execution = sandbox.run(code, timeout_s=timeout_s, policy="restricted")
+    assert (execution.status, execution.stdout) == (status, "")
+    assert reason in execution.stderr
+    assert ("refused by the policy 'restricted'" in execution.stderr) == (status == "denied")
 
 
 def test_it_is_off_by_default_and_runs_beside_the_others(sandbox: Sandbox) -> None:
     code = "x: int = 1\nprint(x)"
     assert sandbox.run(code, timeout_s=SLOW_MACHINE_S).stdout == "1\n"
-    assert sandbox.run(code, timeout_s=SLOW_MACHINE_S, policy="restricted").status == "denied"
-    assert run(code, timeout_s=SLOW_MACHINE_S, policy="restricted").status == "denied"
     statuses = [each.status for each in sandbox.run_many([code] * 3, timeout_s=SLOW_MACHINE_S, policy="restricted")]
     assert statuses == ["denied"] * 3
 
@@ -108,13 +86,9 @@ def test_what_cannot_be_checked_is_the_programs_failure(sandbox: Sandbox, code: 
 
 
 def test_a_checker_that_fails_has_not_allowed_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    from grpo_tasks_code.sandbox.inside import restricting
-
     def fails(text: str, file_name: str) -> object:
         raise NotImplementedError("a statement of tomorrow")
 
     monkeypatch.setattr(restricting, "compile_restricted_exec", fails)
     refusal = restricting.compile_policy("x = 1", "main.py")
-    assert refusal == (
-        "refused by the policy 'restricted': it cannot be checked (NotImplementedError: a statement of tomorrow)"
-    )
+    assert "it cannot be checked (NotImplementedError: a statement of tomorrow)" in str(refusal)

@@ -4,50 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pickle
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
-from grpo_core import GrpoError, InfrastructureError, UserError
-from grpo_tasks_code import sandbox as public
-from grpo_tasks_code.sandbox import (
-    Execution,
-    Policy,
-    Sandbox,
-    SandboxUnavailableError,
-    arun,
-    level,
-    run,
-    run_many,
-)
+from grpo_core import InfrastructureError, UserError
+from grpo_tasks_code.sandbox import Execution, Policy, Sandbox, SandboxUnavailableError, arun, level, run, run_many
 from grpo_tasks_code.sandbox.arguments import MAX_PROGRAM_BYTES
+from grpo_tasks_code.sandbox.errors import ServerError
+from grpo_tasks_code.sandbox.host import levels
+from grpo_tasks_code.sandbox.host.attack import withstands
+from grpo_tasks_code.sandbox.host.process import ServerProcess
 
 SLOW_MACHINE_S = 30.0
 """A limit that only a program without end reaches, however busy the machine."""
 
 
-@pytest.fixture(scope="module", params=["L3", "L2"])
-def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
-    with Sandbox(request.param, workers=2) as sandbox:
-        try:
-            assert sandbox.level.name == request.param
-        except SandboxUnavailableError as error:
-            pytest.skip(str(error))
-        yield sandbox
-
-
 def test_the_hash_seed_is_that_of_the_machine_state() -> None:
-    program = "print(hash('a'))"
+    program = "print(hash('a'), list({'a', 'b', 'c', 'd', 'e'}))"
     prints = [[run(program, machine_state=state).stdout for _ in range(2)] for state in (0, 1, 2)]
     assert all(first == second for first, second in prints) and len({first for first, _ in prints}) == 3
-    for wrong in (-1, 8, 0.5, "1"):
-        with pytest.raises(UserError, match="machine_state"):
-            run(program, machine_state=wrong)  # type: ignore[arg-type]
 
 
 def test_a_program_that_prints(sandbox: Sandbox) -> None:
@@ -60,32 +38,26 @@ def test_a_program_that_prints(sandbox: Sandbox) -> None:
 @pytest.mark.parametrize(
     ("code", "status"),
     [
-        ("", "ok"),
         (" \n\t\n", "ok"),
         ("import sys; print(1, file=sys.stderr)", "ok"),
         ("raise SystemExit", "ok"),
         ("import sys; sys.exit(256)", "ok"),  # Python's own exit code is a byte
-        ("import sys; sys.exit(1)", "runtime_error"),
         ("import sys; sys.exit('text')", "runtime_error"),
         ("import os; os._exit(3)", "runtime_error"),
-        ("1 / 0", "runtime_error"),
         ("raise KeyboardInterrupt", "runtime_error"),
         ("raise SyntaxError('at run time')", "runtime_error"),
-        ("eval('1 +')", "runtime_error"),
         ("open('/etc/shadow')", "runtime_error"),  # a refusal is an exception, which a program can handle
         ("1 +", "syntax_error"),
         ("print('a')\nif:\n", "syntax_error"),
         ("x = 1\x00", "syntax_error"),
         ("x = '\ud800'", "syntax_error"),
         ("return 1", "syntax_error"),
-        ("nonlocal x", "syntax_error"),
         ("(" * 5000 + ")" * 5000, "syntax_error"),
         ("x = " + "-" * 50_000 + "1", "syntax_error"),
         ("# -*- coding: nonsense -*-\nprint(1)", "ok"),  # it is text already
         ("raise MemoryError", "memory"),
         ("bytearray(1 << 40)", "memory"),
         ("import os; os.kill(os.getpid(), 9)", "killed"),
-        ("import os; os.abort()", "killed"),
         ("import ctypes; ctypes.string_at(0)", "killed"),
         ("import ctypes; ctypes.CDLL(None).ptrace(0, 0, 0, 0)", "denied"),
         ("print(1)\n" * (MAX_PROGRAM_BYTES // 9 + 1), "denied"),
@@ -98,15 +70,9 @@ def test_how_programs_end(sandbox: Sandbox, code: str, status: str) -> None:
     assert execution.status == status, execution
 
 
-def test_a_text_of_ten_megabytes_is_denied_unread(sandbox: Sandbox) -> None:
-    execution = sandbox.run("x" * 10_000_000)
-    assert (execution.status, execution.stdout) == ("denied", "")
-    assert "10000000 bytes; at most 1048576 are run" in execution.stderr
-
-
-@pytest.mark.parametrize("code", ["while True: pass", "import time; time.sleep(60)", "input()\nwhile True: pass"])
+@pytest.mark.parametrize("code", ["while True: pass", "import time; time.sleep(60)"])
 def test_time_out_of_the_clock(sandbox: Sandbox, code: str) -> None:
-    execution = sandbox.run(f"print('begun', flush=True)\n{code}", "x\n", 0.4)
+    execution = sandbox.run(f"print(input(), flush=True)\n{code}", "begun\n", 0.4)
     assert (execution.status, execution.stdout) == ("timeout", "begun\n")
     assert 0.4 <= execution.wall_s < 0.4 + 10
 
@@ -123,19 +89,19 @@ def test_memory_is_what_was_asked_for(sandbox: Sandbox) -> None:
     assert sandbox.run(code.format(140), timeout_s=SLOW_MACHINE_S, memory_mib=128).status == "memory"
 
 
-def test_output_up_to_the_limit(sandbox: Sandbox) -> None:
-    exact = sandbox.run("print('x' * 99)", timeout_s=SLOW_MACHINE_S, output_limit_bytes=100)
-    assert (exact.status, len(exact.stdout)) == ("ok", 100)
-    more = sandbox.run("print('x' * 100)", timeout_s=SLOW_MACHINE_S, output_limit_bytes=100)
-    assert (more.status, more.stdout) == ("output_limit", "x" * 100)
-    flood = sandbox.run("while True: print('x' * 1000)", timeout_s=SLOW_MACHINE_S, output_limit_bytes=5000)
-    assert (flood.status, len(flood.stdout)) == ("output_limit", 5000)
-    assert sandbox.run("pass", output_limit_bytes=0, timeout_s=SLOW_MACHINE_S).status == "ok"
-
-
-def test_output_that_is_no_text(sandbox: Sandbox) -> None:
-    execution = sandbox.run("import os; os.write(1, b'a\\xffb'); os.write(2, b'\\xc3')", timeout_s=SLOW_MACHINE_S)
-    assert (execution.status, execution.stdout, execution.stderr) == ("ok", "a\ufffdb", "\ufffd")
+@pytest.mark.parametrize(
+    ("code", "limit", "status", "stdout"),
+    [
+        ("print('x' * 99)", 100, "ok", "x" * 99 + "\n"),
+        ("print('x' * 100)", 100, "output_limit", "x" * 100),
+        ("while True: print('x' * 99)", 200, "output_limit", ("x" * 99 + "\n") * 2),
+        ("pass", 0, "ok", ""),
+        ("import os; os.write(1, b'a\\xffb')", 100, "ok", "a\ufffdb"),
+    ],
+)
+def test_output_is_kept_up_to_the_limit(sandbox: Sandbox, code: str, limit: int, status: str, stdout: str) -> None:
+    execution = sandbox.run(code, timeout_s=SLOW_MACHINE_S, output_limit_bytes=limit)
+    assert (execution.status, execution.stdout) == (status, stdout)
 
 
 def test_large_input(sandbox: Sandbox) -> None:
@@ -146,11 +112,6 @@ def test_large_input(sandbox: Sandbox) -> None:
 def test_processor_time_is_the_programs_own(sandbox: Sandbox) -> None:
     execution = sandbox.run("import time\nwhile time.process_time() < 0.3: pass", timeout_s=SLOW_MACHINE_S)
     assert 0.2 < execution.cpu_s < 1.0  # what the process used before its first line is in neither
-
-
-def test_the_order_of_a_set_is_the_same_in_every_run(sandbox: Sandbox) -> None:
-    code = "print(list({'a', 'b', 'c', 'd', 'e'}), hash('x'))"
-    assert len({each.stdout for each in sandbox.run_many([code] * 4, timeout_s=SLOW_MACHINE_S)}) == 1
 
 
 def test_random_numbers_differ(sandbox: Sandbox) -> None:
@@ -166,24 +127,15 @@ def test_many_in_order(sandbox: Sandbox) -> None:
 
 
 def test_asyncio_goes_on_meanwhile(sandbox: Sandbox) -> None:
-    async def main() -> tuple[list[str], int]:
-        ticks = 0
-
-        async def tick() -> None:
-            nonlocal ticks
-            while True:
-                await asyncio.sleep(0.01)
-                ticks += 1
-
-        ticking = asyncio.create_task(tick())
+    async def main() -> list[str]:
         code = "import time; time.sleep(0.3); print(input())"
-        executions = await asyncio.gather(*(sandbox.arun(code, f"{n}\n", SLOW_MACHINE_S) for n in range(4)))
-        ticking.cancel()
-        return [each.stdout for each in executions], ticks
+        running = asyncio.gather(*(sandbox.arun(code, f"{n}\n", SLOW_MACHINE_S) for n in range(4)))
+        for _ in range(5):
+            await asyncio.sleep(0.01)
+            assert not running.done()
+        return [each.stdout for each in await running]
 
-    printed, ticks = asyncio.run(main())
-    assert printed == ["0\n", "1\n", "2\n", "3\n"]
-    assert ticks >= 5
+    assert asyncio.run(main()) == ["0\n", "1\n", "2\n", "3\n"]
 
 
 def test_a_cancelled_task_ends_its_program(sandbox: Sandbox) -> None:
@@ -202,22 +154,21 @@ def test_a_cancelled_task_ends_its_program(sandbox: Sandbox) -> None:
     "arguments",
     [
         {"code": b"print(1)"},
-        {"code": None},
         {"stdin": 3},
         {"timeout_s": 0},
-        {"timeout_s": -1.0},
         {"timeout_s": float("nan")},
-        {"timeout_s": float("inf")},
         {"timeout_s": "3"},
         {"memory_mib": 0},
         {"memory_mib": 1 << 40},
         {"output_limit_bytes": -1},
         {"policy": "strict"},
+        {"machine_state": 8},
+        {"machine_state": 0.5},
     ],
 )
-def test_arguments_that_cannot_be_meant(sandbox: Sandbox, arguments: dict[str, object]) -> None:
+def test_arguments_that_cannot_be_meant(arguments: dict[str, object]) -> None:
     with pytest.raises(UserError, match=next(iter(arguments))):
-        sandbox.run(**{"code": "pass", **arguments})  # type: ignore[arg-type]  # that is the point
+        run(**{"code": "pass", **arguments})
 
 
 def test_workers_that_cannot_be_meant() -> None:
@@ -228,39 +179,18 @@ def test_workers_that_cannot_be_meant() -> None:
 
 
 def test_the_functions_of_the_package() -> None:
-    assert run("print(1)", timeout_s=SLOW_MACHINE_S).stdout == "1\n"
-    assert [each.stdout for each in run_many(["print(1)", "print(2)"], timeout_s=SLOW_MACHINE_S)] == ["1\n", "2\n"]
-    assert asyncio.run(arun("print(3)", timeout_s=SLOW_MACHINE_S)).stdout == "3\n"
+    assert [each.stdout for each in run_many(["print(1)", "print(2)"])] == ["1\n", "2\n"]
+    assert asyncio.run(arun("print(3)")).stdout == "3\n"
     found = level()
-    assert found.name in ("L3", "L2")
-    assert run("pass", timeout_s=SLOW_MACHINE_S).level == found.name
+    assert run("pass").level == found.name
     assert found.guarantee and found.reason and found.title in ("namespaces", "landlock")
-    assert set(public.__all__) >= {
-        "run",
-        "run_many",
-        "arun",
-        "run_tests",
-        "level",
-        "Execution",
-        "TestResult",
-        "Sandbox",
-    }
-
-
-def test_executions_are_values() -> None:
-    execution = run("print(1)", timeout_s=SLOW_MACHINE_S)
-    assert pickle.loads(pickle.dumps(execution)) == execution == replace(execution)
-    with pytest.raises(FrozenInstanceError):
-        execution.status = "ok"  # type: ignore[misc]  # that is the point
-    assert not hasattr(execution, "__dict__")
 
 
 def test_a_level_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRPO_SANDBOX_LEVEL", "L2")
     with Sandbox() as sandbox:
-        assert sandbox.level.name == "L2"
+        assert sandbox.run("print(1)").level == sandbox.level.name == "L2"
         assert "asked for" in sandbox.level.reason
-        assert sandbox.run("print(1)", timeout_s=SLOW_MACHINE_S).level == "L2"
     with Sandbox("L3") as sandbox:  # an argument comes before the environment
         assert sandbox.level.name == "L3"
     monkeypatch.setenv("GRPO_SANDBOX_LEVEL", "L4")
@@ -269,11 +199,9 @@ def test_a_level_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_fails_closed() -> None:
-    with pytest.raises(SandboxUnavailableError, match="L1 rlimits: not allowed") as caught:
+    with pytest.raises(SandboxUnavailableError, match=r"L1 rlimits: not allowed.*GRPO_SANDBOX_ALLOW_WEAK=1") as caught:
         Sandbox("L1").run("print(1)")
-    assert isinstance(caught.value, (GrpoError, InfrastructureError, RuntimeError))
-    assert "GRPO_SANDBOX_ALLOW_WEAK=1" in str(caught.value)
-    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    assert isinstance(caught.value, InfrastructureError)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="is about root")
@@ -284,25 +212,16 @@ def test_the_weak_level_is_refused_to_root(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_level_that_does_not_withstand_attack_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    from grpo_tasks_code.sandbox.errors import ServerError
-    from grpo_tasks_code.sandbox.host import levels
-
     def falls(server: object) -> None:
         raise ServerError("attacks of its own succeed: reads_host_file")
 
     monkeypatch.setattr(levels, "withstands", falls)
-    with pytest.raises(SandboxUnavailableError) as caught:
+    with pytest.raises(SandboxUnavailableError, match=r"L3 namespaces.*L2 landlock.*L1 rlimits") as caught:
         Sandbox(allow_weak=os.getuid() == 0).run("print(1)")
-    for name in ("L3 namespaces", "L2 landlock", "L1 rlimits"):
-        assert name in str(caught.value)
     assert str(caught.value).count("reads_host_file") == 2
 
 
-def test_the_self_attack_sees_what_a_level_lets_through(tmp_path: object) -> None:
-    from grpo_tasks_code.sandbox.errors import ServerError
-    from grpo_tasks_code.sandbox.host.attack import withstands
-    from grpo_tasks_code.sandbox.host.process import ServerProcess
-
+def test_the_self_attack_sees_what_a_level_lets_through() -> None:
     server = ServerProcess("L1")  # which lets almost everything through
     try:
         with pytest.raises(ServerError, match=r"lists_host_folder.*reads_host_file.*starts_process") as caught:

@@ -9,11 +9,9 @@ import json
 import math
 import os
 import resource
-import subprocess
-import sys
 import time
 from array import array
-from collections import ChainMap, Counter, OrderedDict, UserList, UserString, defaultdict, deque, namedtuple
+from collections import ChainMap, Counter, OrderedDict, UserList, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterator
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
@@ -21,46 +19,26 @@ from itertools import count
 from types import MappingProxyType
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_tasks_code.sandbox.inside import values, wire
-from grpo_tasks_code.sandbox.inside.values import (
-    _DECODERS,
-    MAX_DEPTH,
-    MAX_FRACTION_BITS,
-    MAX_ITEMS,
-    NotPlainError,
-    decode,
-    encode,
-)
+from grpo_tasks_code.sandbox.inside.values import MAX_DEPTH, MAX_ITEMS, NotPlainError, decode, encode
 
-scalars = (
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False)  # which is equal to nothing
-    | st.complex_numbers(allow_nan=False)
-    | st.text(st.characters(exclude_categories=()))  # lone surrogates too
-    | st.binary()
-    | st.fractions()
-    | st.dates()
-    | st.datetimes(
-        timezones=st.none() | st.just(datetime.UTC) | st.just(datetime.timezone(datetime.timedelta(hours=-5)))
-    )
-    | st.times()
-    | st.timedeltas()
+zones = st.sampled_from([None, datetime.UTC, datetime.timezone(datetime.timedelta(hours=-5))])
+scalars = st.one_of(
+    *map(st.from_type, (type(None), bool, int, bytes, Fraction, datetime.date, datetime.time, datetime.timedelta)),
+    *(st.floats(allow_nan=False), st.complex_numbers(allow_nan=False), st.datetimes(timezones=zones)),
+    st.text(st.characters(exclude_categories=())),  # lone surrogates too; a NaN is equal to nothing
 )
 hashable = st.recursive(scalars, lambda inner: st.tuples(inner, inner) | st.frozensets(inner), max_leaves=5)
 plain = st.recursive(
     scalars,
-    lambda inner: (
-        st.lists(inner)
-        | st.tuples(inner)
-        | st.sets(hashable)
-        | st.dictionaries(hashable, inner)
-        | st.builds(deque, st.lists(inner))
+    lambda inner: st.one_of(
+        *(st.lists(inner), st.tuples(inner), st.sets(hashable), st.dictionaries(hashable, inner)),
+        st.builds(deque, st.lists(inner)),
     ),
     max_leaves=10,
 )
@@ -80,32 +58,13 @@ def test_plain_data_arrives_as_it_was(value: object) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        -0.0,
-        math.inf,
-        range(3, 9, 2),
-        bytearray(b"x"),
-        ...,
-        Decimal("1.50"),
-        {1: 2}.keys(),
-        1 << 2047,
+        *(-0.0, math.inf, math.nan, complex(math.nan, 1), range(3, 9, 2), bytearray(b"x"), ..., Decimal("1.50")),
+        *({1: 2}.keys(), {"a": [2]}.values(), 1 << 2047, Counter("aab"), OrderedDict(b=1, a=2), {"a": Counter({1: 0})}),
+        *(defaultdict(list, a=[1]), defaultdict(None, a=1)),
     ],
 )
 def test_values_of_odd_forms(value: object) -> None:
     assert repr(there_and_back(value)) == repr(value)
-
-
-def test_not_a_number() -> None:
-    arrived = there_and_back([math.nan, complex(math.nan, 1)])
-    assert math.isnan(arrived[0])
-    assert math.isnan(arrived[1].real)
-
-
-def test_integers_longer_than_python_reads() -> None:
-    for value in (10**5000, -(10**5000)):
-        assert there_and_back(value) == value
-
-
-Point = namedtuple("Point", "x y")
 
 
 class Number(enum.IntEnum):
@@ -113,11 +72,6 @@ class Number(enum.IntEnum):
 
 
 class Lie(int):
-    def __eq__(self, other: object) -> bool:
-        return True
-
-    __hash__ = int.__hash__
-
     def __add__(self, other: object) -> int:
         return 7
 
@@ -126,19 +80,10 @@ class Text(str):
     def __str__(self) -> str:
         return "lie"
 
-    def __iter__(self) -> Any:
-        return iter("lie")
-
-
-class Tally(Counter[str]):
-    def __getitem__(self, key: str) -> int:
-        return 7
+    __iter__ = None  # whoever goes through it fails
 
 
 class Items(list[int]):
-    def __iter__(self) -> Any:
-        return iter([7])
-
     def __len__(self) -> int:
         return 0
 
@@ -150,12 +95,10 @@ class Items(list[int]):
         (Lie(3), 3),
         (Text("truth"), "truth"),
         (Items([1, 2]), [1, 2]),
-        (Tally("aab"), Counter("aab")),
         (defaultdict(lambda: 1, a=[1]), defaultdict(None, a=[1])),
         (ChainMap({"a": 1}, {"b": 2}), {"a": 1, "b": 2}),
         (MappingProxyType({"a": 1}), {"a": 1}),
         (UserList([1]), [1]),
-        (UserString("a"), "a"),
         (array("i", [1, 2]), array("i", [1, 2])),
         (memoryview(b"a"), b"a"),
     ],
@@ -166,31 +109,22 @@ def test_an_instance_of_a_subclass_arrives_as_its_base(value: object, arrives: o
     assert arrived == arrives
 
 
-@pytest.mark.parametrize(
-    "value",
-    [Counter("aab"), OrderedDict(b=1, a=2), defaultdict(list, a=[1]), defaultdict(None, a=1), {"a": Counter({1: 0})}],
-)
-def test_dictionaries_of_the_library_arrive_as_such(value: Any) -> None:
-    assert repr(there_and_back(value)) == repr(value)
+def test_integers_longer_than_python_reads() -> None:
+    assert there_and_back([10**5000, -(10**5000)]) == [10**5000, -(10**5000)]
+
+
+Point = namedtuple("Point", "x y")
 
 
 def test_a_named_tuple_arrives_with_its_names() -> None:
     arrived = there_and_back([Point(1, 2), Point(3, [4])])
-    assert arrived == [(1, 2), (3, [4])]
+    assert arrived == [(1, 2), (3, [4])] == there_and_back(arrived)
     assert (arrived[0].x, arrived[1].y, arrived[0]._fields) == (1, [4], ("x", "y"))
-    assert arrived[0]._asdict() == {"x": 1, "y": 2}
-    assert arrived[0]._replace(y=5) == (1, 5)
-    assert there_and_back(arrived) == arrived
+    assert (arrived[0]._asdict(), arrived[0]._replace(y=5)) == ({"x": 1, "y": 2}, (1, 5))
     assert there_and_back(namedtuple("Odd", "count index")(7, 8)).count == 7
     for fields in (["x"], ["x", "_y"], ["x", "y z"], ["x", "__class__"]):
         with pytest.raises(ValueError, match="not a plain value"):
             decode(["named", [fields, [1, 2]]])
-
-
-def test_the_values_of_a_dictionary() -> None:
-    arrived = there_and_back({"a": 1, "b": [2]}.values())
-    assert type(arrived) is type({}.values())
-    assert list(arrived) == [1, [2]]
 
 
 def test_an_iterator_arrives_as_one() -> None:
@@ -201,17 +135,14 @@ def test_an_iterator_arrives_as_one() -> None:
     assert len(list(there_and_back(iter(range(MAX_ITEMS))))) == MAX_ITEMS
 
 
-@pytest.mark.parametrize("value", [object(), print, int, lambda: 0, json, Exception("x"), [object()], {1: object()}])
+LOOP: list[Any] = []
+LOOP.append(LOOP)
+
+
+@pytest.mark.parametrize("value", [object(), print, int, json, Exception("x"), [object()], {1: object()}, LOOP])
 def test_what_is_not_plain(value: object) -> None:
     with pytest.raises(NotPlainError):
         encode(value)
-
-
-def test_cycles_and_depth() -> None:
-    loop: list[Any] = []
-    loop.append(loop)
-    with pytest.raises(NotPlainError, match="deep"):
-        encode(loop)
 
 
 def nested(depth: int, core: Any, wrap: Callable[[Any], Any]) -> Any:
@@ -221,7 +152,7 @@ def nested(depth: int, core: Any, wrap: Callable[[Any], Any]) -> Any:
 
 
 @pytest.mark.parametrize("wrap", [lambda value: [value], lambda value: {1: value}, lambda value: (value, 1)])
-@pytest.mark.parametrize("core", [None, True, 1, "x", [], ()])
+@pytest.mark.parametrize("core", [1, "x", [], ()])
 def test_both_ends_agree_on_depth(core: Any, wrap: Callable[[Any], Any]) -> None:
     deepest = nested(MAX_DEPTH, core, wrap)
     assert there_and_back(deepest) == deepest
@@ -232,105 +163,78 @@ def test_both_ends_agree_on_depth(core: Any, wrap: Callable[[Any], Any]) -> None
         decode(["list", [encode(deepest)]])
 
 
-def test_both_ends_agree_on_size(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "part", [datetime.timedelta(1), array("i", [1, 2]), {1: 2}.items(), 1j, Fraction(1, 2), range(3)]
+)
+def test_both_ends_agree_on_size(part: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(values, "MAX_VALUES", 100)
-    parts: list[Any] = [datetime.timedelta(1), array("i", [1, 2]), {1: 2}.items(), 1j, Fraction(1, 2), range(3)]
-    for part in parts:
-        largest: list[Any] = []
-        with contextlib.suppress(NotPlainError):
-            while encode([*largest, part]):
-                largest.append(part)
-        assert 10 < len(largest) < 100
-        assert len(there_and_back(largest)) == len(largest)
+    largest: list[Any] = []
+    with contextlib.suppress(NotPlainError):
+        while encode([*largest, part]):
+            largest.append(part)
+    assert 10 < len(largest) < 100
+    assert len(there_and_back(largest)) == len(largest)
 
 
-@pytest.mark.parametrize("value", [{n * ((1 << 61) - 1) for n in range(200)}, Fraction(1 << MAX_FRACTION_BITS, 3)])
-def test_what_would_take_the_reader_hours(value: Any) -> None:
-    # Integers that differ by a multiple of 2^61 - 1 have one hash: each is compared with all others in a set.
+COLLIDING = {n * ((1 << 61) - 1) for n in range(200)}
+"""Integers that differ by a multiple of 2^61 - 1 have one hash: each is compared with all others in a set."""
+
+
+@pytest.mark.parametrize(
+    ("value", "forged"),
+    [
+        (COLLIDING, ["set", [encode(each) for each in COLLIDING]]),
+        (Fraction(1 << values.MAX_FRACTION_BITS, 3), ["fraction", [["int", "f" * 9999], 2]]),
+    ],
+)
+def test_what_would_take_the_reader_hours(value: object, forged: Any) -> None:
     with pytest.raises(NotPlainError, match=r"hash|bits"):
         encode(value)
-    forged = (
-        ["set", [encode(each) for each in value]] if isinstance(value, set) else ["fraction", [["int", "f" * 9999], 2]]
-    )
     with pytest.raises(ValueError, match=r"hash|long"):
         decode(forged)
 
 
 HUGE = ["range", [0, 10**15, 1]]
 
-EXPANDING = [
-    ["array", ["q", HUGE]],
-    ["array", ["q", ["iterator", [HUGE]]]],
-    ["items", [HUGE]],
-    ["dict", [HUGE]],
-    ["keys", HUGE],
-    ["set", HUGE],
-    ["decimal", ["tuple", [0, HUGE, 0]]],
-    ["fraction", HUGE],
-    ["bytes", 10**15],
-    ["bytearray", 10**15],
-    ["deque", HUGE],
-]
-"""What the reader would have to make a longer thing of than what it was sent."""
+
+@pytest.fixture
+def little_memory() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (psutil.Process().memory_info().vms + (1 << 30), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
-def test_nothing_is_built_that_was_not_sent() -> None:
-    code = (
-        "import json, resource, sys\n"
-        "from grpo_tasks_code.sandbox.inside.values import decode\n"
-        "resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
-        "resource.setrlimit(resource.RLIMIT_CPU, (20, 20))\n"
-        "for forged in json.loads(sys.stdin.read()):\n"
-        "    try:\n"
-        "        print(decode(forged), forged)\n"
-        "    except ValueError:\n"
-        "        print('refused')\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], input=json.dumps(EXPANDING), capture_output=True, text=True)
-    assert done.stdout.splitlines() == ["refused"] * len(EXPANDING), done.stderr
-
-
+@pytest.mark.usefixtures("little_memory")
 @pytest.mark.parametrize(
     "data",
     [
+        # What the reader would have to make a longer thing of than what it was sent.
+        *(["array", ["q", HUGE]], ["array", ["q", ["iterator", [HUGE]]]], ["items", [HUGE]], ["dict", [HUGE]]),
+        *(["keys", HUGE], ["set", HUGE], ["decimal", ["tuple", [0, HUGE, 0]]], ["fraction", HUGE], ["deque", HUGE]),
+        *(["bytes", 10**15], ["bytearray", 10**15]),
         ["fraction", ["1e999999999"]],  # would be computed for ever
         ["fraction", [1, 0]],
         ["set", [["list", []]]],
-        ["dict", [[["list", []], 1]]],
-        ["range", ["1"]],
         ["dict", [[["reference", []], None]]],
         ["dict", [[["tuple", [["reference", []]]], None]]],
-        ["float", "1.5"],
-        ["timedelta", [1e300]],
-        ["bytes", "zz"],
-        ["list", {}],
-        ["object", 1],
-        ["list"],
-        {},
+        *(["float", "1.5"], ["timedelta", [1e300]], ["bytes", "zz"], ["list", {}], ["object", 1], ["list"], {}),
     ],
 )
-def test_forged_values(data: Any) -> None:
+def test_forged_values_are_refused_and_not_built(data: Any) -> None:
     with pytest.raises(ValueError, match=r"not a plain|hex"):
         decode(data)
 
 
-TAGS = [*_DECODERS, "object", "x"]
-scalar = (
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.sampled_from([10**15, -1, 2**63, 10**99])
-    | st.floats()
-    | st.text(max_size=5)
-    | st.sampled_from(["1e999999999", "0x" + "f" * 99, "q", "u", "nan", "sNaN", "2020-01-01", "00" * 99, "-inf"])
-)
+TAGS = [*values._DECODERS, "object", "x"]
+ODD = [10**15, -1, 2**63, 10**99, "1e999999999", "0x" + "f" * 99, "q", "u", "nan", "sNaN", "2020-01-01", "00" * 99]
 forged = st.recursive(
-    scalar,
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(st.text(max_size=3), inner, max_size=2)
-        | st.tuples(st.sampled_from(TAGS), st.lists(inner, max_size=4) | inner).map(list)
-        | st.tuples(st.sampled_from(TAGS), st.lists(st.lists(inner, min_size=2, max_size=2), max_size=4)).map(list)
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(ODD),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4),
+        st.dictionaries(st.text(max_size=3), inner, max_size=2),
+        st.tuples(st.sampled_from(TAGS), st.lists(inner, max_size=4) | inner).map(list),
+        st.tuples(st.sampled_from(TAGS), st.lists(st.lists(inner, min_size=2, max_size=2), max_size=4)).map(list),
     ),
     max_leaves=10,
 )
@@ -351,7 +255,7 @@ def damaged(message: Any, changes: list[tuple[int, int]]) -> bytes:
 
 frames = st.binary(max_size=99) | st.builds(damaged, forged | plain.map(encode) | deep, damage)
 
-FUZZED = int(os.environ.get("SANDBOX_FUZZ_EXAMPLES", "2000"))
+FUZZED = int(os.environ.get("SANDBOX_FUZZ_EXAMPLES", "500"))
 """100,000 take minutes: by hand, as before a release."""
 
 

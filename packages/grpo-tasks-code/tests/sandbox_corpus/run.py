@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,6 +60,9 @@ print("clean" if not found and not any(marks) else ("left", found, marks))
 ANSWER_TESTS = ["assert answer(3) == 7", "assert answer(100) == 201", "assert answer(1000000) == 2000001"]
 
 
+Entries = dict[str, dict[str, Any]]
+
+
 @dataclass
 class Leaks:
     """What went wrong, by name."""
@@ -70,8 +73,8 @@ class Leaks:
         self.found.append((name, f"{what}"[:600]))
 
 
-def load(*names: str) -> dict[str, dict[str, Any]]:
-    entries: dict[str, dict[str, Any]] = {}
+def load(*names: str) -> Entries:
+    entries: Entries = {}
     for name in names:
         entries |= tomllib.loads((HERE / f"{name}.toml").read_text(encoding="utf-8"))
     return {name: entry for name, entry in entries.items() if not ONLY or name in ONLY}
@@ -183,24 +186,22 @@ def attack(
     before = picture(secret.parent)
     code = fill(entry["code"], {**around, "secret": secret, "folder": folder})
     expected = entry.get("status")
-    timeout_s = SHORT_S if expected and "timeout" in expected else LONG_S
-    if expected is None and "while True" in code:
-        timeout_s = SHORT_S
+    is_endless = "while True" in code if expected is None else "timeout" in expected
+    timeout_s = SHORT_S if is_endless else LONG_S
     ran = sandbox.run(code, timeout_s=timeout_s, memory_mib=MEMORY_MIB)
-    told = f"{ran.status} {ran.stdout[-200:]!r} {ran.stderr[-300:]!r}"
-    if "LEAK" in ran.stdout or SECRET in ran.stdout + ran.stderr:
-        leaks.note(name, told)
-    if expected is not None and ran.status not in expected:
-        leaks.note(name, f"expected {expected}: {told}")
-    if ran.status == "sandbox_error":
-        leaks.note(name, told)
-    if ran.cpu_s > timeout_s + CPU_OVERHEAD_S or ran.wall_s > timeout_s + OVERHEAD_S:
-        leaks.note(name, f"ran for {ran.wall_s:.1f} s, {ran.cpu_s:.1f} s on the processor")
-    if picture(secret.parent) != before:
-        leaks.note(name, "changed its bait")
     after = sandbox.run(f"LEVEL = {level!r}\n{PROBE}", timeout_s=LONG_S)
-    if after.stdout != "clean\n":
-        leaks.note(name, f"the next program finds {after}")
+    told = f"{ran.status} {ran.stdout[-200:]!r} {ran.stderr[-300:]!r}"
+    is_late = ran.cpu_s > timeout_s + CPU_OVERHEAD_S or ran.wall_s > timeout_s + OVERHEAD_S
+    for is_wrong, what in (
+        ("LEAK" in ran.stdout or SECRET in ran.stdout + ran.stderr, told),
+        (expected is not None and ran.status not in expected, f"expected {expected}: {told}"),
+        (ran.status == "sandbox_error", told),
+        (is_late, f"ran for {ran.wall_s:.1f} s, {ran.cpu_s:.1f} s on the processor"),
+        (picture(secret.parent) != before, "changed its bait"),
+        (after.stdout != "clean\n", f"the next program finds {after}"),
+    ):
+        if is_wrong:
+            leaks.note(name, what)
     shutil.rmtree(secret.parent)
 
 
@@ -226,64 +227,52 @@ def run_attacks(level: str, leaks: Leaks) -> int:
     return len(attacks)
 
 
-def run_hacks(level: str, leaks: Leaks) -> int:
-    hacks = load("hacks", "hacks_of_tests")
+def run_each(level: str, entries: Entries, run: Callable[[Sandbox, str, dict[str, Any]], None]) -> int:
+    with Sandbox(level, workers=WORKERS) as sandbox, ThreadPoolExecutor(WORKERS) as threads:
+        list(threads.map(lambda item: run(sandbox, *item), entries.items()))
+    return len(entries)
 
-    def hack(item: tuple[str, dict[str, Any]]) -> None:
-        name, entry = item
+
+def run_hacks(level: str, leaks: Leaks) -> int:
+    def hack(sandbox: Sandbox, name: str, entry: dict[str, Any]) -> None:
         tests = entry.get("tests", ANSWER_TESTS)
         is_slow = "while True" in entry["code"] or name == "return_colliding_numbers"
-        result = sandbox.run_tests(
-            entry["code"],
-            tests,
-            SHORT_S if is_slow else LONG_S,
-            setup=entry.get("setup", ""),
-            entry_point=entry.get("entry_point"),
-        )
-        if result.passed or "sandbox_error" in result.statuses or len(result.per_test) != len(tests):
-            found = zip(tests, result.statuses, result.reasons, strict=False)
-            leaks.note(name, [each for each in found if each[1] in ("passed", "sandbox_error")] or result)
+        options = {key: entry[key] for key in ("setup", "entry_point") if key in entry}
+        result = sandbox.run_tests(entry["code"], tests, SHORT_S if is_slow else LONG_S, **options)
+        if name == "honest":
+            if result.passed != len(tests):
+                leaks.note(name, result)
+        elif result.passed or "sandbox_error" in result.statuses or len(result.per_test) != len(tests):
+            leaks.note(name, result)
 
-    with Sandbox(level, workers=WORKERS) as sandbox, ThreadPoolExecutor(WORKERS) as threads:
-        list(threads.map(hack, hacks.items()))
-        honest = sandbox.run_tests("def answer(n): return 2 * n + 1", ANSWER_TESTS)
-        if honest.passed != len(ANSWER_TESTS):
-            leaks.note("an honest solution", honest)
-    return len(hacks)
+    honest = {} if ONLY else {"honest": {"code": "def answer(n): return 2 * n + 1"}}
+    return run_each(level, honest | load("hacks", "hacks_of_tests"), hack)
 
 
 def run_tested(level: str, leaks: Leaks) -> int:
-    tested = load("tests_of_honest_programs")
-
-    def test(item: tuple[str, dict[str, Any]]) -> None:
-        name, entry = item
+    def test(sandbox: Sandbox, name: str, entry: dict[str, Any]) -> None:
         result = sandbox.run_tests(entry["code"], entry["tests"], LONG_S, setup=entry.get("setup", ""))
         for test, status, reason in zip(entry["tests"], result.statuses, result.reasons, strict=True):
             if status != "passed":
                 leaks.note(name, (test, status, reason))
 
-    with Sandbox(level, workers=WORKERS) as sandbox, ThreadPoolExecutor(WORKERS) as threads:
-        list(threads.map(test, tested.items()))
+    tested = load("tests_of_honest_programs")
+    run_each(level, tested, test)
     return sum(len(entry["tests"]) for entry in tested.values())
 
 
 def run_programs(level: str, leaks: Leaks) -> int:
-    programs = {name: entry for name, entry in load("programs").items() if level in entry.get("levels", [level])}
-
-    def program(item: tuple[str, dict[str, Any]]) -> None:
-        name, entry = item
+    def program(sandbox: Sandbox, name: str, entry: dict[str, Any]) -> None:
         if entry.get("needs") == "zoneinfo" and not Path("/usr/share/zoneinfo/Europe/Berlin").exists():
             return
         ran = sandbox.run(entry["code"], entry.get("stdin", ""), LONG_S, MEMORY_MIB)
-        wanted = (entry.get("status", "ok"), entry.get("stdout", ran.stdout), entry.get("stderr", ran.stderr))
-        if (ran.status, ran.stdout, ran.stderr) != wanted or ran.stdout.count("\n") != entry.get(
-            "lines", ran.stdout.count("\n")
-        ):
+        found = {"status": ran.status, "stdout": ran.stdout, "stderr": ran.stderr, "lines": ran.stdout.count("\n")}
+        wanted = {**found, "status": "ok", **{key: entry[key] for key in found if key in entry}}
+        if found != wanted:
             leaks.note(name, (ran, wanted))
 
-    with Sandbox(level, workers=WORKERS) as sandbox, ThreadPoolExecutor(WORKERS) as threads:
-        list(threads.map(program, programs.items()))
-    return len(programs)
+    programs = {name: entry for name, entry in load("programs").items() if level in entry.get("levels", [level])}
+    return run_each(level, programs, program)
 
 
 def main() -> None:
