@@ -25,10 +25,10 @@ ROW = ComputedRow(id="x", rule="2 times n, plus 5", inputs=(3, 10, 4), outputs=(
         ("import random\nprint(random.random())", 0.0),
         ("import os\nprint(os.getpid())", 0.0),
         ("import os\nprint(os.getpid() % 3)", 0.0),
-        ("import os\nprint(os.urandom(4))", 0.0),
         ("print(object())", 0.0),
         ("import random\nprint(random.random(), input())", 0.0),
         ("print(hash(input()))", 0.0),  # of the hash seed, which is of the machine
+        ("print(input.__doc__)", 0.0),
         ("import random\nrandom.seed(input())\nprint(random.random())", 0.2),  # the input alone decides it
         ("print(2 * n + 5)", -1.0),
         ("n = int(input())\nprint(2 * n + 5 if n < 10 else 1 / 0)", -1.0),  # fails on one input
@@ -42,46 +42,20 @@ def test_the_ladder(text: str, value: float) -> None:
     assert score.value == pytest.approx(value) and score.solved == (value == 1.0)
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        "print(0)",
-        "print('hello')",
-        "print(input())",
-        "print(1 + 1)",
-        "import random\nprint(random.random())",
-        "import time\nprint(time.perf_counter())",
-        "print(open(__file__).read() if '__file__' in globals() else '')",
-        "print(input.__doc__)",
-    ],
-)
-def test_what_earns_everything_in_code_execution_earns_a_fifth_at_most(program: str) -> None:
-    most = 0.2 if "input()" in program else 0.0
-    for row in TASK.rows():
-        score = TASK.score(program, row)
-        assert score.value is not None and score.value <= most and not score.solved, (row, score)
+def test_a_constant_earns_nothing_whatever_the_rule() -> None:
+    assert {TASK.score("print(0)", row).value for row in TASK.rows()} == {0.0}
 
 
-def test_hidden_inputs_are_not_in_the_prompt_and_meet_every_case() -> None:
+def test_rows_hide_their_inputs_meet_every_case_and_have_the_output_of_their_gold() -> None:
     for row in load_task("code.computed?size=300").rows():
         assert isinstance(row, ComputedRow)
         assert len(set(row.outputs)) == len(row.inputs) == 3
         assert not set(row.outputs) & set(map(str, row.inputs))
-        prompt = TASK.prompt(row)
-        assert isinstance(prompt, str) and row.rule in prompt
+        assert row.rule in str(TASK.prompt(row))
         if "even" in row.rule:
             assert {n % 2 for n in row.inputs} == {0, 1}
         if "greater than" in row.rule:
             border = int(row.rule.split("greater than ")[1].split(",")[0])
             assert {n > border for n in row.inputs} == {True, False}
-
-
-def test_the_checked_value_is_what_the_gold_program_prints() -> None:
-    for row in load_task("code.computed?size=300").rows():
-        assert isinstance(row, ComputedRow)
         for n, output in zip(row.inputs, row.outputs, strict=True):
             assert output_of(program_of(row.gold or "").replace("int(input())", str(n))) == output + "\n", row
-
-
-def test_gold_is_right_in_the_sandbox() -> None:
-    assert all(TASK.score(row.gold or "", row).solved for row in TASK.rows())

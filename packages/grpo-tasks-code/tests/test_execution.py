@@ -8,27 +8,9 @@ import pytest
 from grpo_core import Score, UserError, load_task
 from grpo_tasks_code.execution import MAX_DEMO_CHARS, PROMPT, metrics
 from grpo_tasks_code.extraction import program_of
-from grpo_tasks_code.rewards import execution
 
-TASK = load_task("code.execution?size=20&timeout_s=1")
+TASK = load_task("code.execution?size=20&timeout_s=0.5")
 ROW = TASK.rows()[0]
-
-
-@pytest.mark.parametrize(
-    ("text", "value", "valid"),
-    [
-        ("```python\nprint(1)\n```", 1.0, True),
-        ("```python\nx = 1\n```", 0.5, True),
-        ("```python\nprint(1\n```", -0.5, True),
-        ("```python\nprint(x)\n```", -1.0, True),
-        ("```python\nwhile True: pass\n```", -1.0, True),
-        ("", -1.0, False),
-    ],
-)
-def test_the_ladder_is_that_of_the_plain_function(text: str, value: float, valid: bool) -> None:
-    score = TASK.score(text, ROW)
-    assert (score.value, score.valid, score.solved) == (value, valid, value == 1.0)
-    assert execution(text, timeout_s=1.0) == value
 
 
 def test_the_policy_is_an_option() -> None:
@@ -37,16 +19,24 @@ def test_the_policy_is_an_option() -> None:
     restricted = load_task("code.execution?policy=restricted")
     assert restricted.score(annotated, ROW).value == -1.0, "RestrictedPython takes no annotated assignment"
     assert restricted.score("```python\nprint(sum(range(4)))\n```", ROW).solved
-    with pytest.raises(UserError, match="policy: Input should be 'restricted'"):
-        load_task("code.execution?policy=none_such")
 
 
-def test_the_rungs_are_options() -> None:
-    options = "success_with_output=0.9&success_no_output=0.1&syntax_error=-0.2&runtime_error=-0.6&timeout_error=-0.8"
-    task = load_task(f"code.execution?{options}&timeout_s=0.5")
-    texts = ("print(1)", "x = 1", "print(", "x", "while 1: pass")
-    assert [task.score(text, ROW).value for text in texts] == [0.9, 0.1, -0.2, -0.6, -0.8]
-    assert task.score("print(1)", ROW).solved
+@pytest.mark.parametrize(
+    ("options", "values"),
+    [
+        ("", [1.0, 0.5, -0.5, -1.0, -1.0]),
+        (
+            "&success_with_output=0.9&success_no_output=0.1&syntax_error=-0.2&runtime_error=-0.6&timeout_error=-0.8",
+            [0.9, 0.1, -0.2, -0.6, -0.8],
+        ),
+    ],
+)
+def test_the_rungs_are_options(options: str, values: list[float]) -> None:
+    task = load_task(f"code.execution?timeout_s=0.5{options}")
+    scores = [task.score(text, ROW) for text in ("print(1)", "x = 1", "print(", "x", "while 1: pass")]
+    assert [score.value for score in scores] == values
+    assert [score.solved for score in scores] == [True, *[False] * 4]
+    assert (task.score("", ROW).value, task.score("", ROW).valid) == (-1.0, False)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +47,7 @@ def test_the_rungs_are_options() -> None:
         ("timeout_s=0", "timeout_s"),
         ("path=rows.jsonl", "reads no file"),
         ("faulty=2", "faulty"),
+        ("policy=none_such", "policy"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(option: str, message: str) -> None:
@@ -71,16 +62,10 @@ def test_one_prompt_and_rows_of_their_own() -> None:
     assert not {row.id for row in rows} & {row.id for row in load_task("code.execution?split=test").rows()}
 
 
-def test_gold_runs_with_output() -> None:
-    assert all(TASK.score(row.gold or "", row).value == 1.0 for row in TASK.rows())
-
-
 def test_metrics_count_what_the_reference_counts() -> None:
     texts = ["print(1)", "print(2)", "x = 1", "print(", "x", "while 1: pass", ""]
-    task = load_task("code.execution?timeout_s=0.5")
-    scores = [task.score(text, ROW) for text in texts]
-    abstained = Score(None, why="the sandbox failed", fault="infrastructure")
-    assert metrics([*scores, abstained]) == {
+    scores = [*(TASK.score(text, ROW) for text in texts), Score(None, fault="infrastructure")]
+    assert metrics(scores) == {
         "execution/successful_executions": 3,  # a silent one ran too
         "execution/failed_executions": 4,
         "execution/timeout_executions": 1,
@@ -101,23 +86,13 @@ def test_the_share_of_broken_demos_is_an_option(faulty: float) -> None:
     assert abs(share - (1 - faulty)) <= 3 * math.sqrt(faulty * (1 - faulty) / 80)
 
 
-def test_demos_can_be_simple() -> None:
-    demos = load_task("code.execution?max_difficulty=1&faulty=0&size=20").demos()
-    assert all(program_of(text).count("\n") == 1 for _, text in demos)
-
-
-def test_demos_go_by_the_seed() -> None:
+def test_demos_can_be_simple_and_go_by_the_seed() -> None:
     def first(options: str) -> list[tuple[object, str]]:
         return list(islice(load_task(f"code.execution?{options}").demos(), 5))
 
+    assert all(program_of(text).count("\n") == 1 for _, text in first("max_difficulty=1&faulty=0"))
     assert first("seed=1") == first("seed=1") != first("seed=2")
 
 
 def test_it_is_evaluated_by_sampling() -> None:
     assert TASK.evaluation.temperature == 1.0 and TASK.evaluation.size == 256
-
-
-def test_a_constant_earns_everything_which_is_why_there_is_code_computed() -> None:
-    assert TASK.score("print(0)", ROW).value == 1.0
-    computed = load_task("code.computed?size=30")
-    assert {computed.score("print(0)", row).value for row in computed.rows()} == {0.0}

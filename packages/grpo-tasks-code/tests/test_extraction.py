@@ -157,21 +157,24 @@ def test_after_the_first_code_no_block_counts(code: str) -> None:
     assert program_of(f"```python\n{code}```\n```python\nprint(2)\n```") == code
 
 
-def test_a_script_in_the_thinking_is_a_draft() -> None:
-    assert script_of("<think>```bash\nrm x\n```</think>```sh\nls\n```") == "ls\n"
-    assert script_of("<think>```bash\nls\n```</think> Done.") == "ls\n"
-
-
-def test_a_script_needs_its_language_and_loses_the_indentation_of_its_fence() -> None:
-    assert script_of("1. Run:\n   ``` bash\n   cat <<X\n   a\n   X\n   ```") == "cat <<X\na\nX\n"
-    with pytest.raises(Invalid, match="no ```bash block"):
-        script_of("```\nls\n```")
+@pytest.mark.parametrize(
+    ("completion", "script"),
+    [
+        ("<think>```bash\nrm x\n```</think>```sh\nls\n```", "ls\n"),
+        ("<think>```bash\nls\n```</think> Done.", "ls\n"),
+        ("1. Run:\n   ``` bash\n   cat <<X\n   a\n   X\n   ```", "cat <<X\na\nX\n"),
+    ],
+)
+def test_a_script_is_no_draft_and_loses_the_indentation_of_its_fence(completion: str, script: str) -> None:
+    assert script_of(completion) == script
 
 
 @pytest.mark.parametrize("completion", ["", " \n\t", "```python\n```", "```python\n \n```", "```python"])
 def test_a_blank_program_is_none(completion: str) -> None:
     with pytest.raises(Invalid, match="no program"):
         program_of(completion)
+    with pytest.raises(Invalid, match="no ```bash block"):
+        script_of("```\nls\n```")
 
 
 def test_the_limit_is_the_programs_not_the_completions() -> None:
@@ -180,35 +183,25 @@ def test_the_limit_is_the_programs_not_the_completions() -> None:
         program_of("```python\n" + "x" * (MAX_PROGRAM_CHARS + 1))
 
 
-@pytest.mark.timeout(20)
-def test_many_fences_and_much_white_space_are_read_in_one_pass() -> None:
-    for hostile in ("```" * 3_000_000, "```pytho " * 1_000_000, "x``" * 3_000_000):
-        with pytest.raises(Invalid, match="characters"):
-            program_of(hostile)
-    assert program_of("```python" + " " * 9_000_000 + "x") == "x"
-
-
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "unit",
     [
-        *("`", "~", "```python\n", "``` python\n", "```\n", "~~~\n", "   ```\n", "1. ```\n", "```a\n"),
+        *("`", "~", "```pytho ", "x``", "```python", "```python\n", "``` python\n", "```\n", "~~~\n", "```a\n"),
+        *("   ```\n", "1. ```\n"),
         *("```python\nimport a\n```\n", "```py\nfrom a import (\n", "```py\n#(", "</think>```"),
         *("1. ", " \n", "\"\"\"'''", "'''\\", "("),
         *("```py\nx``` ", "```py\nx``` \n~~~", "```py x```", "```py\n'''\n```\n", "```py\n  ", "````py\nx````\n```\n"),
         *("```{py ", "```py:", 'x="x" ', "```py a='a' "),
     ],
 )
-def test_a_million_characters_take_linear_time(unit: str) -> None:
-    text = unit * (1_000_000 // len(unit))
-    for read, completion in (
-        (script_of, text),
-        (program_of, text),
-        (program_of, f"```\n{text}\n```"),
-        (program_of, f"  ```py\n  {text}"),
-    ):
+def test_long_completions_take_linear_time(unit: str) -> None:
+    text = unit * (500_000 // len(unit))
+    with contextlib.suppress(Invalid):
+        script_of(text)
+    for completion in (text, f"```\n{text}\n```", f"  ```py\n  {text}"):
         with contextlib.suppress(Invalid):
-            read(completion)
+            program_of(completion)
 
 
 PROGRAMS = st.text(alphabet="print(1)\n =x`~", min_size=1).filter(str.strip)

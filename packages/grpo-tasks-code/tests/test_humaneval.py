@@ -22,6 +22,7 @@ def total(numbers: List[int]) -> int:
     """
 '''
 BODY = "    result = 0\n    for number in numbers:\n        result += helper(number)\n    return result\n"
+DEDENTED = "result = 0\nfor number in numbers:\n    result += helper(number)\nreturn result"
 CHECK = """METADATA = {'author': 'nobody'}
 
 
@@ -40,32 +41,33 @@ RECORD = {
 }
 
 
-@pytest.fixture
-def task(tmp_path: Path) -> BoundTask:
-    path = tmp_path / "humaneval.jsonl"
-    records = [{**RECORD, "task_id": f"HumanEval/{number}"} for number in range(12)]
-    path.write_bytes(b"\n".join(map(orjson.dumps, records)))
+def task_of(folder: Path, **changed: Any) -> BoundTask:
+    path = folder / "rows.jsonl"
+    path.write_bytes(orjson.dumps({**RECORD, **changed}))
     return load_task(f"code.humaneval?path={path}")
 
 
-def row_of(task: BoundTask) -> HumanEvalRow:
-    row = task.rows()[0]
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> BoundTask:
+    return task_of(tmp_path_factory.mktemp("humaneval"))
+
+
+@pytest.fixture
+def row(task: BoundTask) -> HumanEvalRow:
+    (row,) = task.rows()
     assert isinstance(row, HumanEvalRow)
     return row
 
 
-def test_the_prompt_is_the_start_and_gold_is_right(task: BoundTask) -> None:
-    assert task.prompt(row_of(task)) == PROMPT
-    assert task.score(row_of(task).gold or "", row_of(task)).value == 1.0
-
-
-DEDENTED = "result = 0\nfor number in numbers:\n    result += helper(number)\nreturn result"
+def test_the_prompt_is_the_start_and_every_row_is_held_out(task: BoundTask, row: HumanEvalRow) -> None:
+    assert task.prompt(row) == PROMPT and task.config.split == "test"
+    with pytest.raises(UserError, match="split"):
+        task.with_options(split="train")
 
 
 @pytest.mark.parametrize(
     "completion",
     [
-        BODY,
         "\n" + BODY,
         BODY.lstrip(),  # the first line's indentation went with the prompt
         DEDENTED,
@@ -77,20 +79,17 @@ DEDENTED = "result = 0\nfor number in numbers:\n    result += helper(number)\nre
         BODY + "\nclass Other:\n    def broken(:\n",
         BODY + "```\n\nThis sums the doubled numbers:\n```\n>>> total([1])\n2\n```",  # closes the prompt's block
         BODY.lstrip() + "```\nThis sums the doubled numbers.",
-        f"```\n{BODY}```",
-        f"```\n{DEDENTED}\n```",
         f"The body is:\n```\n{BODY}```\nIt prints:\n```\n6\n```",
         f"The function is:\n~~~\ndef total(numbers):\n{BODY}~~~",
         f"Here is it:\n```python\n{PROMPT}{BODY}```",  # a whole program
         f"```python\ndef total(numbers: List[int]) -> int:\n{BODY}```",  # whose imports and helpers are the prompt's
-        "```python\ndef total(numbers):\n    return sum(map(helper, numbers))\n```",
         "if not numbers:\n        return 0\n    return helper(sum(numbers))",
         "if not numbers:\n    return 0\nreturn helper(sum(numbers))",
     ],
 )
-def test_a_body_or_a_whole_program(task: BoundTask, completion: str) -> None:
-    score = task.score(completion, row_of(task))
-    assert score.value == 1.0 and score.solved, (score, program_for(row_of(task), completion))
+def test_a_body_or_a_whole_program(task: BoundTask, row: HumanEvalRow, completion: str) -> None:
+    score = task.score(completion, row)
+    assert score.value == 1.0 and score.solved, (score, program_for(row, completion))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +97,6 @@ def test_a_body_or_a_whole_program(task: BoundTask, completion: str) -> None:
     [
         "    return 0\n",
         "    return numbers\n",
-        "    pass\n",
         "",
         "I cannot do this.",
         "```python\ndef other(numbers):\n    return 6\n```",
@@ -106,15 +104,9 @@ def test_a_body_or_a_whole_program(task: BoundTask, completion: str) -> None:
         "    return type('X', (int,), {'__eq__': lambda s, o: True})()\n",
     ],
 )
-def test_what_is_wrong_earns_nothing(task: BoundTask, completion: str) -> None:
-    score = task.score(completion, row_of(task))
+def test_what_is_wrong_earns_nothing(task: BoundTask, row: HumanEvalRow, completion: str) -> None:
+    score = task.score(completion, row)
     assert (score.value, score.solved) == (0.0, False)
-
-
-def test_every_row_is_held_out_and_no_other_split_exists(task: BoundTask) -> None:
-    assert len(task.rows()) == 12 and task.config.split == "test"
-    with pytest.raises(UserError, match="split"):
-        task.with_options(split="train")
 
 
 @pytest.mark.parametrize(
@@ -129,16 +121,13 @@ def test_every_row_is_held_out_and_no_other_split_exists(task: BoundTask) -> Non
     ],
 )
 def test_a_record_that_does_not_fit_is_named(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_bytes(orjson.dumps({**RECORD, **changed}))
     with pytest.raises(UserError, match=message):
-        load_task(f"code.humaneval?path={path}").rows()
+        task_of(tmp_path, **changed).rows()
 
 
-def test_a_program_cannot_redefine_the_helper_that_judges_it(task: BoundTask) -> None:
-    row = row_of(task).model_copy(
-        update={"check": "def check(candidate):\n    assert candidate([1]) == helper(1)\n    assert helper(3) == 6\n"}
-    )
+def test_a_program_cannot_redefine_the_helper_that_judges_it(task: BoundTask, row: HumanEvalRow) -> None:
+    check = "def check(candidate):\n    assert candidate([1]) == helper(1)\n    assert helper(3) == 6\n"
+    row = row.model_copy(update={"check": check})
     cheat = "def helper(x):\n    return 0\n\ndef total(numbers):\n    return 0\n"
     assert task.score(f"```python\n{cheat}```", row).value == 0.0
     assert task.score(BODY, row).value == 1.0

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
-from random import Random
 from types import ModuleType
 from typing import Any
 
@@ -20,13 +18,8 @@ def record(task_id: int, **changed: Any) -> dict[str, Any]:
         "text": "Write a function to add two numbers.",
         "code": "def add(a, b):\r\n    return a + b\r\n",
         "task_id": task_id,
-        "test_setup_code": "",
-        "test_list": [
-            "assert add(1, 2) == 3",
-            "assert add(0, 0) == 0",
-            "assert add(-1, 1) == 0",
-            "assert add(9, 9) == 18",
-        ],
+        "test_setup_code": "nine = 9",
+        "test_list": [f"assert add({a}) == {c}" for a, c in (("1, 2", 3), ("0, 0", 0), ("-1, 1", 0), ("nine, 9", 18))],
         "challenge_test_list": ["assert add(10 ** 9, 1) == 10 ** 9 + 1"],
         **changed,
     }
@@ -40,12 +33,6 @@ SANITIZED = {
     "test_imports": ["import math"],
     "test_list": ["assert root(4) == math.sqrt(4)"],
 }
-
-
-@pytest.fixture(autouse=True)
-def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("MBPP_")]:
-        monkeypatch.delenv(name)
 
 
 def task_of(tmp_path: Path, records: list[dict[str, Any]], options: str = "split=test") -> BoundTask:
@@ -66,59 +53,31 @@ def test_the_prompt_is_a_docstring_with_the_first_assert(tmp_path: Path) -> None
     assert row_of(task).gold == "```python\ndef add(a, b):\n    return a + b\n```"
 
 
-def test_gold_earns_the_maximum(tmp_path: Path) -> None:
-    task = task_of(tmp_path, [record(11)])
-    score = task.score(row_of(task).gold or "", row_of(task))
-    assert (score.value, score.solved, score.parts) == (1.0, True, {"passing": 1.0, "passed_tests": 1.0})
-
-
-# add() that returns 0 passes two of the four tests.
-@pytest.mark.parametrize(("all_weight", "value"), [("0", 0.5), ("0.5", 0.25), ("1", 0.0)])
-def test_the_share_of_the_tests_and_all_of_them_are_weighed(tmp_path: Path, all_weight: str, value: float) -> None:
-    task = task_of(tmp_path, [record(11)], f"split=test&all_weight={all_weight}")
-    score = task.score("def add(a, b):\n    return 0", row_of(task))
-    assert score.value == pytest.approx(value) and not score.solved
-    assert score.parts["passed_tests"] == 0.5
-    assert task.score(row_of(task).gold or "", row_of(task)).value == pytest.approx(1.0)
-
-
-def test_better_never_earns_less(tmp_path: Path) -> None:
-    task = task_of(tmp_path, [record(11)])
-    ladder = (
-        "no program",
-        "def add(a, b):\n    return 'x'",
-        "def add(a, b):\n    return 3",
-        "def add(a, b):\n    return 0",
-        "def add(a, b):\n    return a + b if a < 9 else 0",
-        "def add(a, b):\n    return a + b",
-    )
-    values = [task.score(text, row_of(task)).value for text in ladder]
-    # Of four tests: none, none, one, two, three, all.
-    assert values == pytest.approx([0.0, 0.0, 0.125, 0.25, 0.375, 1.0])
-
-
-def test_challenge_tests_are_an_option(tmp_path: Path) -> None:
-    small = "def add(a, b):\n    return a + b if a < 10 else 0"
-    for options, value in (("split=test", 1.0), ("split=test&challenge=true", 0.4)):  # four of five
-        task = task_of(tmp_path, [record(11)], options)
-        assert task.score(small, row_of(task)).value == pytest.approx(value)
-
-
 @pytest.mark.parametrize(
-    "text",
+    ("options", "program", "value", "share"),
     [
-        "def add(a, b):\n    return type('X', (), {'__eq__': lambda s, o: True})()",
-        "import sys\nsys.exit(0)",
-        "def add(a, b):\n    import os\n    os._exit(0)",
-        "import builtins\nbuiltins.AssertionError = Exception\ndef add(a, b):\n    return 0 if a else 7",
-        "def add(a, b):\n    print('passed: 4')\n    return None",
-        "",
+        ("", "return a + b", 1.0, 1.0),
+        # Of four tests: none, one, two, three; half of the value is for all of them.
+        ("", "return 'x'", 0.0, 0.0),
+        ("", "return 3", 0.125, 0.25),
+        ("", "return 0", 0.25, 0.5),
+        ("", "return a + b if a < 9 else 0", 0.375, 0.75),
+        ("&all_weight=0", "return 0", 0.5, 0.5),
+        ("&all_weight=1", "return 0", 0.0, 0.5),
+        ("&all_weight=1", "return a + b", 1.0, 1.0),
+        ("&challenge=true", "return a + b if a < 10 else 0", 0.4, 0.8),  # four of five
+        ("", "return type('X', (), {'__eq__': lambda s, o: True})()", 0.0, 0.0),
+        ("", "import os\n    os._exit(0)", 0.0, 0.0),
+        ("", "print('passed: 4')", 0.0, 0.0),
     ],
 )
-def test_tricks_earn_nothing(tmp_path: Path, text: str) -> None:
-    task = task_of(tmp_path, [record(11)])
-    score = task.score(text, row_of(task))
-    assert score.value is not None and score.value <= 0.125 and not score.solved, score
+def test_the_share_of_the_tests_and_all_of_them_are_weighed(
+    tmp_path: Path, options: str, program: str, value: float, share: float
+) -> None:
+    task = task_of(tmp_path, [record(11)], f"split=test{options}")
+    score = task.score(f"def add(a, b):\n    {program}", row_of(task))
+    assert score.value == pytest.approx(value) and score.solved == (value == 1.0)
+    assert score.parts == {"passing": pytest.approx(value), "passed_tests": pytest.approx(share)}
 
 
 def test_splits_go_by_the_number(tmp_path: Path) -> None:
@@ -138,8 +97,8 @@ def test_one_file_per_split_and_the_sanitized_form(tmp_path: Path) -> None:
     (tmp_path / "test.jsonl").write_bytes(orjson.dumps(SANITIZED))
     task = load_task(f"code.mbpp?split=test&path={tmp_path}/{{split}}.jsonl")
     row = row_of(task)
-    assert (row.setup, row.text) == ("import math", "Write a python function for the square root.")
-    assert task.score("import math\n" + SANITIZED["code"], row).value == 1.0
+    assert row.text == "Write a python function for the square root."
+    assert task.score(SANITIZED["code"], row).value == 1.0
 
 
 def test_a_file_per_split_decides_whatever_the_numbers(tmp_path: Path) -> None:
@@ -149,12 +108,6 @@ def test_a_file_per_split_decides_whatever_the_numbers(tmp_path: Path) -> None:
     assert {row.id for row in task.rows()} == {"1", "11"}
     assert {row.id for row in task.with_options(split="test").rows()} == {"2", "700"}
     assert str(task.prompt(row_of(task))).count("```python") == 1
-
-
-def test_imports_and_setup_run_before_the_tests(tmp_path: Path) -> None:
-    tests = ["assert add(nine, 1) == 10", "assert add(math.floor(2.5), 1) == 3"]
-    task = task_of(tmp_path, [record(11, test_imports=["import math"], test_setup_code="nine = 9", test_list=tests)])
-    assert task.score(row_of(task).gold or "", row_of(task)).value == 1.0
 
 
 def test_the_sample_is_fixed_by_the_seed_and_a_smaller_one_is_its_beginning(tmp_path: Path) -> None:
@@ -215,7 +168,7 @@ def test_without_data_the_ways_out_are_named(monkeypatch: pytest.MonkeyPatch) ->
         raise ConnectionError("no network")
 
     hub = ModuleType("datasets")  # importing the real one takes seconds
-    hub.load_dataset = unreachable  # type: ignore[attr-defined] # a module takes attributes
+    hub.load_dataset = unreachable
     monkeypatch.setitem(sys.modules, "datasets", hub)
     with pytest.raises(UserError, match=r"google-research-datasets/mbpp.*no network.*give a local file: \?path="):
         load_task("code.mbpp?split=test").rows()
@@ -241,39 +194,3 @@ def test_a_failing_sandbox_abstains(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert (score.value, score.fault) == (None, "infrastructure")
         with pytest.raises(InfrastructureError):
             sandboxed.run_against_tests("x = 1", ["assert True"], timeout_s=1, memory_mib=512)
-
-
-def shared_rows(split: str, size: int | None = None) -> BoundTask:
-    """The real problems, from GRPO_SHARED_DATA or a `shared/data` folder above this file."""
-    folders = [Path(os.environ["GRPO_SHARED_DATA"])] if "GRPO_SHARED_DATA" in os.environ else []
-    folders += [parent / "shared" / "data" for parent in Path(__file__).resolve().parents]
-    path = next((file for folder in folders if (file := folder / "mbpp_600.jsonl").is_file()), None)
-    if path is None:
-        pytest.skip("mbpp_600.jsonl is in no shared/data folder above the tests, nor in $GRPO_SHARED_DATA")
-    return load_task(f"code.mbpp?split={split}&path={path}" + (f"&size={size}" if size else ""))
-
-
-def unsolved(task: BoundTask) -> set[int]:
-    scores = [(row, task.score(row.gold or "", row)) for row in task.rows()]
-    assert all(score.value is not None for _, score in scores)
-    return {int(row.id) for row, score in scores if not (score.solved and score.value == pytest.approx(1.0))}
-
-
-def test_reference_solutions_of_real_problems_earn_the_maximum() -> None:
-    assert not unsolved(shared_rows("test", size=25))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("split", "count"), [("test", 500), ("validation", 90)])
-def test_every_reference_solution_earns_the_maximum(split: str, count: int) -> None:
-    task = shared_rows(split)
-    assert len(task.rows()) == count
-    assert not unsolved(task)  # none is broken in the data
-
-
-def test_a_solution_of_another_problem_passes_nothing() -> None:
-    task = shared_rows("test", size=25)
-    rows = task.rows()
-    Random(0).shuffle(rows)
-    for row, other in zip(rows, [*rows[1:], rows[0]], strict=True):
-        assert task.score(other.gold or "", row).value == 0.0, (row.id, other.id)

@@ -15,8 +15,6 @@ PROBLEM = {
     "text": "Write a function to add one.",
     "code": "def inc(x):\n    return x + 1",
     "test_list": ["assert inc(1) == 2", "assert inc(5) == 6"],
-    "test_setup_code": "",
-    "challenge_test_list": [],
 }
 RIGHT, WRONG = "```python\ndef inc(x):\n    return x + 1\n```", "```python\ndef inc(x):\n    return 2\n```"
 

@@ -8,11 +8,10 @@ import types
 from itertools import islice
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from grpo_core import Invalid, Score, Scorer, load_task
-from grpo_core.data import split_of
 from grpo_core.engines.base import SampleKey
 from grpo_core.policy.load import load_policy
 from grpo_core.rollouts.model_opponents import PolicyOpponent
@@ -20,7 +19,7 @@ from grpo_core.rollouts.opponents import play_opponents
 from grpo_tasks_code.output_prediction import question
 from grpo_tasks_code.prediction_game.gates import MAX_CHARS, MODULES, check_source
 from grpo_tasks_code.prediction_game.predictions import predicted
-from grpo_tasks_code.prediction_game.task import PredictionGameRow, content, metrics
+from grpo_tasks_code.prediction_game.task import metrics
 
 TASK = load_task("code.prediction_game?size=20&timeout_s=1")
 ROW = TASK.rows()[0]
@@ -53,40 +52,29 @@ def test_the_reward_falls_with_the_share_that_is_right(predictions: tuple[str, .
         ("x = 1", "exactly one integer"),
         ("print(1)\nprint(2)", "exactly one integer"),
         ("print(1.0)", "exactly one integer"),
-        ("print('seven')", "exactly one integer"),
         ("print(True)", "exactly one integer"),
         ("print('007')", "exactly one integer"),
         ("print(1, 2)", "exactly one integer"),
         ("print(10 ** 6)", "beyond 999999"),
-        ("print(-10 ** 6)", "beyond 999999"),
         ("print(9 ** 9999)", "does not run|exactly one integer"),
         ("print(1 / 0)", "does not run: runtime_error"),
         ("while True: pass", "does not run: timeout"),
-        ("import time\nprint(int(time.time()))", "imports time"),
         ("import random\nprint(random.randint(1, 9))", "imports random"),
         ("from os import getpid\nprint(getpid())", "imports os"),
-        ("import math, sys\nprint(1)", "imports sys"),
         ("from . import x\nprint(1)", "imports"),
         ("from random import *\nprint(1)", "imports random"),
         ("print(__import__('time').time_ns())", "uses __import__"),
         ("print(id(print) % 1000)", "uses id"),
-        ("print(hash('a') % 1000)", "uses hash"),
         ("print(len(open('/proc/self/stat').read()))", "uses open"),
-        ("print(eval('1'))", "uses eval"),
         ("import collections\nprint(collections._sys.maxsize)", "uses _sys"),
-        ("print((1).__class__)", "uses __class__"),
         ("from math import __name__ as x\nprint(1)", "uses __name__"),
         ("g = (0 for _ in 'x')\nprint(len(g.gi_frame.f_builtins))", "uses the attribute"),
         ("import collections\nprint('{0._sys.maxsize}'.format(collections))", "uses format"),
         ("from operator import attrgetter\nprint(1)", "uses attrgetter"),
         ("import string\nprint(string.Formatter)", "uses Formatter"),
-        ("print(int(repr(lambda: 0).split()[-1][:-1], 16) % 1000)", "not print the same on every machine"),
         ("from collections import abc\nmatch print:\n    case abc.Callable(__self__=x): print(1)", "uses __self__"),
         ("import functools\nfunctools.update_wrapper(print, print, ['__self__'])\nprint(1)", "uses update_wrapper"),
-        (
-            "try:\n    from math import x\nexcept ImportError as e:\n    print(len(e.path))",
-            "imports x from math, which",
-        ),
+        ("try:\n    from math import x\nexcept ImportError as e:\n    print(len(e.path))", "imports x from math"),
         ("text = '''\n```\nOutput: 41\n'''\nprint(42)", "holds ```"),
         ("\n".join(["x = 1"] * 20 + ["print(1)"]), "21 lines; 20 are allowed"),
         ("print(1)  #" + "x" * MAX_CHARS, "more than 2000 characters"),
@@ -123,10 +111,6 @@ LETTERS = ", ".join(map(repr, "abcdefgh"))
         "try:\n    f(0)\nexcept RecursionError:\n    print(d)",
         "x, n = [], 0\ntry:\n    while True:\n        x.append(bytes(10**6))\n        n += 1\n"
         "except MemoryError:\n    x = 0\n    print(n)",
-    ],
-    ids=[
-        *("aslr", "function", "object", "set", "pop", "view", "functions", "frozen", "comprehension", "none", "union"),
-        *("view of functions", "view in place", "numbers", "depth", "depth in C", "memory"),
     ],
 )
 def test_what_the_machine_decides_is_not_fair(program: str) -> None:
@@ -167,15 +151,11 @@ def test_what_may_be_imported_leads_to_no_other_module() -> None:
         assert {each for each in reached if not each.startswith("_")} <= {*MODULES, "abc"}, (name, reached)
 
 
-@pytest.mark.parametrize("hostile", ["-" * 1999 + "1", "(" * 1999, "a" + ".b" * 900, "x = " + "[" * 90 + "]" * 90])
-def test_deep_nesting_is_refused_or_read(hostile: str) -> None:
-    try:
-        check_source(hostile, 20)
-    except Invalid as refusal:
-        assert "no Python" in str(refusal)
-
-
 @given(st.text(max_size=200) | st.text(alphabet="abprint()[]{}:=+- \n\t0'\"\\", max_size=200))
+@example("-" * 1999 + "1")
+@example("(" * 1999)
+@example("a" + ".b" * 900)
+@example("x = " + "[" * 90 + "]" * 90)
 def test_any_text_is_checked_or_refused(text: str) -> None:
     try:
         check_source(text, 20)
@@ -188,17 +168,14 @@ def test_any_text_is_checked_or_refused(text: str) -> None:
     ("text", "value"),
     [
         ("42", 42),
-        (" -7", -7),
         ("\N{MINUS SIGN}7", -7),
         ("The program prints 3 times 14, so 42.", 42),
         ("```output\n42\n```", 42),
-        ("x = -12", -12),
         ("5-3", 3),
         ("1,234", 1234),
         ("40,41", 41),
         ("It is 12.5", None),
         ("v2", None),
-        ("none", None),
         ("", None),
         ("9" * 19, None),
         ("7" + " " * 5_000 + "8", 7),  # only the beginning is read
@@ -217,6 +194,8 @@ def test_the_opponent_is_asked_as_in_output_prediction_without_the_prompt() -> N
     asked = TASK.opponent_prompt("Here you are:\n" + SIX, ROW)
     assert asked == question("print(2 * 3)")
     assert TASK.opponent_prompt("print(1", ROW) is None
+    score = TASK.score(SIX, ROW)
+    assert (score.value, score.fault) == (None, "infrastructure") and "no predictions" in score.why
 
 
 def test_a_program_that_its_opponent_cannot_read_is_not_fair_and_harms_no_other() -> None:
@@ -231,19 +210,9 @@ def test_a_program_that_its_opponent_cannot_read_is_not_fair_and_harms_no_other(
     assert six.valid
 
 
-def test_without_an_opponent_nothing_is_won() -> None:
-    score = TASK.score(SIX, ROW)
-    assert (score.value, score.fault) == (None, "infrastructure") and "no predictions" in score.why
-
-
 def test_validity_and_wins_are_counted_apart() -> None:
-    scores = [
-        TASK.score(SIX, ROW, ("5",) * 4),
-        TASK.score(SIX, ROW, ("6",) * 4),
-        TASK.score(SIX, ROW, ("5",) * 4),
-        TASK.score("print(", ROW, ()),
-        Score(None, why="the sandbox failed", fault="infrastructure"),
-    ]
+    scores = [TASK.score(SIX, ROW, (prediction,) * 4) for prediction in ("5", "6", "5")]
+    scores += [TASK.score("print(", ROW, ()), Score(None, why="the sandbox failed", fault="infrastructure")]
     assert metrics(scores) == {
         "prediction_game/valid_rate": 0.75,
         "prediction_game/win_rate": pytest.approx(2 / 3),  # of the three that are fair
@@ -271,9 +240,8 @@ def test_demos_answer_their_request() -> None:
     for prompt, text in islice(load_task("code.prediction_game?faulty=0&plain=0&size=60").demos(), 0, 60, 2):
         assert isinstance(prompt, str)
         hint, numbers = prompt.split("Use ")[1].split(". Answer")[0].split(", ")
-        assert {"a for loop": "for ", "a while loop": "while ", "a function": "def ", "a list": "["}.get(
-            hint, ""
-        ) in text
+        marks = {"a for loop": "for ", "a while loop": "while ", "a function": "def ", "a list": "["}
+        assert marks.get(hint, "") in text
         assert all(number in text for number in numbers.split(" and "))
 
 
@@ -284,11 +252,6 @@ def test_plain_demos_print_a_number_of_the_request() -> None:
         program = text.removeprefix("```python\n").removesuffix("\n```")
         assert re.fullmatch(r"print\([0-9]+\)|([nx]) = [0-9]+\nprint\(\1\)", program)
         assert program in str(asked) and TASK.score(text, ROW, (answer,) * 4).value == -1.0  # predicted every time
-
-
-def test_rows_of_the_test_split_are_of_it() -> None:
-    for row in TASK.with_options(split="test", size=64).rows():
-        assert isinstance(row, PredictionGameRow) and split_of(content(row)) == "test"
 
 
 def test_shots_are_worked_examples() -> None:
