@@ -34,6 +34,7 @@ def test_the_prompt_shows_the_program_and_nothing_of_its_output() -> None:
         (" 7", "pears", 0.0),
         (" 9" * 99, "9", 0.0),
         ("9" * 190, "9", 0.0),
+        ("9" * 100_000, "9", 0.0),
         ("\n42", "42", 0.0),
     ],
 )

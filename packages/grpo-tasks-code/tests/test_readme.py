@@ -49,11 +49,7 @@ def test_metrics_and_modules_are_named() -> None:
     assert set(re.findall(r"`(\w+)`", listed)) == MODULES
 
 
-def test_the_rewards_of_the_example() -> None:
-    assert rewards.execution("```python\nprint('hello')\n```") == 1.0
-    assert rewards.passed_tests(
-        "def add(a, b):\n    return a + b", ["assert add(1, 2) == 3", "assert add(0, 0) == 1"]
-    ) == pytest.approx(0.5)
+def test_the_rewards_are_named() -> None:
     assert all(f"`{name}`" in README or f"{name}(" in README for name in set(rewards.__all__) - {"NO_PROGRAM"})
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from grpo_core import BoundTask, InfrastructureError, UserError, load_task
+from grpo_core import BoundTask, UserError, load_task
 from grpo_tasks_code import sandbox, sandboxed
 from grpo_tasks_code.mbpp.rows import MBPPRow
 
@@ -81,24 +81,24 @@ def test_the_share_of_the_tests_and_all_of_them_are_weighed(
 
 
 def test_splits_go_by_the_number(tmp_path: Path) -> None:
-    records = [record(number) for number in range(1, 1001)]
+    records = [record(number) for number in (*range(1, 20), *range(505, 520), *range(595, 610), *range(970, 1001))]
     found = {
         split: {int(row.id) for row in task_of(tmp_path, records, f"split={split}").rows()}
         for split in ("train", "validation", "test")
     }
     published = {split: {number for number in numbers if number <= 974} for split, numbers in found.items()}
-    assert published == {"train": {*range(601, 975)}, "validation": {*range(511, 601)}, "test": {*range(11, 511)}}
-    # 1 to 10 are for prompts; other numbers, of a file of one's own, go by a hash.
-    assert sorted(number for numbers in found.values() for number in numbers) == list(range(11, 1001))
+    assert published["train"] == {*range(601, 610), *range(970, 975)}
+    assert published["validation"] == {*range(511, 520), *range(595, 601)}
+    assert published["test"] == {*range(11, 20), *range(505, 511)}  # 1 to 10 are for prompts
+    # Other numbers, of a file of one's own, go by a hash.
+    assert sum(map(len, found.values())) == len(records) - 10
     assert all(numbers - published[split] for split, numbers in found.items())
 
 
-def test_one_file_per_split_and_the_sanitized_form(tmp_path: Path) -> None:
-    (tmp_path / "test.jsonl").write_bytes(orjson.dumps(SANITIZED))
-    task = load_task(f"code.mbpp?split=test&path={tmp_path}/{{split}}.jsonl")
-    row = row_of(task)
-    assert row.text == "Write a python function for the square root."
-    assert task.score(SANITIZED["code"], row).value == 1.0
+def test_the_sanitized_form_is_read(tmp_path: Path) -> None:
+    task = task_of(tmp_path, [SANITIZED])
+    assert row_of(task).text == "Write a python function for the square root."
+    assert task.score(SANITIZED["code"], row_of(task)).value == 1.0
 
 
 def test_a_file_per_split_decides_whatever_the_numbers(tmp_path: Path) -> None:
@@ -181,16 +181,10 @@ def test_without_data_the_ways_out_are_named(monkeypatch: pytest.MonkeyPatch) ->
     assert asked == [(name, "sanitized", "test"), (name, "full", "train"), (name, "sanitized", "prompt")]
 
 
-def test_a_failing_sandbox_abstains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_test_that_could_not_be_judged_abstains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = task_of(tmp_path, [record(11)])
-    fine, broken = (sandbox.Execution(status, "", "it broke", 0.0, 0.0, "L2") for status in ("ok", "sandbox_error"))
-    results = [
-        sandbox.TestResult(0, 1, [False], ["sandbox_error"], ["it broke"], "L2", broken),
-        sandbox.TestResult(1, 2, [True, False], ["passed", "sandbox_error"], ["", "it broke"], "L2", fine),
-    ]
-    for result in results:
-        monkeypatch.setattr(sandboxed, "run_tests", lambda *args, found=result, **options: found)
-        score = task.score("x = 1", row_of(task))
-        assert (score.value, score.fault) == (None, "infrastructure")
-        with pytest.raises(InfrastructureError):
-            sandboxed.run_against_tests("x = 1", ["assert True"], timeout_s=1, memory_mib=512)
+    fine = sandbox.Execution("ok", "", "", 0.0, 0.0, "L2")
+    found = sandbox.TestResult(1, 2, [True, False], ["passed", "sandbox_error"], ["", "it broke"], "L2", fine)
+    monkeypatch.setattr(sandboxed, "run_tests", lambda *args, **options: found)
+    score = task.score("x = 1", row_of(task))
+    assert (score.value, score.fault) == (None, "infrastructure") and "it broke" in score.why

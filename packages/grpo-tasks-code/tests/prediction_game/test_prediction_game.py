@@ -94,13 +94,11 @@ LETTERS = ", ".join(map(repr, "abcdefgh"))
     [
         "print(int(repr(lambda: 0).split()[-1][:-1], 16) >> 30 & 0x3ff)",  # where the heap begins
         "async def f(): pass\nprint(int(str(f).split()[-1][:-1], 16) % 997)",
-        "class A: pass\nprint(int(f'{A()}'.split()[-1][:-1], 16) % 997)",
         f"print(ord(list({{{LETTERS}}})[0]))",
         f"print(ord({{{LETTERS}}}.pop()))",
         f"d = dict.fromkeys([{LETTERS}])\nprint(ord(list(d.keys() & d.keys())[0]))",
         "print([len, print].index({len, print}.pop()))",  # in address order, which a machine has the same each time
         "print([int, str].index([*frozenset((int, str))][0]))",
-        "print([int, str].index([each for each in {x for x in (int, str)}][0]))",
         "print(list({None, 1, 2, 3}).index(None))",
         "print([int, str].index((set([int]) | {str}).pop()))",
         "d = {len: 0, print: 1}\nprint([len, print].index([*d.keys() - []][0]))",
@@ -129,14 +127,10 @@ def test_what_the_machine_decides_is_not_fair(program: str) -> None:
         "print(len({frozenset({1}), frozenset([2]), frozenset({1}) | set()}) + sum(set.union({1}, {2})))",
         "def f(set): return len(set)\nprint(f([1, 2]) + len(f'{set()}') + sum({*range(5), 7}.copy()))",
         "def f(n):\n    return n and 1 + f(n - 1)\nprint(f(800))",
-        "import math\nprint(math.factorial(8) % 1000)",
         "from itertools import accumulate\nprint(list(accumulate(range(9)))[-1])",
         "from collections import Counter\nprint(Counter('banana')['a'])",
         "total = 0\nfor _ in range(7):\n    total = total * 3 + 1\nprint(total)",
         "class Box:\n    def __init__(self, n):\n        self.n = n\nprint(Box(4).n)",
-        "print(sum(x * x for x in range(12)))",
-        "print(-5)",
-        "print(0)",
         "print(999999)",
     ],
 )
@@ -252,10 +246,3 @@ def test_plain_demos_print_a_number_of_the_request() -> None:
         program = text.removeprefix("```python\n").removesuffix("\n```")
         assert re.fullmatch(r"print\([0-9]+\)|([nx]) = [0-9]+\nprint\(\1\)", program)
         assert program in str(asked) and TASK.score(text, ROW, (answer,) * 4).value == -1.0  # predicted every time
-
-
-def test_shots_are_worked_examples() -> None:
-    prompt = load_task("code.prediction_game?shots=2").prompt(ROW)
-    assert isinstance(prompt, str)
-    assert prompt.count("```python\n") == prompt.count("```output\n") == 2
-    assert prompt.endswith(str(TASK.prompt(ROW)))

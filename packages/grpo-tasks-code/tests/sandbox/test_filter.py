@@ -141,30 +141,25 @@ def test_signals_to_oneself_only(machine: Machine) -> None:
 
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize(
-    ("name", "allowed", "refused"),
+    ("name", "allowed", "refused", "own_files"),
     [
-        ("sendto", [(3, 1, 1, 0, 0)], [(3, 1, 1, 0, 1), (3, 1, 1, 0, 1 << 32)]),  # an address in either word
-        ("socketpair", [(1, 1 | 0o2000000)], [(1, 2), (1, 5), (2, 1)]),  # AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC
-        ("prlimit64", [(0, 7)], [(1, 7)]),
-        ("fcntl", [(1, 3)], [(1, 8), (1, 10), (1, 1031), (1, 6)]),  # F_SETOWN, F_SETSIG; locks need files of its own
-        ("ioctl", [(0, 0x5401)], [(0, 0x5412), (0, 0x8901)]),  # TIOCSTI, FIOSETOWN
-        ("prctl", [(15,)], [(1,), (22,), (38,)]),
-        ("fchmodat", [], [(0, 0, 0o755)]),
+        ("sendto", [(3, 1, 1, 0, 0)], [(3, 1, 1, 0, 1), (3, 1, 1, 0, 1 << 32)], False),  # an address in either word
+        ("socketpair", [(1, 1 | 0o2000000)], [(1, 2), (1, 5), (2, 1)], False),  # AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC
+        ("prlimit64", [(0, 7)], [(1, 7)], False),
+        ("fcntl", [(1, 3)], [(1, 8), (1, 10), (1, 1031), (1, 6)], False),  # F_SETOWN, F_SETSIG, a lock
+        ("fcntl", [(1, 6)], [(1, 8)], True),
+        ("ioctl", [(0, 0x5401)], [(0, 0x5412), (0, 0x8901)], False),  # TIOCSTI, FIOSETOWN
+        ("prctl", [(15,)], [(1,), (22,), (38,)], False),
+        ("fchmodat", [], [(0, 0, 0o755)], False),
+        ("fchmodat", [(0, 0, 0o755)], [(0, 0, 0o4755)], True),
+        ("fchmod", [(0, 0o755)], [(0, 0o2755)], True),
     ],
 )
 def test_arguments_that_reach_others(
-    machine: Machine, name: str, allowed: list[tuple[int, ...]], refused: list[tuple[int, ...]]
+    machine: Machine, name: str, allowed: list[tuple[int, ...]], refused: list[tuple[int, ...]], own_files: bool
 ) -> None:
-    assert {asked(machine, name, *arguments) for arguments in allowed} <= {ALLOW}
-    assert {asked(machine, name, *arguments) for arguments in refused} == {EPERM}
-
-
-@pytest.mark.parametrize("machine", MACHINES)
-def test_arguments_of_ones_own_files(machine: Machine) -> None:
-    assert asked(machine, "fcntl", 1, 6, own_files=True) == ALLOW
-    assert asked(machine, "fchmodat", 0, 0, 0o755, own_files=True) == ALLOW
-    assert asked(machine, "fchmodat", 0, 0, 0o4755, own_files=True) == EPERM
-    assert asked(machine, "fchmod", 0, 0o2755, own_files=True) == EPERM
+    assert {asked(machine, name, *arguments, own_files=own_files) for arguments in allowed} <= {ALLOW}
+    assert {asked(machine, name, *arguments, own_files=own_files) for arguments in refused} == {EPERM}
 
 
 @pytest.mark.parametrize("machine", MACHINES)

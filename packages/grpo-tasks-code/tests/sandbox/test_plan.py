@@ -48,10 +48,8 @@ def test_a_call_of_literals_and_a_literal_are_compared_here(
     "test",
     [
         "assert f(1)",
-        "assert len(f(1)) == 2",
         "assert f(g(1)) == 'a'",
         "assert Solution().two_sum([1]) == [0]",
-        "assert f(*[1]) == 3",
         "x = [2, 1]\ny = f(x)\nassert y == sorted(x)",
         "def g(x):\n    return f(x)\nassert g(1) == 2 and (not g(2))",
     ],
@@ -67,11 +65,6 @@ def test_the_rest_is_judged_as_it_stands(test: str) -> None:
         ("assert f(1) == LIMIT", "assert f(1) == __value__('LIMIT')"),
         ("assert list(map(f, [1])) == [1]", "assert list(map(__value__('f'), [1])) == [1]"),
         ("try:\n    f(1)\nexcept Odd:\n    assert True", "try:\n    __in_place__(f)(1)\nexcept Odd:\n    assert True"),
-        (
-            "def check(candidate):\n    if candidate(1) == 2: return\n    assert False\ncheck(f)",
-            "def check(candidate):\n    if candidate(1) == 2:\n        return\n    assert False\n"
-            "__in_place__(check)(__value__('f'))",
-        ),
         # What the program does to an argument is seen by what asks for it, and by nothing else.
         (
             "x = [2, 1]\nf(x)\nassert x == [1, 2]",
@@ -119,6 +112,7 @@ EXPECTED = {1: 2}
         ("class Own:\n    def __init__(self, value): self.value = value", True),
         ("@dataclass\nclass Own:\n    x: int = 0\n    tags: list = field(default_factory=list)", True),
         ("class Own(Enum):\n    RED = 1", True),
+        ("class Own:\n    left = right = None", True),
         ("class Own(ValueError):\n    pass", True),
         ("class Own:\n    __slots__ = ('a',)", True),
         ("class Own:\n    rows: list = [(1, 2)]", False),
@@ -203,11 +197,9 @@ def test_tests_that_cannot_be_meant(tests: list[str], options: dict[str, str], m
     ("test", "setup"),
     [
         # What may be data is not refused,
-        ("largest = Find_Max([1])\nassert largest == 1", ""),
         ("bag = Bag()\nbag.put(2)\nassert bag is not None", ""),
         ("assert 'a'.equals is None or f(1) == 1", ""),
         # and an assertion counts where it runs.
-        ("for n in range(3):\n    with suppress(KeyError):\n        assert f(n) == n", ""),
         ("near(f(1), 2)", "def near(a, b):\n    assert abs(a - b) < 0.1"),
         ("class Case:\n    def run(self):\n        assert f(1) == 2\nCase().run()", ""),
         ("class Two:\n    def __eq__(self, other):\n        assert other == 2\nf(1) == Two()", ""),
@@ -217,6 +209,17 @@ def test_tests_that_cannot_be_meant(tests: list[str], options: dict[str, str], m
 )
 def test_what_is_judged(test: str, setup: str) -> None:
     assert judged(test, setup)
+
+
+@pytest.mark.parametrize(
+    ("check", "source"),
+    [
+        ("    for n in range(3):\n        assert candidate(n) == n", "for n in range(3):\n    assert f(n) == n"),
+        ("    if candidate(1) == 2: return\n    assert False", "__in_place__(check)(__value__('f'))"),
+    ],
+)
+def test_the_judged_form_of_humaneval(check: str, source: str) -> None:
+    assert judged(f"def check(candidate):\n{check}\n", "", "f").source.endswith(source)
 
 
 def test_functions_that_pytest_would_call_are_called() -> None:

@@ -128,15 +128,14 @@ def test_a_starved_program_is_run_twice(sandbox: Sandbox, monkeypatch: pytest.Mo
 
     monkeypatch.setattr("grpo_tasks_code.sandbox.arguments.PATIENCE_S", 0.0)
     monkeypatch.setattr("grpo_tasks_code.sandbox.host.process.scheduling_of", starved)
-    execution = sandbox.run("while True: pass", timeout_s=0.2)
+    execution = sandbox.run("while True: pass", timeout_s=0.1)
     assert execution.status == "sandbox_error" and "the machine is too busy" in execution.stderr
     assert len(set(asked)) == 2
     with pytest.raises(InfrastructureError, match="too busy"):
         sandboxed._check(execution)
-    loads, answers = "while True: pass", "def f(n):\n    while True: pass"
-    for code, test in ((loads, "assert f(1) == 1"), (answers, "assert f(1) == 1"), (answers, "assert f(1) >= 1")):
+    for test in ("assert f(1) == 1", "assert f(1) >= 1"):
         asked.clear()
-        result = sandbox.run_tests(code, [test], timeout_s=0.2)
+        result = sandbox.run_tests("def f(n):\n    while True: pass", [test], timeout_s=0.1)
         assert result.statuses == ["sandbox_error"] and "the machine is too busy" in result.reasons[0]
         assert len(set(asked)) == 2
 
@@ -250,12 +249,6 @@ def test_nothing_is_left_of_many_runs(sandbox: Sandbox, runs: int) -> None:
     assert len(os.listdir("/proc/self/fd")) == descriptors
     assert eventually(lambda: len(descendants()) == processes)
     assert not [each for each in descendants() if each.status() == psutil.STATUS_ZOMBIE]
-
-
-def test_from_many_threads(level: str) -> None:
-    with Sandbox(level, workers=2) as sandbox, ThreadPoolExecutor(8) as threads:
-        printed = threads.map(lambda n: sandbox.run(f"print({n})", timeout_s=SLOW_MACHINE_S).stdout, range(40))
-        assert list(printed) == [f"{n}\n" for n in range(40)]
 
 
 def test_a_server_outlives_the_thread_that_needed_it_first(level: str) -> None:

@@ -161,6 +161,7 @@ def test_requests_on_one_connection(server: SandboxServer) -> None:
         b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -5\r\n\r\n",
         b"POST / HTTP/9.9\r\n\r\n",
         head(10**15),
+        head(50) + b"{",  # the rest does not come
     ],
 )
 def test_what_is_no_request_ends_its_connection(

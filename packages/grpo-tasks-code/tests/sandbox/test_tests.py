@@ -34,6 +34,7 @@ def double(n): return 2 * n
 def split(text): return text.split()
 def is_even(n): return n % 2 == 0
 def third(n): return n / 3
+def apply(function, values): return [function(value) for value in values]
 def half(n):
     if n % 2:
         raise ValueError(f"{n} is odd")
@@ -59,6 +60,7 @@ def half(n):
         "from math import isclose\nassert isclose(third(1), 1 / 3, rel_tol=1e-9)",
         "assert third(float('inf')) == float('inf')",
         "assert double(double(2)) == double(3) + 2",
+        "assert apply(lambda n: n + 1, [1, 2]) == [2, 3]",
         "assert all(double(n) == n + n for n in range(20))",
         "assert max([1, -3], key=double) == 1",
         "import random\nrandom.seed(3)\nn = random.randint(1, 9)\nassert double(n) == n + n",

@@ -212,7 +212,7 @@ def little_memory() -> Iterator[None]:
         # What the reader would have to make a longer thing of than what it was sent.
         *(["array", ["q", HUGE]], ["array", ["q", ["iterator", [HUGE]]]], ["items", [HUGE]], ["dict", [HUGE]]),
         *(["keys", HUGE], ["set", HUGE], ["decimal", ["tuple", [0, HUGE, 0]]], ["fraction", HUGE], ["deque", HUGE]),
-        *(["bytes", 10**15], ["bytearray", 10**15]),
+        *(["bytes", 10**15], ["bytearray", 10**15], ["named", ["x", [1]]], ["array", [1, []]]),
         ["fraction", ["1e999999999"]],  # would be computed for ever
         ["fraction", [1, 0]],
         ["set", [["list", []]]],
