@@ -187,4 +187,4 @@ def test_a_test_that_could_not_be_judged_abstains(tmp_path: Path, monkeypatch: p
     found = sandbox.TestResult(1, 2, [True, False], ["passed", "sandbox_error"], ["", "it broke"], "L2", fine)
     monkeypatch.setattr(sandboxed, "run_tests", lambda *args, **options: found)
     score = task.score("x = 1", row_of(task))
-    assert (score.value, score.fault) == (None, "infrastructure") and "it broke" in score.why
+    assert (score.value, score.fault) == (None, "infrastructure")

@@ -93,12 +93,14 @@ LETTERS = ", ".join(map(repr, "abcdefgh"))
     "program",
     [
         "print(int(repr(lambda: 0).split()[-1][:-1], 16) >> 30 & 0x3ff)",  # where the heap begins
+        "class A: pass\nprint(int(f'{A()}'.split()[-1][:-1], 16) % 997)",
         "async def f(): pass\nprint(int(str(f).split()[-1][:-1], 16) % 997)",
         f"print(ord(list({{{LETTERS}}})[0]))",
         f"print(ord({{{LETTERS}}}.pop()))",
         f"d = dict.fromkeys([{LETTERS}])\nprint(ord(list(d.keys() & d.keys())[0]))",
         "print([len, print].index({len, print}.pop()))",  # in address order, which a machine has the same each time
         "print([int, str].index([*frozenset((int, str))][0]))",
+        "print([int, str].index([each for each in {x for x in (int, str)}][0]))",
         "print(list({None, 1, 2, 3}).index(None))",
         "print([int, str].index((set([int]) | {str}).pop()))",
         "d = {len: 0, print: 1}\nprint([len, print].index([*d.keys() - []][0]))",
@@ -246,3 +248,9 @@ def test_plain_demos_print_a_number_of_the_request() -> None:
         program = text.removeprefix("```python\n").removesuffix("\n```")
         assert re.fullmatch(r"print\([0-9]+\)|([nx]) = [0-9]+\nprint\(\1\)", program)
         assert program in str(asked) and TASK.score(text, ROW, (answer,) * 4).value == -1.0  # predicted every time
+
+
+def test_shots_are_worked_examples() -> None:
+    prompt = str(load_task("code.prediction_game?shots=2").prompt(ROW))
+    assert prompt.count("```python\n") == prompt.count("```output\n") == 2
+    assert prompt.endswith(str(TASK.prompt(ROW)))

@@ -58,6 +58,8 @@ def test_the_corner_of_python(source: str, output: str) -> None:
         "print('a' * 1000000000000)",
         "def f(n):\n    return f(n + 1)\nprint(f(0))",
         "break",
+        "return 1",
+        "print((1).__class__)",
         "a, b = 1, 2, 3",
     ],
 )

@@ -216,6 +216,7 @@ def little_memory() -> Iterator[None]:
         ["fraction", ["1e999999999"]],  # would be computed for ever
         ["fraction", [1, 0]],
         ["set", [["list", []]]],
+        ["dict", [1]],
         ["dict", [[["reference", []], None]]],
         ["dict", [[["tuple", [["reference", []]]], None]]],
         *(["float", "1.5"], ["timedelta", [1e300]], ["bytes", "zz"], ["list", {}], ["object", 1], ["list"], {}),
