@@ -13,17 +13,15 @@ def test_wilson_of_known_counts() -> None:
     two, five = wilson(2, 5), wilson(5, 5)
     assert (round(two.low, 2), round(two.high, 2)) == (0.12, 0.77)
     assert (round(five.low, 2), five.high) == (0.57, 1.0)
+    nothing = wilson(0, 0)
+    assert math.isnan(nothing.value) and (nothing.low, nothing.high) == (0.0, 1.0)
 
 
-def test_wilson_of_nothing_knows_nothing() -> None:
-    interval = wilson(0, 0)
-    assert math.isnan(interval.value)
-    assert (interval.low, interval.high) == (0.0, 1.0)
-
-
-def test_wilson_refuses_more_successes_than_trials() -> None:
+def test_more_successes_than_trials_are_refused() -> None:
     with pytest.raises(ValueError, match="6 successes of 5"):
         wilson(6, 5)
+    with pytest.raises(ValueError, match="3 gained and 3 lost of 5"):
+        tango(3, 3, 5)
 
 
 def test_bootstrap_of_a_coin_is_near_the_normal_interval() -> None:
@@ -33,11 +31,9 @@ def test_bootstrap_of_a_coin_is_near_the_normal_interval() -> None:
     assert interval.value == 0.5
     assert interval.low == pytest.approx(0.5 - half, abs=0.01)
     assert interval.high == pytest.approx(0.5 + half, abs=0.01)
-
-
-def test_bootstrap_is_the_same_for_the_same_seed() -> None:
-    values = [0.1, 0.5, 0.9, 0.3] * 6
-    assert bootstrap_mean(values, seed=3) == bootstrap_mean(values, seed=3)
+    assert bootstrap_mean([0.1, 0.5, 0.9, 0.3] * 6, seed=3) == bootstrap_mean([0.1, 0.5, 0.9, 0.3] * 6, seed=3)
+    equal = bootstrap_mean([0.2, 0.2, 0.2])
+    assert equal.value == pytest.approx(0.2) and math.isnan(equal.low) and math.isnan(equal.high)
 
 
 def test_few_values_have_students_interval_within_what_is_possible() -> None:
@@ -52,12 +48,6 @@ def test_few_shares_are_covered_as_often_as_is_said() -> None:
     drawn = np.random.default_rng(1).binomial(8, 0.5, size=(1_000, 5)) / 8
     intervals = [rate_over_rows([*row]) for row in drawn]
     assert sum(each.low <= 0.5 <= each.high for each in intervals) > 930  # the bootstrap's: 860
-
-
-def test_bootstrap_of_equal_values_knows_no_interval() -> None:
-    interval = bootstrap_mean([0.2, 0.2, 0.2])
-    assert interval.value == pytest.approx(0.2)
-    assert math.isnan(interval.low) and math.isnan(interval.high)
 
 
 @pytest.mark.parametrize(
@@ -77,14 +67,10 @@ def test_tangos_interval_as_published(
     assert (interval.low, interval.high) == (pytest.approx(low, abs=5e-4), pytest.approx(high, abs=5e-4))
 
 
-def test_no_row_that_differs_is_not_certain() -> None:
+def test_rows_that_all_differ_alike_or_not_at_all_are_not_certain() -> None:
     # With no gain and no loss: ±z² / (n + z²), 3.8415 / 13.8415.
-    interval = rate_difference([0.0] * 10)
-    assert (interval.value, interval.n) == (0.0, 10)
-    assert (interval.low, interval.high) == (pytest.approx(-0.2775, abs=1e-4), pytest.approx(0.2775, abs=1e-4))
-
-
-def test_rows_that_all_differ_alike_are_not_certain() -> None:
+    none = rate_difference([0.0] * 10)
+    assert (none.low, none.value, none.high, none.n) == (pytest.approx(-0.2775, abs=1e-4), 0.0, -none.low, 10)
     for share in (0.5, -0.125, 1.0):
         interval = rate_difference([share] * 6)
         assert -1 <= interval.low <= interval.value <= interval.high <= 1
@@ -92,9 +78,12 @@ def test_rows_that_all_differ_alike_are_not_certain() -> None:
     assert rate_over_rows([0.5] * 6) == wilson(3, 6)
 
 
-def test_differences_of_several_completions_are_bootstrapped() -> None:
+def test_shares_and_differences_of_several_completions_are_bootstrapped() -> None:
     differences = [0.25, -0.5, 0.0, 0.75, math.nan] * 6
     assert rate_difference(differences, seed=3) == bootstrap_mean(differences, seed=3)
+    shares = [0.25, 0.75, math.nan] * 10
+    assert rate_over_rows(shares, seed=3) == bootstrap_mean(shares, seed=3)
+    assert rate_over_rows(shares).n == 20
     assert math.isnan(rate_difference([math.nan]).value)
 
 
@@ -110,8 +99,3 @@ def test_laws_of_tangos_interval(n: int, share: float, changed: float) -> None:
     statistic = (gained - lost) ** 2 / (gained + lost) if gained + lost else 0.0
     assume(abs(statistic - 1.959964**2) > 1e-3)
     assert (interval.low <= 0 <= interval.high) == (statistic <= 1.959964**2)
-
-
-def test_tango_refuses_more_changes_than_rows() -> None:
-    with pytest.raises(ValueError, match="3 gained and 3 lost of 5"):
-        tango(3, 3, 5)

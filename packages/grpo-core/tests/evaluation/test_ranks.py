@@ -84,31 +84,28 @@ def rows_of(count: int) -> list[Row]:
     return [Row(id=str(index)) for index in range(count)]
 
 
-def answer(row: Row, text: str = "") -> Evaluation:
-    at = int(row.id)
-    sure = Certainty(TokenStatistics(0.1 * at, 0.0, 1.0, 0.3), TokenStatistics(1 / 3, 0.0, 1.0, 0.5))
-    scores = [Score(1 / (at + 1), {"part": 0.1 * at}, True, at % 2 == 0, text), Score(None, fault="timeout", why=text)]
-    return Evaluation(
-        rows=[row], texts=[f"{row.id}{text}", text], lengths=[at, None], truncated=[False, True], scores=scores,
-        temperature=0.7, split="test", n=2, certainty=(sure, None), think_lengths=(None, at),
-        seconds=float(at), peak_memory_mib=1.0,
-    )  # fmt: skip
-
-
 def of(rows: Sequence[Row], text: str = "") -> Evaluation:
-    parts = [answer(row, text) for row in rows]
+    """Two completions a row, of which every number depends on the row."""
+    numbers = [int(row.id) for row in rows]
+    sure = [
+        Certainty(TokenStatistics(0.1 * at, 0.0, 1.0, 0.3), TokenStatistics(1 / 3, 0.0, 1.0, 0.5)) for at in numbers
+    ]
+    scores = [
+        (Score(1 / (at + 1), {"part": 0.1 * at}, True, at % 2 == 0, text), Score(None, fault="timeout", why=text))
+        for at in numbers
+    ]
     return Evaluation(
         rows=rows,
-        texts=[each for part in parts for each in part.texts],
-        lengths=[each for part in parts for each in part.lengths],
-        truncated=[each for part in parts for each in part.truncated],
-        scores=[each for part in parts for each in part.scores],
+        texts=[each for at in numbers for each in (f"{at}{text}", text)],
+        lengths=[each for at in numbers for each in (at, None)],
+        truncated=[False, True] * len(rows),
+        scores=[each for pair in scores for each in pair],
         temperature=0.7,
         split="test",
         n=2,
-        certainty=[each for part in parts for each in part.certainty],
-        think_lengths=[each for part in parts for each in part.think_lengths],
-        seconds=max((part.seconds for part in parts), default=0.0),
+        certainty=[each for one in sure for each in (one, None)],
+        think_lengths=[each for at in numbers for each in (None, at)],
+        seconds=float(max(numbers, default=0)),
         peak_memory_mib=1.0,
     )
 
@@ -135,9 +132,8 @@ def test_a_stop_on_one_rank_is_a_stop_on_all() -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("evaluation_ranks")
-    model, tokenizer = fresh_model("tiny", seed=0)
-    model.save_pretrained(path / "model")
-    tokenizer.save_pretrained(path / "model")
+    for part in fresh_model("tiny", seed=0):
+        part.save_pretrained(path / "model")
     (path / "tasks.py").write_text(SEVERAL)
     return path
 
@@ -153,6 +149,10 @@ def two_ranks(folder: Path, out: Path, *options: str) -> list[dict[str, Any]]:
     return [json.loads((out / f"rank_{rank}.json").read_text()) for rank in range(2)]
 
 
+def untimed(found: dict[str, Any]) -> dict[str, float]:
+    return {name: value for name, value in found["metrics"].items() if not name.endswith(TIMED)}
+
+
 def records(out: Path, task: str) -> list[dict[str, Any]]:
     (path,) = (out / "eval_runs" / f"run_1_{task}").rglob("records.jsonl.gz")
     with gzip.open(path, "rt") as file:
@@ -165,9 +165,7 @@ def test_two_processes_find_what_one_finds(folder: Path, tmp_path: Path, options
     (tmp_path / "alone").mkdir()
     alone = json.loads(json.dumps(evaluated(folder, tmp_path / "alone", Ranks())))
     first, second = two_ranks(folder, tmp_path / "together", *options)
-    for name, value in alone["metrics"].items():
-        if not name.endswith(TIMED):
-            assert first["metrics"][name] == pytest.approx(value, rel=1e-5), name
+    assert untimed(first) == pytest.approx(untimed(alone), rel=1e-5)
     assert first["results"] == second["results"], "each rank knows all of it"
     for task in ("letters", "one"):
         ours, theirs = records(tmp_path / "alone", task), records(tmp_path / "together", task)
@@ -187,8 +185,6 @@ def test_a_rank_that_is_asked_to_stop_stops_both(folder: Path, tmp_path: Path, o
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_a_trainers_callback_shares_the_rows_too(folder: Path, tmp_path: Path) -> None:
-    alone = called_back(folder, Ranks())["metrics"]
+    alone = called_back(folder, Ranks())
     for together in two_ranks(folder, tmp_path / "out", "trl"):
-        for name, value in alone.items():
-            if not name.endswith(TIMED):
-                assert together["metrics"][name] == pytest.approx(value, rel=1e-5), name
+        assert untimed(together) == pytest.approx(untimed(alone), rel=1e-5)
