@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from grpo_core.checkpoints.checksums import seal
 from grpo_core.cli.main import main
-from grpo_core.launch.slurm_job import next_words
 
 SBATCH = """#!/bin/sh
 cat "$1" > script
@@ -68,17 +66,11 @@ def test_what_is_missing_is_submitted_once(grpo: Callable[..., Any], cluster: Pa
     assert "squeue failed" in grpo("--slurm", "--time 30", code=2)
 
 
-def test_runs_of_several_processes_are_checked_as_such(grpo: Callable[..., Any]) -> None:
-    shared = ("trainer.sharding=hybrid", "--slurm", "--time 30 --nodes 2 --gpus 4")
-    assert len(grpo(*shared)) == 4
-    assert "8 processes cannot be divided into groups of 3" in grpo(
-        "trainer.shard_size=3", "--output-dir", "t", *shared, code=2
-    )
-
-
 def test_a_sweep_of_sharded_runs_is_repeated_by_slurm_alone_but_its_results_are_shown(
     grpo: Callable[..., Any], cluster: Path
 ) -> None:
+    odd = ("trainer.sharding=hybrid", "trainer.shard_size=3", "--slurm", "--time 30 --nodes 2 --gpus 4")
+    assert "8 processes cannot be divided into groups of 3" in grpo(*odd, code=2)
     assert len(grpo("trainer.sharding=full", "--slurm", "--time 30 --gpus 2")) == 4
     assert "each run of a sweep is one. On a SLURM cluster it is N" in grpo("trainer.sharding=full", code=2)
     for name in ("001_seed_0", "001_seed_1", "002_seed_0", "002_seed_1"):
@@ -92,27 +84,14 @@ def test_a_sweep_of_sharded_runs_is_repeated_by_slurm_alone_but_its_results_are_
     assert {run["state"] for each in shown["configurations"] for run in each["runs"]} == {"finished"}
 
 
-def test_a_job_goes_on_with_what_its_run_has_saved(tmp_path: Path) -> None:
-    words = ["run", "task=math.arithmetic"]
-    assert next_words(tmp_path / "run", words) == [*words, "--output-dir", str(tmp_path / "run")]
-    run = tmp_path / "run" / "run_1"
-    (run / "training_state" / "step_3").mkdir(parents=True)
-    (run / "config.yaml").write_text("task: math.arithmetic\n")
-    seal(run / "training_state" / "step_3", 1)
-    assert next_words(tmp_path / "run", words)[:2] == ["resume", str(run)]
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--slurm", "--time never"), "--time 'never'"),
-        (("--slurm", "--timme 3"), "--slurm '--timme 3': give options of grpo launch slurm alone"),
-        (("--slurm", "--seeds 1,2"), "those of the sweep"),
-        (("--slurm", "--time '3"), "No closing quotation"),
-        (("--slurm", "--time 30", "--jobs", "2"), "--slurm '--parallel 2'"),
-        (("--slurm", "--time 30", "--show"), "--show and --slurm exclude one another"),
-    ],
-)
+@pytest.mark.parametrize(("words", "message"), [
+    (("--time never",), "--time 'never'"),
+    (("--timme 3",), "--slurm '--timme 3': give options of grpo launch slurm alone"),
+    (("--seeds 1,2",), "those of the sweep"),
+    (("--time '3",), "No closing quotation"),
+    (("--time 30", "--jobs", "2"), "--slurm '--parallel 2'"),
+    (("--time 30", "--show"), "--show and --slurm exclude one another"),
+])  # fmt: skip
 def test_mistakes(grpo: Callable[..., Any], words: tuple[str, ...], message: str) -> None:
-    assert message in grpo(*words, code=2)
+    assert message in grpo("--slurm", *words, code=2)
     assert not Path("s/slurm").exists()

@@ -34,6 +34,7 @@ def test_configurations_are_compared_over_the_seeds_that_both_have(tmp_path: Pat
     assert first.result is not None and second.difference is not None
     # t(0.975, 2) = 4.3027, sd = 0.1, n = 3: half the width is 4.3027 * 0.1 / sqrt(3)
     assert (first.result.value, first.result.high) == pytest.approx((0.5, 0.5 + 0.248414), abs=1e-6)
+    assert math.isnan(student_mean([0.5, 0.5]).low), "equal seeds say nothing of the spread"
     # differences 0.1 and 0: mean 0.05, sd 0.0707107, t(0.975, 1) = 12.7062
     assert (second.difference.value, second.difference.n) == (pytest.approx(0.05), 2)
     assert second.difference.high == pytest.approx(0.05 + 12.7062 * 0.0707107 / math.sqrt(2))
@@ -68,39 +69,24 @@ def test_the_best_of_a_cost_is_the_lowest(tmp_path: Path) -> None:
         summarize(statuses, None, None, 3)
     with pytest.raises(UserError, match="Did you mean 'eval/a/solved_rate'"):
         summarize(statuses, "eval/a/solved_rat", "max", None)
+    known = {"pass@8": "max", "eval/a/mean_reward": "max", "kl": "min", "seconds": "min"}
+    assert {metric: goal_of(metric, None) for metric in known} == known
+    for metric, message in (
+        ("my_metric", "Give --goal max or --goal min"),
+        ("solvd_rate", "Did you mean 'solved_rate'"),
+    ):
+        with pytest.raises(UserError, match=message):
+            goal_of(metric, None)
 
 
 def test_tables_have_a_line_for_a_failed_run_and_no_formula(tmp_path: Path) -> None:
     summary = summarize([run(tmp_path, 1, 0, None, "=cmd|' /C calc'!A0"), run(tmp_path, 2, 0, 0.5)], None, None, None)
     runs = list(csv.DictReader(io.StringIO(runs_csv(summary))))
-    assert [(each["state"], each["exit_code"], each["value"]) for each in runs] == [
-        ("failed", "1", ""),
-        ("finished", "0", "0.5"),
-    ]
+    ends = [(each["state"], each["exit_code"], each["value"]) for each in runs]
+    assert ends == [("failed", "1", ""), ("finished", "0", "0.5")]
     assert runs[0]["last_line"].startswith("'=cmd")
     lines = list(csv.DictReader(io.StringIO(configurations_csv(summary))))
-    assert [(each["lora.r"], each["failed"], each["best"]) for each in lines] == [
-        ("1", "1", "False"),
-        ("2", "0", "True"),
-    ]
-
-
-def test_nothing_has_finished(tmp_path: Path) -> None:
-    summary = summarize([run(tmp_path, 1, None, None)], None, None, None)
-    assert (summary.metric, summary.best) == ("solved_rate", None)
-
-
-@pytest.mark.parametrize(
-    ("metric", "goal"), [("pass@8", "max"), ("eval/a/mean_reward", "max"), ("kl", "min"), ("seconds", "min")]
-)
-def test_directions_are_known(metric: str, goal: str) -> None:
-    assert goal_of(metric, None) == goal
-    with pytest.raises(UserError, match="Give --goal max or --goal min"):
-        goal_of("my_metric", None)
-    with pytest.raises(UserError, match="Did you mean 'solved_rate'"):
-        goal_of("solvd_rate", None)
-
-
-def test_equal_seeds_say_nothing_of_the_spread() -> None:
-    interval = student_mean([0.5, 0.5])
-    assert interval.value == 0.5 and math.isnan(interval.low) and interval.n == 2
+    shown = [(each["lora.r"], each["failed"], each["best"]) for each in lines]
+    assert shown == [("1", "1", "False"), ("2", "0", "True")]
+    nothing = summarize([run(tmp_path, 3, None, None)], None, None, None)
+    assert (nothing.metric, nothing.best) == ("solved_rate", None), "nothing has finished"

@@ -92,20 +92,16 @@ def test_runs_without_the_metric_are_named(capsys: pytest.CaptureFixture[str]) -
     assert said in capsys.readouterr().out
 
 
-def test_a_failed_run_is_a_row_and_the_others_go_on(sweep: Callable[..., Any], capsys: Any) -> None:
-    words = (*LETTERS, "trainer.beta=0.1,0", *STEPS)
+def test_a_failed_run_is_a_row_and_the_same_command_runs_what_is_missing(
+    sweep: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (*LETTERS, "trainer.beta=0.1,0", *STEPS, "--output-dir", "s")
     data = sweep(*words, code=1)
-    assert states(data) == ["failed", "finished"]
+    assert (states(data), started("s")) == (["failed", "finished"], 2)
     failed = data["configurations"][0]["runs"][0]
     assert (failed["exit_code"], failed["last_line"]) == (1, r"error: the model broke down\x1b[31m")
     assert entry.main(["sweep", *words, "--show"]) == 1
     assert r"failed (exit code 1): error: the model broke down\x1b[31m" in capsys.readouterr().out
-
-
-def test_the_same_command_again_runs_what_is_missing(sweep: Callable[..., Any]) -> None:
-    words = (*LETTERS, "trainer.beta=0.1,0", *STEPS, "--output-dir", "s")
-    sweep(*words, code=1)
-    assert started("s") == 2
     sweep(*words, code=1)
     assert started("s") == 3, "the failed one once more"
     data = sweep(*LETTERS, "trainer.beta=0,0.2", *STEPS, "--output-dir", "s", code=1)
@@ -146,8 +142,8 @@ def test_seeds_are_added_to_runs_without_one_of_their_own(first: tuple[str, ...]
 
 
 def test_a_run_that_is_interrupted_from_outside_is_not_success(sweep: Callable[..., Any]) -> None:
-    process = begin(*LETTERS, RATES, *SLOW_STEPS, "--output-dir", "s", "--jobs", "2")
-    wait_for(lambda: bool(list(Path("s/runs").glob("001/run_*/logs/train_log.jsonl"))))
+    process = begin("--jobs", "2")
+    wait_for("001/run_*/logs/train_log.jsonl")
     (path,) = Path("s/runs/001").glob("run_*")
     os.kill(int(path.name.rpartition("_")[2]), signal.SIGTERM)
     process.communicate(timeout=60)
@@ -177,9 +173,10 @@ def test_other_settings_of_all_runs_are_refused(sweep: Callable[..., Any], monke
 
 def test_long_settings_of_all_runs_are_compared_whole() -> None:
     def begin_with(model: str) -> None:
-        definition = {"settings": {"model": model}, "parameters": {"trainer.beta": [0, 0.1]}}
         folder = SweepFolder(Path("s"))
-        folder.begin(validated(definition, ""), None, None)
+        folder.begin(
+            validated({"settings": {"model": model}, "parameters": {"trainer.beta": [0, 0.1]}}, ""), None, None
+        )
         folder.save()
 
     Path("s").mkdir()
@@ -199,11 +196,8 @@ def test_long_settings_of_all_runs_are_compared_whole() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_the_runs_and_the_sweep_goes_on_later(sweep: Callable[..., Any], number: signal.Signals) -> None:
-    words = (*LETTERS, RATES, *SLOW_STEPS, "--output-dir", "s")
-    process = subprocess.Popen(
-        [sys.executable, "-c", SWEEPER, str(FAKE), *words, "--jobs", "2"], stderr=subprocess.PIPE
-    )
-    wait_for(lambda: len(list(Path("s/runs").glob("*/run_*/logs/train_log.jsonl"))) == 2)
+    process = begin("--jobs", "2")
+    wait_for("*/run_*/logs/train_log.jsonl", 2)
     process.send_signal(number)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
@@ -228,40 +222,31 @@ def test_a_run_whose_training_was_complete_is_not_trained_again() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a parent's death is a signal on Linux only")
-def test_a_killed_sweep_leaves_saved_runs(sweep: Callable[..., Any]) -> None:
-    words = (*LETTERS, RATES, *SLOW_STEPS, "--output-dir", "s")
-    process = begin(*words)
-    wait_for(lambda: bool(list(Path("s/runs").glob("*/run_*/logs/train_log.jsonl"))))
+def test_one_sweep_works_in_a_folder_and_leaves_saved_runs_when_it_is_killed(sweep: Callable[..., Any]) -> None:
+    process = begin()
+    wait_for("*/run_*/logs/train_log.jsonl")
+    assert "s is in use: another grpo sweep works in it" in sweep("s", code=2)
     process.kill()
     process.communicate()
     assert states(sweep("s")) == ["finished", "finished"], "also where the orphan is still saving itself"
     assert started("s") == 2
 
 
-def test_one_sweep_works_in_a_folder(sweep: Callable[..., Any]) -> None:
-    words = (*LETTERS, RATES, *SLOW_STEPS, "--output-dir", "s")
-    process = begin(*words)
-    try:
-        wait_for(lambda: bool(list(Path("s/runs").glob("*/run_*"))))
-        assert "s is in use: another grpo sweep works in it" in sweep("s", code=2)
-    finally:
-        process.terminate()
-        process.communicate()
-
-
-def test_mistakes_are_found_before_anything_runs(sweep: Callable[..., Any]) -> None:
-    message = sweep(*LETTERS, "trainer.num_generations=8,1", "--output-dir", "s", code=2)
-    assert "configuration 2 (trainer.num_generations=1): trainer.num_generations=1: the baseline group_mean" in message
-    assert not Path("s").exists()
-    shared = sweep(*LETTERS, "trainer.sharding=none,full", "--output-dir", "s", code=2)
-    assert "configuration 2 (trainer.sharding=full): trainer.sharding=full shares a model among processes" in shared
-    assert "each run of a sweep is one. On a SLURM cluster it is N: --slurm '--gpus N'." in shared
-    assert not Path("s").exists()
-    assert "Did you mean 'trainer.learning_rate'" in sweep(*LETTERS, "trainer.learning_rat=1,2", code=2)
+@pytest.mark.parametrize(("words", "message"), [
+    (("trainer.num_generations=8,1",), "configuration 2 (trainer.num_generations=1): trainer.num_generations=1: the"),
+    (("trainer.sharding=none,full",), "configuration 2 (trainer.sharding=full): trainer.sharding=full shares a model"),
+    (("trainer.sharding=none,full",), "On a SLURM cluster it is N: --slurm '--gpus N'."),
+    (("trainer.learning_rat=1,2",), "Did you mean 'trainer.learning_rate'"),
+    (("search.yaml",), "Did you mean 'trainer.loss_type'"),
+    ((RATES, "--show"), "this sweep has not begun"),
+    ((RATES, "--metric", "mine"), "Give --goal max or --goal min"),
+])  # fmt: skip
+def test_mistakes_are_found_before_anything_runs(
+    words: tuple[str, ...], message: str, sweep: Callable[..., Any]
+) -> None:
     Path("search.yaml").write_text("method: optuna\ntrials: 2\nparameters: {trainer.los_type: [grpo, dapo]}\n")
-    assert "Did you mean 'trainer.loss_type'" in sweep("search.yaml", code=2)
-    assert "this sweep has not begun" in sweep(*LETTERS, RATES, "--show", code=2)
-    assert "Give --goal max or --goal min" in sweep(*LETTERS, RATES, "--metric", "mine", code=2)
+    assert message in sweep(*LETTERS, *words, "--output-dir", "s", code=2)
+    assert not Path("s").exists()
 
 
 def test_a_dry_run_prints_the_commands_and_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -274,17 +259,9 @@ def test_a_dry_run_prints_the_commands_and_writes_nothing(capsys: pytest.Capture
     assert not Path("s").exists()
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"{", b'{"definition": 3}', b'{"definition": {}, "runs": [{"name": "../x", "configuration": 1, "settings": {}}]}'],
-)
-def test_a_damaged_plan_is_refused(sweep: Callable[..., Any], content: bytes) -> None:
-    Path("s").mkdir()
-    Path("s/sweep.json").write_bytes(content)
-    assert "s/sweep.json" in sweep("s", code=2)
-
-
-def test_a_damaged_outcome_costs_its_run_alone(sweep: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_outcome_costs_its_run_alone_and_a_damaged_plan_is_refused(
+    sweep: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
     words = (*LETTERS, RATES, *STEPS, "--output-dir", "s")
     sweep(*words)
     Path("s/runs/001/outcome.json").write_bytes(b'{"exit_')
@@ -294,13 +271,15 @@ def test_a_damaged_outcome_costs_its_run_alone(sweep: Callable[..., Any], capsys
     assert states(json.loads(captured.out)) == ["finished"] * 2 and started("s") == 2
     shutil.rmtree(next(Path("s/runs/001").glob("run_*")))
     assert states(sweep(*words)) == ["finished"] * 2 and started("s") == 2
+    escaping = {"definition": {}, "runs": [{"name": "../x", "configuration": 1, "settings": {}}]}
+    for plan in ("{", '{"definition": 3}', json.dumps(escaping)):
+        Path("s/sweep.json").write_text(plan)
+        assert "s/sweep.json" in sweep("s", code=2)
 
 
 def test_jobs_are_distributed_over_the_devices(monkeypatch: pytest.MonkeyPatch, sweep: Callable[..., Any]) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
-    sweep(
-        *LETTERS, "trainer.learning_rate=0.001,0.002", *STEPS, "trainer.epsilon=0.2", "--jobs", "2", "--output-dir", "s"
-    )
+    sweep(*LETTERS, RATES, *STEPS, "trainer.epsilon=0.2", "--jobs", "2", "--output-dir", "s")
     assert [path.read_text().split()[3] for path in sorted(Path("s/runs").glob("*/log.txt"))] == ["2", "5"]
 
 
@@ -352,12 +331,13 @@ def test_each_run_is_looked_at_for_pruning_however_many_there_are(jobs: int, mon
     assert looks == {Path(run.name): 2 for run in runs}
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
+def wait_for(files: str, number: int = 1) -> None:
+    end = time.monotonic() + 30
+    while len([*Path("s/runs").glob(files)]) < number:
         assert time.monotonic() < end
         time.sleep(0.02)
 
 
 def begin(*words: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", SWEEPER, str(FAKE), *words], stderr=subprocess.PIPE)
+    sweep = (*LETTERS, RATES, *SLOW_STEPS, "--output-dir", "s", *words)
+    return subprocess.Popen([sys.executable, "-c", SWEEPER, str(FAKE), *sweep], stderr=subprocess.PIPE)
