@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
+from ears import Ears
 
 from grpo_core import resume, train
 from grpo_core.callbacks import Callback, Callbacks, Finding
@@ -22,112 +23,74 @@ PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "troubleshooting.md"
 FAST = {"learning_rate": 6e-4, "max_steps": 30, "prompts_per_step": 4, "num_generations": 8}
 """Learns within seconds, and nothing good."""
 
+EIGHT, TWO_TOKENS = {"num_generations": 8}, {"max_completion_length": 2}
+CLIPPED = {"num_iterations": 8, "epsilon": 0.001, "max_steps": 8}
+REUSED = {"num_iterations": 2, "steps_per_generation": 2, "max_steps": 20}
+UNFILLED = {"temperature": 0.02, "dynamic_sampling": True, "dynamic_sampling_attempts": 1}
+LENGTHENING = {"max_steps": 40, "max_completion_length": 16, "temperature": 2.0}
+DROPOUT = {"lora": {"enabled": True, "dropout": 0.5}}
+
 Case = tuple[str, Mapping[str, Any], Mapping[str, Any], str]
 
 CASES: dict[str, Case] = {
     # name of the diagnosis: task, settings of the trainer, other settings, pattern of what is seen
-    "all-rewards-equal": (
-        "unsolvable",
-        {"max_steps": 1, "prompts_per_step": 8, "num_generations": 8},
-        {},
-        "all 64 .* earn 0",
-    ),
+    "all-rewards-equal": ("unsolvable", {"max_steps": 1, "prompts_per_step": 8, **EIGHT}, {}, "all 64 .* earn 0"),
     "equal-rewards-in-groups": (
         "sound",
         {"max_steps": 5, "temperature": 0.1},
         {},
-        r"\d+% of the groups .* 5 logged steps",
+        r"% of the groups .* 5 logged steps",
     ),
-    "zero-gradient": (
-        "sound",
-        {"max_steps": 6, "max_completion_length": 2, "mask_truncated_completions": True},
-        {},
-        "exactly 0",
-    ),
+    "zero-gradient": ("sound", {"max_steps": 6, **TWO_TOKENS, "mask_truncated_completions": True}, {}, "exactly 0"),
     "learning-rate-zero": ("sound", {"max_steps": 3, "learning_rate": 0.0}, {}, "rate is 0 for 3"),
-    "skipped-updates": ("overflowing", {"max_steps": 8, "num_generations": 8}, {}, "not finite"),
+    "skipped-updates": ("overflowing", {"max_steps": 8, **EIGHT}, {}, "not finite"),
     "abstained": (
         "buggy",
         {"max_steps": 2},
         {"scoring": {"max_abstain_share": 0.9}},
-        r"could not be scored \(diagnosed_tasks\.buggy: \d",
+        r"scored \(diagnosed_.*\.buggy: \d",
     ),
     "answers-invalid": ("invalid", {"max_steps": 10}, {}, "answer in 0% of the completions for 10"),
-    "task-without-signal": (
-        "sound+unsolvable",
-        {"max_steps": 10, "num_generations": 8},
-        {},
-        r"task diagnosed_tasks\.unsolvable: 100% of its groups",
-    ),
+    "task-without-signal": ("sound+unsolvable", {"max_steps": 10, **EIGHT}, {}, r"\.unsolvable: 100% of its groups"),
     "identical-completions": ("sound", {"max_steps": 5, "temperature": 0.01}, {}, "identical for 5"),
-    "truncated": ("sound", {"max_steps": 3, "max_completion_length": 2}, {}, "every completion hit .*=2"),
+    "truncated": ("sound", {"max_steps": 3, **TWO_TOKENS}, {}, "every completion hit .*=2"),
     "empty-completions": ("empty", {"max_steps": 3}, {}, "every completion is empty"),
     "kl-high": ("one_answer", {**FAST, "kl_metric": True}, {}, r"nats per token from where it started"),
     "entropy-collapse": ("round_only", {**FAST, "max_steps": 40}, {}, "entropy has fallen to"),
-    "gradient-spike": (
-        "spiking",
-        {"max_steps": 22, "num_generations": 8, "learning_rate": 1e-5},
-        {},
-        r"\d+ times the median",
-    ),
-    "clipping-high": (
-        "sound",
-        {**FAST, "num_iterations": 8, "epsilon": 0.001, "learning_rate": 1e-3, "max_steps": 8},
-        {},
-        r"\d+% of the tokens are clipped",
-    ),
+    "gradient-spike": ("spiking", {"max_steps": 22, **EIGHT}, {}, r"\d+ times the median"),
+    "clipping-high": ("sound", {**FAST, **CLIPPED, "learning_rate": 1e-3}, {}, r"\d+% of the tokens are clipped"),
     "clipping-never": (
         "sound",
-        {**FAST, "num_iterations": 2, "steps_per_generation": 2, "max_steps": 20, "learning_rate": 1e-7},
+        {**FAST, **REUSED, "learning_rate": 1e-7},
         {},
-        "no token is clipped for 20 .* used for 4 optimizer steps",
+        "no token .* for 20 .* 4 optimizer steps",
     ),
-    "sampler-mismatch": (
-        "sound",
-        {**FAST, "learning_rate": 1e-2, "max_steps": 6},
-        {"lora": {"enabled": True, "dropout": 0.5}},
-        "disagree by",
-    ),
+    "sampler-mismatch": ("sound", {**FAST, "learning_rate": 1e-2, "max_steps": 6}, DROPOUT, "disagree by"),
     "dynamic-sampling-unfilled": (
         "sound",
-        {"max_steps": 5, "temperature": 0.02, "dynamic_sampling": True, "dynamic_sampling_attempts": 1},
+        {"max_steps": 5, **UNFILLED},
         {},
-        r"\d+ of 4 groups have equal rewards although",
+        r"of 4 groups have equal rewards although",
     ),
     "evaluation-rows-in-training": (
         "overlapping",
         {"max_steps": 1},
-        {"eval": {"at_start": False, "at_end": True}},
+        {"eval": {"at_end": True}},
         "4 of 8 held-out rows",
     ),
-    "held-out-falls": (
-        "mislabelled",
-        {**FAST, "max_steps": 30},
-        {"eval": {"at_start": True, "interval_steps": 25}},
-        "has fallen from",
-    ),
+    "held-out-falls": ("mislabelled", FAST, {"eval": {"at_start": True, "interval_steps": 25}}, "has fallen from"),
     "part-falls": ("watched", {**FAST, "prompts_per_step": 8, "max_steps": 22}, {}, "watched part first_digit falls"),
     "part-dominates": ("round_only", {**FAST, "max_steps": 24}, {}, "round_number carries 100%"),
     "answers-alike": ("round_only", {**FAST, "max_steps": 24}, {}, "becoming alike"),
-    "longer-without-reward": (
-        "lengthening",
-        {**FAST, "max_steps": 40, "max_completion_length": 16, "temperature": 2.0},
-        {},
-        "have grown from",
-    ),
+    "longer-without-reward": ("lengthening", {**FAST, **LENGTHENING}, {}, "have grown from"),
 }
 
 
-class Findings(Callback):
-    def __init__(self) -> None:
-        self.findings: list[Finding] = []
-
-    def on_diagnosis(self, finding: Finding) -> None:
-        self.findings.append(finding)
+SMALL = {"prompts_per_step": 4, "num_generations": 4, "max_completion_length": 8, "learning_rate": 1e-5}
 
 
 def run(folder: Path, task: str, trainer: Mapping[str, Any], **settings: Any) -> tuple[list[Finding], Path]:
-    findings = Findings()
+    ears = Ears()
     settings["eval"] = EvalConfig(**{"at_start": False, "at_end": False, "size": 64, **settings.get("eval", {})})
     config = RunConfig.model_validate(
         {
@@ -135,15 +98,12 @@ def run(folder: Path, task: str, trainer: Mapping[str, Any], **settings: Any) ->
             "model": "tiny",
             "output_dir": str(folder),
             "device": "cpu",
-            "trainer": TrainerConfig(
-                **{"prompts_per_step": 4, "num_generations": 4, "max_completion_length": 8, "learning_rate": 1e-5}
-                | dict(trainer)
-            ),
+            "trainer": TrainerConfig(**SMALL | dict(trainer)),
             **settings,
         }
     )
-    result = train(config, (findings,))
-    return findings.findings, result.run_dir
+    result = train(config, (ears,))
+    return ears.findings, result.run_dir
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -179,20 +139,15 @@ def test_a_resumed_run_keeps_its_warnings_and_gives_none_twice(tmp_path: Path) -
     settings = {"max_steps": 6, "max_completion_length": 2}
     first, run_dir = run(tmp_path, "sound", {**settings, "stop_after": 4})
     assert [each.name for each in first] == ["truncated"]
-    second = Findings()
+    second = Ears()
     result = resume(run_dir, callbacks=(second,))
     assert second.findings == []
     assert [each["name"] for each in result.summary["warnings"]] == ["truncated"]
 
 
-def test_a_callback_without_the_method_gets_the_text(tmp_path: Path) -> None:
-    class Texts(Callback):
-        def __init__(self) -> None:
-            self.texts: list[str] = []
-
-        def on_warning(self, message: str) -> None:
-            self.texts.append(message)
-
-    texts, found = Texts(), Finding("truncated", 3, "seen.", "why.", "fix.")
-    Callbacks([texts]).on_diagnosis(found)
-    assert texts.texts == ["step 3: seen. why. Try: fix. See docs/how-to/troubleshooting.md#truncated"]
+def test_a_callback_without_the_method_gets_the_text() -> None:
+    texts: list[str] = []
+    only_warned = Callback()
+    only_warned.on_warning = texts.append  # type: ignore[method-assign] # as a user's class would define it
+    Callbacks([only_warned]).on_diagnosis(Finding("truncated", 3, "seen.", "why.", "fix."))
+    assert texts == ["step 3: seen. why. Try: fix. See docs/how-to/troubleshooting.md#truncated"]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -68,25 +67,17 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     )
     assert (first.step, first.task, first.identity, first.group, first.row_id) == (7, SPEC, "1f", 0, "r0")
     assert (first.prompt_id, first.prompt, first.prompt_text) == ("math.echo/r0", "Say 0", "Say 0")
-    assert (first.text, first.tokens, first.finish_reason, first.status, first.score) == (
-        *("ab", 2, "stop", "scored"),
-        SOLVED,
-    )
-    assert first.reward == 0.5, "with what the trainer adds, not the score's value"
+    assert (first.text, first.tokens, first.finish_reason, first.status) == ("ab", 2, "stop", "scored")
+    assert (first.score, first.reward) == (SOLVED, 0.5), "with what the trainer adds, not the score's value"
     assert first.logprob == -0.75, "-0.5 - 0.25"
     assert (first.generate_s, first.token_logprobs, first.token_surprisals) == (1.5, None, None)
     assert (first.included, second.included, third.included) == (True, False, False), "masked; abstained"
     # One of two scored completions of group 0 solved; group 1 has none that was scored.
-    assert [(each.pass_rate, each.difficulty) for each in (first, second, third)] == [
-        *[(0.5, "normal")] * 2,
-        (None, None),
-    ]
+    rated = [(each.pass_rate, each.difficulty) for each in (first, second, third)]
+    assert rated == [(0.5, "normal"), (0.5, "normal"), (None, None)]
     assert (third.score, third.reward) == (LOST, None)
-
-
-def test_a_curriculums_pass_rate_stands_above_the_groups(tmp_path: Path) -> None:
     (record,) = written(tmp_path, [rollout(0, SOLVED)], pass_rate=0.1)
-    assert (record.pass_rate, record.difficulty) == (0.1, "hard")
+    assert (record.pass_rate, record.difficulty) == (0.1, "hard"), "a curriculum's stands above the group's"
     assert [difficulty_of(rate, (0.2, 0.8)) for rate in (0.2, 0.8, 0.81)] == ["normal", "normal", "easy"]
 
 
@@ -94,9 +85,8 @@ def test_log_probs_of_tokens_are_written_where_asked_for(tmp_path: Path) -> None
     (record,) = written(tmp_path, [rollout(0, SOLVED)], logs_tokens=True)
     assert record.token_logprobs == (-0.5, -0.25)
     assert record.token_surprisals == (0.5, 0.25) and record.token_texts is None
-    (record,) = written(
-        tmp_path, [rollout(0, SOLVED)], logs_tokens=True, decode=lambda ids: [100 * str(i) for i in ids]
-    )
+    decode = {"decode": lambda ids: [100 * str(each) for each in ids]}
+    (record,) = written(tmp_path, [rollout(0, SOLVED)], logs_tokens=True, **decode)
     assert record.token_texts == (64 * "5", 64 * "6"), "of each token, bounded"
 
 
@@ -111,8 +101,8 @@ def test_chat_prompts_and_lone_surrogates_survive(tmp_path: Path) -> None:
 
 def test_filters_take_steps_and_tasks_with_or_without_options(tmp_path: Path) -> None:
     lines = [line for step in (1, 2) for line in rollout_lines(step, [rollout(0, SOLVED)], {SPEC: ""})]
-    run = run_with(tmp_path, *lines)
-    assert [record.step for record in read_rollouts(run)] == [1, 2]
+    run = run_with(tmp_path, *lines, lines[0][:40])
+    assert [record.step for record in read_rollouts(run)] == [1, 2], "an unfinished last line is passed over"
     assert [record.step for record in read_rollouts(run, step=2)] == [2]
     assert len(list(read_rollouts(run, task="math.echo"))) == len(list(read_rollouts(run, task=SPEC))) == 2
     assert not list(read_rollouts(run, task="math.ech"))
@@ -124,11 +114,6 @@ def test_a_log_of_an_older_or_newer_version_is_read(tmp_path: Path) -> None:
     newer["score"]["added_later"] = 2
     (record,) = read_rollouts(run_with(tmp_path, orjson.dumps(newer) + b"\n"))
     assert record.score == SOLVED and record.prompt is None and record.prompt_text == ""
-
-
-def test_an_unfinished_last_line_is_passed_over(tmp_path: Path) -> None:
-    (line,) = rollout_lines(1, [rollout(0, SOLVED)], {SPEC: ""})
-    assert len(list(read_rollouts(run_with(tmp_path, line, line[:40])))) == 1
 
 
 @pytest.mark.parametrize(
@@ -156,11 +141,11 @@ def test_a_damaged_line_is_named_and_those_around_it_are_read(
     assert "rollouts.jsonl:2: " in told and said in told
 
 
-def test_of_many_damaged_lines_some_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "log.jsonl"
-    path.write_bytes(b"!\n" * 50 + b'{"a":1}\n')
+def test_of_many_damaged_lines_some_are_named_and_a_long_last_line_is_read(tmp_path: Path) -> None:
+    path, long = tmp_path / "log.jsonl", {"text": "x" * (3 * jsonl.TAIL_BYTES)}
+    path.write_bytes(b"!\n" * 50 + orjson.dumps(long) + b"\n")
     problems: list[str] = []
-    assert list(read_jsonl(path, problems)) == [{"a": 1}]
+    assert list(read_jsonl(path, problems)) == [long] and read_last(path) == long
     assert "log.jsonl:20:" in problems[-2] and "30 more" in problems[-1]
 
 
@@ -185,26 +170,13 @@ def test_the_last_line_and_what_is_appended_ignore_an_unfinished_one(
     assert list(read_jsonl(path)) == [*objects, {"a": 1}]
 
 
-def test_a_last_line_longer_than_the_first_look_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "log.jsonl"
-    long = {"text": "x" * (3 * jsonl.TAIL_BYTES)}
-    path.write_bytes(b'{"a":1}\n' + json.dumps(long).encode() + b"\n")
-    assert read_last(path) == long
-
-
 def test_a_real_run_writes_every_field(tmp_path: Path) -> None:
+    limits = {"max_completion_length": 8, "soft_overlong_buffer": 7, "mask_truncated_completions": True}
     config = RunConfig(
         task="math.arithmetic?size=8",
         model="tiny",
         output_dir=str(tmp_path),
-        trainer=TrainerConfig(
-            prompts_per_step=2,
-            num_generations=4,
-            max_steps=2,
-            max_completion_length=8,
-            soft_overlong_buffer=7,
-            mask_truncated_completions=True,
-        ),
+        trainer=TrainerConfig(prompts_per_step=2, num_generations=4, max_steps=2, **limits),
         eval=EvalConfig(at_start=False, at_end=False),
         tracking=TrackingConfig(token_logprobs=True),
         curriculum=CurriculumConfig(enabled=True, ema_alpha=0.5),
@@ -226,16 +198,13 @@ def test_a_real_run_writes_every_field(tmp_path: Path) -> None:
         assert each.difficulty == difficulty_of(each.pass_rate, (0.2, 0.8))
 
 
-class Words:
-    """A tokenizer whose tokens are pieces of text."""
-
+def test_thinking_is_counted_in_the_tokens_before_its_tag() -> None:
     pieces = ("so ", "it is", " 4", "</th", "ink>", " 4")
 
-    def decode(self, ids: tuple[int, ...], skip_special_tokens: bool) -> str:
-        return "".join(self.pieces[each] for each in ids)
+    class Words:
+        def decode(self, ids: tuple[int, ...], skip_special_tokens: bool) -> str:
+            return "".join(pieces[each] for each in ids)
 
-
-def test_thinking_is_counted_in_the_tokens_before_its_tag() -> None:
     def tokens(*ids: int) -> int:
         return think_tokens(Words(), Words().decode(ids, True), ids)
 
