@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from growing_run import GrowingRun
@@ -15,13 +16,7 @@ from grpo_core.callbacks import ResolvedDefault, RunInfo, Sample, StepRecord
 from grpo_core.config import RunConfig
 from grpo_core.display import lines
 from grpo_core.display.plugin_progress import show_progress
-from grpo_core.display.progress import (
-    REPORT_EVERY_S,
-    REPORT_FIRST_S,
-    SAMPLE_EVERY_S,
-    ProgressDisplay,
-    Waiting,
-)
+from grpo_core.display.progress import REPORT_EVERY_S, REPORT_FIRST_S, SAMPLE_EVERY_S, ProgressDisplay, Waiting
 from grpo_core.display.text import quoted, visible
 from grpo_core.errors import DamagedFileWarning
 from grpo_core.task.rows import RowLoader
@@ -30,18 +25,13 @@ from grpo_core.task.score import Score
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 BASE = {"solved_rate": 0.46, "ci_low": 0.42, "ci_high": 0.5, "n": 512, "mean_reward": 0.51}
 FINAL = {
-    **BASE,
-    **{"solved_rate": 0.91, "ci_low": 0.88, "ci_high": 0.93},
+    **{"solved_rate": 0.91, "ci_low": 0.88, "ci_high": 0.93, "n": 512},
     **{"delta": 0.45, "delta_ci_low": 0.4, "delta_ci_high": 0.49},
     **{"mean_reward": 0.93, "reward_delta": 0.42, "reward_delta_ci_low": 0.38, "reward_delta_ci_high": 0.45},
 }
 METRICS = {
-    "reward": 0.63,
-    "solved_rate": 0.58,
-    "frac_reward_zero_std": 0.12,
-    "completions/mean_length": 4.1,
-    "tokens_per_s": 18_000.0,
-    "step_s": 0.5,
+    **{"reward": 0.63, "solved_rate": 0.58, "frac_reward_zero_std": 0.12, "completions/mean_length": 4.1},
+    **{"tokens_per_s": 18_000.0, "step_s": 0.5},
 }
 CHOICES = (
     ResolvedDefault("model", "tiny (embedded, 1.9 M parameters)", "no --model given"),
@@ -77,13 +67,8 @@ class Watched:
         self.clock = Clock()
         self.progress = ProgressDisplay(console, RunConfig.model_validate(settings), quiet=quiet, clock=self.clock)
 
-    def start(
-        self,
-        tasks: Sequence[str] = ("math.arithmetic",),
-        total: int | None = 200,
-        seconds_left: float | None = None,
-    ) -> None:
-        counts = dict.fromkeys(tasks, (128, 512))
+    def start(self, total: int | None = 200, seconds_left: float | None = None, task: str = "math.arithmetic") -> None:
+        counts = dict.fromkeys(task.split(), (128, 512))
         self.progress.on_run_start(RunInfo(Path("training_runs/run_1"), counts, CHOICES, total, seconds_left))
 
     def step(self, number: int, samples: Sequence[Sample] = (), **metrics: float) -> None:
@@ -101,11 +86,6 @@ class Watched:
 
 def sample(text: str, value: float | None = 1.0, why: str = "") -> Sample:
     return Sample("math.arithmetic", "57 + 38 =", text, Score(value, why=why))
-
-
-def test_a_difference_without_an_interval_has_no_dash_behind_it() -> None:
-    shown = lines.evaluation({"solved_rate": 0.5, "delta": 0.0, "n": 8, "mean_reward": 0.7, "reward_delta": 0.0})
-    assert shown[2:] == ["+0.00 over base on the same 8 rows", "mean reward 0.70, +0.00"]
 
 
 def test_a_run_in_a_pipe_is_one_plain_line_a_step() -> None:
@@ -156,24 +136,17 @@ def test_a_run_in_a_terminal_ends_with_its_learning_curve_and_the_way_to_its_rep
     assert run.text.index("saved ") < run.text.index("report  ")
 
 
-@pytest.mark.parametrize("steps", [0, 1])
-def test_too_few_steps_have_no_curve(tmp_path: Path, steps: int) -> None:
+def test_a_run_of_one_step_has_no_curve_and_a_corrupt_log_is_a_warning(tmp_path: Path) -> None:
     folder = GrowingRun(tmp_path / "run_1")
-    for step in range(steps):
-        folder.step(step + 1)
+    folder.step(1)
     run = Watched(width=80)
     with run.progress:
-        run.progress.on_run_end({"steps": steps}, folder.path)
+        run.progress.on_run_end({"steps": 1}, folder.path)
     assert run.shown[0].startswith("saved ")
-
-
-def test_a_corrupt_log_is_a_warning_at_the_end_of_a_run(tmp_path: Path) -> None:
-    folder = GrowingRun(tmp_path / "run_1")
     folder.append("train_log.jsonl", {"reward": 1.0})
-    run = Watched(width=200)
-    with run.progress, pytest.warns(DamagedFileWarning, match=r"train_log\.jsonl:1: "):
+    with pytest.warns(DamagedFileWarning, match=r"train_log\.jsonl:2: "):
         run.progress.on_run_end({"steps": 3}, folder.path)
-    assert "saved " in run.text
+    assert run.text.count("saved ") == 2
 
 
 def test_in_a_terminal_the_step_is_redrawn_and_its_last_state_kept() -> None:
@@ -186,26 +159,21 @@ def test_in_a_terminal_the_step_is_redrawn_and_its_last_state_kept() -> None:
     assert "\x1b[2K" in run.stream.getvalue(), "the line is erased and drawn again"
     assert "━" in run.text
     kept = run.stream.getvalue().rpartition("\x1b[2K")[2]  # what follows the last erasure stays on the screen
-    assert [line[:12] for line in CONTROL.sub("", kept).splitlines() if line.strip()] == [
-        "step      3/",
-        "final     so",
-        "          me",  # its mean reward
-    ]
+    shown = [line[:12] for line in CONTROL.sub("", kept).splitlines() if line.strip()]
+    assert shown == ["step      3/", "final     so", "          me"], "and its mean reward"
 
 
-def test_long_lines_fold_between_their_parts() -> None:
+def test_long_lines_fold_between_their_parts_and_the_step_keeps_one_line() -> None:
     run = Watched(width=80)
     with run.progress:
         run.start()
+        run.step(3)
+        assert len(run.shown[-1]) <= 80 and "━" * 8 in run.shown[-1] and "ETA" in run.shown[-1]
     assert run.shown[:3] == [
         "grpo-run  task math.arithmetic (128 train / 512 held-out rows)",
         "          model tiny (embedded, 1.9 M parameters)",
         "          device cpu, 2 threads, float32",
     ]
-    assert max(map(len, run.shown)) <= 80
-
-
-def test_a_narrow_terminal_keeps_the_step_on_one_line() -> None:
     run = Watched(width=64)
     with run.progress:
         run.start()
@@ -214,36 +182,62 @@ def test_a_narrow_terminal_keeps_the_step_on_one_line() -> None:
     # With throughput, length or zero-std the line has more than 64 characters: they go, the time left stays. Without
     # them it has 53, which leaves 9 for a bar after its gap.
     assert drawn == "step        1/200  reward 0.63  solved 0.58  ETA 1:40  " + "━" * 9
-    assert lines.crop("step", ["1/2", "reward 1", "solved 1", "rest", "ETA 1:00"], 40, "  ") == (
-        "step      1/2  reward 1  solved 1  ETA 1:00"
-    ), "the first three and the last stay, and the terminal cuts"
 
 
-def test_folding_breaks_sentences_but_no_path() -> None:
+def test_parts_of_lines() -> None:
+    shown = lines.evaluation({"solved_rate": 0.5, "delta": 0.0, "n": 8, "mean_reward": 0.7, "reward_delta": 0.0})
+    assert shown[2:] == ["+0.00 over base on the same 8 rows", "mean reward 0.70, +0.00"], "no interval, no dash"
+    cropped = lines.crop("step", ["1/2", "reward 1", "solved 1", "rest", "ETA 1:00"], 40, "  ")
+    assert cropped == "step      1/2  reward 1  solved 1  ETA 1:00", "the first three and the last stay"
     path = "x" * 100
     assert lines.fold("why", ["one two three four five six"], 30) == "why       one two three four\n          five six"
-    assert lines.fold("saved", [path, "next"], 40) == f"saved     {path}\n          next"
+    assert lines.fold("saved", [path, "next"], 40) == f"saved     {path}\n          next", "a path is not broken"
     assert lines.fold("step", ["a", "", "b"], None) == "step      a   b"
     assert lines.fold("step", [], 80) == "step"
+    seconds = {0: "0:00", 59.6: "1:00", 72: "1:12", 7425: "2:03:45", -3: "0:00"}
+    assert {each: lines.duration(each) for each in seconds} == seconds
+    assert [lines.rate(rate) for rate in (999.4, 9_999, 18_000)] == ["999 tok/s", "9999 tok/s", "18 k tok/s"]
+    assert quoted(" 95\n", 10) == '" 95\\n"'
+    # 9 characters: 5 of the beginning, the sign, 3 of the end.
+    assert quoted("abcdefghijklmnopqrstuvwxyz", 9) == '"abcde…xyz"'
+    assert visible("añ—日本") == "añ—日本"
 
 
-def test_a_mixture_names_its_tasks() -> None:
+MIXTURE = {"task/math.echo/solved_rate": 0.9, "task/math.arithmetic/solved_rate": 0.3}
+
+
+@pytest.mark.parametrize(("start", "number", "metrics", "shown"), [
+    ({"task": "math.echo math.arithmetic"}, 1, MIXTURE, r".*  math.echo 0.90  math.arithmetic 0.30  ETA 1:40"),
+    ({}, 1, {"abstained": 3.0}, ".*not scored 3.*"),
+    # 999 steps of 0.5 s are more than the 29.5 s left.
+    ({"total": 1000, "seconds_left": 30.0}, 1, {}, ".*ETA 0:30.*"),
+    ({"total": None}, 7, {}, "step      7  reward.*  0:00"),  # without a planned end: the time spent
+    ({"total": 10**9}, 7, {}, "step      7  reward.*  0:00"),
+])  # fmt: skip
+def test_the_line_of_a_step(start: dict[str, Any], number: int, metrics: dict[str, float], shown: str) -> None:
     run = Watched()
-    run.start(("math.echo", "math.arithmetic"))
-    run.progress.on_evaluation("math.echo", "initial", BASE)
-    run.step(1, **{"task/math.echo/solved_rate": 0.9, "task/math.arithmetic/solved_rate": 0.3})
+    run.start(**start)
+    run.step(number, **metrics)
+    assert re.fullmatch(shown, run.shown[-1])
+
+
+def test_evaluations_name_their_task_in_a_mixture_and_what_is_missing() -> None:
+    run = Watched()
+    run.start(task="math.echo math.arithmetic")
     assert run.shown[0].count("task math.") == 2
-    assert run.shown[-2].startswith("initial   math.echo   solved 0.46")
-    assert run.shown[-1].endswith("  math.echo 0.90  math.arithmetic 0.30  ETA 1:40")
+    run.progress.on_evaluation("math.echo", "initial", {"solved_rate": None, "abstained": 7, "n": 0})
+    assert run.shown[-1] == "initial   math.echo   solved - -   mean reward -   7 rows not scored"
 
 
-def test_completions_are_shown_now_and_then() -> None:
+def test_completions_are_shown_now_and_then_and_every_n_steps_a_line() -> None:
     run = Watched()
+    run.progress.every = 20
     run.start()
     for number in range(1, 42):  # 41 steps of 0.5 s: at 0.5 s, and again after 10 s and 20 s
         run.step(number, [sample(" 95")])
     assert SAMPLE_EVERY_S == 10
     assert len([line for line in run.shown if line.startswith("sample")]) == 3
+    assert [line.split()[1] for line in run.shown if line.startswith("step")] == ["1/200", "20/200", "40/200"]
 
 
 def test_hostile_text_cannot_steer_the_terminal() -> None:
@@ -259,59 +253,11 @@ def test_hostile_text_cannot_steer_the_terminal() -> None:
     assert r'"\x1b[2J\x1b]0;owned\x07\r\n\x9b31m\u202eevil\ud800"  not scored' in run.text
 
 
-def test_text_is_quoted_in_one_bounded_line() -> None:
-    assert quoted(" 95\n", 10) == '" 95\\n"'
-    # 9 characters: 5 of the beginning, the sign, 3 of the end.
-    assert quoted("abcdefghijklmnopqrstuvwxyz", 9) == '"abcde…xyz"'
-    assert visible("añ—日本") == "añ—日本"
-
-
-def test_what_abstained_and_what_is_missing_is_said() -> None:
-    run = Watched()
-    run.start()
-    run.progress.on_evaluation("math.arithmetic", "initial", {"solved_rate": None, "abstained": 7, "n": 0})
-    run.step(1, abstained=3.0)
-    assert run.shown[-2] == "initial   solved - -   mean reward -   7 rows not scored"
-    assert "not scored 3" in run.shown[-1]
-
-
-def test_a_time_limit_bounds_the_eta() -> None:
-    run = Watched()
-    run.start(total=1000, seconds_left=30.0)
-    run.step(1)  # 999 steps of 0.5 s are more than the 29.5 s left
-    assert "ETA 0:30" in run.shown[-1]
-
-
-@pytest.mark.parametrize("total", [None, 10**9])
-def test_a_run_without_a_planned_end_shows_the_time_spent(total: int | None) -> None:
-    run = Watched()
-    run.start(total=total)
-    run.step(7)
-    assert run.shown[-1].startswith("step      7  reward")
-    assert run.shown[-1].endswith("  0:00")
-
-
-def test_durations_and_rates() -> None:
-    assert [lines.duration(seconds) for seconds in (0, 59.6, 72, 7425, -3)] == [
-        "0:00",
-        "1:00",
-        "1:12",
-        "2:03:45",
-        "0:00",
-    ]
-    assert [lines.rate(rate) for rate in (999.4, 9_999, 18_000)] == ["999 tok/s", "9999 tok/s", "18 k tok/s"]
-
-
-def test_an_interrupted_run_says_how_far_it_came() -> None:
-    run = Watched()
-    run.start()
-    run.progress.on_run_end({"steps": 57, "interrupted": True}, Path("training_runs/run_1"))
-    assert run.shown[-3] == "stopped   after step 57 of 200"
-    assert run.shown[-2].startswith("saved     training_runs/run_1")
-
-
-def test_the_next_command_loads_an_adapter_onto_its_base() -> None:
+def test_the_end_says_how_far_it_came_and_how_an_adapter_is_loaded_onto_its_base() -> None:
     run = Watched(model="owner/base", lora={"enabled": True}, task="math.gsm8k?size=3")
+    run.start()
+    run.progress.on_run_end({"steps": 57, "interrupted": True}, Path("/abs/run_1"))
+    assert run.shown[-3] == "stopped   after step 57 of 200"
     run.progress.on_run_end({}, Path("/abs/run_1"))
     assert run.shown[-2].endswith(
         "next: grpo eval --task 'math.gsm8k?size=3' --model owner/base --adapter "
@@ -352,43 +298,15 @@ def test_a_long_wait_in_a_pipe_says_so_now_and_then() -> None:
             clock.now += 0.5
             waiting.on_progress("base evaluation", done, 100)
     assert (REPORT_FIRST_S, REPORT_EVERY_S) == (2, 15)
-    assert stream.getvalue().splitlines() == [
-        f"working   base evaluation   {done}/100   ETA 0:{left:02}"
-        for done, left in ((5, 48), (35, 32), (65, 18), (95, 2))
-    ]
+    said = [f"{done}/100   ETA 0:{left:02}" for done, left in ((5, 48), (35, 32), (65, 18), (95, 2))]
+    assert stream.getvalue().splitlines() == [f"working   base evaluation   {each}" for each in said]
 
 
-def test_the_bar_of_a_step_is_shown_at_80_columns() -> None:
-    run = Watched(width=80)
-    with run.progress:
-        run.start()
-        run.step(3)
-        assert len(run.shown[-1]) <= 80 and "━" * 8 in run.shown[-1]
-        assert "reward 0.63" in run.shown[-1] and "ETA" in run.shown[-1]
-
-
-def test_a_line_of_every_n_steps() -> None:
-    run = Watched()
-    run.progress.every = 2
-    run.start()
-    for step in range(1, 8):
-        run.step(step)
-    steps = [line.split()[1] for line in run.stream.getvalue().splitlines() if line.startswith("step")]
-    assert [step.partition("/")[0] for step in steps] == ["1", "2", "4", "6"]
-
-
-def test_what_has_no_known_end_is_shown_without_numbers() -> None:
-    run = Watched(width=60)
-    with run.progress:
-        run.progress.on_progress("loading", 0, 0)
-        assert run.shown[-1] == "working   loading  …"
-
-
-def test_the_terminal_is_left_clean_after_a_crash() -> None:
+def test_what_has_no_known_end_has_no_numbers_and_the_terminal_is_left_clean_after_a_crash() -> None:
     run = Watched(width=100)
     with pytest.raises(ZeroDivisionError), run.progress:
-        run.start()
-        run.progress.on_progress("loading", 1, 2)
+        run.progress.on_progress("loading", 0, 0)
+        assert run.shown[-1] == "working   loading  …"
         raise ZeroDivisionError
     written = run.stream.getvalue()
     assert written.rindex("\x1b[?25h") > written.rindex("\x1b[?25l"), "the cursor is shown again"

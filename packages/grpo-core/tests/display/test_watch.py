@@ -24,14 +24,9 @@ def run(tmp_path: Path) -> GrowingRun:
     return GrowingRun(tmp_path / "run_1")
 
 
-def screen(pilot: Pilot[None]) -> list[str]:
-    """The lines of the screen."""
-    app = pilot.app
-    return ["".join(segment.text for segment in strip).rstrip() for strip in app.screen._compositor.render_strips()]
-
-
 def shown(pilot: Pilot[None]) -> str:
-    return "\n".join(screen(pilot))
+    strips = pilot.app.screen._compositor.render_strips()
+    return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
 
 
 async def until(pilot: Pilot[None], text: str) -> str:
@@ -59,7 +54,7 @@ def drive(
     return app
 
 
-@pytest.mark.parametrize("size", [WIDE, SMALL, (20, 8), (200, 60)])
+@pytest.mark.parametrize("size", [WIDE, SMALL, (20, 8)])
 def test_curves_and_status_follow_a_run_from_before_its_first_step(run: GrowingRun, size: tuple[int, int]) -> None:
     presence.announce(run.path)
 
@@ -155,26 +150,14 @@ def test_keys_work_and_nothing_is_drawn_while_a_run_is_read(run: GrowingRun) -> 
     assert not slow.was_disturbed
 
 
-def test_warnings_and_the_error_of_a_run_are_logged(run: GrowingRun) -> None:
-    run.event("warning", step=7, message="too long")
-    run.event("failed", step=9, error="EngineError: gone")
-
-    async def steps(pilot: Pilot[None]) -> None:
-        await pilot.press("3")
-        text = await until(pilot, "warning: too long")
-        assert text.index("failed: EngineError: gone") < text.index("warning: too long") < text.index("start")
-        assert "1 warning" in text.splitlines()[1]
-
-    drive(run, steps)
-
-
 HOSTILE = "\x1b]0;owned\x07\x1b[2J[bold red]m[/]\u202eevil\r\n\x9b31m\U000e0041"
 
 
-def test_hostile_text_reaches_the_terminal_escaped(run: GrowingRun) -> None:
+def test_hostile_text_and_the_log_reach_the_terminal_escaped(run: GrowingRun) -> None:
     run.group(1, 0, HOSTILE, prompt=HOSTILE)
     run.event("warning", step=1, message=HOSTILE)
     run.event("evaluation", task=HOSTILE, phase="initial", result={"solved_rate": 0.5})
+    run.event("failed", step=9, error="EngineError: gone")
 
     async def steps(pilot: Pilot[None]) -> None:
         for key in ("1", "2", "3"):
@@ -183,6 +166,8 @@ def test_hostile_text_reaches_the_terminal_escaped(run: GrowingRun) -> None:
             assert all(char.isprintable() or char == "\n" for char in text)
             if key == "2":
                 assert "\\x1b]0;owned\\x07" in text and "[bold red]m[/]" in text
+        assert text.index("failed: EngineError: gone") < text.index("warning: ") < text.index("start")
+        assert "1 warning" in text.splitlines()[1]
 
     drive(run, steps)
 
@@ -202,19 +187,12 @@ def test_a_folder_that_disappears_is_said_and_its_return_is_noticed(run: Growing
 
 
 @pytest.mark.parametrize("key", ["q", "ctrl+c"])
-def test_it_ends_with_code_0(run: GrowingRun, key: str) -> None:
+def test_the_keys_are_shown_in_the_smallest_terminal_and_it_ends_with_code_0(run: GrowingRun, key: str) -> None:
     async def steps(pilot: Pilot[None]) -> None:
-        await until(pilot, "killed")
+        text = await until(pilot, "Find")
+        assert text.splitlines()[-1].split() == ["q", "Quit", "1", "Curves", "2", "Rollouts", "3", "Log", "/", "Find"]
         await pilot.press("slash" if key == "ctrl+c" else "1", key)  # ctrl+c also in the search
         await pilot.pause()
         assert not pilot.app.is_running
 
-    assert drive(run, steps).return_code == 0
-
-
-def test_the_keys_are_shown_in_the_smallest_terminal(run: GrowingRun) -> None:
-    async def steps(pilot: Pilot[None]) -> None:
-        await until(pilot, "Find")
-        assert screen(pilot)[-1].split() == ["q", "Quit", "1", "Curves", "2", "Rollouts", "3", "Log", "/", "Find"]
-
-    drive(run, steps, SMALL)
+    assert drive(run, steps, SMALL).return_code == 0

@@ -80,10 +80,7 @@ def test_charts_are_drawn_and_nothing_is_loaded(run: Path, opened: Any) -> None:
     page.on("request", lambda request: requests.append(request.url))
     page.locator("#learning .plot svg").first.wait_for()
     assert page.locator("#overview strong").first.inner_text() == "0.25 → 0.75"
-    assert page.locator("nav a").all_inner_texts() == [
-        "Overview", "Learning", "Evaluation", "Distributions", "Diagnostics", "Time and memory", "Completions",
-        "Warnings", "Configuration",
-    ]  # fmt: skip
+    assert page.locator("nav a").count() == 9
     # The healthy range is a rectangle behind the line.
     page.locator("#diagnostics").scroll_into_view_if_needed()
     page.locator("#diagnostics .plot svg .mark-rect path").first.wait_for()
@@ -93,11 +90,12 @@ def test_charts_are_drawn_and_nothing_is_loaded(run: Path, opened: Any) -> None:
 def test_filters(run: Path, opened: Any) -> None:
     page = opened(run)
     assert count(page) == 163
-    page.get_by_label("steps", exact=True).fill("2-3")
+    steps = page.get_by_label("steps", exact=True)
+    steps.fill("2-3")
     assert count(page) == 32
-    page.get_by_label("steps", exact=True).fill("abc")
-    assert page.get_by_label("steps", exact=True).get_attribute("aria-invalid") == "true"
-    page.get_by_label("steps", exact=True).fill("11")
+    steps.fill("abc")
+    assert steps.get_attribute("aria-invalid") == "true"
+    steps.fill("11")
     assert count(page) == 3
     page.get_by_label("verdict").select_option("abstained")
     assert count(page) == 1 and "timeout" in page.locator(".card.chosen").inner_text()
@@ -105,9 +103,8 @@ def test_filters(run: Path, opened: Any) -> None:
     page.get_by_label("Lowest reward").fill("0.4")
     page.get_by_label("Highest reward").fill("0.6")
     assert count(page) == 1
-    page.get_by_label("Lowest reward").fill("")
-    page.get_by_label("Highest reward").fill("")
-    page.get_by_label("steps", exact=True).fill("")
+    for label in ("Lowest reward", "Highest reward", "steps"):
+        page.get_by_label(label, exact=True).fill("")
     page.get_by_label("search").fill("ANSWER 2 of 7-")
     assert count(page) == 4
     page.get_by_label("search").fill("no such text")
@@ -161,18 +158,15 @@ def test_every_completion_of_a_group_is_in_sight(tmp_path: Path, opened: Any) ->
     assert page.locator(".card.chosen").evaluate(inside)
 
 
-def test_hostile_text_stays_text(run: Path, opened: Any) -> None:
+def test_hostile_text_stays_text_and_control_characters_are_named(run: Path, tmp_path: Path, opened: Any) -> None:
     page = opened(run)
     page.get_by_label("search").fill("hacked")
     assert page.evaluate("window.hacked") is None
     shown = page.locator(".prompt").inner_text()
     assert shown.startswith("</script><script>") and "␛[31m⟨U+202E⟩␀" in shown
     assert "␛" in page.locator("#warnings").inner_text()
-
-
-def test_numbers_and_control_characters_as_text(tmp_path: Path, opened: Any) -> None:
     lines = [rollout(1, 0, 0, -1.0, text="\u061c\u2028")]
-    page = opened(make_run(tmp_path / "run", lines, metrics={"step_s": 359.97}))  # ten steps
+    page = opened(make_run(tmp_path / "odd", lines, metrics={"step_s": 359.97}))  # ten steps
     assert page.locator(".line .reward").inner_text() == "−1"
     assert page.locator(".line .excerpt").inner_text() == "⟨U+061C⟩"
     assert page.locator(".card .completion").inner_text() == "⟨U+061C⟩⟨U+2028⟩"
@@ -189,17 +183,14 @@ def test_light_and_dark_and_narrow(run: Path, opened: Any) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= 380
 
 
-@pytest.mark.parametrize("runs", [1, 2])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("scheme", "runs"), [("light", 2), ("dark", 1)])
 def test_axe_finds_no_serious_fault(run: Path, tmp_path: Path, opened: Any, scheme: str, runs: int) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
     page = opened(*[run, make_run(tmp_path / "other", rollouts(10, seed=1))][:runs], scheme=scheme)
     page.locator("#learning .plot svg").first.wait_for()
-    found = Axe().run(page).response["violations"]
-    assert [
-        (each["id"], each["nodes"][0]["html"][:200]) for each in found if each["impact"] in ("serious", "critical")
-    ] == []
+    found = [each for each in Axe().run(page).response["violations"] if each["impact"] in ("serious", "critical")]
+    assert [(each["id"], each["nodes"][0]["html"][:200]) for each in found] == []
 
 
 def test_runs_are_compared(tmp_path: Path, opened: Any) -> None:
