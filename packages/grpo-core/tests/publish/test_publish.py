@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -22,9 +24,10 @@ from grpo_core.checkpoints import CheckpointError
 from grpo_core.cli import main as entry
 from grpo_core.config import EvalConfig, RunConfig
 from grpo_core.errors import UserError
+from grpo_core.evaluation.evaluate import evaluate
 from grpo_core.plugins.models import base_model, model_source
 from grpo_core.policy.load import load_policy
-from grpo_core.publish import CardFacts, PublishError, publish
+from grpo_core.publish import CardFacts, Published, PublishError, publish
 from grpo_core.publish.card import evaluation_command, public_command
 from grpo_core.publish.evaluation_text import evaluation_section
 from grpo_core.publish.publication import parse_target
@@ -43,6 +46,16 @@ def lora(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_run(tmp_path_factory.mktemp("lora") / "run_1", lora=True)
 
 
+@pytest.fixture(scope="module")
+def made(full: Path, lora: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Published]:
+    """Form -> what was published."""
+    runs = {"full": (full, None), "merged": (lora, None), "adapter": (lora, False)}
+    return {
+        form: publish(run, str(tmp_path_factory.mktemp(form) / "out"), merge=merge)
+        for form, (run, merge) in runs.items()
+    }
+
+
 def logits(model: str, adapter: Path | None = None, precision: str = "float32") -> torch.Tensor:
     policy = load_policy(model, adapter=None if adapter is None else str(adapter), device="cpu", precision=precision)
     with torch.no_grad():
@@ -50,43 +63,33 @@ def logits(model: str, adapter: Path | None = None, precision: str = "float32") 
     return found
 
 
-def test_a_full_model_is_the_checkpoints_bit_for_bit(full: Path, tmp_path: Path) -> None:
-    made = publish(full, str(tmp_path / "out"))
-    checkpoint = full / "training_state" / "step_final" / "model"
-
-    assert (made.folder, made.url, made.form, made.step) == (tmp_path / "out", None, "full", 2)
-    assert torch.equal(logits(str(made.folder)), logits(str(checkpoint)))
-    assert not torch.equal(logits(str(made.folder)), logits("tiny")), "the run moved the weights"
-    assert made.bytes == sum(path.stat().st_size for path in made.folder.iterdir())
+def test_a_full_model_is_the_checkpoints_bit_for_bit(full: Path, made: dict[str, Published]) -> None:
+    whole, checkpoint = made["full"], full / "training_state" / "step_final" / "model"
+    assert (whole.url, whole.form, whole.step) == (None, "full", 2)
+    assert torch.equal(logits(str(whole.folder)), logits(str(checkpoint)))
+    assert not torch.equal(logits(str(whole.folder)), logits("tiny")), "the run moved the weights"
+    assert whole.bytes == sum(path.stat().st_size for path in whole.folder.iterdir())
 
 
 def test_an_earlier_step_is_published_too(full: Path, tmp_path: Path) -> None:
-    made = publish(full, str(tmp_path / "out"), step=1)
-
-    assert made.step == 1
-    assert torch.equal(logits(str(made.folder)), logits(str(full / "training_state" / "step_1" / "model")))
-    assert "this model (step 1) was not" in section(made.folder, "Evaluation"), (
-        "the summary's final numbers are those of another step"
-    )
-    assert ModelCard.load(made.folder / "README.md").data.eval_results is None
+    (tmp_path / "out").mkdir()  # an empty folder is used
+    folder = publish(full, str(tmp_path / "out"), step=1).folder
+    assert torch.equal(logits(str(folder)), logits(str(full / "training_state" / "step_1" / "model")))
+    assert "this model (step 1) was not" in section(folder, "Evaluation"), "the final numbers are of another step"
+    assert ModelCard.load(folder / "README.md").data.eval_results is None
 
 
-def test_a_merged_adapter_is_a_plain_model(lora: Path, tmp_path: Path) -> None:
-    made = publish(lora, str(tmp_path / "out"))
+def test_a_merged_adapter_is_a_plain_model(lora: Path, made: dict[str, Published]) -> None:
+    folder = made["merged"].folder
     expected = logits("tiny", lora / "training_state" / "step_final" / "model", "float64")
-
-    assert made.form == "merged"
-    assert not (made.folder / "adapter_config.json").exists()
+    assert made["merged"].form == "merged" and not (folder / "adapter_config.json").exists()
     # Merged weights are rounded to float32 once, and RMSNorm computes in float32: within 1e-5 of the largest logit.
-    difference = (logits(str(made.folder), precision="float64") - expected).abs().max()
+    difference = (logits(str(folder), precision="float64") - expected).abs().max()
     assert difference < 1e-5 * expected.abs().max()
     assert not torch.allclose(logits("tiny", precision="float64"), expected, rtol=0, atol=0.1), "the adapter does it"
-
-
-@pytest.fixture
-def of_embeddings(tmp_path: Path) -> Path:
-    """A run whose adapter is on embeddings that are the output layer, too."""
-    return make_run(tmp_path / "run_1", lora=True, target_modules=["q_proj", "embed_tokens"])
+    assert json.loads((folder / "config.json").read_text())["tie_word_embeddings"] is True
+    with safe_open(folder / "model.safetensors", "pt") as weights:
+        assert not [name for name in weights.keys() if "lm_head" in name]  # noqa: SIM118 - it is no mapping
 
 
 OF_EMBEDDINGS = pytest.mark.filterwarnings(  # what PEFT warns of is what is tested
@@ -96,96 +99,58 @@ OF_EMBEDDINGS = pytest.mark.filterwarnings(  # what PEFT warns of is what is tes
 
 
 @OF_EMBEDDINGS
-def test_an_adapter_of_tied_embeddings_is_merged_into_them_alone(of_embeddings: Path, tmp_path: Path) -> None:
-    made = publish(of_embeddings, str(tmp_path / "out"))
-    expected = logits("tiny", of_embeddings / "training_state" / "step_final" / "model")
-    assert (logits(str(made.folder)) - expected).abs().max() < 1e-5 * expected.abs().max()
-    assert json.loads((made.folder / "config.json").read_text())["tie_word_embeddings"] is False
-    assert re.fullmatch(r"with the trained model: within \de-\d\d of .* on 8 prompts, \d+\.\d s", made.compared)
-
-
-def test_weights_that_stayed_one_are_published_as_one(lora: Path, tmp_path: Path) -> None:
-    folder = publish(lora, str(tmp_path / "out")).folder
-    assert json.loads((folder / "config.json").read_text())["tie_word_embeddings"] is True
-    with safe_open(folder / "model.safetensors", "pt") as weights:
-        assert not [name for name in weights.keys() if "lm_head" in name]  # noqa: SIM118 - it is no mapping
-
-
-@OF_EMBEDDINGS
-def test_a_merged_copy_that_is_another_model_is_not_published(
-    of_embeddings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_adapter_of_tied_embeddings_is_merged_into_them_alone_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    run = make_run(tmp_path / "run_1", lora=True, target_modules=["q_proj", "embed_tokens"])
+    merged = publish(run, str(tmp_path / "out"))
+    expected = logits("tiny", run / "training_state" / "step_final" / "model")
+    assert (logits(str(merged.folder)) - expected).abs().max() < 1e-5 * expected.abs().max()
+    assert json.loads((merged.folder / "config.json").read_text())["tie_word_embeddings"] is False
+    assert re.fullmatch(r"with the trained model: within \de-\d\d of .* on 8 prompts, \d+\.\d s", merged.compared)
     monkeypatch.setattr("grpo_core.publish.weights._merged", lambda model: model.merge_and_unload())
     with pytest.raises(UserError, match=r"another model.*--keep-adapter"):
-        publish(of_embeddings, str(tmp_path / "out"))
-    assert not (tmp_path / "out").exists()
-    assert publish(of_embeddings, str(tmp_path / "out"), merge=False).compared.startswith(
-        "with the trained model: within 0e+00"
-    )
+        publish(run, str(tmp_path / "other"))
+    assert not (tmp_path / "other").exists()
+    kept = publish(run, str(tmp_path / "other"), merge=False)
+    assert kept.compared.startswith("with the trained model: within 0e+00")
 
 
-def test_a_kept_adapter_names_its_base(lora: Path, tmp_path: Path) -> None:
-    made = publish(lora, str(tmp_path / "out"), merge=False)
-    expected = logits("tiny", lora / "training_state" / "step_final" / "model")
-
-    assert made.form == "adapter"
-    assert json.loads((made.folder / "adapter_config.json").read_text())["base_model_name_or_path"] == "tiny"
-    assert not (made.folder / "model.safetensors").exists()
-    assert model_source(str(made.folder)).kind == "adapter"
-    assert base_model(str(made.folder)) == "tiny"
-    assert torch.equal(logits(str(made.folder)), expected), "--model ./out loads the base and the adapter"
-    assert torch.equal(logits("tiny", made.folder), expected), "--model tiny --adapter ./out does the same"
-
-
-def test_a_kept_adapter_can_be_trained_on(lora: Path, tmp_path: Path) -> None:
-    made = publish(lora, str(tmp_path / "out"), merge=False)
-    policy = load_policy(str(made.folder), device="cpu")
-
-    assert policy.is_adapter
-    assert policy.parameters(), "the adapter's weights take a gradient"
-
-
-def test_an_adapter_beside_an_adapter_takes_its_place(lora: Path, tmp_path: Path) -> None:
-    # So that a run which started from a published adapter can be resumed: its checkpoints are adapters on the base.
-    made = publish(lora, str(tmp_path / "out"), merge=False)
-    earlier = lora / "training_state" / "step_1" / "model"
-
-    assert torch.equal(logits(str(made.folder), earlier), logits("tiny", earlier))
-    assert not torch.equal(logits("tiny", earlier), logits(str(made.folder)))
-
-
-def test_an_adapter_on_an_adapter_is_refused(lora: Path, tmp_path: Path) -> None:
-    made = publish(lora, str(tmp_path / "out"), merge=False)
-    settings = made.folder / "adapter_config.json"
-    settings.write_text(settings.read_text().replace('"tiny"', json.dumps(str(made.folder))))
+def test_a_kept_adapter_names_its_base(lora: Path, made: dict[str, Published], tmp_path: Path) -> None:
+    folder, state = made["adapter"].folder, lora / "training_state"
+    expected = logits("tiny", state / "step_final" / "model")
+    assert made["adapter"].form == "adapter" and not (folder / "model.safetensors").exists()
+    assert model_source(str(folder)).kind == "adapter" and base_model(str(folder)) == "tiny"
+    assert torch.equal(logits(str(folder)), expected), "--model ./out loads the base and the adapter"
+    assert torch.equal(logits("tiny", folder), expected), "--model tiny --adapter ./out does the same"
+    policy = load_policy(str(folder), device="cpu")
+    assert policy.is_adapter and policy.parameters(), "the adapter's weights take a gradient"
+    # An adapter beside an adapter takes its place, so that a run which started from a published one can be resumed.
+    earlier = state / "step_1" / "model"
+    assert torch.equal(logits(str(folder), earlier), logits("tiny", earlier))
+    assert not torch.equal(logits("tiny", earlier), expected)
+    settings = shutil.copytree(folder, tmp_path / "copy") / "adapter_config.json"
+    settings.write_text(settings.read_text().replace('"tiny"', json.dumps(str(folder))))
     with pytest.raises(UserError, match="which is an adapter itself: merge that one first"):
-        load_policy(str(made.folder), device="cpu")
+        load_policy(str(tmp_path / "copy"), device="cpu")
 
 
-@pytest.mark.parametrize(("kind", "merge"), [("full", None), ("lora", True), ("lora", False)])
-def test_nothing_of_this_machine_is_published(
-    kind: str, merge: bool | None, request: pytest.FixtureRequest, tmp_path: Path
+@pytest.mark.parametrize("form", ["full", "merged", "adapter"])
+def test_nothing_of_this_machine_is_published_and_it_samples_as_the_run_did(
+    form: str, full: Path, lora: Path, made: dict[str, Published]
 ) -> None:
-    run: Path = request.getfixturevalue(kind)
-    made = publish(run, str(tmp_path / "out"), merge=merge)
-    tiny = model_source("tiny").location
-    secrets = [str(path).encode() for path in (run, run.parent, tmp_path, tiny, Path.cwd())]
-
-    for file in made.folder.iterdir():
+    folder = made[form].folder
+    paths = (full, full.parent, lora, lora.parent, folder.parent, model_source("tiny").location, Path.cwd())
+    for file in folder.iterdir():
         content = file.read_bytes()
-        assert not any(secret in content for secret in secrets), f"{file.name} names a path"
+        assert not any(str(path).encode() in content for path in paths), f"{file.name} names a path"
         assert file.stat().st_mode & 0o777 == 0o644, f"{file.name} can be read by those it is for"
-    assert not (made.folder / "value_head.safetensors").exists()
-    assert (made.folder / "tokenizer.json").is_file()
-    assert [path.name for path in made.folder.parent.iterdir()] == ["out"], "nothing is left beside it"
-
-
-@pytest.mark.parametrize("merge", [True, False])
-def test_it_samples_as_the_run_did(lora: Path, tmp_path: Path, merge: bool) -> None:
+    assert not (folder / "value_head.safetensors").exists() and (folder / "tokenizer.json").is_file()
+    assert ("value head" in section(folder, "Limits")) == (form == "full"), "which is left out"
+    assert [path.name for path in folder.parent.iterdir()] == ["out"], "nothing is left beside it"
     from transformers import GenerationConfig
 
-    generation = GenerationConfig.from_pretrained(publish(lora, str(tmp_path / "out"), merge=merge).folder)
-
+    generation = GenerationConfig.from_pretrained(folder)
     assert (generation.do_sample, generation.temperature, generation.top_k) == (True, 0.8, 20)
     assert (generation.top_p, generation.max_new_tokens) == (1.0, 12)
     assert generation.eos_token_id == 1, "what ends a text is the model's"
@@ -198,16 +163,12 @@ def section(folder: Path, title: str) -> str:
 
 
 def test_the_cards_front_matter_is_what_the_hub_reads(lora: Path, tmp_path: Path) -> None:
-    made = publish(lora, str(tmp_path / "my-model"), merge=False, facts=CardFacts(datasets=("owner/rows",)))
-    card = ModelCard.load(made.folder / "README.md")
-
-    assert card.data.base_model == "tiny"
-    assert card.data.library_name == "peft"
-    assert card.data.license == "apache-2.0", "the embedded model has the license of the package"
-    assert card.data.datasets == ["owner/rows"]
-    assert card.data.pipeline_tag == "text-generation"
-    assert {"grpo", "reinforcement-learning", "lora"} <= set(card.data.tags or [])
-    solved, reward = card.data.eval_results or []
+    folder = publish(lora, str(tmp_path / "out"), merge=False, facts=CardFacts(datasets=("owner/rows",))).folder
+    data = ModelCard.load(folder / "README.md").data
+    assert (data.base_model, data.library_name, data.pipeline_tag) == ("tiny", "peft", "text-generation")
+    assert (data.license, data.datasets) == ("apache-2.0", ["owner/rows"]), "the embedded model has the package's"
+    assert {"grpo", "reinforcement-learning", "lora"} <= set(data.tags or [])
+    solved, reward = data.eval_results or []
     assert (solved.metric_type, solved.metric_value) == ("solved_rate", FINAL["solved_rate"])
     assert (reward.metric_type, reward.metric_value) == ("mean_reward", FINAL["mean_reward"])
     assert solved.metric_name == "solved rate, greedily, 95% interval [0.500, 0.900]"
@@ -216,8 +177,8 @@ def test_the_cards_front_matter_is_what_the_hub_reads(lora: Path, tmp_path: Path
     assert solved.metric_args == {"temperature": 0.0, "completions_per_row": 1}
 
 
-def test_the_card_says_how_it_was_measured_and_made(lora: Path, tmp_path: Path) -> None:
-    folder = publish(lora, str(tmp_path / "out")).folder
+def test_the_card_says_how_it_was_measured_and_made(made: dict[str, Published]) -> None:
+    folder = made["merged"].folder
     evaluation, training = section(folder, "Evaluation"), section(folder, "Training")
 
     # base → final with intervals and n, and the difference on the same rows
@@ -226,36 +187,33 @@ def test_the_card_says_how_it_was_measured_and_made(lora: Path, tmp_path: Path) 
         "+0.250 [0.100, 0.400] | 0.600 [0.500, 0.700] → 0.600 [0.500, 0.700] |"
     ) in evaluation
     assert f"| `{TASK}` | 1 | `0123456789abcdef` |" in section(folder, "Task")
-    assert "\ngrpo-run --seed 3\n" in training, "without the folder of the run"
-    assert "grpo run --config grpo_config.yaml" in training
-    assert "| `trainer.temperature` | `0.8` |" in training
-    assert "| torch | `2.13.0` |" in training
-    assert "base model `tiny`, with the adapter off" in training
-    assert "β is 0.1" in training
-    assert "At step 2 it was 0.02 nats per token" in training
+    for text in (
+        *("\ngrpo-run --seed 3\n", "grpo run --config grpo_config.yaml", "| `trainer.temperature` | `0.8` |"),
+        *("| torch | `2.13.0` |", "base model `tiny`, with the adapter off", "β is 0.1"),
+        "At step 2 it was 0.02 nats per token",
+    ):
+        assert text in training
+    assert public_command("grpo-run 'x") == public_command(None) == "", "damaged or missing"
     config = yaml.safe_load((folder / "grpo_config.yaml").read_text())
     assert (config["task"], config["seed"], config["output_dir"]) == (TASK, 3, "training_runs")
-
-
-@pytest.mark.parametrize("command", ["grpo-run 'x", None])
-def test_a_command_that_is_damaged_or_missing_is_left_out(command: str | None) -> None:
-    assert public_command(command) == ""
 
 
 def test_what_was_measured_since_is_in_the_card(full: Path, tmp_path: Path) -> None:
     sampled = {**BASE, "temperature": 0.7, "completions_per_row": 8, "pass@8": 0.75, "pass@1": 0.5}
     better = {**sampled, "pass@8": 0.875, "pass@8_ci_low": 0.7, "pass@8_ci_high": 0.95, "pass@8_n": 9, "delta": 0.05}
-    folder = tmp_path / "eval_runs" / f"{full.name}_math.arithmetic"
-    folder.mkdir(parents=True)
-    entry_of_task = {"initial": sampled, "checkpoints": {"base": sampled, "step_1": better}}
-    (folder / "summary.json").write_text(json.dumps({"tasks": {"math.arithmetic": entry_of_task}}))
+    for name, rate in ((full.name, 0.3125), (f"{full.name}_2", 0.9375)):  # a run whose name begins alike
+        folder = tmp_path / "eval_runs" / f"{name}_math.arithmetic"
+        folder.mkdir(parents=True)
+        checkpoints = {"base": sampled, "step_1": {**better, "solved_rate": rate}}
+        tasks = {"math.arithmetic": {"initial": sampled, "checkpoints": checkpoints}}
+        (folder / "summary.json").write_text(json.dumps({"run_dir": f"/elsewhere/{name}", "tasks": tasks}))
 
     facts = CardFacts(eval_dir=tmp_path / "eval_runs")
     made = publish(full, str(tmp_path / "one"), step=1, facts=facts).folder
     final = publish(full, str(tmp_path / "final"), facts=facts).folder
 
     evaluation = section(made, "Evaluation")
-    assert "at temperature 0.7, 8 a row" in evaluation
+    assert "at temperature 0.7, 8 a row" in evaluation and "0.312" in evaluation and "0.938" not in evaluation
     assert "pass@1 0.500 → 0.500; pass@8 0.750 → 0.875 [0.700, 0.950] (9 rows)" in evaluation
     names = [result.metric_name for result in ModelCard.load(made / "README.md").data.eval_results or []]
     assert names[0] == "solved rate, at temperature 0.7, 8 a row, 95% interval [0.250, 0.750]"
@@ -284,58 +242,24 @@ def test_the_card_claims_of_the_rows_only_what_is_known(
     assert ("none of which is trained on" in described) == text.startswith("Held-out")
 
 
-@pytest.mark.parametrize(
-    ("config", "command"),
-    [
-        (
-            RunConfig(
-                task="math.gsm8k:2?split=train&template=r1,math.arithmetic", eval=EvalConfig(size=8, split="test")
-            ),
-            "--task 'math.gsm8k:2?template=r1,math.arithmetic' --model m --size 8 --split test --seed 0 "
-            "trainer.max_completion_length=512",
-        ),
-        (
-            RunConfig(task="t.a", eval=EvalConfig(temperature=0.0, max_completion_length=9)),
-            "--task t.a --model m eval.max_completion_length=9",
-        ),
-        (
-            RunConfig(task="t.a", seed=3, eval=EvalConfig(n=4, temperature=0.7)),
-            "--task t.a --model m --n 4 --temperature 0.7 --seed 3 trainer.max_completion_length=512",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("task", "seed", "held", "command"), [
+    ("g.a:2?split=train&template=r1,t.a", 0, {"size": 8, "split": "test"},
+     "--task 'g.a:2?template=r1,t.a' --model m --size 8 --split test --seed 0 trainer.max_completion_length=256"),
+    ("t.a", 0, {"temperature": 0.0, "max_completion_length": 9}, "--task t.a --model m eval.max_completion_length=9"),
+    ("t.a", 3, {"n": 4, "temperature": 0.7},
+     "--task t.a --model m --n 4 --temperature 0.7 --seed 3 trainer.max_completion_length=256"),
+])  # fmt: skip
 def test_the_command_of_the_evaluation_leaves_open_what_the_run_left_to_the_task(
-    config: RunConfig, command: str
+    task: str, seed: int, held: dict[str, Any], command: str
 ) -> None:
-    source: Any = SimpleNamespace(config=config)
-    longest = config.trainer.max_completion_length
-    assert evaluation_command(source, "m") == f"grpo eval {command}".replace("length=512", f"length={longest}")
-
-
-def test_evaluations_of_a_run_whose_name_begins_alike_are_left_out(full: Path, tmp_path: Path) -> None:
-    for name, rate in ((full.name, 0.3125), (f"{full.name}_2", 0.9375)):
-        folder = tmp_path / "eval_runs" / f"{name}_math.arithmetic"
-        folder.mkdir(parents=True)
-        entry_of_task = {"checkpoints": {"step_1": {**BASE, "solved_rate": rate}}}
-        summary = {"run_dir": f"/elsewhere/{name}", "tasks": {"math.arithmetic": entry_of_task}}
-        (folder / "summary.json").write_text(json.dumps(summary))
-
-    made = publish(full, str(tmp_path / "out"), step=1, facts=CardFacts(eval_dir=tmp_path / "eval_runs")).folder
-
-    assert "0.312" in section(made, "Evaluation")
-    assert "0.938" not in section(made, "Evaluation")
-
-
-def test_the_card_says_that_the_value_head_is_left_out(full: Path, lora: Path, tmp_path: Path) -> None:
-    assert "value head" in section(publish(full, str(tmp_path / "a")).folder, "Limits")
-    assert "value head" not in section(publish(lora, str(tmp_path / "b")).folder, "Limits")
+    source: Any = SimpleNamespace(config=RunConfig(task=task, seed=seed, eval=EvalConfig(**held)))
+    assert evaluation_command(source, "m") == f"grpo eval {command}"
 
 
 def test_a_hostile_name_is_only_text_in_the_card(full: Path, tmp_path: Path) -> None:
     summary = json.loads((full / "summary.json").read_text())
     hostile = "x`|</td><script>\n---\nlicense: mit"
-    hurt = tmp_path / "run"
-    subprocess.run(["cp", "-r", full, hurt], check=True)
+    hurt = shutil.copytree(full, tmp_path / "run", symlinks=True)
     entry_of_task = summary["tasks"].pop("math.arithmetic")
     entry_of_task["final"]["split"] = "<img src=x>|"
     summary["tasks"][hostile] = entry_of_task
@@ -364,12 +288,9 @@ def test_a_folder_that_holds_something_is_left_alone(full: Path, tmp_path: Path)
     assert (target / "README.md").is_file()
 
 
-def test_an_empty_folder_is_used(full: Path, tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    assert (publish(full, str(tmp_path / "out")).folder / "README.md").is_file()
-
-
-def test_force_does_not_replace_the_run_or_the_working_folder(full: Path, tmp_path: Path, monkeypatch: Any) -> None:
+def test_what_cannot_be_published_is_refused(full: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    with pytest.raises(UserError, match="there is no adapter to keep"):
+        publish(full, str(tmp_path / "out"), merge=False)
     with pytest.raises(UserError, match="holds the run"):
         publish(full, str(full.parent), force=True)
     (tmp_path / "work").mkdir()
@@ -389,8 +310,7 @@ def test_what_cannot_be_written_is_not_there_in_part(full: Path, tmp_path: Path,
 
 
 def test_a_damaged_checkpoint_is_refused(full: Path, tmp_path: Path) -> None:
-    hurt = tmp_path / "run"
-    subprocess.run(["cp", "-r", full, hurt], check=True)
+    hurt = shutil.copytree(full, tmp_path / "run", symlinks=True)
     weights = hurt / "training_state" / "step_final" / "model" / "model.safetensors"
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
@@ -399,17 +319,6 @@ def test_a_damaged_checkpoint_is_refused(full: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"model\.safetensors.*last good one is .*1"):
         publish(hurt, str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("target", "repo_id"),
-    [("owner/name", "owner/name"), ("hub:owner/name", "owner/name"), ("./owner/name", None), ("out", None)],
-)
-def test_a_target_is_a_folder_or_a_hub_id(target: str, repo_id: str | None, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.chdir(tmp_path)
-    found = parse_target(target, tmp_path / "run")
-    assert found.repo_id == repo_id
-    assert found.folder == (tmp_path / (target if repo_id is None else "run/published/owner--name"))
 
 
 @pytest.mark.parametrize(
@@ -428,6 +337,12 @@ def test_an_unclear_target_is_refused(target: str, message: str, tmp_path: Path,
     (tmp_path / "here").mkdir()
     with pytest.raises(UserError, match=message):
         parse_target(target, tmp_path)
+    for good in ("owner/name", "hub:owner/name"):
+        found = parse_target(good, tmp_path / "run")
+        assert (found.repo_id, found.folder) == ("owner/name", tmp_path / "run" / "published" / "owner--name")
+    for good in ("./owner/name", "out"):
+        found = parse_target(good, tmp_path / "run")
+        assert (found.repo_id, found.folder) == (None, tmp_path / good)
 
 
 class FakeHub:
@@ -460,23 +375,22 @@ def refused(status: int, message: str = "no") -> errors.HfHubHTTPError:
     return errors.HfHubHTTPError(message, response=response)
 
 
-def test_upload_makes_a_repository_and_fills_it(full: Path) -> None:
+def test_upload_makes_a_repository_and_fills_it_but_not_one_that_holds_files(full: Path) -> None:
     hub = FakeHub()
     made = publish(full, "owner/name", private=True, api=hub)  # type: ignore[arg-type] # a fake
-
-    assert made.url == "https://hub/owner/name"
-    assert made.folder == full / "published" / "owner--name"
+    assert (made.url, made.folder) == ("https://hub/owner/name", full / "published" / "owner--name")
     assert hub.private is True
     assert {"README.md", "config.json", "generation_config.json", "model.safetensors"} <= set(hub.uploaded)
 
-
-def test_a_repository_that_holds_files_is_left_alone(full: Path) -> None:
     hub = FakeHub([".gitattributes", "model.safetensors"])
     with pytest.raises(UserError, match="holds 2 files already: nothing was uploaded"):
         publish(full, "owner/name", api=hub)  # type: ignore[arg-type] # a fake
     assert hub.uploaded == []
     publish(full, "owner/name", force=True, api=hub)  # type: ignore[arg-type] # a fake
     assert hub.uploaded
+    for name in ("whoami", "create_repo", "list_repo_files", "upload_folder"):
+        real = inspect.signature(getattr(HfApi, name)).parameters
+        assert set(inspect.signature(getattr(FakeHub, name)).parameters) <= set(real), "as the real client"
 
 
 @pytest.mark.parametrize(
@@ -503,14 +417,6 @@ def test_a_failed_upload_is_one_line_and_the_folder_stays(
     assert (full / "published" / "owner--name" / "README.md").is_file()
 
 
-def test_the_fake_has_the_signatures_of_the_real_client() -> None:
-    import inspect
-
-    for name in ("whoami", "create_repo", "list_repo_files", "upload_folder"):
-        real = inspect.signature(getattr(HfApi, name)).parameters
-        assert set(inspect.signature(getattr(FakeHub, name)).parameters) <= set(real), name
-
-
 def test_the_real_client_without_a_hub(full: Path, tmp_path: Path) -> None:
     # Port 9 of this machine: nobody listens. In a process of its own, because the address is read at import.
     environment = {**os.environ, "HF_ENDPOINT": "http://127.0.0.1:9", "HF_TOKEN": "hf_SECRET"}
@@ -526,17 +432,11 @@ def test_the_real_client_without_a_hub(full: Path, tmp_path: Path) -> None:
     assert (full / "published" / "owner--other" / "model.safetensors").is_file()
 
 
-def test_keeping_what_is_not_there_is_refused(full: Path, lora: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="there is no adapter to keep"):
-        publish(full, str(tmp_path / "out"), merge=False)
-    local = make_run(tmp_path / "local", lora=True, model=str(publish(full, str(tmp_path / "base")).folder))
+def test_an_adapter_on_a_local_model_is_merged_or_kept(made: dict[str, Published], tmp_path: Path) -> None:
+    base = made["full"].folder
+    local = make_run(tmp_path / "run", lora=True, model=str(base))
     with pytest.raises(UserError, match="is a folder of this machine"):
         publish(local, "owner/name", merge=False, api=FakeHub())  # type: ignore[arg-type] # a fake
-
-
-def test_an_adapter_on_a_local_model_is_merged_or_kept(full: Path, tmp_path: Path) -> None:
-    base = publish(full, str(tmp_path / "base")).folder
-    local = make_run(tmp_path / "run", lora=True, model=str(base))
     expected = logits(str(base), local / "training_state" / "step_final" / "model", "float64")
 
     merged = publish(local, str(tmp_path / "merged")).folder
@@ -547,7 +447,7 @@ def test_an_adapter_on_a_local_model_is_merged_or_kept(full: Path, tmp_path: Pat
     card = ModelCard.load(merged / "README.md")
     assert card.data.base_model is None, "a folder of this machine is no model of the hub"
     assert card.data.license == "apache-2.0", "as the base's own card says"
-    assert str(tmp_path) not in (merged / "README.md").read_text()
+    assert str(base) not in (merged / "README.md").read_text()
 
 
 def test_the_command_prints_what_comes_next(full: Path, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
@@ -586,13 +486,10 @@ def test_a_mistake_is_one_line(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_evaluation_of_the_published_model_is_the_checkpoints(lora: Path, tmp_path: Path) -> None:
-    from grpo_core.evaluation.evaluate import evaluate
-
+def test_the_evaluation_of_the_published_model_is_the_checkpoints(lora: Path, made: dict[str, Published]) -> None:
     options: dict[str, Any] = {"size": 8, "max_completion_length": 12, "device": "cpu", "precision": "float32"}
     checkpoint = evaluate(TASK, "tiny", adapter=str(lora / "training_state" / "step_final" / "model"), **options)
-    for merge in (True, False):
-        folder = publish(lora, str(tmp_path / str(merge)), merge=merge).folder
-        again = evaluate(TASK, str(folder), **options)
+    for form in ("merged", "adapter"):
+        again = evaluate(TASK, str(made[form].folder), **options)
         for name in ("solved_rate", "ci_low", "ci_high", "n", "mean_reward", "identity"):
             assert again["math.arithmetic"][name] == checkpoint["math.arithmetic"][name], name
