@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from grpo_core.display.lines import interval, number
@@ -10,13 +11,13 @@ from grpo_core.evaluation.forecast import BINS, EASY, HARD
 from grpo_core.task.game import SELF, GameConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rich.console import RenderableType
     from rich.table import Table
 
     from grpo_core.config import RunConfig
-    from grpo_core.evaluation.forecast import Forecast, GroupSize, MixtureForecast, Sizes
+    from grpo_core.evaluation.forecast import Forecast, GroupSize, MixtureForecast, TaskForecast
     from grpo_core.evaluation.intervals import Interval
     from grpo_core.task.bound import BoundTask
 
@@ -40,15 +41,12 @@ def print_forecast(result: MixtureForecast, tasks: Mapping[str, BoundTask], conf
         f"{config.task}   model {config.model}   {prompts} {_unit(tasks)} × {samples.samples} completions at "
         f"temperature {config.trainer.temperature:g}"
     )
-    facts = f"solved {_with_ends(result.solved)}   mean reward {_with_ends(result.reward)}"
+    facts = "solved {}   mean reward {}".format(*_with_ends(result.solved, result.reward))
     if abstained := sum(each.abstained for each in result.tasks.values()):
         facts += f"   {abstained} completions not scored"
-    blocks: list[RenderableType] = [visible(heading), facts, ""]
-    blocks += [_tasks(result)] if len(tasks) > 1 else [_histogram(samples)]
-    blocks += ["", _sizes(result)]
-    for label, each in result.tasks.items():
-        if each.levels:
-            blocks += ["", _levels(each, "" if len(tasks) == 1 else label)]
+    blocks: list[RenderableType] = [visible(heading), facts]
+    for listing in _tables(result):
+        blocks += ["", listing]
     notes = [f"note    {visible(line)}" for label, task in tasks.items() for line in _notes(label, task)]
     lines = [line for label, task in tasks.items() for line in _advice_of(label, result, task)]
     print_out(*blocks, "", _times(result), *notes, *(f"advice  {line}" for line in lines))
@@ -84,7 +82,7 @@ def _advice_of(label: str, result: MixtureForecast, task: BoundTask) -> list[str
     return [_size_advice(result, result.recommended), *lines]
 
 
-def advice(forecast: Forecast, task: BoundTask) -> list[str]:
+def advice(forecast: TaskForecast, task: BoundTask) -> list[str]:
     """What to choose, a line each."""
     lines = []
     own, recommended = forecast.own_size, forecast.recommended
@@ -103,7 +101,7 @@ def advice(forecast: Forecast, task: BoundTask) -> list[str]:
     return lines
 
 
-def _size_advice(result: Sizes, recommended: GroupSize) -> str:
+def _size_advice(result: Forecast, recommended: GroupSize) -> str:
     kept = "the run's own" if recommended is result.own_size else f"the run has {result.generations}"
     return (
         f"trainer.num_generations={recommended.generations} ({kept}): {recommended.useful:.0%} of the groups have a "
@@ -111,7 +109,7 @@ def _size_advice(result: Sizes, recommended: GroupSize) -> str:
     )
 
 
-def _when_silent(forecast: Forecast, task: BoundTask) -> str:
+def _when_silent(forecast: TaskForecast, task: BoundTask) -> str:
     solved = forecast.solved.value
     if task.task.game is not None:
         return f"most episodes end alike (won {solved:.2f}): set trainer.baseline=role, or choose another opponent"
@@ -132,58 +130,62 @@ def _option(task: BoundTask, levels: tuple[object, ...]) -> str:
     return f": ?min_difficulty={numbers[0]}&max_difficulty={numbers[-1]}"
 
 
-def _with_ends(estimate: Interval) -> str:
-    ends = interval(_known(estimate.low), _known(estimate.high))
-    return f"{number(_known(estimate.value))} {ends}"
+def _with_ends(*estimates: Interval) -> list[str]:
+    ends = [[None if math.isnan(end) else end for end in (each.value, each.low, each.high)] for each in estimates]
+    return [f"{number(value)} {interval(low, high)}" for value, low, high in ends]
 
 
-def _known(value: float) -> float | None:
-    return value if value == value else None
-
-
-def _histogram(forecast: Forecast) -> Table:
-    listing = table("solved rate", "prompts", "")
-    most = max(forecast.histogram) or 1
-    for (low, high), count in zip(BINS, forecast.histogram, strict=True):
-        name = f"{low:g}" if low == high else f"{low:g} to {high:g}"
-        listing.add_row(name, str(count), "█" * round(BAR_WIDTH * count / most))
+def _listing(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    listing = table(*heads)
+    for cells in rows:
+        listing.add_row(*map(visible, cells))
     return listing
 
 
-def _sizes(forecast: Sizes) -> Table:
-    listing = table("generations", "groups without signal", "pass@generations", "useful groups per hour")
-    for size in forecast.sizes:
-        own = " (run)" if size.generations == forecast.generations else ""
-        cells = (_with_ends(size.no_signal), _with_ends(size.pass_at), _per_hour(size))
-        listing.add_row(f"{size.generations}{own}", *cells)
-    return listing
+def _per_hour(rate: Interval) -> str:
+    return "-" if math.isnan(rate.value) else f"{rate.value:.0f} [{rate.low:.0f}, {rate.high:.0f}]"
 
 
-def _per_hour(size: GroupSize) -> str:
-    rate = size.useful_per_hour
-    return f"{rate.value:.0f} [{rate.low:.0f}, {rate.high:.0f}]" if rate.value == rate.value else "-"
-
-
-def _tasks(result: MixtureForecast) -> Table:
-    """The tasks of a mixture with their shares; groups are of the run's size."""
-    listing = table("task", "solved", "mean reward", "groups without signal")
-    for label, each in result.tasks.items():
-        listing.add_row(
-            visible(f"{label} {result.shares[label]:.0%}"),
-            _with_ends(each.solved),
-            _with_ends(each.reward),
-            _with_ends(each.own_size.no_signal),
+def _tables(result: MixtureForecast) -> list[Table]:
+    """The tasks of a mixture with their shares, or the histogram of one; what sizes give; difficulties."""
+    tasks = result.tasks.items()
+    first = next(iter(result.tasks.values()))
+    most = max(first.histogram) or 1
+    histogram = [
+        (f"{low:g}" if low == high else f"{low:g} to {high:g}", str(count), "█" * round(BAR_WIDTH * count / most))
+        for (low, high), count in zip(BINS, first.histogram, strict=True)
+    ]
+    mixed = [
+        (f"{label} {result.shares[label]:.0%}", *_with_ends(each.solved, each.reward, each.own_size.no_signal))
+        for label, each in tasks
+    ]
+    sizes = [
+        (
+            f"{size.generations}{' (run)' if size is result.own_size else ''}",
+            *_with_ends(size.no_signal, size.pass_at),
+            _per_hour(size.useful_per_hour),
         )
-    return listing
-
-
-def _levels(forecast: Forecast, label: str) -> Table:
-    listing = table(
-        f"difficulty of {visible(label)}" if label else "difficulty", "prompts", "solved", "groups without signal"
-    )
-    for level in forecast.levels:
-        listing.add_row(level.name, str(level.prompts), _with_ends(level.solved), _with_ends(level.no_signal))
-    return listing
+        for size in result.sizes
+    ]
+    return [
+        _listing(("task", "solved", "mean reward", "groups without signal"), mixed)
+        if len(tasks) > 1
+        else _listing(("solved rate", "prompts", ""), histogram),
+        _listing(("generations", "groups without signal", "pass@generations", "useful groups per hour"), sizes),
+        *(
+            _listing(
+                (
+                    f"difficulty of {label}" if len(tasks) > 1 else "difficulty",
+                    "prompts",
+                    "solved",
+                    "groups without signal",
+                ),
+                [(level.name, str(level.prompts), *_with_ends(level.solved, level.no_signal)) for level in each.levels],
+            )
+            for label, each in tasks
+            if each.levels
+        ),
+    ]
 
 
 def _times(result: MixtureForecast) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,6 @@ EASY, HARD = 0.8, 0.2
 
 BINS = ((0.0, 0.0), (0.0, 0.2), (0.2, 0.4), (0.4, 0.6), (0.6, 0.8), (0.8, 1.0), (1.0, 1.0))
 """Bins of the solved rate of a prompt: never, always, and fifths between, each with its lower end except 0 and 1."""
-
 
 EQUAL = 1e-9
 """Rewards that differ by no more are equal: sums of the same parts, up to rounding."""
@@ -63,6 +62,13 @@ class GroupSize:
     pass_at: Interval
     useful_per_hour: Interval
 
+    @classmethod
+    def of(cls, generations: int, no_signal: Interval, pass_at: Interval, times: Times) -> GroupSize:
+        """What groups give that take these times."""
+        per_hour = 3600 / (generations * times.total) if times.total > 0 else math.nan
+        useful, least, most = (per_hour * (1.0 - end) for end in (no_signal.value, no_signal.high, no_signal.low))
+        return cls(generations, no_signal, pass_at, Interval(useful, least, most, no_signal.n))
+
     @property
     def useful(self) -> float:
         """Share of groups with a signal."""
@@ -86,13 +92,23 @@ class Level:
     no_signal: Interval
 
 
-class Sizes:
-    """What is read from forecasts by the size of the groups, of one task or of a mixture."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """What a run would see of a task, or of a mixture of several.
 
-    __slots__ = ()
+    Attributes:
+        generations: Completions per prompt of the run.
+        solved: Solved rate.
+        reward: Mean reward.
+        sizes: Forecasts by size of the groups, ascending; the run's own size is among them.
+        times: Measured seconds; of a mixture, their mean.
+    """
 
     generations: int
+    solved: Interval
+    reward: Interval
     sizes: tuple[GroupSize, ...]
+    times: Times
 
     @property
     def own_size(self) -> GroupSize:
@@ -105,10 +121,13 @@ class Sizes:
         largest = self.sizes[-1].useful
         return next((size for size in self.sizes if size.useful >= ENOUGH * largest), None) if largest > 0 else None
 
-    def sizes_as_json(self) -> dict[str, Any]:
-        """The sizes as plain values, and which is recommended."""
+    def as_json(self) -> dict[str, Any]:
+        """The forecast as plain values; a number that is unknown is None."""
         recommended = self.recommended
         return {
+            "generations": self.generations,
+            "solved_rate": _plain(self.solved),
+            "mean_reward": _plain(self.reward),
             "by_generations": [
                 {
                     "generations": size.generations,
@@ -119,36 +138,28 @@ class Sizes:
                 for size in self.sizes
             ],
             "recommended_generations": None if recommended is None else recommended.generations,
+            "sampling_s": self.times.sampling,
+            "update_s": self.times.update,
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Forecast(Sizes):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskForecast(Forecast):
     """Forecast of one task.
 
     Attributes:
         prompts: Prompts that were sampled; in a game that the policy plays alone, sides of episodes.
         samples: Completions of each.
-        generations: Completions per prompt of the run.
         abstained: Completions that could not be scored.
-        solved: Solved rate.
-        reward: Mean reward.
         histogram: Number of prompts in each of `BINS`.
-        sizes: Forecasts by size of the groups, ascending; the run's own size is among them.
         levels: Forecasts by difficulty, where rows have several.
-        times: Measured seconds.
     """
 
     prompts: int
     samples: int
-    generations: int
     abstained: int
-    solved: Interval
-    reward: Interval
     histogram: tuple[int, ...]
-    sizes: tuple[GroupSize, ...]
     levels: tuple[Level, ...]
-    times: Times
 
     @property
     def best_levels(self) -> tuple[Level, ...]:
@@ -158,66 +169,43 @@ class Forecast(Sizes):
 
     def as_json(self) -> dict[str, Any]:
         """The forecast as plain values; a number that is unknown is None."""
+        bins = [{"from": low, "to": high, "prompts": n} for (low, high), n in zip(BINS, self.histogram, strict=True)]
+        levels = [
+            {
+                "difficulty": level.name,
+                "prompts": level.prompts,
+                "solved_rate": _plain(level.solved),
+                "no_signal": _plain(level.no_signal),
+            }
+            for level in self.levels
+        ]
         return {
             "prompts": self.prompts,
             "samples": self.samples,
-            "generations": self.generations,
             "abstained": self.abstained,
-            "solved_rate": _plain(self.solved),
-            "mean_reward": _plain(self.reward),
-            "solved_histogram": [
-                {"from": low, "to": high, "prompts": number}
-                for (low, high), number in zip(BINS, self.histogram, strict=True)
-            ],
-            **self.sizes_as_json(),
-            "by_difficulty": [
-                {
-                    "difficulty": level.name,
-                    "prompts": level.prompts,
-                    "solved_rate": _plain(level.solved),
-                    "no_signal": _plain(level.no_signal),
-                }
-                for level in self.levels
-            ],
+            **Forecast.as_json(self),
+            "solved_histogram": bins,
+            "by_difficulty": levels,
             "recommended_difficulty": [level.name for level in self.best_levels],
-            "sampling_s": self.times.sampling,
-            "update_s": self.times.update,
         }
 
 
-@dataclass(frozen=True, slots=True)
-class MixtureForecast(Sizes):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MixtureForecast(Forecast):
     """Forecast of several tasks, drawn by their weights.
 
     Attributes:
         tasks: Label -> forecast of the task.
         shares: Label -> share of the prompts.
-        generations: Completions per prompt of the run.
-        solved: Solved rate.
-        reward: Mean reward.
-        sizes: Forecasts by size of the groups, ascending.
-        times: Mean seconds per completion.
     """
 
-    tasks: Mapping[str, Forecast]
+    tasks: Mapping[str, TaskForecast]
     shares: Mapping[str, float]
-    generations: int
-    solved: Interval
-    reward: Interval
-    sizes: tuple[GroupSize, ...]
-    times: Times
 
     def as_json(self) -> dict[str, Any]:
         """The forecast as plain values; a number that is unknown is None."""
-        return {
-            "generations": self.generations,
-            "solved_rate": _plain(self.solved),
-            "mean_reward": _plain(self.reward),
-            **self.sizes_as_json(),
-            "sampling_s": self.times.sampling,
-            "update_s": self.times.update,
-            "tasks": {label: {"share": self.shares[label], **each.as_json()} for label, each in self.tasks.items()},
-        }
+        tasks = {label: {"share": self.shares[label], **each.as_json()} for label, each in self.tasks.items()}
+        return {**Forecast.as_json(self), "tasks": tasks}
 
 
 Groups = Mapping[int, Sequence[Sequence[Sequence[float]]]]
@@ -231,7 +219,7 @@ def group_sizes(samples: int, generations: int) -> list[int]:
 
 def forecast(
     evaluation: Evaluation, generations: int, times: Times, *, seed: int = 0, groups: Groups | None = None
-) -> Forecast:
+) -> TaskForecast:
     """Forecast from several completions of each prompt, sampled as the run would.
 
     Args:
@@ -241,32 +229,47 @@ def forecast(
         seed: Seed of the bootstrap.
         groups: Rewards within groups of every size, for a task whose rewards depend on the group.
     """
-    levels = evaluation.levels()
-    solved = _solved_rates(evaluation)
-    prompts = _over_prompts(evaluation)
-    rewards = _mean_rewards(evaluation) if groups is None else [_mean_of(each) for each in groups[generations]]
-    return Forecast(
-        prompts=len(evaluation.rows),
-        samples=evaluation.n,
+    rewards = [[score.value for score in scores if score.value is not None] for scores in evaluation.scores_by_row()]
+    solved = [solved / scored if scored else math.nan for scored, solved in evaluation.counts()]
+    if groups is None:
+        silent = {size: [no_signal(each, size) for each in rewards] for size in group_sizes(evaluation.n, generations)}
+    else:
+        silent = {size: [_silent_share(split) for split in splits] for size, splits in groups.items()}
+        rewards = [[reward for group in split for reward in group] for split in groups[generations]]
+
+    def of_prompts(values: Sequence[float]) -> list[float]:
+        """Average the values of rows over those of one prompt: the sides of an episode are no two."""
+        known: dict[str, list[float]] = {row.id: [] for row in evaluation.rows}
+        for row, value in zip(evaluation.rows, values, strict=True):
+            if not math.isnan(value):
+                known[row.id].append(value)
+        return [_mean(each) for each in known.values()]
+
+    def rate(values: Sequence[float]) -> Interval:
+        return rate_over_rows(of_prompts(values), seed=seed)
+
+    levels = evaluation.levels() if len(evaluation.levels()) > 1 else {}
+    own = silent[generations]
+    return TaskForecast(
         generations=generations,
-        abstained=sum(score.abstained for score in evaluation.scores),
-        solved=rate_over_rows(prompts(solved), seed=seed),
-        reward=bootstrap_mean(prompts(rewards), seed=seed),
-        histogram=_histogram(solved),
+        solved=rate(solved),
+        reward=bootstrap_mean(of_prompts([_mean(each) for each in rewards]), seed=seed),
         sizes=tuple(
-            _size(evaluation, size, _silent(evaluation, size, groups), times, seed)
-            for size in group_sizes(evaluation.n, generations)
-        ),
-        levels=tuple(
-            _level(name, evaluation, rows, _silent(evaluation, generations, groups), seed)
-            for name, rows in levels.items()
-            if len(levels) > 1
+            GroupSize.of(size, rate(shares), rate(evaluation.pass_at(size)), times) for size, shares in silent.items()
         ),
         times=times,
+        prompts=len(evaluation.rows),
+        samples=evaluation.n,
+        abstained=sum(score.abstained for score in evaluation.scores),
+        histogram=_histogram(solved),
+        levels=tuple(
+            Level(name, len(rows), *(rate_over_rows([each[row] for row in rows], seed=seed) for each in (solved, own)))
+            for name, rows in levels.items()
+        ),
     )
 
 
-def mixture_forecast(tasks: Mapping[str, Forecast], weights: Mapping[str, float]) -> MixtureForecast:
+def mixture_forecast(tasks: Mapping[str, TaskForecast], weights: Mapping[str, float]) -> MixtureForecast:
     """Forecast of a mixture from those of its tasks.
 
     Args:
@@ -275,30 +278,29 @@ def mixture_forecast(tasks: Mapping[str, Forecast], weights: Mapping[str, float]
     """
     each = list(tasks.values())
     total = math.fsum(weights[label] for label in tasks)
-    shares = {label: weights[label] / total for label in tasks}
-    parts = list(shares.values())
-    updates = [one.times.update for one in each]
-    known = [update for update in updates if update is not None]
+    parts = [weights[label] / total for label in tasks]
+    updates = [one.times.update for one in each if one.times.update is not None]
     times = Times(
         sampling=_dot(parts, [one.times.sampling for one in each]),
-        update=_dot(parts, known) if len(known) == len(each) else None,
+        update=_dot(parts, updates) if len(updates) == len(each) else None,
         measured=sum(one.times.measured for one in each),
     )
-
-    def size_of(index: int) -> GroupSize:
-        sizes = [one.sizes[index] for one in each]
-        silent = _combined(parts, [size.no_signal for size in sizes])
-        pass_at = _combined(parts, [size.pass_at for size in sizes])
-        return _group_size(sizes[0].generations, silent, pass_at, times)
-
     return MixtureForecast(
-        tasks=dict(tasks),
-        shares=shares,
         generations=each[0].generations,
         solved=_combined(parts, [one.solved for one in each]),
         reward=_combined(parts, [one.reward for one in each]),
-        sizes=tuple(size_of(index) for index in range(len(each[0].sizes))),
+        sizes=tuple(
+            GroupSize.of(
+                sizes[0].generations,
+                _combined(parts, [size.no_signal for size in sizes]),
+                _combined(parts, [size.pass_at for size in sizes]),
+                times,
+            )
+            for sizes in zip(*(one.sizes for one in each), strict=True)
+        ),
         times=times,
+        tasks=dict(tasks),
+        shares=dict(zip(tasks, parts, strict=True)),
     )
 
 
@@ -328,66 +330,14 @@ def no_signal(rewards: Sequence[float], generations: int) -> float:
     return equal / math.comb(len(rewards), generations)
 
 
-def _rewards(evaluation: Evaluation) -> list[list[float]]:
-    return [[score.value for score in scores if score.value is not None] for scores in evaluation.scores_by_row()]
-
-
-def _mean_rewards(evaluation: Evaluation) -> list[float]:
-    return [sum(rewards) / len(rewards) if rewards else math.nan for rewards in _rewards(evaluation)]
-
-
-def _solved_rates(evaluation: Evaluation) -> list[float]:
-    return [solved / scored if scored else math.nan for scored, solved in evaluation.counts()]
-
-
-def _silent(evaluation: Evaluation, generations: int, groups: Groups | None) -> list[float]:
-    """[R] chance that a group of this size has equal rewards, for each prompt."""
-    if groups is None:
-        return [no_signal(rewards, generations) for rewards in _rewards(evaluation)]
-    return [_silent_share(split) for split in groups[generations]]
-
-
-def _over_prompts(evaluation: Evaluation) -> Callable[[Sequence[float]], list[float]]:
-    """A function that averages the values of rows over those of one prompt: the sides of an episode are no two."""
-    ids = [row.id for row in evaluation.rows]
-
-    def averaged(values: Sequence[float]) -> list[float]:
-        known: dict[str, list[float]] = {row_id: [] for row_id in ids}
-        for row_id, value in zip(ids, values, strict=True):
-            if not math.isnan(value):
-                known[row_id].append(value)
-        return [math.fsum(each) / len(each) if each else math.nan for each in known.values()]
-
-    return averaged
-
-
 def _silent_share(split: Sequence[Sequence[float]]) -> float:
     """Share of groups of equal rewards; sums of parts are equal up to rounding. NaN where nothing was scored."""
     scored = [rewards for rewards in split if rewards]
     return sum(max(rewards) - min(rewards) <= EQUAL for rewards in scored) / len(scored) if scored else math.nan
 
 
-def _mean_of(split: Sequence[Sequence[float]]) -> float:
-    rewards = [reward for group in split for reward in group]
-    return math.fsum(rewards) / len(rewards) if rewards else math.nan
-
-
-def _size(evaluation: Evaluation, generations: int, silent: Sequence[float], times: Times, seed: int) -> GroupSize:
-    prompts = _over_prompts(evaluation)
-    pass_at = rate_over_rows(prompts(evaluation.pass_at(generations)), seed=seed)
-    return _group_size(generations, rate_over_rows(prompts(silent), seed=seed), pass_at, times)
-
-
-def _group_size(generations: int, share: Interval, pass_at: Interval, times: Times) -> GroupSize:
-    per_hour = 3600 / (generations * times.total) if times.total > 0 else math.nan
-    useful, least, most = (per_hour * (1.0 - end) for end in (share.value, share.high, share.low))
-    return GroupSize(generations, share, pass_at, Interval(useful, least, most, share.n))
-
-
-def _level(name: str, evaluation: Evaluation, rows: Sequence[int], silent: Sequence[float], seed: int) -> Level:
-    share = rate_over_rows([silent[row] for row in rows], seed=seed)
-    solved = _solved_rates(evaluation.part_of(rows))
-    return Level(name, len(rows), rate_over_rows(solved, seed=seed), share)
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else math.nan
 
 
 def _histogram(rates: Sequence[float]) -> tuple[int, ...]:

@@ -5,22 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from grpo_core.callbacks import Callbacks
 from grpo_core.config import EvalConfig, RunConfig
-from grpo_core.evaluation.forecast import (
-    Forecast,
-    Groups,
-    MixtureForecast,
-    Times,
-    forecast,
-    group_sizes,
-    mixture_forecast,
-)
+from grpo_core.evaluation import forecast as forecasts
+from grpo_core.evaluation.forecast import Groups, MixtureForecast, TaskForecast, Times
 from grpo_core.evaluation.results import Evaluation
 from grpo_core.policy.memory import is_out_of_memory, release
 from grpo_core.policy.policy import Policy
@@ -32,7 +25,6 @@ from grpo_core.rollouts.rollout import Rollout
 from grpo_core.rollouts.sample import sample_rollouts
 from grpo_core.task.score import Score
 from grpo_core.task.spec import parse_task_specs
-from grpo_core.task.task import Task
 from grpo_core.training.collect import groups_of, length_penalty, rollout_context
 from grpo_core.training.setup import Setup, prepare
 
@@ -44,24 +36,6 @@ PASS_TOKENS = 2048
 
 UPDATE_S = 10.0
 """Time after which no further pass is begun."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Samples:
-    """Rollouts of one task.
-
-    Attributes:
-        groups: Rollouts of each prompt; an episode that the policy plays alone gives a group for each role.
-        seconds: Time of sampling and scoring.
-    """
-
-    groups: Sequence[Sequence[Rollout]]
-    seconds: float
-
-    @property
-    def rollouts(self) -> list[Rollout]:
-        """All rollouts, group by group."""
-        return [rollout for group in self.groups for rollout in group]
 
 
 def run_forecast(config: RunConfig, *, prompts: int, samples: int, callbacks: Callbacks) -> MixtureForecast:
@@ -77,29 +51,46 @@ def run_forecast(config: RunConfig, *, prompts: int, samples: int, callbacks: Ca
     with ExitStack() as resources:
         setup = prepare(sampled, resources, Ranks())
         callbacks.on_choices([choice for choice in setup.choices if choice.what == "rows"])
-        forecasts = {
+        tasks = {
             label: _forecast_task(label, setup, min(prompts, len(rows)), samples, callbacks)
             for label, rows in setup.rows.items()
         }
     weights = [spec.weight for spec in parse_task_specs(config.task)]
-    return mixture_forecast(forecasts, dict(zip(forecasts, weights, strict=True)))
+    return forecasts.mixture_forecast(tasks, dict(zip(tasks, weights, strict=True)))
 
 
-def _forecast_task(label: str, setup: Setup, prompts: int, samples: int, callbacks: Callbacks) -> Forecast:
-    sampled = _sample(label, setup, prompts, samples, callbacks)
-    generations = setup.config.trainer.num_generations
+def _forecast_task(label: str, setup: Setup, prompts: int, samples: int, callbacks: Callbacks) -> TaskForecast:
+    trainer = setup.config.trainer
+    groups, seconds = _sample(label, setup, prompts, samples, callbacks)
+    rollouts = [rollout for group in groups for rollout in group]
     started = time.perf_counter()
-    groups, task = _compared(label, setup, sampled, generations), setup.scoring.scorers[label].task.task
+    compared = _compared(label, setup, groups)
     # Groups of every size are compared here, and of one in a run.
-    seconds = sampled.seconds + (0.0 if groups is None else (time.perf_counter() - started) / len(groups))
+    compared_s = (time.perf_counter() - started) / len(compared) if compared else 0.0
     callbacks.on_progress(f"measuring an update of {label}", 0, 0)
-    update, measured = _update_seconds(setup, sampled.rollouts, callbacks)
-    times = Times(seconds / len(sampled.rollouts), update, measured)
-    return forecast(_evaluation(setup, task, sampled), generations, times, seed=setup.config.seed, groups=groups)
+    update, measured = _update_seconds(setup, rollouts, callbacks)
+    evaluation = Evaluation(
+        rows=[group[0].row for group in groups],
+        texts=[rollout.text for rollout in rollouts],
+        lengths=[rollout.n_tokens for rollout in rollouts],
+        truncated=[rollout.is_truncated for rollout in rollouts],
+        scores=[_with_penalty(setup, label, rollout, rollout.score) for rollout in rollouts],
+        temperature=trainer.temperature,
+        split="train",
+        n=samples,
+    )
+    times = Times((seconds + compared_s) / len(rollouts), update, measured)
+    return forecasts.forecast(evaluation, trainer.num_generations, times, seed=setup.config.seed, groups=compared)
 
 
-def _sample(label: str, setup: Setup, prompts: int, samples: int, callbacks: Callbacks) -> _Samples:
-    """Sample and score rollouts of a task, as many prompts at a time as in a step of the run."""
+def _sample(
+    label: str, setup: Setup, prompts: int, samples: int, callbacks: Callbacks
+) -> tuple[list[list[Rollout]], float]:
+    """Sample and score rollouts of a task, as many prompts at a time as in a step of the run.
+
+    Returns:
+        Rollouts of each prompt, and the seconds; an episode that the policy plays alone gives a group for each role.
+    """
     trainer, policy = setup.config.trainer, setup.policy
     context, sampling = rollout_context(setup), sampling_of(trainer)
     draws = list(_draws(label, setup, prompts))
@@ -113,7 +104,7 @@ def _sample(label: str, setup: Setup, prompts: int, samples: int, callbacks: Cal
             rollouts += sample_rollouts(groups, context, sampling, samples, step)
         seconds += time.perf_counter() - started
     callbacks.on_progress(f"sampling {label}, prompts", len(draws), len(draws))
-    return _Samples([rollouts[start : start + samples] for start in range(0, len(rollouts), samples)], seconds)
+    return [rollouts[start : start + samples] for start in range(0, len(rollouts), samples)], seconds
 
 
 def _draws(label: str, setup: Setup, prompts: int) -> Iterator[Draw]:
@@ -128,51 +119,33 @@ def _draws(label: str, setup: Setup, prompts: int) -> Iterator[Draw]:
         yield Draw(task, label, row, position)
 
 
-def _compared(label: str, setup: Setup, sampled: _Samples, generations: int) -> Groups | None:
+def _compared(label: str, setup: Setup, groups: Sequence[Sequence[Rollout]]) -> Groups | None:
     """Rewards within groups of each size, for a task with group rewards: its samples are split into disjoint groups."""
-    scorer, trainer = setup.scoring.scorers[label], setup.config.trainer
-    task = scorer.task.task
-    if not task.group_specs():
+    scorer = setup.scoring.scorers[label]
+    if not scorer.task.task.group_specs():
         return None
     rewards: dict[int, list[list[list[float]]]] = {}
-    for size in group_sizes(len(sampled.groups[0]), generations):
-        splits = [[own[at : at + size] for at in range(0, len(own) - size + 1, size)] for own in sampled.groups]
+    for size in forecasts.group_sizes(len(groups[0]), setup.config.trainer.num_generations):
+        splits = [[own[at : at + size] for at in range(0, len(own) - size + 1, size)] for own in groups]
         scores = iter(compared_scores([group for split in splits for group in split], scorer))
         rewards[size] = [
             [
                 [
-                    score.value + length_penalty(trainer, task, rollout)
-                    for score, rollout in scored
-                    if score.value is not None
+                    scored.value
+                    for rollout, score in zip(group, next(scores), strict=True)
+                    if (scored := _with_penalty(setup, label, rollout, score)).value is not None
                 ]
-                for scored in (zip(next(scores), group, strict=True) for group in split)
+                for group in split
             ]
             for split in splits
         ]
     return rewards
 
 
-def _evaluation(setup: Setup, task: Task, sampled: _Samples) -> Evaluation:
-    """The rollouts as the completions of an evaluation, whose values are the run's rewards."""
-    trainer, rollouts = setup.config.trainer, sampled.rollouts
-    penalties = [length_penalty(trainer, task, rollout) for rollout in rollouts]
-    return Evaluation(
-        rows=[group[0].row for group in sampled.groups],
-        texts=[rollout.text for rollout in rollouts],
-        lengths=[rollout.n_tokens for rollout in rollouts],
-        truncated=[rollout.is_truncated for rollout in rollouts],
-        scores=[_penalised(rollout, penalty) for rollout, penalty in zip(rollouts, penalties, strict=True)],
-        temperature=trainer.temperature,
-        split="train",
-        n=len(sampled.groups[0]),
-        top_p=trainer.top_p,
-        seconds=sampled.seconds,
-    )
-
-
-def _penalised(rollout: Rollout, penalty: float) -> Score:
-    assert rollout.score is not None, "rollouts are scored"
-    score = rollout.score
+def _with_penalty(setup: Setup, label: str, rollout: Rollout, score: Score | None) -> Score:
+    """The score with the run's reward as its value."""
+    assert score is not None, "rollouts are scored"
+    penalty = length_penalty(setup.config.trainer, setup.scoring.scorers[label].task.task, rollout)
     return score if score.value is None else replace(score, value=score.value + penalty)
 
 
@@ -184,9 +157,10 @@ def _update_seconds(setup: Setup, rollouts: Sequence[Rollout], callbacks: Callba
     policy, temperature = setup.policy, setup.config.trainer.temperature
     chosen = rollouts[:: max(1, len(rollouts) // UPDATED)][:UPDATED]
     samples = sorted((sample for rollout in chosen for sample in _samples_of(rollout)), key=_width)
-    batches = _batches(samples)
-    if not batches or not policy.parameters():
+    if not samples or not policy.parameters():
         return None, 0
+    rows = max(1, PASS_TOKENS // _width(samples[-1]))
+    batches = [samples[start : start + rows] for start in range(0, len(samples), rows)]
     try:
         _pass(policy, batches[0], temperature)  # the first one also pays for what is made once
         started, seconds, measured = time.perf_counter(), 0.0, 0
@@ -208,17 +182,6 @@ def _update_seconds(setup: Setup, rollouts: Sequence[Rollout], callbacks: Callba
 
 Sample = tuple[Sequence[int], Sequence[int]]
 """Tokens of a prompt and of its completion."""
-
-
-def _batches(samples: Sequence[Sample]) -> list[list[Sample]]:
-    """Split samples, which are sorted by length, into passes."""
-    batches: list[list[Sample]] = []
-    for prompt, completion in samples:
-        width = len(prompt) + len(completion)
-        if not batches or (len(batches[-1]) + 1) * width > PASS_TOKENS:
-            batches.append([])
-        batches[-1].append((prompt, completion))
-    return batches
 
 
 def _samples_of(rollout: Rollout) -> list[Sample]:
