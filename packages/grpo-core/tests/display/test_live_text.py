@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from growing_run import GrowingRun
 
-from grpo_core.display.live_text import closing_curve, curves_text, group_line, group_text, status_text
+from grpo_core.display.live_text import curves_text, group_line, group_text, status_text
 from grpo_core.tracking.live import LiveRun
 
 
@@ -28,15 +28,3 @@ def test_any_size_is_drawn(tmp_path: Path, width: int, height: int) -> None:
         assert "KL" in text and "held-out" in text
     assert status_text(live, width).plain and group_line(live.groups[0], width).plain
     assert "exact 1" in group_text(live.groups[0]).plain
-
-
-def test_an_abandoned_evaluation_is_not_marked_on_the_closing_curve(tmp_path: Path) -> None:
-    run = GrowingRun(tmp_path / "run_1")
-    for step in range(1, 30):
-        run.step(step)
-    run.evaluation(20, 0.9)
-    marked = closing_curve(run.path, 72)
-    run.event("start", step=10, total_steps=40)
-    unmarked = closing_curve(run.path, 72)
-    assert marked is not None and unmarked is not None
-    assert "held-out" in marked.plain and "held-out" not in unmarked.plain

@@ -3,7 +3,7 @@ from __future__ import annotations
 import io
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ import pytest
 from growing_run import GrowingRun
 from rich.console import Console
 
-from grpo_core import Row, Task, TaskConfig, reward
 from grpo_core.callbacks import ResolvedDefault, RunInfo, Sample, StepRecord
 from grpo_core.config import RunConfig
 from grpo_core.display import lines
@@ -19,7 +18,6 @@ from grpo_core.display.plugin_progress import show_progress
 from grpo_core.display.progress import REPORT_EVERY_S, REPORT_FIRST_S, SAMPLE_EVERY_S, ProgressDisplay, Waiting
 from grpo_core.display.text import quoted, visible
 from grpo_core.errors import DamagedFileWarning
-from grpo_core.task.rows import RowLoader
 from grpo_core.task.score import Score
 
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -39,11 +37,6 @@ CHOICES = (
     ResolvedDefault("precision", "float32", "float32: the safe choice on cpu"),
     ResolvedDefault("loss", "dr_grpo", "asked for"),
 )
-
-
-@reward()
-def one(answer: str) -> float:
-    return 1.0
 
 
 class Clock:
@@ -274,21 +267,6 @@ def test_quiet_shows_warnings_only() -> None:
         run.progress.on_warning("something")
         run.progress.on_run_end({}, Path("run_1"))
     assert run.shown == ["warning   something"]
-
-
-def test_rows_that_take_long_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grpo_core.task.rows.REPORT_S", 0.0)
-    stream, clock = io.StringIO(), Clock()
-
-    def load(config: TaskConfig) -> Iterator[Row]:
-        for number in range(8):
-            clock.now += 0.5
-            yield Row(id=str(number))
-
-    task = Task("slow", load, lambda row: "p", lambda text: text, (one,), row=Row)
-    with Waiting(Console(file=stream, width=10_000), clock=clock):
-        RowLoader(task, "demo.slow", TaskConfig()).load("demo.slow")
-    assert stream.getvalue() == "working   rows of demo.slow, 4 so far   …\n"
 
 
 def test_a_long_wait_in_a_pipe_says_so_now_and_then() -> None:

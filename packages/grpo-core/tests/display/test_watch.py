@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -168,20 +167,6 @@ def test_hostile_text_and_the_log_reach_the_terminal_escaped(run: GrowingRun) ->
                 assert "\\x1b]0;owned\\x07" in text and "[bold red]m[/]" in text
         assert text.index("failed: EngineError: gone") < text.index("warning: ") < text.index("start")
         assert "1 warning" in text.splitlines()[1]
-
-    drive(run, steps)
-
-
-def test_a_folder_that_disappears_is_said_and_its_return_is_noticed(run: GrowingRun, tmp_path: Path) -> None:
-    run.step(3)
-
-    async def steps(pilot: Pilot[None]) -> None:
-        await until(pilot, "step 3/40")
-        run.path.rename(tmp_path / "away")
-        assert "step 3/40" in await until(pilot, "folder is missing")
-        shutil.move(tmp_path / "away", run.path)
-        run.step(4)
-        await until(pilot, "step 4/40")
 
     drive(run, steps)
 

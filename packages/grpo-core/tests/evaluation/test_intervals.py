@@ -50,15 +50,12 @@ def test_few_shares_are_covered_as_often_as_is_said() -> None:
     assert sum(each.low <= 0.5 <= each.high for each in intervals) > 930  # the bootstrap's: 860
 
 
-@pytest.mark.parametrize(
-    ("gained", "lost", "n", "confidence", "low", "high"),
-    [
-        (9, 3, 32, 0.95, -0.027, 0.390),  # Tango 1998, table II
-        (0, 1, 44, 0.90, -0.096, 0.037),  # the same: no row gained
-        (16, 8, 86, 0.95, -0.020, 0.207),  # Agresti and Min 2005
-        (1, 7, 21, 0.95, -0.517, -0.026),  # Bentur et al. 2009, in Fagerland, Lydersen and Laake 2014
-    ],
-)
+@pytest.mark.parametrize(("gained", "lost", "n", "confidence", "low", "high"), [
+    (9, 3, 32, 0.95, -0.027, 0.390),  # Tango 1998, table II
+    (0, 1, 44, 0.90, -0.096, 0.037),  # the same: no row gained
+    (16, 8, 86, 0.95, -0.020, 0.207),  # Agresti and Min 2005
+    (1, 7, 21, 0.95, -0.517, -0.026),  # Bentur et al. 2009, in Fagerland, Lydersen and Laake 2014
+])  # fmt: skip
 def test_tangos_interval_as_published(
     gained: int, lost: int, n: int, confidence: float, low: float, high: float
 ) -> None:

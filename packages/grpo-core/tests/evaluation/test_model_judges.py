@@ -63,15 +63,12 @@ def test_a_text_that_does_not_fit_the_classifier_has_no_value(tmp_path: Path) ->
     assert "value" in short_one
 
 
-@pytest.mark.parametrize(
-    ("label", "head", "why"),
-    [
-        ("kind", True, "no label 'kind'; give one of rude, polite"),
-        ("polit", True, "Did you mean 'polite'?"),
-        (None, True, "give label= of rude, polite"),
-        ("polite", False, "it has no trained classification head"),
-    ],
-)
+@pytest.mark.parametrize(("label", "head", "why"), [
+    ("kind", True, "no label 'kind'; give one of rude, polite"),
+    ("polit", True, "Did you mean 'polite'?"),
+    (None, True, "give label= of rude, polite"),
+    ("polite", False, "it has no trained classification head"),
+])  # fmt: skip
 def test_what_is_no_classifier_with_that_label_is_refused(
     tmp_path: Path, label: str | None, head: bool, why: str
 ) -> None:

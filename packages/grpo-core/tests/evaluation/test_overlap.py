@@ -62,21 +62,18 @@ def shared(trained: BoundTask, held: BoundTask) -> dict[str, str]:
     return dict(found.pairs)
 
 
-@pytest.mark.parametrize(
-    ("trained", "held", "is_same"),
-    [
-        (("2 + 2 =", "4"), ("2 + 2 =", "4"), True),
-        (("2 + 2 =", "4"), ("2 + 2 =", "5"), True),  # two golds of one problem are still one problem
-        (("2 + 2 =", "4"), ("  2  +\n2 = ", "4"), True),
-        (("What is two plus two?", "4"), ("what is TWO plus two?", " 4 "), True),
-        (("caf\N{LATIN SMALL LETTER E WITH ACUTE}?", None), ("cafe\N{COMBINING ACUTE ACCENT}?", None), True),
-        (("a\r\nb", None), ("a\nb", None), True),
-        (("if a:\n  b\nc", "1"), ("if a:\n  b\n  c", "2"), False),  # here whitespace is the problem
-        (("8/8/4K3 w", "Ke7"), ("8/8/4k3 w", "Kd6"), False),  # and here case is
-        (("the letter a", None), ("the letter A", None), False),
-        (("2 + 3 =", "4"), ("2 + 2 =", "4"), False),
-    ],
-)
+@pytest.mark.parametrize(("trained", "held", "is_same"), [
+    (("2 + 2 =", "4"), ("2 + 2 =", "4"), True),
+    (("2 + 2 =", "4"), ("2 + 2 =", "5"), True),  # two golds of one problem are still one problem
+    (("2 + 2 =", "4"), ("  2  +\n2 = ", "4"), True),
+    (("What is two plus two?", "4"), ("what is TWO plus two?", " 4 "), True),
+    (("caf\N{LATIN SMALL LETTER E WITH ACUTE}?", None), ("cafe\N{COMBINING ACUTE ACCENT}?", None), True),
+    (("a\r\nb", None), ("a\nb", None), True),
+    (("if a:\n  b\nc", "1"), ("if a:\n  b\n  c", "2"), False),  # here whitespace is the problem
+    (("8/8/4K3 w", "Ke7"), ("8/8/4k3 w", "Kd6"), False),  # and here case is
+    (("the letter a", None), ("the letter A", None), False),
+    (("2 + 3 =", "4"), ("2 + 2 =", "4"), False),
+])  # fmt: skip
 def test_the_same_problem(trained: tuple[str, str | None], held: tuple[str, str | None], is_same: bool) -> None:
     found = shared(task([("other", "9"), trained]), task([held]))
     assert found == ({"t.one0": "t.one1"} if is_same else {})
@@ -134,13 +131,10 @@ def test_all_are_refused_unless_training_rows_are_asked_for() -> None:
 
 def test_a_run_shows_and_records_it(tmp_path: Path) -> None:
     def run(spec: str, **held: Any) -> dict[str, Any]:
-        config = RunConfig(
-            task=spec, model="tiny", device="cpu", output_dir=str(tmp_path / "runs"),
-            trainer=TrainerConfig(prompts_per_step=1, num_generations=2, max_completion_length=4, max_steps=1),
-            eval=EvalConfig(at_start=False, **held),
-        )  # fmt: skip
-        (found,) = train(config).summary["tasks"].values()
-        return dict(found)
+        small = TrainerConfig(prompts_per_step=1, num_generations=2, max_completion_length=4, max_steps=1)
+        config = RunConfig(task=spec, model="tiny", device="cpu", output_dir=str(tmp_path / "runs"), trainer=small)
+        made = train(config.model_copy(update={"eval": EvalConfig(at_start=False, surprisal=False, **held)}))
+        return dict(made.summary["tasks"]["overlapping_tasks.one"])
 
     assert run(f"{TASK}?shared=1")["also_trained"] == {"n": 1, "of": 4, "pairs": {"test0": "train0"}}
     with pytest.raises(UserError, match="4 of 4 held-out rows are trained on"):

@@ -63,16 +63,13 @@ def test_a_task_that_is_not_to_be_evaluated_is_not() -> None:
     assert (choice.value, choice.why) == ("code.mbpp: none", "the task says so: enabled=False")
 
 
-@pytest.mark.parametrize(
-    ("phase", "step", "is_due"),
-    [
-        ("initial", 0, True),
-        ("interval", 0, False),
-        ("interval", 20, True),
-        ("interval", 30, False),
-        ("final", 30, True),
-    ],
-)
+@pytest.mark.parametrize(("phase", "step", "is_due"), [
+    ("initial", 0, True),
+    ("interval", 0, False),
+    ("interval", 20, True),
+    ("interval", 30, False),
+    ("final", 30, True),
+])  # fmt: skip
 def test_when_it_is_due(phase: Any, step: int, is_due: bool) -> None:
     assert plan_of(config(), bound(**MBPP))[0].is_due(phase, step) is is_due
 

@@ -177,13 +177,6 @@ def test_two_processes_find_what_one_finds(folder: Path, tmp_path: Path, options
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("options", [(), ("shard",)])
-def test_a_rank_that_is_asked_to_stop_stops_both(folder: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
-    assert two_ranks(folder, tmp_path / "out", "stop", *options) == [{"stopped": []}] * 2
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_a_trainers_callback_shares_the_rows_too(folder: Path, tmp_path: Path) -> None:
     alone = called_back(folder, Ranks())
     for together in two_ranks(folder, tmp_path / "out", "trl"):

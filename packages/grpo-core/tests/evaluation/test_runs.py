@@ -18,6 +18,7 @@ from grpo_core.engines.base import StopRequested
 from grpo_core.errors import UserError
 from grpo_core.evaluation import runs
 from grpo_core.evaluation.runs import RunEvaluation, evaluate_run
+from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.policy import load
 from grpo_core.training.trainer import train
 
@@ -129,6 +130,9 @@ def test_a_checkpoint_that_takes_too_long_is_stopped(lab: Lab) -> None:
 
 
 def test_results_are_kept_unless_overwritten(lab: Lab) -> None:
+    settings = EvaluationSettings(size=8, n=8, temperature=0.7, max_completion_length=8, seed=5)
+    lab.evaluate("2", settings=settings)
+    assert lab.jobs()[0]["settings"]["tasks.letters"]["n"] == 8, "in another folder"
     lab.evaluate("2")
     lab.jobs()
     watch = Ears()

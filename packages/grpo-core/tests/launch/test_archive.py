@@ -191,21 +191,18 @@ def test_a_killed_restoring_goes_on(call: Callable[..., Any], run: Path) -> None
     assert os.listdir("back") == ["run_1"]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"files": {"../x": None}}, r"'../x'/'[key]': Value error, it would not lie"),
-        ({"files": {"a\x1b[31m": None}}, r"'a\x1b[31m'/'[key]': Value error, it would not lie"),
-        ({"files": {"config.yaml/x": None}}, "'config.yaml' is both a file and a folder"),
-        ({"run": "../other"}, "newer grpo-core: 'run'"),
-        ({"latest": "../../x"}, "it is no checkpoint"),
-        ({"version": 2}, "or of a newer grpo-core: 'version'"),
-        ({"files": [1]}, "'files'"),
-        ({"files": {"x": {"sha256": "../../etc/passwd", "size": 1}}}, "'sha256'"),
-        ({"files": {"x": {"sha256": "0" * 64, "size": 10**15}}}, "are free in back"),
-        ({"files": {"x": {"sha256": "0" * 64, "size": 1}}}, "the content of 'x' is missing"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    ({"files": {"../x": None}}, r"'../x'/'[key]': Value error, it would not lie"),
+    ({"files": {"a\x1b[31m": None}}, r"'a\x1b[31m'/'[key]': Value error, it would not lie"),
+    ({"files": {"config.yaml/x": None}}, "'config.yaml' is both a file and a folder"),
+    ({"run": "../other"}, "newer grpo-core: 'run'"),
+    ({"latest": "../../x"}, "it is no checkpoint"),
+    ({"version": 2}, "or of a newer grpo-core: 'version'"),
+    ({"files": [1]}, "'files'"),
+    ({"files": {"x": {"sha256": "../../etc/passwd", "size": 1}}}, "'sha256'"),
+    ({"files": {"x": {"sha256": "0" * 64, "size": 10**15}}}, "are free in back"),
+    ({"files": {"x": {"sha256": "0" * 64, "size": 1}}}, "the content of 'x' is missing"),
+])  # fmt: skip
 def test_a_manifest_that_lies_is_refused(
     call: Callable[..., Any], run: Path, change: dict[str, Any], message: str
 ) -> None:
@@ -263,16 +260,13 @@ def test_a_run_that_goes_on_is_archived_as_far_as_it_is(run: Path, monkeypatch: 
         archive.archive_run(run, "file:archive", keep_latest=None, progress=lambda *_: None)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("archive", "runs/run_1", "file:runs/run_1/logs"), "lies in the run"),
-        (("archive", "runs/run_1", "ftp://x/y"), "give s3://BUCKET/FOLDER"),
-        (("archive", "runs/run_1", "s3:///x"), "'s3:///x' names no bucket"),
-        (("archive", "runs/run_1", f"s3://AKIA:{SECRET}@bucket/x"), "Keys don't belong into a URL"),
-        (("restore", "file:nothing/run_1"), "no archived run"),
-    ],
-)
+@pytest.mark.parametrize(("words", "message"), [
+    (("archive", "runs/run_1", "file:runs/run_1/logs"), "lies in the run"),
+    (("archive", "runs/run_1", "ftp://x/y"), "give s3://BUCKET/FOLDER"),
+    (("archive", "runs/run_1", "s3:///x"), "'s3:///x' names no bucket"),
+    (("archive", "runs/run_1", f"s3://AKIA:{SECRET}@bucket/x"), "Keys don't belong into a URL"),
+    (("restore", "file:nothing/run_1"), "no archived run"),
+])  # fmt: skip
 def test_mistakes(call: Callable[..., Any], words: tuple[str, ...], message: str) -> None:
     assert message in call(*words, code=2)
 

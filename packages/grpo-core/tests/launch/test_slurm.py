@@ -7,7 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Literal
@@ -22,35 +22,6 @@ from grpo_core.launch.processes import Machine, run_command
 from grpo_core.launch.slurm import SlurmOptions, read_minutes, slurm_script
 from grpo_core.launch.slurm_job import ONLY_CTRL_C
 
-SBATCH = """#!/bin/sh
-printf '%s\\n' "$@" > "$SEEN/arguments"
-cat "$1" > "$SEEN/script"
-if [ -n "$REFUSES" ]; then echo "$REFUSES" >&2; exit 1; fi
-echo Submitted batch job 4711
-"""
-
-
-@pytest.fixture
-def sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that receives what a fake sbatch is given."""
-    (seen := tmp_path / "seen").mkdir()
-    (tmp_path / "bin").mkdir()
-    for name, text in (("sbatch", SBATCH), ("srun", "#!/bin/sh\n")):
-        (tmp_path / "bin" / name).write_text(text)
-        (tmp_path / "bin" / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-    monkeypatch.setenv("SEEN", str(seen))
-    monkeypatch.chdir(tmp_path)
-    return seen
-
-
-def check_shell(script: str, tmp_path: Path) -> None:
-    (path := tmp_path / "checked.sh").write_text(script)
-    # SC2016 notes that a quoted $ is not expanded, which is what quotes are for here.
-    shellcheck = Path(sys.executable).parent / "shellcheck"
-    done = subprocess.run([shellcheck, "--exclude=SC2016", path], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
-
 
 def directives(script: str) -> dict[str, str]:
     lines = [line.removeprefix("#SBATCH --").partition("=") for line in script.splitlines() if "#SBATCH" in line]
@@ -64,14 +35,14 @@ def run_main(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str,
 
 
 def test_the_printed_script_is_what_sbatch_gets(
-    sbatch: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    sbatch: Path, check_shell: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("--partition=gpu", "--time=1-2", "--gpus=4", "--setup=module load 'cuda/12'", "--sbatch=exclusive")
     words += ("--task", "math.arithmetic?size=100", "--output-dir", "runs of mine", "trainer.max_steps=3")
     code, printed, _ = run_main(capsys, *words, "--dry-run")
 
     assert code == 0 and not [*sbatch.iterdir()]
-    check_shell(printed, tmp_path)
+    check_shell(printed)
     assert run_main(capsys, *words)[0] == 0
     assert (sbatch / "script").read_text().strip() == printed.strip()
     given = directives(printed)
@@ -95,13 +66,10 @@ def test_jobs_have_ids_folders_and_logs(sbatch: Path, tmp_path: Path, capsys: py
     assert [(Path(job["folder"]) / f"{job['job']}_submitted.pkl").is_file() for job in jobs] == [True] * 4
 
 
-@pytest.mark.parametrize(
-    ("said", "reason"),
-    [
-        ("sbatch: error: invalid partition specified: gpux", "invalid partition specified: gpux"),
-        ("sbatch: unrecognized option '--x'\nTry \"sbatch --help\" for more information", "unrecognized option '--x'"),
-    ],
-)
+@pytest.mark.parametrize(("said", "reason"), [
+    ("sbatch: error: invalid partition specified: gpux", "invalid partition specified: gpux"),
+    ("sbatch: unrecognized option '--x'\nTry \"sbatch --help\" for more information", "unrecognized option '--x'"),
+])  # fmt: skip
 def test_a_refusal_is_one_line(
     said: str, reason: str, sbatch: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,34 +78,31 @@ def test_a_refusal_is_one_line(
     assert (code, problem) == (2, f"error: sbatch refused the job: {reason}\n")
 
 
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (("--partiton", "gpu"), "Did you mean '--partition'?"),
-        (("--modle", "tiny"), "Did you mean '--model'?"),
-        (("--task", "math.arithmetik"), "Did you mean 'math.arithmetic'?"),
-        (("--eval-task", "math.ekho"), "Did you mean 'math.echo'?"),
-        (("trainer.max_stepps=3",), "Did you mean 'trainer.max_steps'?"),
-        (("--time", "3 hours"), "HOURS:MINUTES:SECONDS"),
-        (("--time", "1", "--save-seconds", "60"), "must be less than --time, 60 seconds"),
-        (("--seeds", "1,1"), "different whole numbers"),
-        (("--seeds", "1,2", "--seed", "4"), "leave out --seed"),
-        (("--seeds", "1,2", "--each", "trainer.beta=0 seed=3"), "seed"),
-        (("--output-dir", "/dev/null/runs"), "--output-dir /dev/null/runs: nothing can be made in"),
-        (("--each", "'"), "No closing quotation"),
-        (("--each", "--nproc 4", "--each", "--nproc 2"), "nproc is 4 and 2, but all runs of an array have one"),
-        (("--each", "--nproc 4", "--each", "trainer.beta=0"), "nproc is 4 and its default"),
-        (("--each", "output_dir=a", "--each", "output_dir=b"), "output_dir is a and b"),
-        (("--sbatch", "output=x"), "give --output-dir"),
-        (("--sbatch", "wrap=true"), "settings after the command"),
-        (("--sbatch", "a b=c"), "give NAME=VALUE"),
-        (("--setup", "a\nb"), "line breaks are not allowed"),
-        (("--task", "a\nb"), "control characters"),
-        (("--nodes", "3"), "3 ranks cannot share the 8 prompts"),
-        (("--", "--dry-run"), "is of grpo run on this machine"),
-        ((), "there is no sbatch here"),
-    ],
-)
+@pytest.mark.parametrize(("words", "problem"), [
+    (("--partiton", "gpu"), "Did you mean '--partition'?"),
+    (("--modle", "tiny"), "Did you mean '--model'?"),
+    (("--task", "math.arithmetik"), "Did you mean 'math.arithmetic'?"),
+    (("--eval-task", "math.ekho"), "Did you mean 'math.echo'?"),
+    (("trainer.max_stepps=3",), "Did you mean 'trainer.max_steps'?"),
+    (("--time", "3 hours"), "HOURS:MINUTES:SECONDS"),
+    (("--time", "1", "--save-seconds", "60"), "must be less than --time, 60 seconds"),
+    (("--seeds", "1,1"), "different whole numbers"),
+    (("--seeds", "1,2", "--seed", "4"), "leave out --seed"),
+    (("--seeds", "1,2", "--each", "trainer.beta=0 seed=3"), "seed"),
+    (("--output-dir", "/dev/null/runs"), "--output-dir /dev/null/runs: nothing can be made in"),
+    (("--each", "'"), "No closing quotation"),
+    (("--each", "--nproc 4", "--each", "--nproc 2"), "nproc is 4 and 2, but all runs of an array have one"),
+    (("--each", "--nproc 4", "--each", "trainer.beta=0"), "nproc is 4 and its default"),
+    (("--each", "output_dir=a", "--each", "output_dir=b"), "output_dir is a and b"),
+    (("--sbatch", "output=x"), "give --output-dir"),
+    (("--sbatch", "wrap=true"), "settings after the command"),
+    (("--sbatch", "a b=c"), "give NAME=VALUE"),
+    (("--setup", "a\nb"), "line breaks are not allowed"),
+    (("--task", "a\nb"), "control characters"),
+    (("--nodes", "3"), "3 ranks cannot share the 8 prompts"),
+    (("--", "--dry-run"), "is of grpo run on this machine"),
+    ((), "there is no sbatch here"),
+])  # fmt: skip
 def test_mistakes_are_found_before_anything_is_submitted(
     words: Sequence[str],
     problem: str,
@@ -160,10 +125,10 @@ def test_time_limits_are_read_as_by_sbatch() -> None:
             read_minutes(text)
 
 
-def test_hostile_words_stay_words(tmp_path: Path) -> None:
+def test_hostile_words_stay_words(tmp_path: Path, check_shell: Callable[[str], None]) -> None:
     hostile = ["run", "--task", "$(touch hacked)`touch hacked`; touch hacked", "--model", "it's"]
     script = slurm_script([hostile], SlurmOptions(minutes=1), tmp_path / "$(touch hacked) '")
-    check_shell(script, tmp_path)
+    check_shell(script)
     (tmp_path / "srun").write_text("#!/bin/sh\n")
     (tmp_path / "srun").chmod(0o755)
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}

@@ -82,18 +82,15 @@ def test_a_run_is_started_and_the_printed_commands_stop_and_resume_it(
     assert not [*home.parent.rglob("hacked")]
 
 
-@pytest.mark.parametrize(
-    ("words", "code"),
-    [
-        (("host", "--task=wrong"), 1),  # said by the grpo of the host
-        (("--task=a", "trainer.seed=1"), 2),  # no host
-        (("host", "--session", "a/b"), 2),
-        (("host", "--ssh", "no-such-ssh"), 2),
-        (("host", "--ssh", "'"), 2),
-        (("host", "trainer.max_stepps=1"), 2),
-        (("host", "trainer.sharding=full"), 2),
-    ],
-)
+@pytest.mark.parametrize(("words", "code"), [
+    (("host", "--task=wrong"), 1),  # said by the grpo of the host
+    (("--task=a", "trainer.seed=1"), 2),  # no host
+    (("host", "--session", "a/b"), 2),
+    (("host", "--ssh", "no-such-ssh"), 2),
+    (("host", "--ssh", "'"), 2),
+    (("host", "trainer.max_stepps=1"), 2),
+    (("host", "trainer.sharding=full"), 2),
+])  # fmt: skip
 def test_a_mistake_starts_nothing(words: tuple[str, ...], code: int, home: Path) -> None:
     assert main(["launch", "ssh", *words]) == code
     assert not [*home.rglob("log")]

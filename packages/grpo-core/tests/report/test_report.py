@@ -67,17 +67,14 @@ def test_hostile_text_ends_no_element() -> None:
     assert "<" not in embedded({"text": HOSTILE})
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["missing"], "no run missing: there is no such folder"),
-        (["run", "run"], "is given twice"),
-        (["run", "--json", "--serve"], "--serve and --json exclude one another"),
-        (["run", "--port", "80"], "--port 80 is of --serve"),
-        (["run", "--output", "run"], "--output run is a folder"),
-        (["run", "--output", "nowhere/page.html"], "there is no folder nowhere"),
-    ],
-)
+@pytest.mark.parametrize(("words", "message"), [
+    (["missing"], "no run missing: there is no such folder"),
+    (["run", "run"], "is given twice"),
+    (["run", "--json", "--serve"], "--serve and --json exclude one another"),
+    (["run", "--port", "80"], "--port 80 is of --serve"),
+    (["run", "--output", "run"], "--output run is a folder"),
+    (["run", "--output", "nowhere/page.html"], "there is no folder nowhere"),
+])  # fmt: skip
 def test_mistakes_are_named(words: list[str], message: str, capsys: Capture) -> None:
     make_run(Path("run"))
     assert entry.main(["report", *words]) == 2
@@ -113,16 +110,13 @@ def test_evaluations_and_warnings_that_a_resume_has_abandoned_are_not_shown() ->
     assert view["warnings"] == []
 
 
-@pytest.mark.parametrize(
-    ("file", "tail", "message"),
-    [
-        ("logs/events.jsonl", b"!\n", "events.jsonl:6: "),
-        ("logs/train_log.jsonl", b'{"step":NaN}\n', "train_log.jsonl:11: "),
-        ("logs/evaluations.jsonl", b"[]\n", "evaluations.jsonl:1: "),
-        ("logs/rollouts.jsonl", b"{}\n", "rollouts.jsonl:161: "),
-        ("summary.json", b'{"steps":', "the summary is damaged"),
-    ],
-)
+@pytest.mark.parametrize(("file", "tail", "message"), [
+    ("logs/events.jsonl", b"!\n", "events.jsonl:6: "),
+    ("logs/train_log.jsonl", b'{"step":NaN}\n', "train_log.jsonl:11: "),
+    ("logs/evaluations.jsonl", b"[]\n", "evaluations.jsonl:1: "),
+    ("logs/rollouts.jsonl", b"{}\n", "rollouts.jsonl:161: "),
+    ("summary.json", b'{"steps":', "the summary is damaged"),
+])  # fmt: skip
 def test_a_corrupt_file_costs_only_what_it_holds(file: str, tail: bytes, message: str, capsys: Capture) -> None:
     run = make_run(Path("run"), rollouts(10))
     with (run / file).open("ab") as opened:

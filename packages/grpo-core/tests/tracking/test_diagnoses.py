@@ -27,7 +27,7 @@ EIGHT, TWO_TOKENS = {"num_generations": 8}, {"max_completion_length": 2}
 CLIPPED = {"num_iterations": 8, "epsilon": 0.001, "max_steps": 8}
 REUSED = {"num_iterations": 2, "steps_per_generation": 2, "max_steps": 20}
 UNFILLED = {"temperature": 0.02, "dynamic_sampling": True, "dynamic_sampling_attempts": 1}
-LENGTHENING = {"max_steps": 40, "max_completion_length": 16, "temperature": 2.0}
+LENGTHENING = {"max_steps": 24, "max_completion_length": 16, "temperature": 2.0}
 DROPOUT = {"lora": {"enabled": True, "dropout": 0.5}}
 
 Case = tuple[str, Mapping[str, Any], Mapping[str, Any], str]
@@ -80,8 +80,8 @@ CASES: dict[str, Case] = {
     ),
     "held-out-falls": ("mislabelled", FAST, {"eval": {"at_start": True, "interval_steps": 25}}, "has fallen from"),
     "part-falls": ("watched", {**FAST, "prompts_per_step": 8, "max_steps": 22}, {}, "watched part first_digit falls"),
-    "part-dominates": ("round_only", {**FAST, "max_steps": 24}, {}, "round_number carries 100%"),
-    "answers-alike": ("round_only", {**FAST, "max_steps": 24}, {}, "becoming alike"),
+    "part-dominates": ("round_only", {**FAST, "max_steps": 40}, {}, "round_number carries 100%"),
+    "answers-alike": ("round_only", {**FAST, "max_steps": 40}, {}, "becoming alike"),
     "longer-without-reward": ("lengthening", {**FAST, **LENGTHENING}, {}, "have grown from"),
 }
 
@@ -92,32 +92,31 @@ SMALL = {"prompts_per_step": 4, "num_generations": 4, "max_completion_length": 8
 def run(folder: Path, task: str, trainer: Mapping[str, Any], **settings: Any) -> tuple[list[Finding], Path]:
     ears = Ears()
     settings["eval"] = EvalConfig(**{"at_start": False, "at_end": False, "size": 64, **settings.get("eval", {})})
-    config = RunConfig.model_validate(
-        {
-            "task": ",".join(f"{TASKS}:{name}" for name in task.split("+")),
-            "model": "tiny",
-            "output_dir": str(folder),
-            "device": "cpu",
-            "trainer": TrainerConfig(**SMALL | dict(trainer)),
-            **settings,
-        }
-    )
+    spec = ",".join(f"{TASKS}:{name}" for name in task.split("+"))
+    own = {"task": spec, "model": "tiny", "output_dir": str(folder), "device": "cpu"}
+    config = RunConfig.model_validate({**own, "trainer": TrainerConfig(**SMALL | dict(trainer)), **settings})
     result = train(config, (ears,))
     return ears.findings, result.run_dir
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_real_run_provokes_it(tmp_path: Path, name: str) -> None:
-    task, trainer, settings, pattern = CASES[name]
+RUNS: dict[str, list[str]] = {}
+for _name, (*_run, _) in CASES.items():
+    RUNS.setdefault(repr(_run), []).append(_name)
+
+
+@pytest.mark.parametrize("names", RUNS.values(), ids=", ".join)
+def test_a_real_run_provokes_it(tmp_path: Path, names: list[str]) -> None:
+    task, trainer, settings, _ = CASES[names[0]]
     findings, run_dir = run(tmp_path, task, trainer, **settings)
-    (finding,) = [each for each in findings if each.name == name]
-    assert re.search(pattern, finding.seen), finding.seen
-    assert finding.why and finding.fix
     summary = orjson.loads((run_dir / "summary.json").read_bytes())
     assert summary["warnings"] == [each.as_json() for each in findings]
     events = [orjson.loads(line) for line in (run_dir / "logs" / "events.jsonl").read_bytes().splitlines()]
-    logged = [event for event in events if event["kind"] == "warning" and event.get("name") == name]
-    assert [(event["step"], event["message"]) for event in logged] == [(finding.step, str(replace(finding, step=0)))]
+    for name in names:
+        (finding,) = [each for each in findings if each.name == name]
+        assert re.search(CASES[name][3], finding.seen), finding.seen
+        assert finding.why and finding.fix
+        logged = [(each["step"], each["message"]) for each in events if each.get("name") == name]
+        assert logged == [(finding.step, str(replace(finding, step=0)))]
 
 
 def test_a_sound_run_has_none(tmp_path: Path) -> None:

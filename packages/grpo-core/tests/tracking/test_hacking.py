@@ -63,9 +63,9 @@ HEALTHY: Mapping[str, Course] = {
 }
 
 
-def signs(**changed: Course) -> list[str]:
-    """The warnings over a run whose courses differ from a healthy one; `_` stands for what no keyword may hold."""
-    courses = {**HEALTHY, **{name.replace("__", "/"): course for name, course in changed.items()}}
+def signs(changed: Mapping[str, Course]) -> list[str]:
+    """The warnings over a run whose courses differ from a healthy one."""
+    courses = {**HEALTHY, **changed}
     noise = random.Random(0)
     history = History(RunConfig(), 0.05, tasks={"t": TASK})
     warnings: dict[tuple[str, str], str] = {}
@@ -78,56 +78,36 @@ def signs(**changed: Course) -> list[str]:
     return [*warnings.values()]
 
 
-def test_a_healthy_run_shows_no_sign() -> None:
-    assert signs() == []
+POLITE_FALLS = {"task/t/part/polite": rising(0.8, 0.2)}
 
 
-def test_noise_is_no_sign() -> None:
-    flat = {name.replace("/", "__"): level(course(0.5)) for name, course in HEALTHY.items()}
-    assert signs(**flat) == []
+@pytest.mark.parametrize(("changed", "expected"), [
+    ({}, ()),
+    ({name: level(course(0.5)) for name, course in HEALTHY.items()}, ()),  # noise
+    (POLITE_FALLS, ("task t: the reward rises", "watched part polite falls")),
+    ({**POLITE_FALLS, "task/t/reward": level(0.5)}, ()),  # the reward does not rise
+    ({**POLITE_FALLS, "task/t/part_correlation/polite": level(-0.6)}, ()),  # an error
+    ({"task/t/part/polite": rising(40.0, 20.0)}, ()),  # a count
+    ({"task/t/part/polite": rising(0.8, 0.74)}, ()),  # too little
+    ({"task/t/part/exact": level(0.0), "task/t/solved_rate": level(0.0)}, ("form carries", "while no more is solved")),
+    ({"task/t/part/form": level(0.0)}, ()),  # more is solved by the part that carries the reward
+    ({"completions/similarity": rising(0.3, 0.98)}, ("becoming alike",)),
+    ({"completions/similarity": level(0.95)}, ()),  # alike from the start, as yes and no are
+])  # fmt: skip
+def test_signs(changed: Mapping[str, Course], expected: tuple[str, ...]) -> None:
+    """A healthy run shows none, and what differs from it one or none."""
+    found = signs(changed)
+    assert len(found) == bool(expected) and all(text in found[0] for text in expected)
 
 
-def test_a_watched_part_that_falls_while_the_reward_rises_is_a_sign_once() -> None:
-    (warning,) = signs(task__t__part__polite=rising(0.8, 0.2))
-    assert "task t: the reward rises" in warning
-    assert "watched part polite falls" in warning
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"task__t__part__polite": rising(0.8, 0.2), "task__t__reward": level(0.5)},  # the reward does not rise
-        {"task__t__part__polite": rising(0.8, 0.2), "task__t__part_correlation__polite": level(-0.6)},  # an error
-        {"task__t__part__polite": rising(40.0, 20.0)},  # a count
-        {"task__t__part__polite": rising(0.8, 0.74)},  # too little
-    ],
-)
-def test_parts_that_fall_for_good_reasons_are_no_sign(changed: Mapping[str, Course]) -> None:
-    assert signs(**changed) == []
-
-
-def test_one_part_that_carries_the_reward_while_nothing_is_solved_is_a_sign() -> None:
-    unsolved = {"task__t__part__exact": level(0.0), "task__t__solved_rate": level(0.0)}
-    (warning,) = signs(**unsolved)
-    assert "form carries" in warning and "while no more is solved" in warning
-    # Where more is solved by the part that carries the reward, nothing is wrong.
-    assert signs(task__t__part__form=level(0.0)) == []
-
-
-def test_completions_that_become_alike_are_a_sign() -> None:
-    (warning,) = signs(completions__similarity=rising(0.3, 0.98))
-    assert "becoming alike" in warning
-    assert signs(completions__similarity=level(0.95)) == []  # alike from the start, as yes and no are
-
-
-def run_info(folder: Path) -> RunInfo:
-    return RunInfo(run_dir=folder, tasks={"math.arithmetic": (8, 8)}, choices=(), total_steps=None)
+def lines(similarity: Iterable[float]) -> bytes:
+    return b"".join(orjson.dumps({"step": 1, "completions/similarity": value}) + b"\n" for value in similarity)
 
 
 def monitored(folder: Path, similarity: Iterable[float]) -> list[str]:
     callbacks = Callbacks()
     monitor = Monitor(RunConfig(task="math.arithmetic"), callbacks)
-    monitor.on_run_start(run_info(folder))
+    monitor.on_run_start(RunInfo(folder, {"math.arithmetic": (8, 8)}, (), None))
     for step, value in enumerate(similarity, start=1):
         monitor.on_step(StepRecord(step, {"completions/similarity": value}))
     return [str(finding) for finding in callbacks.findings]
@@ -139,9 +119,7 @@ def test_the_monitor_gives_the_signs_and_goes_on_after_a_resume(tmp_path: Path) 
     assert warning.startswith(f"step {2 * WINDOW}: completions of different prompts")
     (tmp_path / "logs").mkdir()
     log = tmp_path / "logs" / "train_log.jsonl"
-    log.write_bytes(b"".join(orjson.dumps({"step": 1, "completions/similarity": value}) + b"\n" for value in start))
+    log.write_bytes(lines(start))
     assert len(monitored(tmp_path, end)) == 1  # the start is that of the run
-    log.write_bytes(
-        b"".join(orjson.dumps({"step": 1, "completions/similarity": value}) + b"\n" for value in [*start, *end])
-    )
+    log.write_bytes(lines(start) + lines(end))
     assert monitored(tmp_path, end) == []  # it has warned before

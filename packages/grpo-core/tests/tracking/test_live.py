@@ -131,14 +131,11 @@ def test_a_corrupt_line_is_counted_and_left_out(run: GrowingRun, line: bytes) ->
         assert "train_log.jsonl:2 and 1 more lines" in poll(followed).problem
 
 
-@pytest.mark.parametrize(
-    "event",
-    [
-        {},
-        {"kind": "evaluation", "task": "math.a", "step": 1, "result": []},
-        {"kind": "evaluation", "task": "math.a", "step": 1, "result": {"n": 16}},
-    ],
-)
+@pytest.mark.parametrize("event", [
+    {},
+    {"kind": "evaluation", "task": "math.a", "step": 1, "result": []},
+    {"kind": "evaluation", "task": "math.a", "step": 1, "result": {"n": 16}},
+])  # fmt: skip
 def test_a_corrupt_event_is_not_displayed(run: GrowingRun, event: dict[str, Any]) -> None:
     run.append("events.jsonl", event)
     followed = poll(LiveRun(run.path))

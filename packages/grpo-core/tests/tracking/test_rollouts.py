@@ -116,19 +116,16 @@ def test_a_log_of_an_older_or_newer_version_is_read(tmp_path: Path) -> None:
     assert record.score == SOLVED and record.prompt is None and record.prompt_text == ""
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        (b"{not json\n", ""),
-        (b"[1]\n", "list in place of an object"),
-        (b'{"step": 1, "task": "t"}\n', "group: Field required"),
-        (b"\xff\xfe\n", ""),
-        (b'{"step": ' + b"9" * 5000 + b"}\n", ""),
-        (b"[" * 100_000 + b"\n", ""),
-        (b"x" * 500_000 + b"\n", "longer than 200000 bytes"),
-        (b"\0" * 4096 + b"\n", ""),
-    ],
-)
+@pytest.mark.parametrize(("line", "said"), [
+    (b"{not json\n", ""),
+    (b"[1]\n", "list in place of an object"),
+    (b'{"step": 1, "task": "t"}\n', "group: Field required"),
+    (b"\xff\xfe\n", ""),
+    (b'{"step": ' + b"9" * 5000 + b"}\n", ""),
+    (b"[" * 100_000 + b"\n", ""),
+    (b"x" * 500_000 + b"\n", "longer than 200000 bytes"),
+    (b"\0" * 4096 + b"\n", ""),
+])  # fmt: skip
 def test_a_damaged_line_is_named_and_those_around_it_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes, said: str
 ) -> None:

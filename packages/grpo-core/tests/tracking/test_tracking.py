@@ -236,16 +236,13 @@ def test_long_and_broken_text_in_a_table_is_bounded() -> None:
     assert shortened("abcdefghij", 6) == "abc…ij"  # a third of 6 from the end, one for the dots, 3 are left
 
 
-@pytest.mark.parametrize(
-    ("host", "machine", "expected"),
-    [
-        ("https://api.wandb.ai", "api.wandb.ai", True),
-        ("https://api.wandb.ai", "api.forge.coreweave.com", True),
-        ("https://api.forge.coreweave.com", "api.wandb.ai", True),
-        ("http://own.server:8080", "own.server:8080", True),
-        ("http://own.server:8080", "api.wandb.ai", False),
-    ],
-)
+@pytest.mark.parametrize(("host", "machine", "expected"), [
+    ("https://api.wandb.ai", "api.wandb.ai", True),
+    ("https://api.wandb.ai", "api.forge.coreweave.com", True),
+    ("https://api.forge.coreweave.com", "api.wandb.ai", True),
+    ("http://own.server:8080", "own.server:8080", True),
+    ("http://own.server:8080", "api.wandb.ai", False),
+])  # fmt: skip
 def test_the_key_that_wandb_login_keeps_is_found(tmp_path: Path, host: str, machine: str, expected: bool) -> None:
     (tmp_path / "netrc").write_text(f"machine {machine}\n  login user\n  password {KEY}\n")
     assert has_key(host, {"NETRC": str(tmp_path / "netrc"), "HOME": str(tmp_path)}) == expected

@@ -11,27 +11,14 @@ import pytest
 
 from grpo_core.cli.main import main
 
-SBATCH = """#!/bin/sh
-cat "$1" > script
-echo Submitted batch job 4711
-"""
-
 SWEEP = ("sweep", "task=math.arithmetic", "model=tiny", "trainer.beta=0,0.1", "seed=0,1", "--output-dir", "s")
 
 
 @pytest.fixture(autouse=True)
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def queue(sbatch: Path) -> Path:
     """A file with what squeue prints."""
-    pytest.importorskip("submitit", reason="the extra slurm")
-    queue = tmp_path / "queue"
-    queue.write_text("4711_0\n4711_1\n4711_2\n4711_3\n")
-    (tmp_path / "bin").mkdir()
-    for name, text in (("sbatch", SBATCH), ("srun", "#!/bin/sh\n"), ("squeue", f"#!/bin/sh\ncat {queue} || exit 1\n")):
-        (tmp_path / "bin" / name).write_text(text)
-        (tmp_path / "bin" / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-    monkeypatch.chdir(tmp_path)
-    return queue
+    (sbatch / "queue").write_text("4711_0\n4711_1\n4711_2\n4711_3\n")
+    return sbatch / "queue"
 
 
 @pytest.fixture
@@ -44,14 +31,14 @@ def grpo(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
     return call
 
 
-def test_what_is_missing_is_submitted_once(grpo: Callable[..., Any], cluster: Path) -> None:
+def test_what_is_missing_is_submitted_once(grpo: Callable[..., Any], queue: Path) -> None:
     from submitit.core.utils import DelayedSubmission
 
     jobs = grpo("--slurm", "--time 30 --gpus 0 --parallel 2 --partition cpu")
     assert jobs == {
         "001_seed_0": "4711_0", "002_seed_0": "4711_1", "001_seed_1": "4711_2", "002_seed_1": "4711_3",
     }  # fmt: skip
-    script = Path("script").read_text()
+    script = Path("seen/script").read_text()
     assert "#SBATCH --array=0-3%2" in script and "#SBATCH --partition=cpu" in script
     job = DelayedSubmission.load(Path("s/slurm/4711_1/4711_1_submitted.pkl").absolute()).function
     assert job.folder == Path("s/runs/002_seed_0").absolute()
@@ -60,14 +47,14 @@ def test_what_is_missing_is_submitted_once(grpo: Callable[..., Any], cluster: Pa
     shown = grpo("--show")
     assert {run["state"] for each in shown["configurations"] for run in each["runs"]} == {"queued"}
 
-    cluster.write_text("4711_1\n")
+    queue.write_text("4711_1\n")
     assert set(grpo("--slurm", "--time 30")) == {"001_seed_0", "001_seed_1", "002_seed_1"}
-    cluster.unlink()
+    queue.unlink()
     assert "squeue failed" in grpo("--slurm", "--time 30", code=2)
 
 
 def test_a_sweep_of_sharded_runs_is_repeated_by_slurm_alone_but_its_results_are_shown(
-    grpo: Callable[..., Any], cluster: Path
+    grpo: Callable[..., Any], queue: Path
 ) -> None:
     odd = ("trainer.sharding=hybrid", "trainer.shard_size=3", "--slurm", "--time 30 --nodes 2 --gpus 4")
     assert "8 processes cannot be divided into groups of 3" in grpo(*odd, code=2)
@@ -79,7 +66,7 @@ def test_a_sweep_of_sharded_runs_is_repeated_by_slurm_alone_but_its_results_are_
         (run / "config.yaml").write_text("task: math.arithmetic\n")
         result = {"solved_rate": 0.5, "ci_low": 0.4, "ci_high": 0.6, "n": 16}
         (run / "summary.json").write_text(json.dumps({"tasks": {"math.arithmetic": {"final": result}}}))
-    cluster.write_text("")  # no job waits any more
+    queue.write_text("")  # no job waits any more
     shown = grpo("trainer.sharding=full")
     assert {run["state"] for each in shown["configurations"] for run in each["runs"]} == {"finished"}
 

@@ -96,38 +96,32 @@ def test_draws_lie_in_their_ranges_and_do_not_depend_on_their_number() -> None:
     assert all(0 <= float(each["trainer.beta"]) <= 0.1 for each in drawn)
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "step", "values"),
-    [
-        (0.1, 0.3, 0.1, {"0.1", "0.2", "0.3"}),  # (0.3 - 0.1) / 0.1 is below 2 in binary
-        (0.05, 0.2, 0.05, {"0.05", "0.1", "0.15", "0.2"}),
-        (0.1, 0.35, 0.1, {"0.1", "0.2", "0.3"}),
-    ],
-)
+@pytest.mark.parametrize(("low", "high", "step", "values"), [
+    (0.1, 0.3, 0.1, {"0.1", "0.2", "0.3"}),  # (0.3 - 0.1) / 0.1 is below 2 in binary
+    (0.05, 0.2, 0.05, {"0.05", "0.1", "0.15", "0.2"}),
+    (0.1, 0.35, 0.1, {"0.1", "0.2", "0.3"}),
+])  # fmt: skip
 def test_a_range_with_a_step_is_drawn_up_to_its_end(low: float, high: float, step: float, values: set[str]) -> None:
     parameters = {"trainer.beta": {"min": low, "max": high, "step": step}}
     definition = validated({"method": "random", "trials": len(values), "parameters": parameters}, "")
     assert {each["trainer.beta"] for each in configurations(definition)} == values
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["trainer.beta=0.1"], "nothing varies"),
-        (["trainer.beta=0,,1"], "a value is empty"),
-        (["trainer.beta="], "a value is empty"),
-        (['trainer.beta="0,1'], "write values as in"),
-        (["trainer.beta=0,1", "trainer.beta=2"], "given twice"),
-        (["trainer.beta=0,0"], "nothing varies"),
-        (["lora.target_modules=[q_proj,v_proj"], "a bracket is not closed"),
-        (["seed=0,0"], "a seed is given twice: 0, 0"),
-        (["seed=0,-1"], "a seed is a whole number"),
-        (["output_dir=a,b"], "give --output-dir"),
-        (["folder"], "folder: a folder without a sweep.json"),
-        (["nothing.yaml"], "nothing.yaml: cannot be read: No such file"),
-        (["one.yaml", "two.yaml"], "one.yaml and two.yaml are two files"),
-    ],
-)
+@pytest.mark.parametrize(("words", "message"), [
+    (["trainer.beta=0.1"], "nothing varies"),
+    (["trainer.beta=0,,1"], "a value is empty"),
+    (["trainer.beta="], "a value is empty"),
+    (['trainer.beta="0,1'], "write values as in"),
+    (["trainer.beta=0,1", "trainer.beta=2"], "given twice"),
+    (["trainer.beta=0,0"], "nothing varies"),
+    (["lora.target_modules=[q_proj,v_proj"], "a bracket is not closed"),
+    (["seed=0,0"], "a seed is given twice: 0, 0"),
+    (["seed=0,-1"], "a seed is a whole number"),
+    (["output_dir=a,b"], "give --output-dir"),
+    (["folder"], "folder: a folder without a sweep.json"),
+    (["nothing.yaml"], "nothing.yaml: cannot be read: No such file"),
+    (["one.yaml", "two.yaml"], "one.yaml and two.yaml are two files"),
+])  # fmt: skip
 def test_mistakes_in_words(words: list[str], message: str) -> None:
     Path("one.yaml").write_text("parameters: {lora.r: [8, 16]}")
     Path("folder").mkdir()
@@ -135,30 +129,27 @@ def test_mistakes_in_words(words: list[str], message: str) -> None:
         read_definition(words)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "empty"),
-        ("metod: grid\nparameters: {lora.r: [1, 2]}", r"no key 'metod' in a sweep. Did you mean 'method'"),
-        ("parameters: {lora.r: {min: 1, max: 4}}", "a range needs method: random"),
-        ("parameters: {lora.r: []}", "parameters.lora.r"),
-        ("method: random\nparameters: {lora.r: [1, 2]}", "trials is the number of draws"),
-        ("method: random\ntrials: 2\nparameters: {lora.r: {min: 4, max: 1}}", "min=4 must be below max=1"),
-        ("method: random\ntrials: 2\nparameters: {lora.r: {min: 0, max: 1, log: true}}", "a min above 0"),
-        ("method: random\ntrials: 2\nparameters: {lora.r: {min: 0, max: 1, stepp: 1}}", "Did you mean 'step'"),
-        ("method: random\ntrials: 2\nparameters: {lora.r: {min: 0, max: 1, step: 2}}", "step=2 must be above 0"),
-        ("method: random\ntrials: 2\nparameters: {lora.r: {min: a, max: 1}}", r"lora\.r: give .* min and max"),
-        ("parameters: {lora: {r: [1, 2]}}", r"parameters\.lora: .* A setting has its whole name"),
-        (f"parameters: {{lora.r: [{10**30}, 1]}}", f"{10**30} is no value of a setting: Integer exceeds 64-bit range"),
-        ("method: optuna\ntrials: 2\nseeds: [0, 1]\nparameters: {lora.r: [1, 2]}", "one seed"),
-        ("method: list\nparameters: {lora.r: [1, 2]}", "from runs, and no parameters"),
-        ("runs: [{lora.r: 1}]", "runs are the configurations of method: list"),
-        ("parameters: {seed: [1, 2]}", r"seeds: \[0, 1, 2\]"),
-        ("settings: {lora: {r: 1}}\nparameters: {lora.r: [1, 2]}", "both in settings and in parameters"),
-        ("parameters: [1]", "sweep.yaml: parameters: "),
-        ("seeds: [0, 1]\nsettings: {seed: 5}", "sweep.yaml: seed is in settings, and seeds give each run its own"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), [
+    ("", "empty"),
+    ("metod: grid\nparameters: {lora.r: [1, 2]}", r"no key 'metod' in a sweep. Did you mean 'method'"),
+    ("parameters: {lora.r: {min: 1, max: 4}}", "a range needs method: random"),
+    ("parameters: {lora.r: []}", "parameters.lora.r"),
+    ("method: random\nparameters: {lora.r: [1, 2]}", "trials is the number of draws"),
+    ("method: random\ntrials: 2\nparameters: {lora.r: {min: 4, max: 1}}", "min=4 must be below max=1"),
+    ("method: random\ntrials: 2\nparameters: {lora.r: {min: 0, max: 1, log: true}}", "a min above 0"),
+    ("method: random\ntrials: 2\nparameters: {lora.r: {min: 0, max: 1, stepp: 1}}", "Did you mean 'step'"),
+    ("method: random\ntrials: 2\nparameters: {lora.r: {min: 0, max: 1, step: 2}}", "step=2 must be above 0"),
+    ("method: random\ntrials: 2\nparameters: {lora.r: {min: a, max: 1}}", r"lora\.r: give .* min and max"),
+    ("parameters: {lora: {r: [1, 2]}}", r"parameters\.lora: .* A setting has its whole name"),
+    (f"parameters: {{lora.r: [{10**30}, 1]}}", f"{10**30} is no value of a setting: Integer exceeds 64-bit range"),
+    ("method: optuna\ntrials: 2\nseeds: [0, 1]\nparameters: {lora.r: [1, 2]}", "one seed"),
+    ("method: list\nparameters: {lora.r: [1, 2]}", "from runs, and no parameters"),
+    ("runs: [{lora.r: 1}]", "runs are the configurations of method: list"),
+    ("parameters: {seed: [1, 2]}", r"seeds: \[0, 1, 2\]"),
+    ("settings: {lora: {r: 1}}\nparameters: {lora.r: [1, 2]}", "both in settings and in parameters"),
+    ("parameters: [1]", "sweep.yaml: parameters: "),
+    ("seeds: [0, 1]\nsettings: {seed: 5}", "sweep.yaml: seed is in settings, and seeds give each run its own"),
+])  # fmt: skip
 def test_mistakes_in_a_file(text: str, message: str) -> None:
     Path("sweep.yaml").write_text(text)
     with pytest.raises(UserError, match=message):
