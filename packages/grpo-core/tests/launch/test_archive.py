@@ -196,7 +196,7 @@ def test_a_killed_restoring_goes_on(call: Callable[..., Any], run: Path) -> None
     ({"files": {"a\x1b[31m": None}}, r"'a\x1b[31m'/'[key]': Value error, it would not lie"),
     ({"files": {"config.yaml/x": None}}, "'config.yaml' is both a file and a folder"),
     ({"run": "../other"}, "newer grpo-core: 'run'"),
-    ({"latest": "../../x"}, "it is no checkpoint"),
+    ({"latest": "../../x"}, "'latest'"),
     ({"version": 2}, "or of a newer grpo-core: 'version'"),
     ({"files": [1]}, "'files'"),
     ({"files": {"x": {"sha256": "../../etc/passwd", "size": 1}}}, "'sha256'"),

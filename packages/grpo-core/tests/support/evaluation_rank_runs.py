@@ -64,8 +64,8 @@ def called_back(folder: Path, ranks: Ranks) -> dict[str, Any]:
         loading=ModelOptions(scoring=ScoringConfig(workers=1)),
     )
     policy = load_policy(str(folder / "model"), device="cpu")
-    ranks = {"world_size": ranks.size, "process_index": ranks.rank, "local_process_index": ranks.rank}
-    arguments = SimpleNamespace(bf16=False, fp16=False, output_dir=str(folder), device=ranks.device, **ranks)
+    rank = {"world_size": ranks.size, "process_index": ranks.rank, "local_process_index": ranks.rank}
+    arguments = SimpleNamespace(bf16=False, fp16=False, output_dir=str(folder), device=ranks.device, **rank)
     state = SimpleNamespace(global_step=0, log_history=[])
     callback.on_train_begin(arguments, state, None, model=policy.model, processing_class=policy.tokenizer)
     return {"metrics": state.log_history[0]}

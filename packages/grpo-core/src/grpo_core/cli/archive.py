@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from grpo_core.cli.options import COUNT, HELP, JSON
 from grpo_core.errors import ExitCode, UserError
 from grpo_core.paths import check_makeable, user_path
-
-if TYPE_CHECKING:
-    from grpo_core.launch.archive import Manifest
 
 ARCHIVE_EXAMPLES = """\b
 Examples:
@@ -53,21 +49,16 @@ def archive(words: tuple[str, ...], keep_latest: int | None, is_listing: bool, a
 
     run, url = user_path(words[0], "RUN"), words[1]
     with Waiting(err(), quiet=as_json) as display:
-        done = archive_run(run, url, keep_latest=keep_latest, progress=display.on_progress)
-    manifest, where = done.manifest, f"{url.rstrip('/')}/{done.manifest.run}"
+        manifest, done = archive_run(run, url, keep_latest=keep_latest, progress=display.on_progress)
+    where = f"{url.rstrip('/')}/{manifest.run}"
     if as_json:
-        print_json({
-            "url": where, "files": len(manifest.files), "bytes": manifest.size, "checkpoints": manifest.checkpoints,
-            "sent_files": done.sent_files, "sent_bytes": done.sent_bytes, "removed": done.removed,
-            "left_out": done.left_out,
-        })  # fmt: skip
+        print_json({"url": where, **manifest.facts(), **done})
         return ExitCode.DONE
-    sent = (
-        f"{done.sent_files} of them sent, {human_size(done.sent_bytes)}" if done.sent_files else "nothing new to send"
-    )
+    new = f"{done['sent_files']} of them sent, {human_size(done['sent_bytes'])}"
+    sent = new if done["sent_files"] else "nothing new to send"
     lines = [f"archived  {where}: {len(manifest.files)} files, {human_size(manifest.size)}; {sent}"]
-    lines += [f"removed   {name}" for name in done.removed]
-    lines += [f"left out  {reason}" for reason in done.left_out]
+    lines += [f"removed   {name}" for name in done["removed"]]
+    lines += [f"left out  {reason}" for reason in done["left_out"]]
     for line in [*lines, f"next      grpo restore {where}"]:
         click.echo(visible(line))
     return ExitCode.DONE
@@ -109,7 +100,11 @@ def _list(url: str, *, as_json: bool) -> None:
 
     runs = list_runs(url)
     if as_json:
-        print_json([_facts(each, run) for each, run in runs.items()])
+        unknown: dict[str, object] = {**dict.fromkeys(("created", "files", "bytes", "latest")), "checkpoints": []}
+        print_json([
+            {"url": each, **({"problem": run, **unknown} if isinstance(run, str) else {"problem": "", **run.facts()})}
+            for each, run in runs.items()
+        ])  # fmt: skip
         return
     if not runs:
         print_out(visible(f"{url} holds no archived runs."))
@@ -123,13 +118,3 @@ def _list(url: str, *, as_json: bool) -> None:
         checkpoints = ", ".join(step.removeprefix("step_") for step in run.checkpoints) or "-"
         listing.add_row(name, run.created or "-", str(len(run.files)), human_size(run.size), checkpoints)
     print_out(listing)
-
-
-def _facts(url: str, run: Manifest | str) -> dict[str, object]:
-    if isinstance(run, str):
-        names = ("created", "files", "bytes", "latest")
-        return {"url": url, "problem": run, "checkpoints": [], **dict.fromkeys(names)}
-    return {
-        "url": url, "problem": "", "created": run.created, "files": len(run.files), "bytes": run.size,
-        "checkpoints": run.checkpoints, "latest": run.latest,
-    }  # fmt: skip

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from grpo_core.cli.options import HELP, JSON
 from grpo_core.cli.settings import only_results_on_stdout, read_settings
 from grpo_core.errors import UserError
-
-if TYPE_CHECKING:
-    from grpo_core.config import RunConfig
-    from grpo_core.display.progress import Waiting
-    from grpo_core.evaluation.forecast import MixtureForecast
-    from grpo_core.task.bound import BoundTask
 
 EXAMPLES = """\b
 Examples:
@@ -66,14 +58,20 @@ def forecast(
     Settings are those of `grpo run`: tasks, sampling, length limit, generations per prompt and model are the run's. A
     group without signal has equal rewards, from which most baselines learn nothing. Every number has a 95% interval.
     """
+    from grpo_core.callbacks import Callbacks
     from grpo_core.config import resolve
     from grpo_core.display.progress import Waiting
     from grpo_core.display.text import err, print_json
+    from grpo_core.plugins import variants as registry
+    from grpo_core.plugins.tasks import bind
+    from grpo_core.prompts.mixture import task_labels
+    from grpo_core.task.spec import parse_task_specs
     from grpo_core.training.checks import check_training
 
     loaded = read_settings({**settings, "task": task}, overrides, config_file)
     config = resolve(loaded.config, loaded.sources).config
-    tasks = _tasks(config)
+    bound = [bind(spec) for spec in parse_task_specs(config.task)]
+    tasks = dict(zip(task_labels(bound), bound, strict=True))
     generations = config.trainer.num_generations
     if samples is not None and samples < generations:
         raise UserError(
@@ -82,8 +80,13 @@ def forecast(
         )
     check_training(config)
     with Waiting(err(), quiet=quiet) as progress:
-        _warn(config, progress)
-        result = _forecast(config, prompts, samples or max(MIN_SAMPLES, generations), progress)
+        if not registry.get("advantage", config.trainer.baseline).needs_group:
+            progress.on_warning(f"the baseline {config.trainer.baseline} also learns from groups of equal rewards.")
+        with only_results_on_stdout((progress,)):
+            from grpo_core.training.forecasting import run_forecast  # imports torch; what can be checked was checked
+
+            samples = samples or max(MIN_SAMPLES, generations)
+            result = run_forecast(config, prompts=prompts, samples=samples, callbacks=Callbacks((progress,)))
     if as_json:
         facts = {"task": config.task, "model": config.model, "temperature": config.trainer.temperature}
         print_json({**facts, **(result if len(tasks) > 1 else next(iter(result.tasks.values()))).as_json()})
@@ -91,31 +94,3 @@ def forecast(
         from grpo_core.cli.forecast_text import print_forecast
 
         print_forecast(result, tasks, config)
-
-
-def _tasks(config: RunConfig) -> dict[str, BoundTask]:
-    """The tasks by label."""
-    from grpo_core.plugins.tasks import bind
-    from grpo_core.prompts.mixture import task_labels
-    from grpo_core.task.spec import parse_task_specs
-
-    bound = [bind(spec) for spec in parse_task_specs(config.task)]
-    return dict(zip(task_labels(bound), bound, strict=True))
-
-
-def _warn(config: RunConfig, progress: Waiting) -> None:
-    from grpo_core.plugins import variants as registry
-
-    trainer = config.trainer
-    if not registry.get("advantage", trainer.baseline).needs_group:
-        progress.on_warning(f"the baseline {trainer.baseline} also learns from groups of equal rewards.")
-
-
-def _forecast(config: RunConfig, prompts: int, samples: int, progress: Waiting) -> MixtureForecast:
-    """Import torch and sample; what can be checked was checked before."""
-    from grpo_core.callbacks import Callbacks
-
-    with only_results_on_stdout((progress,)):
-        from grpo_core.training.forecasting import run_forecast
-
-        return run_forecast(config, prompts=prompts, samples=samples, callbacks=Callbacks((progress,)))

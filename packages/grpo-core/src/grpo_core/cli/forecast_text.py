@@ -11,7 +11,7 @@ from grpo_core.evaluation.forecast import BINS, EASY, HARD
 from grpo_core.task.game import SELF, GameConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rich.console import RenderableType
     from rich.table import Table
@@ -35,12 +35,11 @@ def print_forecast(result: MixtureForecast, tasks: Mapping[str, BoundTask], conf
         tasks: Label -> task.
         config: Configuration of the run.
     """
-    samples = next(iter(result.tasks.values()))
+    samples = next(iter(result.tasks.values())).samples
     prompts = " + ".join(str(each.prompts) for each in result.tasks.values())
-    heading = (
-        f"{config.task}   model {config.model}   {prompts} {_unit(tasks)} × {samples.samples} completions at "
-        f"temperature {config.trainer.temperature:g}"
-    )
+    unit = "prompts" if any(task.task.game is None for task in tasks.values()) else "sides of episodes"
+    heading = f"{config.task}   model {config.model}   {prompts} {unit} × {samples} completions"
+    heading += f" at temperature {config.trainer.temperature:g}"
     facts = "solved {}   mean reward {}".format(*_with_ends(result.solved, result.reward))
     if abstained := sum(each.abstained for each in result.tasks.values()):
         facts += f"   {abstained} completions not scored"
@@ -50,11 +49,6 @@ def print_forecast(result: MixtureForecast, tasks: Mapping[str, BoundTask], conf
     notes = [f"note    {visible(line)}" for label, task in tasks.items() for line in _notes(label, task)]
     lines = [line for label, task in tasks.items() for line in _advice_of(label, result, task)]
     print_out(*blocks, "", _times(result), *notes, *(f"advice  {line}" for line in lines))
-
-
-def _unit(tasks: Mapping[str, BoundTask]) -> str:
-    is_game = [task.task.game is not None for task in tasks.values()]
-    return "sides of episodes" if all(is_game) else "prompts"
 
 
 def _notes(label: str, task: BoundTask) -> list[str]:
@@ -84,18 +78,15 @@ def _advice_of(label: str, result: MixtureForecast, task: BoundTask) -> list[str
 
 def advice(forecast: TaskForecast, task: BoundTask) -> list[str]:
     """What to choose, a line each."""
-    lines = []
-    own, recommended = forecast.own_size, forecast.recommended
-    if recommended is None:
+    if forecast.recommended is None:
         return [_when_silent(forecast, task)]
-    lines.append(_size_advice(forecast, recommended))
-    if own.no_signal.value > MAX_NO_SIGNAL:
+    lines = [_size_advice(forecast, forecast.recommended)]
+    if forecast.own_size.no_signal.value > MAX_NO_SIGNAL:
         lines.append(_when_silent(forecast, task))
     levels = forecast.best_levels
     if levels and len(levels) < len(forecast.levels):
-        lines.append(
-            f"difficulty {', '.join(level.name for level in levels)} has the most signal{_option(task, levels)}"
-        )
+        names = [level.name for level in levels]
+        lines.append(f"difficulty {', '.join(names)} has the most signal{_option(task, names)}")
     elif not forecast.levels and "max_difficulty" in type(task.config).model_fields:
         lines.append("to compare difficulties, forecast more of them: TASK?min_difficulty=…&max_difficulty=…")
     return lines
@@ -120,14 +111,12 @@ def _when_silent(forecast: TaskForecast, task: BoundTask) -> str:
     return "prompts are solved always or never: set trainer.dynamic_sampling=true, or curriculum.enabled=true"
 
 
-def _option(task: BoundTask, levels: tuple[object, ...]) -> str:
-    """How to choose difficulties, if the task has the usual options and they are adjacent whole numbers."""
+def _option(task: BoundTask, names: Sequence[str]) -> str:
+    """How to choose difficulties, if the task has the usual options and they are whole numbers."""
     fields = type(task.config).model_fields
-    names = [str(getattr(level, "name", "")) for level in levels]
     if not {"min_difficulty", "max_difficulty"} <= fields.keys() or not all(name.isdecimal() for name in names):
         return ""
-    numbers = sorted(map(int, names))
-    return f": ?min_difficulty={numbers[0]}&max_difficulty={numbers[-1]}"
+    return f": ?min_difficulty={min(map(int, names))}&max_difficulty={max(map(int, names))}"
 
 
 def _with_ends(*estimates: Interval) -> list[str]:
@@ -146,46 +135,39 @@ def _per_hour(rate: Interval) -> str:
     return "-" if math.isnan(rate.value) else f"{rate.value:.0f} [{rate.low:.0f}, {rate.high:.0f}]"
 
 
-def _tables(result: MixtureForecast) -> list[Table]:
-    """The tasks of a mixture with their shares, or the histogram of one; what sizes give; difficulties."""
-    tasks = result.tasks.items()
-    first = next(iter(result.tasks.values()))
-    most = max(first.histogram) or 1
-    histogram = [
-        (f"{low:g}" if low == high else f"{low:g} to {high:g}", str(count), "█" * round(BAR_WIDTH * count / most))
-        for (low, high), count in zip(BINS, first.histogram, strict=True)
-    ]
-    mixed = [
-        (f"{label} {result.shares[label]:.0%}", *_with_ends(each.solved, each.reward, each.own_size.no_signal))
-        for label, each in tasks
-    ]
-    sizes = [
-        (
-            f"{size.generations}{' (run)' if size is result.own_size else ''}",
-            *_with_ends(size.no_signal, size.pass_at),
-            _per_hour(size.useful_per_hour),
+def _tables(result: MixtureForecast) -> Iterator[Table]:
+    """The histogram of a task, or the tasks of a mixture with their shares; what sizes give; difficulties."""
+    silent, first = "groups without signal", next(iter(result.tasks.values()))
+    if len(result.tasks) > 1:
+        yield _listing(
+            ("task", "solved", "mean reward", silent),
+            (
+                (f"{label} {result.shares[label]:.0%}", *_with_ends(each.solved, each.reward, each.own_size.no_signal))
+                for label, each in result.tasks.items()
+            ),
         )
-        for size in result.sizes
-    ]
-    return [
-        _listing(("task", "solved", "mean reward", "groups without signal"), mixed)
-        if len(tasks) > 1
-        else _listing(("solved rate", "prompts", ""), histogram),
-        _listing(("generations", "groups without signal", "pass@generations", "useful groups per hour"), sizes),
-        *(
-            _listing(
-                (
-                    f"difficulty of {label}" if len(tasks) > 1 else "difficulty",
-                    "prompts",
-                    "solved",
-                    "groups without signal",
-                ),
-                [(level.name, str(level.prompts), *_with_ends(level.solved, level.no_signal)) for level in each.levels],
+    else:
+        scale = BAR_WIDTH / (max(first.histogram) or 1)
+        names = (f"{low:g}" if low == high else f"{low:g} to {high:g}" for low, high in BINS)
+        bars = ((str(count), "█" * round(count * scale)) for count in first.histogram)
+        yield _listing(("solved rate", "prompts", ""), ((name, *bar) for name, bar in zip(names, bars, strict=True)))
+    yield _listing(
+        ("generations", silent, "pass@generations", "useful groups per hour"),
+        (
+            (
+                f"{size.generations}{' (run)' if size is result.own_size else ''}",
+                *_with_ends(size.no_signal, size.pass_at),
+                _per_hour(size.useful_per_hour),
             )
-            for label, each in tasks
-            if each.levels
+            for size in result.sizes
         ),
-    ]
+    )
+    for label, each in result.tasks.items():
+        if each.levels:
+            yield _listing(
+                (f"difficulty of {label}" if len(result.tasks) > 1 else "difficulty", "prompts", "solved", silent),
+                ((own.name, str(own.prompts), *_with_ends(own.solved, own.no_signal)) for own in each.levels),
+            )
 
 
 def _times(result: MixtureForecast) -> str:

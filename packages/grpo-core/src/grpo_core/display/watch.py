@@ -52,7 +52,7 @@ class WatchApp(App[None]):
     def __init__(self, run: LiveRun, every_s: float = 1.0) -> None:
         super().__init__(ansi_color=True)
         self.run_folder, self._every_s = run, every_s
-        self._is_reading = self._is_polling = False
+        self._is_polling = False
         self._shown: list[Group] = []
         self._listed: tuple[int, list[tuple[int, int, int]]] | None = None
         self._open: tuple[int, int] | None = None
@@ -75,35 +75,27 @@ class WatchApp(App[None]):
     def on_mount(self) -> None:
         """Begin to read."""
         self.query_one("#curves").focus()
-        self.set_interval(self._every_s, self._look)
-        self._look()
+        self._follow()
 
     def on_resize(self, event: events.Resize) -> None:
         """Draw again for the new size."""
         self.call_after_refresh(self.draw)
 
-    def _look(self) -> None:
-        if not self._is_reading:
-            self._is_reading = True
-            self._read()
-
     @work
-    async def _read(self) -> None:
+    async def _follow(self) -> None:
         """Read what is new in a thread, so that keys work meanwhile, and draw it."""
-        try:
-            more = True
-            while more:
-                self._is_polling = True
-                more = await asyncio.to_thread(self.run_folder.poll)
-                self._is_polling = False
-                self.draw()
-        finally:
-            self._is_reading = False
+        while True:
+            self._is_polling = True
+            more = await asyncio.to_thread(self.run_folder.poll)
+            self._is_polling = False
+            self.draw()
+            if not more:
+                await asyncio.sleep(self._every_s)
 
     def draw(self) -> None:
         """Draw the status and the open view."""
         if self._is_polling:
-            return  # a thread changes the run; `_read` draws when it has ended
+            return  # a thread changes the run; `_follow` draws when it has ended
         if not self.query("#status"):
             return  # before the parts are laid out, or after the end
         run = self.run_folder

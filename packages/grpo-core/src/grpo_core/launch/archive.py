@@ -7,10 +7,9 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import filelock
 from pydantic import AfterValidator, BaseModel, ConfigDict, NonNegativeInt, StringConstraints, ValidationError
@@ -46,15 +45,6 @@ def _inside(name: str) -> str:
     return name
 
 
-def _checkpoint(name: str) -> str:
-    if parse_checkpoint(name) is None:
-        raise ValueError("it is no checkpoint")
-    return name
-
-
-RunName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]
-
-
 class Content(BaseModel):
     """SHA-256 and bytes of a file."""
 
@@ -70,9 +60,9 @@ class Manifest(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True)
 
     version: Literal[1] = 1
-    run: RunName
+    run: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]
     created: Annotated[str, StringConstraints(pattern="^[0-9T:+.-]{0,40}$")] = ""
-    latest: Annotated[str, AfterValidator(_checkpoint)] | None = None
+    latest: Annotated[str, StringConstraints(pattern=r"^step_(0|[1-9][0-9]{0,17}|final)$")] | None = None
     files: Mapping[Annotated[str, AfterValidator(_inside), StringConstraints(max_length=1024)], Content]
 
     @property
@@ -85,27 +75,13 @@ class Manifest(BaseModel):
         """Names of the checkpoints, in the order of their steps."""
         return _sorted({name for each in self.files if (name := _checkpoint_of(each))})
 
-
-@dataclass(frozen=True, slots=True)
-class Archived:
-    """What `archive_run` did.
-
-    Attributes:
-        manifest: What the archive holds now.
-        sent_files: Contents that were sent.
-        sent_bytes: Their bytes.
-        removed: Checkpoints that were in the archive and are not any more.
-        left_out: Files that cannot be archived, with the reason.
-    """
-
-    manifest: Manifest
-    sent_files: int
-    sent_bytes: int
-    removed: list[str]
-    left_out: list[str]
+    def facts(self) -> dict[str, Any]:
+        """Plain values for `--json`."""
+        known = {"created": self.created, "checkpoints": self.checkpoints, "latest": self.latest}
+        return {**known, "files": len(self.files), "bytes": self.size}
 
 
-def archive_run(run: Path, url: str, *, keep_latest: int | None, progress: Progress) -> Archived:
+def archive_run(run: Path, url: str, *, keep_latest: int | None, progress: Progress) -> tuple[Manifest, dict[str, Any]]:
     """Archive a run in a folder of its own below a URL; one that goes on, up to what it has written so far.
 
     Args:
@@ -113,6 +89,10 @@ def archive_run(run: Path, url: str, *, keep_latest: int | None, progress: Progr
         url: Folder of the archive.
         keep_latest: Checkpoints to keep; None keeps all, also those that are no longer in the run.
         progress: Notified of the bytes.
+
+    Returns:
+        What the archive holds now, and what was done: `sent_files` and `sent_bytes` of contents; `removed`, checkpoints
+        that are not in the archive any more; `left_out`, files that cannot be archived, with the reason.
 
     Raises:
         UserError: no run, or no such URL.
@@ -142,12 +122,13 @@ def archive_run(run: Path, url: str, *, keep_latest: int | None, progress: Progr
         )
     except ValidationError:
         raise UserError(f"{run.name!r}: name a run with letters, digits, dots, dashes and underscores.") from None
-    sent = _send(storage, run, contents, progress)
+    files, size = _send(storage, run, contents, progress)
     storage.write(MANIFEST, [manifest.model_dump_json(indent=2).encode()])
     # Only what the old manifest names: another file may be what an archiving elsewhere has just sent.
     used = {content.sha256 for content in manifest.files.values()}
     storage.remove(f"{OBJECTS}/{sha256}" for sha256 in {content.sha256 for content in archived.values()} - used)
-    return Archived(manifest, *sent, _sorted(there - kept), left_out)
+    removed = _sorted(there - kept)
+    return manifest, {"sent_files": files, "sent_bytes": size, "removed": removed, "left_out": left_out}
 
 
 def list_runs(url: str) -> dict[str, Manifest | str]:
