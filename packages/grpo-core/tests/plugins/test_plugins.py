@@ -364,16 +364,16 @@ def test_a_hook_that_fails_is_reported_and_harms_no_other_plugin(
 
 def test_a_profile_of_a_plugin_is_found_without_importing_it(site: Path) -> None:
     give = "{TASKS}\n@hookimpl\ndef grpo_profiles():\n    return [{profiles}]"
-    ours = "GpuProfile('slice', 'A slice', capabilities=('9.0',), completion_lengths=((0.0, 256),))"
+    ours = "GpuProfile('slice', 'A slice', capabilities=('9.0',), max_micro_batch_tokens=8192)"
     install(site, "rhyme", give.format(TASKS=TASKS, profiles=ours))
-    install(site, "bad", give.format(TASKS=TASKS, profiles="GpuProfile('slices', 'A slice', memory_share=80)"))
+    install(site, "bad", give.format(TASKS=TASKS, profiles="GpuProfile('slices', 'A slice', memory_gib=-1)"))
     host = host_of(site)
 
-    profile = GpuProfile("slice", "A slice", capabilities=("9.0",), completion_lengths=((0.0, 256),))
+    profile = GpuProfile("slice", "A slice", capabilities=("9.0",), max_micro_batch_tokens=8192)
     assert named("slice", host) == profile
     assert matching(Accelerator("cuda", "a slice", 10, "9.0"), profiles(host).values())[0] == profile
     assert not {"grpo_rhyme", "grpo_bad"} & set(sys.modules)
-    with pytest.raises(UnknownNameError, match=r"no profile 'slices'.*Did you mean 'slice'.*\n.*memory_share=80"):
+    with pytest.raises(UnknownNameError, match=r"no profile 'slices'.*Did you mean 'slice'.*\n.*memory_gib=-1"):
         named("slices", host)
 
 

@@ -18,7 +18,7 @@ from grpo_core.profiles.accelerator import GIB, Accelerator, Backend
 from grpo_core.profiles.estimate import MemoryPlan, SamplingServer, estimate, tokens_in_pass, tokens_that_fit
 from grpo_core.profiles.model_shape import KNOWN, ModelShape, shape_of
 
-SUPPORT = Path(__file__).parents[1] / "support"
+PROGRAMS = Path(__file__).parent / "programs"
 
 
 def known(name: str) -> ModelShape:
@@ -88,16 +88,11 @@ def test_overlap_needs_a_copy_of_what_is_trained_and_both_phases_at_once() -> No
     assert ahead.total == pytest.approx(sum(ahead.parts.values()))
 
 
-def test_an_adapter_leaves_gradients_and_moments_of_its_own() -> None:
+def test_an_adapter_leaves_gradients_and_moments_of_its_own_and_autocast_holds_a_copy() -> None:
     trained = QWEN.lora_parameters(16)
-    need = estimate(plan(trained=trained))
+    need, mixed = estimate(plan(trained=trained)), estimate(plan(compute_bytes=2))
     assert (need.gradients, need.optimizer) == (4 * trained, 8 * trained)
-
-
-def test_autocast_holds_a_copy_and_halves_what_is_kept() -> None:
-    single, mixed = estimate(plan()), estimate(plan(compute_bytes=2))
-    assert mixed.weights == single.weights * 1.5
-    assert mixed.activations < 0.75 * single.activations
+    assert mixed.weights == need.weights * 1.5 and mixed.activations < 0.75 * estimate(plan()).activations
 
 
 def test_shards_share_weights_gradients_and_moments() -> None:
@@ -118,18 +113,14 @@ def test_a_pass_has_no_more_tokens_than_its_step_and_no_fewer_than_one_row() -> 
     assert tokens_in_pass(plan(pass_tokens=16)) == 300
 
 
-def test_more_memory_never_gives_a_smaller_pass() -> None:
-    found = [tokens_that_fit(plan(), memory * GIB, 65536) for memory in range(8, 81, 4)]
-    sizes = [(not fitting[1], fitting[0]) for fitting in found if fitting is not None]
-    assert sizes == sorted(sizes)
-    assert len(sizes) > 10
-
-
-def test_what_is_chosen_fits() -> None:
-    fitting = tokens_that_fit(plan(), 24 * GIB, 65536)
-    assert fitting is not None
-    tokens, checkpointing = fitting
-    assert estimate(plan().of_pass(tokens, checkpointing=checkpointing)).total <= 24 * GIB
+def test_what_is_chosen_fits_and_more_memory_never_gives_a_smaller_pass() -> None:
+    sizes = []
+    for memory in range(8, 81, 4):
+        if fitting := tokens_that_fit(plan(), memory * GIB, 65536):
+            tokens, checkpointing = fitting
+            assert estimate(plan(pass_tokens=tokens, checkpointing=checkpointing)).total <= memory * GIB
+            sizes.append((not checkpointing, tokens))
+    assert sizes == sorted(sizes) and len(sizes) > 10
     assert tokens_that_fit(plan(), GIB, 65536) is None
 
 
@@ -145,21 +136,15 @@ def test_an_estimate_in_words_adds_up_and_says_where_it_is_too_much() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("hidden", "layers", "heads", "kv_heads", "intermediate", "vocabulary"),
+    "sizes",
     [(768, 12, 12, 4, 2048, 4096), (512, 8, 8, 8, 1408, 49152), (576, 30, 9, 3, 1536, 49152)],
     ids=["79M", "51M with a large vocabulary", "135M, SmolLM2's shape"],
 )
-def test_the_estimate_is_within_a_fifth_of_a_run_s_peak(
-    tmp_path: Path, hidden: int, layers: int, heads: int, kv_heads: int, intermediate: int, vocabulary: int
-) -> None:
-    shape = json.dumps(
-        {
-            "hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": heads,
-            "num_key_value_heads": kv_heads, "intermediate_size": intermediate, "vocab_size": vocabulary,
-        }
-    )  # fmt: skip
+def test_the_estimate_is_within_a_fifth_of_a_run_s_peak(tmp_path: Path, sizes: tuple[int, ...]) -> None:
+    names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size")
+    shape = json.dumps(dict(zip((*names, "vocab_size"), sizes, strict=True)))
     done = subprocess.run(
-        [sys.executable, str(SUPPORT / "peak_memory.py"), str(tmp_path), shape],
+        [sys.executable, str(PROGRAMS / "peak_memory.py"), str(tmp_path), shape],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     measured = json.loads(done.stdout.splitlines()[-1])

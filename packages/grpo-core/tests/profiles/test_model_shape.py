@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from safetensors.torch import save_file
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from grpo_core.profiles.model_shape import KNOWN, model_shape, shape_of
 
@@ -17,32 +19,26 @@ LLAMA = {
 }  # fmt: skip
 
 
-def folder_of(path: Path, config: object, weights: dict[str, torch.Tensor] | None = None) -> str:
-    path.mkdir()
+def folder_of(path: Path, config: object, weights: dict[str, torch.Tensor] | None = None) -> Path:
     (path / "config.json").write_text(json.dumps(config))
     if weights is not None:
         save_file(weights, path / "model.safetensors")
-    return str(path)
+    return path
+
+
+def parameters(folder: Path) -> int:
+    shape = model_shape(str(folder))
+    assert shape is not None
+    return shape.parameters
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_parameters_of_a_shape_are_those_of_the_model(tied: bool) -> None:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
+def test_parameters_of_a_shape_and_an_adapter_are_those_of_the_model(tied: bool) -> None:
     model = LlamaForCausalLM(LlamaConfig(**{**LLAMA, "tie_word_embeddings": tied}))
     shape = shape_of(model.config.to_dict(), "its config.json")
-    assert shape is not None
-    assert shape.parameters == model.num_parameters()
-
-
-def test_adapter_parameters_are_those_of_peft() -> None:
-    from peft import LoraConfig, get_peft_model
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    shape = shape_of(LLAMA, "")
-    model = get_peft_model(LlamaForCausalLM(LlamaConfig(**LLAMA)), LoraConfig(r=8, target_modules="all-linear"))
-    assert shape is not None
-    assert shape.lora_parameters(8) == model.get_nb_trainable_parameters()[0]
+    assert shape is not None and shape.parameters == model.num_parameters()
+    adapted = get_peft_model(model, LoraConfig(r=8, target_modules="all-linear"))
+    assert shape.lora_parameters(8) == adapted.get_nb_trainable_parameters()[0]
 
 
 @pytest.mark.parametrize(
@@ -62,10 +58,12 @@ def test_known_models_have_the_published_number_of_parameters(name: str, million
     assert shape.parameters / 1e6 == pytest.approx(millions, rel=2e-3)  # biases of attention are left out
 
 
-def test_weights_on_disk_are_counted(tmp_path: Path) -> None:
-    shape = model_shape(folder_of(tmp_path / "m", LLAMA, {"a": torch.zeros(7, 3), "b": torch.zeros(5)}))
-    assert shape is not None
-    assert shape.parameters == 26
+def test_weights_on_disk_are_counted_if_all_are_there(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, LLAMA, {"a": torch.zeros(7, 3, dtype=torch.bfloat16), "b": torch.zeros(5)})
+    assert parameters(folder) == 26
+    index = {"weight_map": {"a": "model.safetensors", "c": "model-2.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert parameters(folder) > 26
 
 
 @pytest.mark.parametrize(
@@ -78,7 +76,7 @@ def test_weights_on_disk_are_counted(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_config_that_describes_no_decoder_gives_no_shape(tmp_path: Path, config: object) -> None:
-    assert model_shape(folder_of(tmp_path / "m", config)) is None
+    assert model_shape(str(folder_of(tmp_path, config))) is None
 
 
 def header(value: object) -> bytes:
@@ -96,17 +94,7 @@ def header(value: object) -> bytes:
     ],
 )  # fmt: skip
 def test_damaged_weights_are_not_counted(tmp_path: Path, content: bytes) -> None:
-    name = folder_of(tmp_path / "m", LLAMA)
-    (tmp_path / "m" / "model.safetensors").write_bytes(content)
-    shape, expected = model_shape(name), shape_of(LLAMA, "")
-    assert shape is not None and expected is not None
-    assert shape.parameters == expected.parameters
-
-
-def test_a_part_of_the_weights_is_not_counted(tmp_path: Path) -> None:
-    name = folder_of(tmp_path / "m", LLAMA, {"a": torch.zeros(7)})
-    index = {"weight_map": {"a": "model.safetensors", "b": "model-2.safetensors"}}
-    (tmp_path / "m" / "model.safetensors.index.json").write_text(json.dumps(index))
-    shape = model_shape(name)
-    assert shape is not None
-    assert shape.parameters > 7
+    folder = folder_of(tmp_path, LLAMA)
+    expected = parameters(folder)
+    (folder / "model.safetensors").write_bytes(content)
+    assert parameters(folder) == expected

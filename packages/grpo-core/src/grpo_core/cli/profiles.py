@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -37,6 +38,7 @@ def profiles(name: str | None, model: str | None, as_json: bool) -> int:
     A profile ranks below the command line, the environment, files, a preset, a recipe and the recommendations for an
     embedded model. `profile=NAME` takes another, `profile=null` none.
     """
+    from grpo_core.config.layers import format_value
     from grpo_core.display.text import err, print_json, print_out, table, visible
     from grpo_core.plugins.host import default_host
     from grpo_core.plugins.models import model_source
@@ -49,22 +51,16 @@ def profiles(name: str | None, model: str | None, as_json: bool) -> int:
     for report in default_host().reports():
         if report.error:
             err().print(f"not loaded: {visible(report.error)}", style="yellow", soft_wrap=True, markup=False)
-    every, found = gpu.profiles(), accelerators.detect()
-    fitting, why = gpu.matching(found, every.values())
-    shown = [gpu.named(name)] if name else [fitting]
-    models = [model] if model else list(EXAMPLE_MODELS)
-    settings = {profile.name: {each: settings_for(profile.name, each) for each in models} for profile in shown}
-    platform = platforms.detect()
+    every, platform = gpu.profiles(), platforms.detect()
+    fitting, why = gpu.matching(accelerators.detect(), every.values())
+    shown = gpu.named(name) if name else fitting
+    settings = {each: settings_for(shown.name, each) for each in ([model] if model else EXAMPLE_MODELS)}
     if as_json:
-        print_json(
-            {
-                "profile": fitting.name,
-                "why": why,
-                "platform": {"name": platform.name, "why": platform.why, "advice": platform.advice},
-                "profiles": {profile.name: _facts(profile) for profile in every.values()},
-                "settings": settings,
-            }
-        )
+        facts = {
+            each.name: {name: fact for name, fact in asdict(each).items() if name != "name"} for each in every.values()
+        }
+        found = {"profile": fitting.name, "why": why, "platform": asdict(platform)}
+        print_json({**found, "profiles": facts, "settings": {shown.name: settings}})
         return ExitCode.DONE
     listing = table("profile", "", "capability", "memory", "precision", "for")
     for profile in every.values():
@@ -73,13 +69,14 @@ def profiles(name: str | None, model: str | None, as_json: bool) -> int:
             memory_range(profile), profile.precision, visible(profile.description),
         )  # fmt: skip
     print_out(listing, "", f"this machine: {visible(fitting.name)}, {visible(why)}")
-    print_out(f"platform: {platform.name}, {visible(str(platform))}")
-    for profile in shown:
-        sized = table(f"with {profile.name}", "sets")
-        for each, values in settings[profile.name].items():
-            text = values if isinstance(values, str) else _listed(values) or "nothing"
-            sized.add_row(visible(each), visible(text if model_shape(each) else f"{text}  (its size is not known)"))
-        print_out("", sized)
+    print_out(f"platform: {platform.name}, {visible(str(platform))}", "")
+    sized = table(f"with {shown.name}", "sets")
+    for each, values in settings.items():
+        text = values if isinstance(values, str) else "  ".join(f"{key}={format_value(values[key])}" for key in values)
+        sized.add_row(
+            visible(each), visible(text or "nothing") + ("" if model_shape(each) else "  (its size is not known)")
+        )
+    print_out(sized)
     return ExitCode.DONE
 
 
@@ -111,15 +108,3 @@ def memory_range(profile: GpuProfile) -> str:
     if not profile.min_memory_gib and highest is None:
         return "any"
     return f"{profile.min_memory_gib:g} GiB on" if highest is None else f"{profile.min_memory_gib:g}-{highest:g} GiB"
-
-
-def _listed(values: dict[str, Any]) -> str:
-    from grpo_core.config.layers import format_value
-
-    return "  ".join(f"{key}={format_value(value)}" for key, value in values.items())
-
-
-def _facts(profile: GpuProfile) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return {name: value for name, value in asdict(profile).items() if name != "name"}

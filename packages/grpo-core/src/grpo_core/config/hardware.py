@@ -33,6 +33,12 @@ from grpo_core.profiles.model_shape import ModelShape
 MAX_CACHED_TOKENS = 2**21
 """Tokens of keys and values at most, however large the memory: decoding has long stopped to get faster."""
 
+MEMORY_SHARE = 0.8
+"""Share of the memory that a run's sizes may take by its estimate."""
+
+LENGTHS = ((12.0, 512), (6.0, 384), (0.0, 256))
+"""(GiB of memory per 10^9 parameters, tokens of a completion): rl_coding_games' own on a V100 of 16 GB."""
+
 HALF_PRECISIONS = ("bfloat16", "float16")
 
 MIXES = ("cuda", "rocm")
@@ -99,36 +105,36 @@ def hardware_profile(loaded: LoadedConfig, hardware: Hardware, shape: ModelShape
         hardware: Accelerator and GPU profile.
         shape: The model's, where it is known; without it nothing is sized to the memory.
     """
-    why = f"{hardware.profile.description}; {hardware.why}"
-    return Profile(hardware.profile.name, _recommended(loaded, hardware, shape), why)
+    profile = hardware.profile
+    values: dict[str, object] = {} if profile.precision == "auto" else {"precision": profile.precision}
+    if shape is not None and profile.max_micro_batch_tokens:
+        values |= _sizes(loaded, hardware, shape, values)
+    return Profile(profile.name, values, f"{profile.description}; {hardware.why}")
 
 
-def _recommended(loaded: LoadedConfig, hardware: Hardware, shape: ModelShape | None) -> dict[str, object]:
-    profile, config = hardware.profile, loaded.config
-    values: dict[str, object] = {}
-    if profile.precision != "auto":
-        values["precision"] = profile.precision
-    if shape is None or not profile.max_micro_batch_tokens:
-        return values
-    values["engine.name"] = "native"
-    if length := _completion_length(config, hardware, shape):
+def _sizes(
+    loaded: LoadedConfig, hardware: Hardware, shape: ModelShape, values: Mapping[str, object]
+) -> dict[str, object]:
+    """What is sized to the memory, where `values` are recommended, too."""
+    config, trainer, accelerator = loaded.config, loaded.config.trainer, hardware.accelerator
+    values = {**values, "engine.name": "native"}
+    per_billion = accelerator.memory_gib / (shape.parameters / 1e9)
+    length = next(tokens for least, tokens in LENGTHS if per_billion >= least)
+    if shape.context is None or length <= shape.context - trainer.max_prompt_length:
         values["trainer.max_completion_length"] = length
     kept = {name: value for name, value in values.items() if loaded.sources[name].kind == "default"}
-    plan = memory_plan(with_values(config, kept), shape, hardware.accelerator)
-    memory = profile.memory_share * hardware.accelerator.memory
-    trainer = config.trainer
+    plan = memory_plan(with_values(config, kept), shape, accelerator)
+    memory = MEMORY_SHARE * accelerator.memory
+    row = plan.prompt_tokens + plan.completion_tokens
     is_open = loaded.sources["trainer.gradient_checkpointing"].kind == "default"
     if is_open and trainer.micro_batch_size is None and trainer.micro_batch_prompts is None:
-        fitting = tokens_that_fit(plan, memory, profile.max_micro_batch_tokens)
-        tokens, checkpointing = fitting or (plan.prompt_tokens + plan.completion_tokens, True)
+        fitting = tokens_that_fit(plan, memory, hardware.profile.max_micro_batch_tokens)
+        tokens, checkpointing = fitting or (row, True)
         values |= {"trainer.gradient_checkpointing": checkpointing, "trainer.micro_batch_tokens": tokens}
-    room = memory - estimate(plan).fixed - plan.server_weights
-    per_token = shape.kv_values_per_token * plan.compute_bytes
-    cached = _power_of_two(min(MAX_CACHED_TOKENS, max(0.0, room) / 2 / per_token))
-    row = plan.prompt_tokens + plan.completion_tokens
-    values["engine.max_batch_tokens"] = max(cached, row)
-    values["eval.batch_size"] = max(1, cached // row)
-    return values
+    room = max(0.0, memory - estimate(plan).fixed - plan.server_weights) / 2
+    cached = int(min(MAX_CACHED_TOKENS, room / (shape.kv_values_per_token * plan.compute_bytes)))
+    cached = 1 << (cached.bit_length() - 1) if cached else 0  # a power of two
+    return {**values, "engine.max_batch_tokens": max(cached, row), "eval.batch_size": max(1, cached // row)}
 
 
 def memory_plan(
@@ -193,24 +199,29 @@ def check_fits(loaded: LoadedConfig, hardware: Hardware, shape: ModelShape) -> N
         return
     plan = memory_plan(config, shape, accelerator)
     need = estimate(plan)
-    bare = need.fixed + need.gradients
-    if bare > accelerator.memory:
+    bare = _bare(need)
+    if bare.total > accelerator.memory:
         raise UserError(
-            f"model {config.model} needs {gib(bare)} GiB before its first activation, of "
-            f"{accelerator.memory_gib:.1f} on {accelerator.name}: {_arithmetic(plan)}. "
-            f"{_alternatives(config, shape, accelerator)}"
+            f"model {config.model} needs {gib(bare.total)} GiB before its first activation, of "
+            f"{accelerator.memory_gib:.1f} on {accelerator.name}: {bare}, for {shape.parameters / 1e9:.2f} x 10^9 "
+            f"parameters. {_alternatives(config, shape, accelerator)}"
         )
     source = loaded.sources["trainer.micro_batch_size"]
     rows = config.trainer.rows_per_pass
     if rows is None or source.kind != "preset" or need.total <= accelerator.memory:
         return
     fitting = _rows_that_fit(plan, config.trainer, accelerator.memory)
-    advice = f"Use trainer.micro_batch_size={fitting[-1]}" if fitting else "Use trainer.gradient_checkpointing=true"
+    advice = f"trainer.micro_batch_size={fitting[-1]}" if fitting else "trainer.gradient_checkpointing=true"
     raise UserError(
         f"the preset {source.where} has {rows} completions of up to {plan.prompt_tokens} + {plan.completion_tokens} "
         f"tokens in a forward pass, which needs about {gib(need.total)} GiB of {accelerator.memory_gib:.1f} on "
-        f"{accelerator.name}: {need}. {advice}, or another preset."
+        f"{accelerator.name}: {need}. Use {advice}, or another preset."
     )
+
+
+def _bare(need: MemoryEstimate) -> MemoryEstimate:
+    """Weights, gradients and moments alone."""
+    return replace(need, activations=0.0, sampling=0.0)
 
 
 def _server(config: RunConfig, accelerator: Accelerator) -> SamplingServer | None:
@@ -246,15 +257,6 @@ def _tokens_of(rows: int, prompt_tokens: int, trainer: TrainerConfig) -> int:
     return prompts * prompt_tokens + rows * trainer.max_completion_length
 
 
-def _completion_length(config: RunConfig, hardware: Hardware, shape: ModelShape) -> int | None:
-    per_billion = hardware.accelerator.memory_gib / (shape.parameters / 1e9)
-    lengths = [tokens for least, tokens in hardware.profile.completion_lengths if per_billion >= least]
-    if not lengths:
-        return None
-    room = None if shape.context is None else shape.context - config.trainer.max_prompt_length
-    return lengths[-1] if room is None or lengths[-1] <= room else None
-
-
 def with_values(config: RunConfig, values: Mapping[str, object]) -> RunConfig:
     """The configuration with some values in place of others; they were checked when they were made."""
     sections: dict[str, dict[str, object]] = {}
@@ -265,25 +267,13 @@ def with_values(config: RunConfig, values: Mapping[str, object]) -> RunConfig:
     return config.model_copy(update={**sections.get("", {}), **changed})
 
 
-def _arithmetic(plan: MemoryPlan) -> str:
-    need, billions = estimate(plan), plan.shape.parameters / 1e9
-    parts = [f"weights {gib(need.weights)} ({billions:.2f} x 10^9 parameters)"]
-    if need.reference:
-        parts.append(f"reference {gib(need.reference)}")
-    return ", ".join([*parts, f"gradients {gib(need.gradients)}", f"AdamW's moments {gib(need.optimizer)}"])
-
-
 def _alternatives(config: RunConfig, shape: ModelShape, accelerator: Accelerator) -> str:
     tried: dict[str, dict[str, object]] = {
         "lora.enabled=true": {"lora.enabled": True},
         "lora.enabled=true lora.quantization=nf4": {"lora.enabled": True, "lora.quantization": "nf4"},
     }
     for words, values in tried.items():
-        need = estimate(memory_plan(with_values(config, values), shape, accelerator))
-        if need.fixed + need.gradients < accelerator.memory:
-            return f"Use {words}, which needs {gib(need.fixed + need.gradients)}, or a smaller model."
+        bare = _bare(estimate(memory_plan(with_values(config, values), shape, accelerator)))
+        if bare.total < accelerator.memory:
+            return f"Use {words}, which needs {gib(bare.total)}, or a smaller model."
     return "Use a smaller model, or trainer.sharding=full in several processes."
-
-
-def _power_of_two(number: float) -> int:
-    return 1 << (int(number).bit_length() - 1) if number >= 1 else 0

@@ -24,15 +24,15 @@ MAX_GIB, MAX_TOKENS = 2**20, 2**31
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
-_CAPABILITIES = {"cuda": (re.compile(r"\d{1,2}\.\d"), "9.0"), "rocm": (re.compile(r"gfx[0-9a-f]{3,5}"), "gfx942")}
-"""How a backend writes what a device can do, with an example."""
+_CAPABILITIES = {"cuda": re.compile(r"\d{1,2}\.\d"), "rocm": re.compile(r"gfx[0-9a-f]{3,5}")}
+"""How a backend writes what a device can do."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuProfile:
     """Settings for a kind of accelerator, below everything that the user, a recipe or a model says.
 
-    It applies where backend, compute capability and memory fit; among several that do, the name decides.
+    It applies where backend, compute capability and memory fit; among several that do, a plugin's comes before ours.
 
     Attributes:
         name: What `profile=` calls it.
@@ -43,11 +43,7 @@ class GpuProfile:
         min_memory_gib: Least memory, as the driver reports it.
         max_memory_gib: Memory that is already too much; None is no bound.
         memory_gib: Memory that is counted with where the profile is named on another machine.
-        name_contains: Parts of the driver's name that make it this one where several fit, such as `T4`.
         precision: The setting `precision`.
-        completion_lengths: (GiB of memory per 10^9 parameters, `trainer.max_completion_length`), ascending: the last
-            one that is reached applies.
-        memory_share: Share of the memory that a run may need by its estimate.
         max_micro_batch_tokens: Largest `trainer.micro_batch_tokens`, from which on a pass gets no faster; 0 where
             nothing is sized to the memory.
 
@@ -62,16 +58,14 @@ class GpuProfile:
     min_memory_gib: float = 0.0
     max_memory_gib: float | None = None
     memory_gib: float = 0.0
-    name_contains: tuple[str, ...] = ()
     precision: Precision = "auto"
-    completion_lengths: tuple[tuple[float, int], ...] = ()
-    memory_share: float = 0.8
     max_micro_batch_tokens: int = 0
 
     def __post_init__(self) -> None:
-        for name, rule in _broken(self):
-            value = f", {name}={getattr(self, name)!r:.60}" if name != "name" else ""
-            raise UserError(f"GpuProfile({self.name!r:.60}{value}): {rule}")
+        for field, is_allowed, rule in _rules(self):
+            if not is_allowed:
+                value = f", {field}={getattr(self, field)!r:.60}" if field != "name" else ""
+                raise UserError(f"GpuProfile({self.name!r:.60}{value}): {rule}")
 
     @classmethod
     def from_json(cls, data: Any) -> GpuProfile:
@@ -80,88 +74,42 @@ class GpuProfile:
         Raises:
             ValueError: it is anything else.
         """
-        names = {each.name for each in fields(cls)}
-        if not isinstance(data, dict) or set(data) != names:
+        if not isinstance(data, dict) or set(data) != {each.name for each in fields(cls)}:
             raise ValueError("no facts of a GPU profile")
-        lists = {name: _tuple(data[name]) for name in ("capabilities", "name_contains")}
-        lengths = tuple(_tuple(pair) for pair in _tuple(data["completion_lengths"]))
-        return cls(**data | lists | {"completion_lengths": lengths})
+        if not isinstance(data["capabilities"], list):
+            raise ValueError(f"{data['capabilities']!r:.40} is no list")
+        return cls(**data | {"capabilities": tuple(data["capabilities"])})
 
 
-def _tuple(value: Any) -> tuple[Any, ...]:
-    if not isinstance(value, list):
-        raise ValueError(f"{value!r:.40} is no list")
-    return tuple(value)
-
-
-def _broken(profile: GpuProfile) -> Iterator[tuple[str, str]]:
-    """The fields that are not allowed, with what is."""
-    name = profile.name
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > MAX_NAME_CHARS or name in RESERVED:
-        yield "name", f"a name has letters, digits, _, . and -, and is none of {', '.join(RESERVED)}."
-    if not isinstance(profile.description, str) or not 0 < len(profile.description) <= MAX_DESCRIPTION_CHARS:
-        yield "description", f"must be a text of at most {MAX_DESCRIPTION_CHARS} characters."
+def _rules(profile: GpuProfile) -> Iterator[tuple[str, bool, str]]:
+    """(field, whether its value is allowed, what is); a rule may count on those before it."""
+    name, description, capabilities = profile.name, profile.description, profile.capabilities
+    is_name = isinstance(name, str) and _NAME.fullmatch(name) and len(name) <= MAX_NAME_CHARS and name not in RESERVED
+    yield "name", bool(is_name), f"a name has letters, digits, _, . and -, and is none of {', '.join(RESERVED)}."
+    is_line = isinstance(description, str) and 0 < len(description) <= MAX_DESCRIPTION_CHARS
+    yield "description", is_line, f"must be a text of at most {MAX_DESCRIPTION_CHARS} characters."
     for field, choices in (("backend", get_args(Backend)), ("precision", get_args(Precision))):
         value = getattr(profile, field)
-        if value not in choices:
-            yield field, f"must be {', '.join(choices)}.{near_match(str(value), choices)}"
-    for field in ("capabilities", "name_contains"):
-        if not _is_texts(getattr(profile, field)):
-            yield field, 'must be a tuple of texts, as ("…",).'
-    if profile.backend == "cpu":  # whose defaults stand: a run on a CPU is the same on every machine
-        for field, nothing in (("precision", "auto"), ("completion_lengths", ()), ("max_micro_batch_tokens", 0)):
-            if getattr(profile, field) != nothing:
-                yield field, "a profile with backend='cpu' sets nothing; set it in a YAML file and give --config."
-    yield from _broken_capabilities(profile)
-    yield from _broken_sizes(profile)
-
-
-def _broken_capabilities(profile: GpuProfile) -> Iterator[tuple[str, str]]:
-    if not profile.capabilities or not _is_texts(profile.capabilities):
-        return
-    if profile.backend not in _CAPABILITIES:
-        yield "capabilities", f"backend={profile.backend!r} has none."
-        return
-    pattern, example = _CAPABILITIES[profile.backend]
-    if not all(map(pattern.fullmatch, profile.capabilities)):
-        yield "capabilities", f"on {profile.backend} one is written as {example!r}."
-
-
-def _broken_sizes(profile: GpuProfile) -> Iterator[tuple[str, str]]:
-    least, highest, memory = profile.min_memory_gib, profile.max_memory_gib, profile.memory_gib
+        yield field, value in choices, f"must be {', '.join(choices)}.{near_match(str(value), choices)}"
+    are_texts = isinstance(capabilities, tuple) and all(isinstance(each, str) for each in capabilities)
+    yield "capabilities", are_texts, 'must be a tuple of texts, as ("…",).'
+    pattern = _CAPABILITIES.get(profile.backend)
+    are_written = all(pattern is not None and pattern.fullmatch(each) for each in capabilities)
+    yield "capabilities", are_written, "on cuda one is written as '9.0', on rocm as 'gfx942'; other backends have none."
     for field in ("min_memory_gib", "memory_gib"):
-        if not _is_number(getattr(profile, field), 0, MAX_GIB):
-            yield field, f"must be a number of GiB from 0 to {MAX_GIB}."
-            return
-    if highest is not None and not (_is_number(highest, 0, MAX_GIB) and highest > least):
-        yield "max_memory_gib", f"must be None, or a number of GiB above min_memory_gib={least:g}."
-    elif memory and not (least <= memory and (highest is None or memory < highest)):
-        yield "memory_gib", "must lie from min_memory_gib on and below max_memory_gib, or be 0."
-    if not _is_number(profile.memory_share, 0, 1) or profile.memory_share == 0:
-        yield "memory_share", "must be above 0 and at most 1."
-    if not _is_whole(profile.max_micro_batch_tokens, 0):
-        yield "max_micro_batch_tokens", "must be a whole number of tokens, or 0."
-    if not _are_lengths(profile.completion_lengths):
-        yield "completion_lengths", "must be pairs of (GiB per 10^9 parameters, tokens), ascending in GiB."
+        yield field, _is_number(getattr(profile, field), MAX_GIB), f"must be a number of GiB from 0 to {MAX_GIB}."
+    least, memory, highest = profile.min_memory_gib, profile.memory_gib, profile.max_memory_gib
+    is_bound = highest is None or (_is_number(highest, MAX_GIB) and highest > least)
+    yield "max_memory_gib", is_bound, f"must be None, or a number of GiB above min_memory_gib={least:g}."
+    is_within = not memory or least <= memory < (math.inf if highest is None else highest)
+    yield "memory_gib", is_within, "must lie from min_memory_gib on and below max_memory_gib, or be 0."
+    tokens = profile.max_micro_batch_tokens
+    is_whole = isinstance(tokens, int) and _is_number(tokens, MAX_TOKENS)
+    yield "max_micro_batch_tokens", is_whole, "must be a whole number of tokens, or 0."
+    sets_nothing = "a profile with backend='cpu' sets nothing; set it in a YAML file and give --config."
+    yield "precision", profile.backend != "cpu" or profile.precision == "auto", sets_nothing
+    yield "max_micro_batch_tokens", profile.backend != "cpu" or not tokens, sets_nothing  # the same on every machine
 
 
-def _are_lengths(pairs: Any) -> bool:
-    if not isinstance(pairs, tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
-        return False
-    if not all(_is_number(least, 0, MAX_GIB) and _is_whole(tokens, 1) for least, tokens in pairs):
-        return False
-    steps = [least for least, _ in pairs]
-    return steps == sorted(set(steps))
-
-
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, tuple) and all(isinstance(each, str) and each for each in value)
-
-
-def _is_number(value: Any, low: float, high: float) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and math.isfinite(value) and low <= value <= high
-
-
-def _is_whole(value: Any, low: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= MAX_TOKENS
+def _is_number(value: Any, high: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= high

@@ -91,10 +91,6 @@ class MemoryPlan:
         """Bytes of the model in the server of the run's own."""
         return 0.0 if self.server is None else self.server.share * self.shape.parameters * self.compute_bytes
 
-    def of_pass(self, tokens: int, *, checkpointing: bool) -> MemoryPlan:
-        """The plan with other forward passes."""
-        return replace(self, pass_tokens=tokens, checkpointing=checkpointing)
-
 
 @dataclass(frozen=True, slots=True)
 class MemoryEstimate:
@@ -147,41 +143,23 @@ class MemoryEstimate:
 
 def estimate(plan: MemoryPlan) -> MemoryEstimate:
     """The memory that a run needs at its peak, on the device that it runs on, without what imports take."""
-    shape = plan.shape
-    if plan.is_offloaded:
-        return _estimate_of_offloaded(plan)
-    weights = _weights(plan) / plan.shards
-    if plan.compute_bytes < plan.weight_bytes:  # autocast keeps a copy of each matrix for the length of a pass
-        weights += shape.parameters * plan.compute_bytes / plan.shards
-    trained = plan.trained * SINGLE / plan.shards
-    weights += trained if plan.overlaps and plan.server is None else 0.0  # a server has its own already
-    return MemoryEstimate(
-        weights=weights,
-        reference=_weights(plan) / plan.shards if plan.has_reference else 0.0,
-        optimizer=2 * trained,
-        gradients=trained,
-        activations=_activations(plan),
-        sampling=_sampling(plan),
-        overlaps=plan.needs_both,
-    )
-
-
-def _estimate_of_offloaded(plan: MemoryPlan) -> MemoryEstimate:
-    """The same where only what runs is on the device: embeddings and head, and two layers, one of them on its way."""
-    shape = plan.shape
-    # What is no linear layer of one MLP is the embeddings and the head, or the experts of a mixture.
-    root = min(shape.parameters - shape.linear_parameters, 2 * shape.vocabulary * shape.hidden)
-    running = root + 2 * (shape.parameters - root) / shape.layers
-    is_whole = plan.trained >= shape.parameters
-    return MemoryEstimate(
-        weights=running * plan.compute_bytes,
-        reference=0.0,
-        optimizer=0.0,
-        gradients=running * SINGLE if is_whole else plan.trained / shape.layers * SINGLE,
-        activations=_activations(plan),
-        sampling=_sampling(plan),
-        overlaps=plan.needs_both,
-    )
+    shape, trained = plan.shape, plan.trained * SINGLE / plan.shards
+    weights, reference, gradients, optimizer = _weights(plan) / plan.shards, 0.0, trained, 2 * trained
+    if plan.is_offloaded:  # embeddings and head, and two layers, one of them on its way
+        # What is no linear layer of one MLP is the embeddings and the head, or the experts of a mixture.
+        root = min(shape.parameters - shape.linear_parameters, 2 * shape.vocabulary * shape.hidden)
+        running = root + 2 * (shape.parameters - root) / shape.layers
+        is_whole = plan.trained >= shape.parameters
+        weights, optimizer = running * plan.compute_bytes, 0.0
+        gradients = (running if is_whole else plan.trained / shape.layers) * SINGLE
+    else:
+        reference = weights if plan.has_reference else 0.0
+        if plan.compute_bytes < plan.weight_bytes:  # autocast keeps a copy of each matrix for the length of a pass
+            weights += shape.parameters * plan.compute_bytes / plan.shards
+        if plan.overlaps and plan.server is None:  # a copy that samples; a server has its own already
+            weights += trained
+    activations, sampling = _activations(plan), _sampling(plan)
+    return MemoryEstimate(weights, reference, optimizer, gradients, activations, sampling, plan.needs_both)
 
 
 def tokens_that_fit(plan: MemoryPlan, memory: float, largest: int) -> tuple[int, bool] | None:
@@ -202,7 +180,7 @@ def tokens_that_fit(plan: MemoryPlan, memory: float, largest: int) -> tuple[int,
     for checkpointing, least in ((False, min(group, largest)), (True, row)):
         tokens = largest
         while tokens >= min(row, largest) / 2:
-            if estimate(plan.of_pass(tokens, checkpointing=checkpointing)).total <= memory:
+            if estimate(replace(plan, pass_tokens=tokens, checkpointing=checkpointing)).total <= memory:
                 if tokens >= least / 2:
                     return tokens, checkpointing
                 break

@@ -10,80 +10,38 @@ from grpo_core.plugins.gpu_profile import GpuProfile
 from grpo_core.plugins.host import PluginHost, default_host
 from grpo_core.profiles.accelerator import Accelerator
 
-LENGTHS = ((0.0, 256), (6.0, 384), (12.0, 512))
-"""rl_coding_games' own: 256 tokens for 3B on a V100 of 16 GB (5 GiB per 10^9), 384 for 1.5B there, 512 above."""
-
 _ADA = ("8.6", "8.7", "8.9", "12.0", "12.1")
-
-_ALL = (
-    GpuProfile(
-        "v100", "Tesla V100, 16 or 32 GB: no bfloat16",
-        capabilities=("7.0", "7.2"), min_memory_gib=14, max_memory_gib=34, memory_gib=15.8, precision="float16",
-        completion_lengths=LENGTHS, max_micro_batch_tokens=16384,
-    ),
-    GpuProfile(
-        "t4", "Tesla T4 and other Turing GPUs: no bfloat16, slow memory",
-        capabilities=("7.5",), min_memory_gib=10, max_memory_gib=17, memory_gib=14.6, name_contains=("T4",),
-        precision="float16", completion_lengths=LENGTHS, max_micro_batch_tokens=8192,
-    ),
-    GpuProfile(
-        "consumer_16", "GeForce, RTX and laptop GPUs of 10 to 17 GB (RTX 4080, 5080, A4000)",
-        capabilities=_ADA, min_memory_gib=9, max_memory_gib=18, memory_gib=15.7, precision="bfloat16",
-        completion_lengths=LENGTHS, max_micro_batch_tokens=16384,
-    ),
-    GpuProfile(
-        "consumer_24", "GPUs of 20 to 32 GB (RTX 3090, 4090, 5090, A10, L4)",
-        capabilities=_ADA, min_memory_gib=18, max_memory_gib=34, memory_gib=23.5, precision="bfloat16",
-        completion_lengths=LENGTHS, max_micro_batch_tokens=16384,
-    ),
-    GpuProfile(
-        "workstation_48", "GPUs of 40 to 96 GB (A40, A6000, L40S, RTX PRO 6000)",
-        capabilities=_ADA, min_memory_gib=34, max_memory_gib=100, memory_gib=44.4, precision="bfloat16",
-        completion_lengths=LENGTHS, max_micro_batch_tokens=32768,
-    ),
-    GpuProfile(
-        "a100", "A100, 40 or 80 GB, and A30",
-        capabilities=("8.0",), min_memory_gib=20, max_memory_gib=90, memory_gib=79.3, precision="bfloat16",
-        completion_lengths=LENGTHS, max_micro_batch_tokens=65536,
-    ),
-    GpuProfile(
-        "h100", "H100, 80 to 96 GB",
-        capabilities=("9.0",), min_memory_gib=60, max_memory_gib=100, memory_gib=79.2, precision="bfloat16",
-        completion_lengths=LENGTHS, max_micro_batch_tokens=65536,
-    ),
-    GpuProfile(
-        "h200", "H200, 141 GB, and GH200",
-        capabilities=("9.0",), min_memory_gib=100, memory_gib=139.8, precision="bfloat16",
-        completion_lengths=LENGTHS, max_micro_batch_tokens=131072,
-    ),
-    GpuProfile(
-        "b200", "B200 and B300, 180 to 288 GB",
-        capabilities=("10.0", "10.3"), min_memory_gib=100, memory_gib=178.4, precision="bfloat16",
-        completion_lengths=LENGTHS, max_micro_batch_tokens=131072,
-    ),
-    GpuProfile(
-        "mi200", "AMD MI210, MI250 and MI250X: 64 GB for each device",
-        backend="rocm", capabilities=("gfx90a",), min_memory_gib=50, max_memory_gib=100, memory_gib=63.9,
-        precision="bfloat16", completion_lengths=LENGTHS, max_micro_batch_tokens=65536,
-    ),
-    GpuProfile(
-        "mi300", "AMD MI300A, MI300X, MI325X, MI350X and MI355X, 128 to 288 GB",
-        backend="rocm", capabilities=("gfx942", "gfx950"), min_memory_gib=100, memory_gib=191.9,
-        precision="bfloat16", completion_lengths=LENGTHS, max_micro_batch_tokens=131072,
-    ),
-    GpuProfile(
-        "apple", "Apple silicon, unified memory",
-        backend="mps", memory_gib=11.2, precision="float32", completion_lengths=LENGTHS, max_micro_batch_tokens=8192,
-    ),
-    GpuProfile("cpu", "No accelerator: every default stands", backend="cpu"),
-)  # fmt: skip
 
 UNKNOWN = GpuProfile(
     "unknown", "An accelerator that fits no profile: precision by its capability, sizes by its memory",
-    completion_lengths=LENGTHS, max_micro_batch_tokens=16384,
+    max_micro_batch_tokens=16384,
 )  # fmt: skip
 
-BUILT_IN: Mapping[str, GpuProfile] = MappingProxyType({profile.name: profile for profile in (*_ALL, UNKNOWN)})
+_ALL = (
+    # name, description, backend, capabilities, GiB from, below, of the usual one, precision, tokens in a pass
+    GpuProfile("v100", "Tesla V100, 16 or 32 GB: no bfloat16", "cuda", ("7.0", "7.2"), 14, 34, 15.8, "float16", 16384),
+    GpuProfile("t4", "Tesla T4 and other Turing GPUs: no bfloat16, slow memory",
+               "cuda", ("7.5",), 10, 17, 14.6, "float16", 8192),
+    GpuProfile("consumer_16", "GeForce, RTX and laptop GPUs of 10 to 17 GB (RTX 4080, 5080, A4000)",
+               "cuda", _ADA, 9, 18, 15.7, "bfloat16", 16384),
+    GpuProfile("consumer_24", "GPUs of 20 to 32 GB (RTX 3090, 4090, 5090, A10, L4)",
+               "cuda", _ADA, 18, 34, 23.5, "bfloat16", 16384),
+    GpuProfile("workstation_48", "GPUs of 40 to 96 GB (A40, A6000, L40S, RTX PRO 6000)",
+               "cuda", _ADA, 34, 100, 44.4, "bfloat16", 32768),
+    GpuProfile("a100", "A100, 40 or 80 GB, and A30", "cuda", ("8.0",), 20, 90, 79.3, "bfloat16", 65536),
+    GpuProfile("h100", "H100, 80 to 96 GB", "cuda", ("9.0",), 60, 100, 79.2, "bfloat16", 65536),
+    GpuProfile("h200", "H200, 141 GB, and GH200", "cuda", ("9.0",), 100, None, 139.8, "bfloat16", 131072),
+    GpuProfile("b200", "B200 and B300, 180 to 288 GB", "cuda", ("10.0", "10.3"), 100, None, 178.4, "bfloat16", 131072),
+    GpuProfile("mi200", "AMD MI210, MI250 and MI250X: 64 GB for each device",
+               "rocm", ("gfx90a",), 50, 100, 63.9, "bfloat16", 65536),
+    GpuProfile("mi300", "AMD MI300A, MI300X, MI325X, MI350X and MI355X, 128 to 288 GB",
+               "rocm", ("gfx942", "gfx950"), 100, None, 191.9, "bfloat16", 131072),
+    GpuProfile("apple", "Apple silicon, unified memory", "mps", (), 0, None, 11.2, "float32", 8192),
+    GpuProfile("cpu", "No accelerator: every default stands", "cpu"),
+    UNKNOWN,
+)  # fmt: skip
+
+BUILT_IN: Mapping[str, GpuProfile] = MappingProxyType({profile.name: profile for profile in _ALL})
 """The profiles of grpo-core by name."""
 
 
@@ -108,20 +66,15 @@ def named(name: str, host: PluginHost | None = None) -> GpuProfile:
 def matching(accelerator: Accelerator, candidates: Iterable[GpuProfile]) -> tuple[GpuProfile, str]:
     """The profile that fits an accelerator.
 
-    Capability and memory decide. A name is a hint only: it chooses among several that fit, a plugin's before ours.
+    Capability and memory decide, never the name; of several that fit the last, so a plugin's before ours.
 
     Returns:
         (profile, the reason); `UNKNOWN` where none fits.
     """
     fitting = [profile for profile in candidates if fits(profile, accelerator)]
-    hinted = [
-        profile for profile in fitting
-        if any(part.lower() in accelerator.name.lower() for part in profile.name_contains)
-    ]  # fmt: skip
-    chosen = next(iter([*reversed(hinted), *reversed(fitting)]), None)
-    if chosen is None:
+    if not fitting:
         return UNKNOWN, f"{accelerator} fits no profile"
-    return chosen, str(accelerator)
+    return fitting[-1], str(accelerator)
 
 
 def fits(profile: GpuProfile, accelerator: Accelerator) -> bool:

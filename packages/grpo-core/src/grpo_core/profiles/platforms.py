@@ -41,6 +41,7 @@ def detect(environ: Mapping[str, str] | None = None, hostname: str | None = None
     environ = {name: value[:MAX_CHARS] for name, value in (os.environ if environ is None else environ).items()}
     hostname = socket.gethostname() if hostname is None else hostname
     cwd = Path.cwd() if cwd is None else cwd
+    colab = next((name for name in ("COLAB_RELEASE_TAG", "COLAB_GPU") if environ.get(name)), None)
     if job := environ.get("SLURM_JOB_ID"):
         nodes = environ.get("SLURM_JOB_NUM_NODES", "")
         nodes = nodes if nodes.isdecimal() else "1"
@@ -51,12 +52,9 @@ def detect(environ: Mapping[str, str] | None = None, hostname: str | None = None
             "sbatch --signal=TERM@120, and grpo resume in the next job. Compute nodes often have no network: fill the "
             "cache on a login node with grpo fetch.",
         )
-    if environ.get("COLAB_RELEASE_TAG") or environ.get("COLAB_GPU"):
-        return Platform(
-            "Colab",
-            f"{'COLAB_RELEASE_TAG' if environ.get('COLAB_RELEASE_TAG') else 'COLAB_GPU'} is set",
-            "The disk is lost with the session: put output_dir on a mounted Drive.",
-        )
+    if colab:
+        advice = "The disk is lost with the session: put output_dir on a mounted Drive."
+        return Platform("Colab", f"{colab} is set", advice)
     if "KAGGLE_KERNEL_RUN_TYPE" in environ:
         return Platform(
             "Kaggle",
@@ -65,9 +63,6 @@ def detect(environ: Mapping[str, str] | None = None, hostname: str | None = None
             "internet enabled in the settings, models come from an attached dataset or grpo fetch.",
         )
     if "lambda" in hostname.lower() or "lambda" in cwd.parts:
-        return Platform(
-            "Lambda",
-            f"the host is {hostname}" if "lambda" in hostname.lower() else f"the folder is {cwd}",
-            "Only the mounted filesystem outlives the instance: put output_dir there.",
-        )
+        why = f"the host is {hostname}" if "lambda" in hostname.lower() else f"the folder is {cwd}"
+        return Platform("Lambda", why, "Only the mounted filesystem outlives the instance: put output_dir there.")
     return Platform("generic", "no sign of SLURM, Colab, Kaggle or Lambda")
