@@ -1,36 +1,22 @@
-"""The generated reference pages: current, complete, and every example in them works."""
+"""The generated reference pages are current, and every example in the help works."""
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 
 from grpo_core.cli import evaluate
 from grpo_core.cli import main as entry
-from grpo_core.cli.group import COMMANDS, load_command
-from grpo_core.config import LoadedConfig, load_config
-from grpo_core.config.keys import keys
+from grpo_core.cli.group import load_command
+from grpo_core.config import LoadedConfig
 
 DOCS = Path(__file__).parents[4] / "docs"
-
-
-@pytest.fixture(scope="module")
-def generate() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(DOCS)  # as for a script: it imports its neighbours
-        spec.loader.exec_module(module)
-    return module
 
 
 def test_the_pages_are_current() -> None:
@@ -39,42 +25,10 @@ def test_the_pages_are_current() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_stale_page_is_noticed_and_rewritten(
-    generate: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    reference = tmp_path / "docs" / "reference"
-    monkeypatch.setattr(generate, "REFERENCE", reference)
-    made = generate.pages()
-    monkeypatch.setattr(generate, "pages", lambda: made)
-    assert generate.main(["--check"]) == 1
-    assert generate.main([]) == 0
-    assert generate.main(["--check"]) == 0
-    (reference / "cli.md").write_text("old")
-    capsys.readouterr()
-    assert generate.main(["--check"]) == 1
-    assert capsys.readouterr().out == "docs/reference/cli.md is not current: run python docs/generate.py\n"
-
-
-def test_every_setting_and_command_has_its_place(generate: ModuleType) -> None:
-    page = generate.config_page()
-    for name, key in keys().items():
-        assert f"| `{name}` | " in page
-        assert key.description in page
-    for name in COMMANDS:
-        assert f"## grpo {name}\n" in generate.cli_page()
-
-
-def test_the_pages_do_not_depend_on_this_machine(generate: ModuleType) -> None:
-    for page in generate.pages().values():
-        assert str(Path.home()) not in page
-        assert str(DOCS.parent) not in page
-
-
-def test_the_example_file_is_read(generate: ModuleType, tmp_path: Path) -> None:
-    (example,) = re.findall(r"```yaml\n(.*?)```", generate.config_page(), re.DOTALL)
-    (tmp_path / "run.yaml").write_text(example)
-    loaded = load_config(config_file=tmp_path / "run.yaml", environ={}, dotenv_path=None)
-    assert (loaded.config.trainer.num_generations, loaded.config.trainer.learning_rate) == (16, 5e-6)
+def test_the_pages_do_not_depend_on_this_machine() -> None:
+    for page in (DOCS / "reference").rglob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        assert str(Path.home()) not in text and str(DOCS.parent) not in text
 
 
 def examples_in_help(name: str, capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
