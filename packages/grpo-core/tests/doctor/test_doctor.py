@@ -1,6 +1,9 @@
+"""`grpo doctor`: what it finds of the machine and of plugins, none of which can harm it."""
+
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,31 +19,12 @@ from grpo_core.doctor.worker import diagnosed, torch_and_device
 from grpo_core.plugins.facts import Diagnosis
 from grpo_core.plugins.host import PluginHost, default_host
 
-PLUGIN = """
-import os, time
-from grpo_core import Diagnosis, hookimpl
+ONE = (Path(__file__).parent / "programs" / "doctor_one.py").read_text()
 
-@hookimpl
-def grpo_diagnostics():
-    return {targets}
-
-def level():
-    return [Diagnosis("sandbox", "ok", "L3"), Diagnosis("engine", "warn", "not found: install it")]
-
-def crash():
-    raise RuntimeError("a bug")
-
-def hang():
-    time.sleep(60)
-
-def vanish():
-    os._exit(3)
-
-def words():
-    return ["fine"]
-"""
+BROKEN = "import nothing_of_this_name\n"
 
 Site = Callable[[str, str], None]
+Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
@@ -52,6 +36,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     names: list[str] = []
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(examination, "TORCH_TIMEOUT_S", 0.01)  # importing torch is most of what an examination costs
 
     def install(plugin: str, source: str) -> None:
         module = f"doctor_{plugin}"
@@ -72,26 +57,20 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 
 
 def plugin(*names: str) -> str:
-    return PLUGIN.replace("{targets}", repr({name: f"doctor_one:{name}" for name in names}))
+    targets = {name: f"doctor_one:{name}" for name in names}
+    return f"{ONE}\nfrom grpo_core import hookimpl\n@hookimpl\ndef grpo_diagnostics():\n    return {targets}\n"
 
 
-def of(findings: list[Finding], source: str) -> list[tuple[str, str, str]]:
-    return [
-        (found.diagnosis.name, found.diagnosis.status, found.diagnosis.text)
-        for found in findings
-        if found.source.startswith(source)
-    ]
+def of(findings: list[Finding], source: str) -> list[Diagnosis]:
+    return [found.diagnosis for found in findings if found.source.startswith(source)]
 
 
-@pytest.fixture
-def no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Torch is given up at once: importing it is most of what an examination costs."""
-    monkeypatch.setattr(examination, "TORCH_TIMEOUT_S", 0.01)
+def named(findings: list[Finding]) -> dict[str, Diagnosis]:
+    return {found.diagnosis.name: found.diagnosis for found in findings}
 
 
-def test_a_plugins_findings_stand_beside_ours(
-    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plugins_findings_stand_beside_ours(site: Site, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examination, "TORCH_TIMEOUT_S", 60.0)
     site("one", plugin("level"))
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     monkeypatch.delenv("SLURM_JOB_NUM_NODES", raising=False)
@@ -100,42 +79,35 @@ def test_a_plugins_findings_stand_beside_ours(
     assert not found["failed"]
     by_name = {each["name"]: each for each in found["findings"]}
     assert list(by_name)[:5] == ["python", "system", "cores", "memory", "disk"]
-    assert {"torch", "device", "precision", "extra wandb"} <= set(by_name)
-    assert by_name["device"]["text"].startswith("cpu: no accelerator found")
-    assert by_name["platform"]["text"].startswith("SLURM: SLURM_JOB_ID=17, 1 node. ")
-    assert by_name["GPU profile"]["text"].startswith("cpu: CPU, ")
-    assert by_name["plugin core"]["text"].startswith("1 task, 1 model")
-    assert by_name["plugin one"]["text"] == "no tasks"
+    assert {"torch", "precision", "extra wandb"} <= set(by_name)
+    begins = {
+        "device": "cpu: no accelerator found", "platform": "SLURM: SLURM_JOB_ID=17, 1 node. ",
+        "GPU profile": "cpu: CPU, ", "plugin core": "1 task, 1 model", "plugin one": "no tasks",
+    }  # fmt: skip
+    assert all(by_name[name]["text"].startswith(text) for name, text in begins.items())
     assert by_name["sandbox"] == {"source": "doctor_one 1.0", "name": "sandbox", "status": "ok", "text": "L3"}
     assert by_name["engine"]["status"] == "warn"
 
 
-@pytest.mark.usefixtures("no_torch")
 def test_what_breaks_or_hangs_is_a_line_and_harms_nothing_else(site: Site) -> None:
     site("one", plugin("crash", "hang", "vanish", "words", "level"))
-    site("broken", "import nothing_of_this_name\n")
+    site("broken", BROKEN)
     site("sleeper", "import time\ntime.sleep(60)\n")
     findings = examine(plugin_timeout_s=4.0)
-    said = [text for _, status, text in of(findings, "doctor_one") if status == "fail"]
+    said = [found.text for found in of(findings, "doctor_one") if found.status == "fail"]
     assert said[0].startswith("doctor_one:crash raised RuntimeError (doctor_one.py:")
     assert said[1].startswith("doctor_one:hang took longer than 4 s and was ended")
     assert said[2].startswith("doctor_one:vanish crashed the process")
     assert said[3] == "doctor_one:words gave a str, it must give Diagnosis objects"
-    assert ("sandbox", "ok", "L3") in of(findings, "doctor_one")
-    ((_, status, broken),) = of(findings, "doctor_broken")
-    assert status == "fail" and "failed to load: ModuleNotFoundError" in broken
-    (torch,) = (found.diagnosis for found in findings if found.diagnosis.name == "torch")
-    assert torch == Diagnosis(
-        "torch", "fail", "importing it took longer than 0.01 s and was ended: is a driver in order?"
-    )
-    ((_, status, slept),) = of(findings, "doctor_sleeper")
-    assert status == "fail" and slept.endswith("failed to load: it takes longer than 4 s and was ended")
+    assert Diagnosis("sandbox", "ok", "L3") in of(findings, "doctor_one")
+    (broken,), (sleeper,) = of(findings, "doctor_broken"), of(findings, "doctor_sleeper")
+    assert broken.status == "fail" and "failed to load: ModuleNotFoundError" in broken.text
+    assert sleeper.status == "fail" and sleeper.text.endswith("failed to load: it takes longer than 4 s and was ended")
+    torch = named(findings)["torch"]
+    assert torch.status == "fail" and torch.text.startswith("importing it took longer than 0.01 s and was ended")
 
 
-@pytest.mark.usefixtures("no_torch")
-def test_a_broken_plugin_makes_the_exit_code_1(
-    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_plugin_makes_the_exit_code_1(site: Site, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "1000")
     site("broken", "from grpo_core import hookimpl\n\n@hookimpl\ndef grpo_diagnostic():\n    return {}\n")
     site("one", plugin("level"))
@@ -146,29 +118,23 @@ def test_a_broken_plugin_makes_the_exit_code_1(
     assert "Did you mean 'grpo_diagnostics'?" in next(line for line in lines if line.startswith("plugin broken"))
 
 
-@pytest.mark.usefixtures("no_torch")
-def test_a_wrong_setting_is_a_finding(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("variable", "value", "name", "meant"),
+    [("GRPO_DEVICES", "cpu", "configuration", "GRPO_DEVICE"), ("GRPO_PROFILE", "h10", "GPU profile", "h100")],
+)
+def test_a_wrong_setting_is_a_finding(
+    site: Site, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, name: str, meant: str
+) -> None:
     site("one", plugin())
-    monkeypatch.setenv("GRPO_DEVICES", "cpu")
-    found = {each.diagnosis.name: each.diagnosis for each in examine()}
-    assert found["configuration"].status == "fail"
-    assert "Did you mean 'GRPO_DEVICE'?" in found["configuration"].text
-
-
-@pytest.mark.usefixtures("no_torch")
-def test_a_profile_that_is_not_there_is_a_finding(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site("one", plugin())
-    monkeypatch.setattr(examination, "TORCH_TIMEOUT_S", 20.0)
-    monkeypatch.setenv("GRPO_PROFILE", "h10")
-    found = {each.diagnosis.name: each.diagnosis for each in examine()}
-    assert found["GPU profile"].status == "fail"
-    assert "Did you mean 'h100'?" in found["GPU profile"].text
+    monkeypatch.setattr(examination, "TORCH_TIMEOUT_S", 60.0 if name == "GPU profile" else 0.01)
+    monkeypatch.setenv(variable, value)
+    found = named(examine())[name]
+    assert found.status == "fail" and f"Did you mean '{meant}'?" in found.text
 
 
 def test_a_device_that_is_not_there() -> None:
     _, device = torch_and_device("cuda:7", "auto")
-    assert device.status == "fail"
-    assert device.text.startswith("device=cuda:7: ")
+    assert device.status == "fail" and device.text.startswith("device=cuda:7: ")
 
 
 @pytest.mark.parametrize(("emulates", "status"), [(True, "warn"), (False, "ok")])
@@ -181,11 +147,8 @@ def test_bfloat16_that_a_cpu_does_not_multiply_is_a_warning(
     assert ("several times slower than float32" in precision.text) is emulates
 
 
-def test_it_brings_no_torch_into_this_process(site: Site) -> None:
-    # Of a run's modules only the configuration is loaded; torch is imported in a process that may be ended.
-    import subprocess
-
-    site("one", plugin("level"))
+def test_it_brings_no_torch_into_this_process() -> None:
+    # Torch is imported in a process that may be ended.
     code = "import sys, grpo_core.cli.doctor, grpo_core.doctor.examination; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -196,15 +159,13 @@ def test_it_brings_no_torch_into_this_process(site: Site) -> None:
 def test_room_for_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, status: str) -> None:
     monkeypatch.setattr(machine.shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
     found = machine.disk(tmp_path / "not" / "there")
-    assert found.status == status
-    assert machine.size(free) in found.text
+    assert found.status == status and machine.size(free) in found.text
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     found = machine.disk(tmp_path / "file" / "runs")
-    assert (found.status, found.name) == ("fail", "disk")
-    assert "cannot be written; give another --output-dir" in found.text
+    assert found.status == "fail" and "cannot be written; give another --output-dir" in found.text
 
 
 @pytest.mark.parametrize(
@@ -219,25 +180,20 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 def test_memory_is_the_containers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, text: str, status: str
 ) -> None:
-    limit = tmp_path / "memory.max"
-    limit.write_text(content)
+    (tmp_path / "memory.max").write_text(content)
     there: Any = SimpleNamespace(total=16 * machine.GIB, available=3 * machine.GIB)
-    monkeypatch.setattr(machine, "CGROUP_MEMORY", limit)
+    monkeypatch.setattr(machine, "CGROUP_MEMORY", tmp_path / "memory.max")
     monkeypatch.setattr(machine.psutil, "virtual_memory", lambda: there)
     found = machine.memory()
-    assert found.status == status
-    assert found.text.startswith(text)
+    assert found.status == status and found.text.startswith(text)
 
 
 def test_extras_say_how_they_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    requirements = [
-        "torch>=2.6", 'wandb>=0.20; extra == "wandb"', "vllm>=0.28; sys_platform == 'linux' and extra == 'vllm'",
-    ]  # fmt: skip
+    vllm = "vllm>=0.28; sys_platform == 'linux' and extra == 'vllm'"
+    requirements = ["torch>=2.6", 'wandb>=0.20; extra == "wandb"', vllm]
     versions = {"wandb": "0.21"}
     fake = SimpleNamespace(
-        requires=lambda name: requirements,
-        version=lambda name: versions[name],
-        PackageNotFoundError=KeyError,
+        requires=lambda name: requirements, version=lambda name: versions[name], PackageNotFoundError=KeyError
     )
     monkeypatch.setattr(machine, "metadata", fake)
     assert list(machine.extras()) == [
@@ -246,27 +202,19 @@ def test_extras_say_how_they_are_installed(monkeypatch: pytest.MonkeyPatch) -> N
     ]
 
 
-def test_long_findings_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "grpo_core.plugins.loading.resolve", lambda target: lambda: [Diagnosis("a", "ok", "x" * 9999)] * 99
-    )
-    found = list(diagnosed("a:b"))
+def test_long_findings_are_cut(site: Site) -> None:
+    site("one", plugin("long"))
+    found = list(diagnosed("doctor_one:long"))
     assert (len(found), len(found[0].text)) == (50, 500)
 
 
-def test_a_plugin_says_what_it_diagnoses(site: Site) -> None:
-    site("one", plugin("level", "words"))
-    diagnostics = PluginHost(only=["one"]).facts()["one"].diagnostics
-    assert diagnostics == {"level": "doctor_one:level", "words": "doctor_one:words"}
-
-
-@pytest.mark.usefixtures("no_torch")
 def test_a_plugin_that_has_not_changed_is_not_imported_again_and_one_that_failed_is(site: Site) -> None:
     site("one", plugin("level"))
-    site("broken", "import nothing_of_this_name\n")
+    site("broken", BROKEN)
+    assert PluginHost(only=["one"]).facts()["one"].diagnostics == {"level": "doctor_one:level"}
     examine()
     default_host.cache_clear()
-    texts = {each.diagnosis.name: each.diagnosis.text for each in examine()}
-    assert texts["plugin one"] == "no tasks; remembered, its files have not changed since"
-    assert texts["sandbox"] == "L3"
-    assert "ModuleNotFoundError" in texts["plugin broken"] and "remembered" not in texts["plugin broken"]
+    found = named(examine())
+    assert found["plugin one"].text == "no tasks; remembered, its files have not changed since"
+    assert found["sandbox"].text == "L3"
+    assert "ModuleNotFoundError" in found["plugin broken"].text and "remembered" not in found["plugin broken"].text
