@@ -1,10 +1,21 @@
-"""Tables have wide lines here, so that a row is one line; test_tables.py is about what a pipe gets by itself."""
+"""Every test runs in an empty folder, without this machine's settings, and with lines wide enough for a row."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
+
+from grpo_core.display.libraries import BAR_SWITCHES
 
 
 @pytest.fixture(autouse=True)
-def wide_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("GRPO_") and name != "GRPO_CACHE_DIR"]:
+        monkeypatch.delenv(name)
+    for name in BAR_SWITCHES:  # set, and so restored: the commands set them where they are not
+        monkeypatch.setenv(name, "1")
     monkeypatch.setenv("COLUMNS", "1000")
+    return tmp_path

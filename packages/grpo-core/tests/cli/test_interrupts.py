@@ -9,14 +9,17 @@ from pathlib import Path
 
 import pytest
 
+SAID = "stopped: interrupted; nothing more is written.\n"
+
+STOPS = "import signal; signal.raise_signal(signal.SIGINT)\n"
+
 GOES_ON = """
-import signal, time
+import signal
 try:
     signal.raise_signal(signal.SIGINT)
 except BaseException:
     pass
-end = time.monotonic() + 60
-while time.monotonic() < end:
+while True:
     pass
 """
 
@@ -28,58 +31,47 @@ except BaseException:
     raise ModuleNotFoundError("Could not import module 'PreTrainedModel'") from None
 """
 
-LISTENS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+LISTENS = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); sys.path.insert(0, '.')\n"
 """What a suite in the background needs: it ignores Ctrl-C, and so do its children."""
 
 PROGRAM = f"""{LISTENS}
-import sys
 import click
 from grpo_core.cli.main import run_command
-
 @click.command()
 def command():
     import library
-
 sys.exit(run_command(command, [], "x"))
 """
 
+COMMAND = f"""{LISTENS}
+from grpo_core.cli import group, main
+group.COMMANDS["stop"] = ("library:stop", "")
+sys.exit(main.main(["stop"]))
+"""
 
-@pytest.mark.parametrize("library", [GOES_ON, MAKES_ANOTHER_ERROR])
-def test_an_import_that_catches_ctrl_c_ends_as_interrupted(tmp_path: Path, library: str) -> None:
-    (tmp_path / "library.py").write_text(library)
-    command = [sys.executable, "-c", PROGRAM]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=50, check=False)
-    assert (done.returncode, done.stderr.strip()) == (130, "stopped: interrupted; nothing more is written.")
+STOP = f"import click\n@click.command()\ndef stop():\n    {STOPS}"
 
-
-@pytest.mark.parametrize(("rank", "said"), [("0", "stopped: interrupted; nothing more is written."), ("1", "")])
-def test_of_several_ranks_the_first_says_that_it_was_interrupted(tmp_path: Path, rank: str, said: str) -> None:
-    (tmp_path / "library.py").write_text("import signal; signal.raise_signal(signal.SIGINT)")
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], cwd=tmp_path, capture_output=True, text=True, timeout=50, check=False,
-        env={**os.environ, "RANK": rank, "WORLD_SIZE": "2"},
-    )  # fmt: skip
-    assert (done.returncode, done.stderr.strip()) == (130, said)
+START = f"{LISTENS}from grpo_core.cli.start import main; sys.exit(main())"
 
 
-@pytest.mark.parametrize(("rank", "said"), [("0", "\nstopped: interrupted; nothing more is written.\n"), ("1", "")])
-def test_of_several_ranks_the_first_ends_the_line_of_ctrl_c(tmp_path: Path, rank: str, said: str) -> None:
-    (tmp_path / "stops.py").write_text(
-        "import click, signal\n@click.command()\ndef stop(): signal.raise_signal(signal.SIGINT)\n"
-    )
-    program = (
-        f"{LISTENS}import sys; sys.path.insert(0, '.'); from grpo_core.cli import group, main; "
-        "group.COMMANDS['stop'] = ('stops:stop', ''); sys.exit(main.main(['stop']))"
-    )
+@pytest.mark.parametrize(
+    ("program", "module", "source", "rank", "said"),
+    [
+        (PROGRAM, "library", GOES_ON, "", f"\n{SAID}"),
+        (PROGRAM, "library", MAKES_ANOTHER_ERROR, "", SAID),
+        (COMMAND, "library", STOP, "0", f"\n{SAID}"),  # which ends the terminal's line with ^C
+        (COMMAND, "library", STOP, "1", ""),
+        (START, "click", STOPS, "", "stopped: interrupted.\n"),
+    ],
+    ids=["an import goes on", "an import fails", "first rank", "second rank", "before the commands"],
+)
+def test_ctrl_c_ends_as_interrupted_without_a_traceback(
+    tmp_path: Path, program: str, module: str, source: str, rank: str, said: str
+) -> None:
+    (tmp_path / f"{module}.py").write_text(source)
+    ranks = {"RANK": rank, "WORLD_SIZE": "2"} if rank else {}
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=50, check=False,
-        env={**os.environ, "RANK": rank, "WORLD_SIZE": "2"},
+        env={**os.environ, **ranks},
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (130, said)
-
-
-def test_ctrl_c_before_the_commands_are_imported_shows_no_traceback(tmp_path: Path) -> None:
-    (tmp_path / "click.py").write_text("import signal; signal.raise_signal(signal.SIGINT)")
-    program = f"{LISTENS}import sys; sys.path.insert(0, '.'); from grpo_core.cli.start import main; sys.exit(main())"
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (130, "stopped: interrupted.\n")

@@ -1,179 +1,239 @@
-"""A mistake is reported before torch is imported, which takes seconds."""
+"""A mistake is one line on stderr and exit code 2, said before torch is imported, which takes seconds."""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import orjson
 import pytest
 
+from grpo_core.checkpoints import CheckpointStore
+from grpo_core.cli.group import COMMANDS
+from grpo_core.config import RunConfig, resolve, to_yaml
 from grpo_core.tracking.presence import working_in
 
-TASK = """
-from grpo_core import Row, Task, reward
+PROGRAMS = Path(__file__).parent / "programs"
 
+LETTERS = "--task ./letters.py:letters"
+SWEEP = "sweep task=./letters.py:letters model=tiny trainer.learning_rate=1e-5,1e-4"
+RUN = f"run {LETTERS} --model tiny"
+EVAL = f"eval {LETTERS} --model tiny"
+NEW = "--preset tiny --out out"
+NEW_ROWS = "new one --from-jsonl rows.jsonl"
 
-@reward()
-def right(answer, row):
-    return float(answer == row.gold)
-
-
-def load(config):
-    return [Row(id=str(i), gold=None if config.path == "nogold" else "1") for i in range(8)]
-
-
-letters = Task("letters", load, lambda row: row.id, lambda text, row: text, (right,), row=Row)
-"""
-
-LETTERS = ("--task", "./t.py:letters")
-SWEEP = ("task=./t.py:letters", "model=tiny", "trainer.learning_rate=1e-5,1e-4")
-NEW = ("--preset", "tiny", "--out", "out")
-
-MISTAKES: Mapping[str, tuple[Sequence[str], str]] = {
-    "run: task": (("run", "--task", "nothing.here"), "no task 'nothing.here'"),
-    "run: option of a task": (("run", "--task", "./t.py:letters?sise=3"), "Did you mean 'size'?"),
-    "run: model": (("run", *LETTERS, "--model", "tny"), "Did you mean 'tiny'?"),
-    "run: model of the hub": (("run", *LETTERS, "--model", "nobody/nothing"), "not in the hub's cache"),
-    "run: adapter": (("run", *LETTERS, "--model", "tiny", "--adapter", "./a"), "--adapter ./a: a PEFT adapter"),
-    "run: setting": (("run", *LETTERS, "trainer.learnin_rate=1"), "Did you mean 'trainer.learning_rate'?"),
-    "run: argument of a loss": (("run", *LETTERS, "--model", "tiny", "trainer.loss_args.foo=1"), "no argument 'foo'"),
-    "run: rows": (("run", *LETTERS, "--model", "tiny", "trainer.train_size=9"), "has 8 training rows"),
-    "run: held-out task": (("run", *LETTERS, "--model", "tiny", "--eval-task", "no.no"), "no task 'no.no'"),
-    "run: tracker": (("run", *LETTERS, "--model", "tiny", "--track", "wand"), "Did you mean 'wandb'?"),
-    "eval: task": (("eval", "--task", "nothing.here", "--model", "tiny"), "no task 'nothing.here'"),
-    "eval: model of the hub": (("eval", *LETTERS, "--model", "nobody/nothing"), "not in the hub's cache"),
-    "eval: control": (("eval", *LETTERS, "--model", "tiny", "--base", "./none"), "there is no such folder"),
-    "eval: split": (("eval", *LETTERS, "--model", "tiny", "--split", "tests"), "must be train, validation or test"),
-    "eval: adapter": (("eval", *LETTERS, "--model", "tiny", "--adapter", "a"), "--adapter a: there is no such adapter"),
-    "eval: folder of results": (("eval", *LETTERS, "--model", "tiny", "--eval-dir", "t.py"), "nothing can be made in"),
-    "publish: license": (("publish", "finished", "o", "--license", "a: ["), "--license 'a: ['"),
-    "publish: dataset": (("publish", "finished", "o", "--dataset", "a b"), "--dataset 'a b' is no hub id"),
-    "publish: evaluations": (("publish", "finished", "o", "--eval-dir", "t.py"), "--eval-dir t.py: it is a file"),
-    "serve: opponent": (("serve", "./t.py:letters", "--opponent-url", "x"), "write http://host:port/v1#model"),
-    "serve: opponent's address": (("serve", "./t.py:letters", "--opponent-url", "http://"), "is no address"),
-    "serve: token": (("serve", "./t.py:letters", "--token-file", "no"), "--token-file no: No such file or directory."),
-    "sweep: folder": (("sweep", *SWEEP, "--output-dir", "t.py"), "--output-dir t.py: nothing can be made in"),
-    "sweep: baseline": (("sweep", *SWEEP, "--baseline", "3"), "are numbered from 1 to 2"),
-    "archive: a file": (("archive", "finished", "file:t.py"), "file:t.py: it is a file"),
-    "archive: no folder": (("archive", "--list", "file:nowhere"), "file:nowhere: there is no such folder"),
-    "launch: memory": (("launch", "slurm", "--mem", "nan", "--dry-run"), "--mem 'nan': give a number"),
-    "warm-start: no start": (("warm-start", *LETTERS, "--out", "out"), "--preset tiny for a new model"),
-    "warm-start: preset": (("warm-start", *LETTERS, "--preset", "tny", "--out", "out"), "Did you mean 'tiny'?"),
-    "warm-start: task": (("warm-start", "--task", "nothing.here", *NEW), "no task 'nothing.here'"),
-    "warm-start: no gold": (("warm-start", "--task", "./t.py:letters?path=nogold", *NEW), "has no gold"),
-    "warm-start: tokenizer": (("warm-start", *LETTERS, *NEW, "--tokenizer", "tny"), "Did you mean 'tiny'?"),
-    "warm-start: vocabulary": (("warm-start", *LETTERS, *NEW, "--vocab-size", "3"), "the least is 258"),
-    "warm-start: folder": (("warm-start", *LETTERS, "--preset", "tiny", "--out", "."), "the folder is not empty"),
-    "resume: no run": (("resume", "nowhere"), "no run nowhere"),
-    "resume: finished": (("resume", "finished"), "nothing is left to do"),
-    "resume: checkpoint": (("resume", "finished", "--from-step", "7"), "has no step_7"),
-    "resume: changed setting": (("resume", "changed"), "seed is 5 now, and the checkpoint was trained with 0"),
-    "resume: steps": (("resume", "finished", "--stop-after", "0"), "'--stop-after'"),
-    "resume: processes": (
-        ("resume", "finished", "--additional-steps", "1", "--allow", "task", "--nproc", "5"),
-        "5 ranks cannot share the 32 prompts of an optimizer step",
-    ),
-    "resume: in use": (("resume", "used", "--additional-steps", "1"), "used is in use: process"),
-    "resume: changed task": (("resume", "finished", "--additional-steps", "1"), "changed since the checkpoint"),
-    "publish: no run": (("publish", "nowhere", "./x"), "no run nowhere"),
-    "rollouts: no run": (("rollouts", "nowhere"), "no run nowhere"),
-    "sample: task": (("sample", "nothing.here"), "no task 'nothing.here'"),
-    "tasks show: task": (("tasks", "show", "nothing.here"), "no task 'nothing.here'"),
-    "fetch: task": (("fetch", "nothing.here"), "no task 'nothing.here'"),
-    "no command": (("trian",), "no command 'trian'"),
+MISTAKES = {
+    "rn": "Did you mean 'run'?",
+    "run --task": "--task",
+    "run --task nothing.here": "no task 'nothing.here'",
+    "run --task 'a b'": "task spec 'a b' cannot be read",
+    "run --task ./letters.py:letters?sise=3": "Did you mean 'size'?",
+    "run --config nope.yaml": "--config nope.yaml: there is no such file.",
+    "run --output-dir -": "output_dir '-': standard input",
+    "run --model ''": "--model is empty",
+    "run --seed 1 seed=2": "seed is given twice on the command line: '1' and '2'.",
+    "run --lr 3": "no option --lr. Settings are written without dashes: trainer.learning_rate=VALUE",
+    "run --max-step 3": "'--max-steps'",
+    "run math.gsm8k": "'math.gsm8k' is not KEY=VALUE",
+    "run '\x1b[2J=1'": "no setting",
+    "run --recipe dapoo": "Did you mean 'dapo'?",
+    "run --recipe dapo trainer.loss_type=grpo": "the recipe dapo is trainer.loss_type=dapo, but",
+    f"run {LETTERS} --model tny": "Did you mean 'tiny'?",
+    f"run {LETTERS} --model nobody/nothing": "not in the hub's cache",
+    f"{RUN} --adapter ./a": "--adapter ./a: a PEFT adapter",
+    f"{RUN} trainer.learnin_rate=1": "Did you mean 'trainer.learning_rate'?",
+    f"{RUN} trainer.loss_args.foo=1": "no argument 'foo'",
+    f"{RUN} trainer.train_size=9": "has 8 training rows",
+    f"{RUN} --eval-task no.no": "no task 'no.no'",
+    f"{RUN} --track wand": "Did you mean 'wandb'?",
+    f"{RUN} --dry-run trainer.sharding=full": "this is the only one. Start several (--nproc N",
+    f"{RUN} --dry-run --nproc 4 trainer.prompts_per_step=6": "4 ranks cannot share the 6 prompts",
+    f"{RUN} --dry-run --nproc 4 trainer.sharding=hybrid trainer.shard_size=3": "4 processes cannot be divided",
+    "run --dry-run eval.n=4 eval.temperature=0": "eval.n=4 at temperature 0",
+    "run --dry-run --task math.arithmetic?size=7 --preset baseline": "task math.arithmetic has 7 training rows",
+    "run --dry-run --model own/x?revision=1": "is no hub id: ",
+    "run --dry-run --model Qwen/Qwen2.5-7B-Instruct profile=t4": "before its first activation, of 14.6 on t4",
+    "launch slurm --mem nan --dry-run": "--mem 'nan': give a number",
+    f"{EVAL} --base ./none": "there is no such folder",
+    f"{EVAL} --split tests": "must be train, validation or test",
+    f"{EVAL} --adapter a": "--adapter a: there is no such adapter",
+    f"{EVAL} --eval-dir letters.py": "nothing can be made in",
+    f"{EVAL} --overwrite": "--overwrite: nothing is written without --eval-dir.",
+    f"{EVAL} --timeout-s 5": "--timeout-s: without --run there are no checkpoints.",
+    f"{EVAL} --concurrency 3": "--concurrency: it is for --endpoint.",
+    f"eval {LETTERS} --endpoint http://localhost:1/v1": "needs --model NAME",
+    "eval --run finished --model tiny": "--model: --run takes the models of the run.",
+    "eval --run finished --base tiny --no-base": "--base and --no-base contradict each other",
+    "eval --run nothing": "no run nothing: there is no such folder",
+    "eval --run finished --timeout-s nan": "nan is no number in the range",
+    f"{SWEEP} --output-dir letters.py": "nothing can be made in",
+    f"{SWEEP} --baseline 3": "are numbered from 1 to 2",
+    "warm-start --out x": "--task",
+    f"warm-start {LETTERS} --out ''": "--out is empty",
+    f"warm-start {LETTERS} --out out": "--preset tiny for a new model",
+    f"warm-start {LETTERS} --preset tny --out out": "Did you mean 'tiny'?",
+    f"warm-start --task nothing.here {NEW}": "no task 'nothing.here'",
+    f"warm-start --task ./letters.py:letters?path=nogold {NEW}": "has no gold",
+    f"warm-start {LETTERS} {NEW} --tokenizer tny": "Did you mean 'tiny'?",
+    f"warm-start {LETTERS} {NEW} --vocab-size 3": "the least is 258",
+    f"warm-start {LETTERS} --preset tiny --out .": "the folder is not empty",
+    "resume ''": "an argument is empty ('')",
+    "resume -": "RUN '-': standard input and output are not used here",
+    "resume /dev/null": "is not a run folder: it is a device",
+    "resume finished": "nothing is left to do",
+    "resume finished --from-step 7": "has no step_7",
+    "resume changed": "seed is 5 now, and the checkpoint was trained with 0",
+    f"resume x --additional-steps {'1' * 30}": "is not in the range 1<=x<=1000000000",
+    "resume finished --additional-steps 1 --allow task --nproc 5": "5 ranks cannot share the 32 prompts",
+    "resume used --additional-steps 1": "used is in use: process",
+    "resume finished --additional-steps 1": "changed since the checkpoint",
+    "publish finished o --license 'a: ['": "--license 'a: ['",
+    "publish finished o --dataset 'a b'": "--dataset 'a b' is no hub id",
+    "publish finished o --eval-dir letters.py": "--eval-dir letters.py: it is a file",
+    "archive finished file:letters.py": "file:letters.py: it is a file",
+    "archive --list file:nowhere": "file:nowhere: there is no such folder",
+    "serve math.arithmetik": "Did you mean 'math.arithmetic'?",
+    "serve core.qa --host 0.0.0.0": "needs a token",
+    "serve core.qa --ssl-keyfile key.pem": "--ssl-keyfile needs --ssl-certfile",
+    "serve ./letters.py:letters --opponent-url x": "write http://host:port/v1#model",
+    "serve ./letters.py:letters --opponent-url http://": "is no address",
+    "serve ./letters.py:letters --token-file no": "--token-file no: No such file or directory.",
+    "rollouts nowhere": "no run nowhere",
+    "rollouts finished --task math.arithmatic": "Did you mean 'math.arithmetic'?",
+    "rollouts finished --step 7": "--step 7: this run has completions of steps 1 to 1.",
+    "rollouts finished --step last": "--step last: give a step, counted from 1, or all.",
+    f"rollouts finished --step {'9' * 5000}": "give a step, counted from 1",
+    "rollouts finished --worst --best": "--worst and --best exclude one another",
+    "rollouts finished --solved --abstained": "--solved and --abstained exclude one another",
+    f"runs {'a' * 300}": "File name too long",
+    "runs shwo": "no folder and no command 'shwo'. Did you mean 'show'?",
+    "runs show .": ". is not a run folder: no config.yaml in it",
+    "runs show finished --metric losss/policy": "no logged metric 'losss/policy'",
+    "runs compare finished": "grpo runs compare takes 2 runs or more; 1 given.",
+    "runs --wandb a/b/c": "give ENTITY/PROJECT",
+    "runs --limit 3": "--limit 3 is of --wandb",
+    "runs list training_runs --wandb us/sums": "leave out training_runs",
+    "watch nowhere": "no run nowhere: there is no such folder.",
+    "watch": "no run in training_runs yet. Start one with grpo run",
+    "watch finished": "grpo watch needs a terminal. In a pipe or a file: grpo runs show finished --json",
+    "sample nothing.here": "no task 'nothing.here'",
+    "sample ./no.py": "there is no file ./no.py",
+    f"sample math.arithmetic?seed=1{'0' * 30}": "option seed: a whole number has at most 64 bits",
+    "tasks show nothing.here": "no task 'nothing.here'",
+    "fetch nothing.here": "no task 'nothing.here'",
+    "fetch ./folder/x": "./folder/x",
+    f"fetch {'x' * 300}/y": "is no hub id: ",
+    "profiles a1000": "Did you mean 'a100'",
+    "explain ./letters.py:letters --row 77": "no row '77' among its 8",
+    "explain ./letters.py:letters?path=nogold": "has no gold: give --completion",
+    "explain ./letters.py:letters --completion @nothing.txt": "no such file",
+    "explain ./letters.py:letters --prediction 4": "has no opponent",
+    "new math": "name 'math' is that of a plugin: grpo-tasks-math",
+    "new maths": "name 'maths' is too near to the plugin 'math'",
+    "new class": "name 'class' is a word of Python",
+    "new numpy": "name 'numpy' is that of an installed package; try my-numpy",
+    "new ../up": "name '../up': use up to 60 letters",
+    "new finished": "finished exists already, and nothing is overwritten",
+    "new one --game --multi-turn": "--game and --multi-turn: give one of them",
+    "new one --verifier exact": "about the file of --from-jsonl, which is missing",
+    "new one --from-jsonl rwos.jsonl": "no file rwos.jsonl",
+    "new one --from-jsonl latin1.jsonl": "latin1.jsonl:1: not UTF-8 text; save the file as UTF-8",
+    "new one --from-jsonl nested.jsonl": "nested.jsonl:1: column 'answer' is a list",
+    f"{NEW_ROWS} --fields question": "--fields 'question': write FIELD:COLUMN",
+    f"{NEW_ROWS} --fields question:promt,answer:gold": "rows.jsonl has no column 'promt'",
+    f"{NEW_ROWS} --fields qestion:prompt": "no field 'qestion'. Did you mean",
+    f"{NEW_ROWS} --verifier choice": "must be a letter from A to J",
 }
+"""Command line -> words of what is said."""
 
-CODE = """
-import contextlib, io, json, sys
-from grpo_core.cli.main import main
-reports = {}
-for name, words in json.load(sys.stdin).items():
-    error = io.StringIO()
-    with contextlib.redirect_stderr(error):
-        code = main(words)
-    reports[name] = [code, error.getvalue(), "torch" in sys.modules]
-json.dump(reports, sys.stdout)
-"""
+TAKEN = ("--help", "tasks", "models", "run --dry-run device=cpu")
+"""Command lines that are no mistakes, and need no torch either."""
 
 
-def stored_run(folder: Path, *, seed: int) -> None:
+def stored_run(folder: Path, *, seed: int = 0) -> None:
     """A finished run of two steps, as far as its folder is read without its weights."""
-    from grpo_core.checkpoints import CheckpointStore
-    from grpo_core.config import RunConfig, resolve, to_yaml
-
-    config = resolve(RunConfig(task="./t.py:letters", model="tiny", seed=0, trainer={"max_steps": 2})).config
+    config = resolve(RunConfig(task="./letters.py:letters", model="tiny", seed=0, trainer={"max_steps": 2})).config
     (folder / "logs").mkdir(parents=True)
     (folder / "config.yaml").write_text(to_yaml(config.model_copy(update={"seed": seed})))
     with CheckpointStore(folder).writing("final") as checkpoint:
         state = {"step": 2, "planned_steps": 2, "seconds": 1.0, "best": {"waited": 0}}
         (checkpoint / "trainer_state.json").write_bytes(orjson.dumps(state))
-        identities = {"./t.py:letters": "0" * 16}
+        identities = {"./letters.py:letters": "0" * 16}
         info = {"training_config": config.model_dump(mode="json"), "identities": identities, "versions": {}}
         (checkpoint / "training_info.json").write_bytes(orjson.dumps(info))
-    events = [{"kind": "end", "step": 2, "interrupted": False}]
-    (folder / "logs" / "events.jsonl").write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in events))
+    score = {"value": 0.0, "parts": {}, "valid": True, "solved": False, "why": "", "fault": ""}
+    known = {"identity": "i", "group": 0, "row": {"id": "r"}, "text": "", "tokens": 3, "finish_reason": "stop"}
+    completion = {"step": 1, "task": "math.arithmetic", "status": "scored", "score": score, **known}
+    logs = {
+        "events": {"kind": "end", "step": 2, "interrupted": False},
+        "rollouts": completion,
+        "train_log": {"step": 2, "loss/policy": 0.5},
+    }
+    for name, line in logs.items():
+        (folder / "logs" / f"{name}.jsonl").write_bytes(orjson.dumps(line) + b"\n")
     (folder / "summary.json").write_bytes(orjson.dumps({"steps": 2, "tasks": {}}))
 
 
+Reports = dict[str, dict[str, object]]
+
+
 @pytest.fixture(scope="module")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, bool]]:
-    """Exit code, stderr and whether torch was imported, of every mistake; one process makes all of them."""
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Reports:
+    """Exit code, outputs and imported modules of every command line; one process takes all of them."""
     here = tmp_path_factory.mktemp("mistakes")
-    (here / "t.py").write_text(TASK)
-    before = Path.cwd()
-    os.chdir(here)
-    try:
-        stored_run(here / "finished", seed=0)
+    (here / "letters.py").write_bytes((PROGRAMS / "letters.py").read_bytes())
+    (here / "rows.jsonl").write_text("".join(f'{{"prompt": "{n} + 1?", "gold": {n + 1}}}\n' for n in range(20)))
+    (here / "latin1.jsonl").write_bytes('{"question": "café?", "answer": "x"}'.encode("latin-1"))
+    (here / "nested.jsonl").write_text('{"question": "a?", "answer": ["x", "y"]}')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(here)
+        stored_run(here / "finished")
         stored_run(here / "changed", seed=5)
-        stored_run(here / "used", seed=0)
-    finally:
-        os.chdir(before)
+        stored_run(here / "used")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GRPO_")}
+    before = sorted(here.iterdir())
     with working_in(here / "used"):
         done = subprocess.run(
-            [sys.executable, "-c", CODE],
-            input=json.dumps({name: words for name, (words, _) in MISTAKES.items()}),
-            capture_output=True,
-            text=True,
-            cwd=here,
-            env={**environment, "HF_HUB_OFFLINE": "1"},
-            check=False,
-        )
+            [sys.executable, PROGRAMS / "report.py"],
+            input=json.dumps({line: shlex.split(line) for line in (*TAKEN, *MISTAKES)}),
+            capture_output=True, text=True, cwd=here, env={**environment, "HF_HUB_OFFLINE": "1"}, check=False,
+        )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    return {name: tuple(report) for name, report in json.loads(done.stdout).items()}
+    assert sorted(here.iterdir()) == before, "a mistake writes nothing"
+    reports: Reports = json.loads(done.stdout)
+    return reports
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_reported_before_torch_is_imported(reports: dict[str, tuple[int, str, bool]], name: str) -> None:
-    code, error, has_torch = reports[name]
-    assert (code, has_torch) == (2, False), error
-    assert MISTAKES[name][1] in error
-    assert len(error.splitlines()) == 1
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_is_reported_before_torch_is_imported(reports: Reports, line: str) -> None:
+    report = reports[line]
+    said = str(report["stderr"])
+    assert (report["code"], report["stdout"], report["torch"]) == (2, "", False), said
+    assert said.startswith("error: ") and said.count("\n") == 1
+    assert MISTAKES[line] in said
+    assert "\x1b" not in said and len(said) < 2000
 
 
-NO_TORCH = """
-import sys
-sys.modules["torch"] = None
-from grpo_core.cli.main import main
-sys.exit(main(sys.argv[1:]))
-"""
+def test_what_needs_no_model_imports_no_torch(reports: Reports) -> None:
+    assert [(reports[line]["code"], reports[line]["torch"]) for line in TAKEN] == [(0, False)] * len(TAKEN)
+    assert not reports["--help"]["rich"]
+    for name, (_, help_line) in COMMANDS.items():
+        assert f"\n  {name}" in str(reports["--help"]["stdout"]) and help_line in str(reports["--help"]["stdout"])
 
 
-@pytest.mark.parametrize(
-    "words", [("run", "--task", "core.qa?path=rows.jsonl", "--model", "tiny"), ("eval", "--model", "tiny")]
-)
-def test_a_missing_torch_says_how_to_install_it(words: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_missing_torch_says_how_to_install_it(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text("".join(f'{{"question": "{i}?", "answer": "{i}"}}\n' for i in range(64)))
-    task = () if "--task" in words else ("--task", "core.qa?path=rows.jsonl")
+    program = "import sys; sys.modules['torch'] = None; exec(sys.stdin.read())"
+    words = ["--task", "core.qa?path=rows.jsonl", "--model", "tiny"]
+    calls = f"from grpo_core.cli.main import main\nfor each in 'run', 'eval':\n    assert main([each, *{words}]) == 2"
     done = subprocess.run(
-        [sys.executable, "-c", NO_TORCH, *words, *task], capture_output=True, text=True, cwd=tmp_path, check=False
+        [sys.executable, "-c", program], input=calls, capture_output=True, text=True, cwd=tmp_path, check=True
     )
-    assert done.returncode == 2, done.stderr
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error:")]
-    assert line.startswith(f"error: torch is not installed in {sys.prefix}") and "uv pip install 'torch>=" in line
-    assert "bug" not in done.stderr and "Traceback" not in done.stderr
+    said = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    assert len(said) == 2 and "Traceback" not in done.stderr
+    for line in said:
+        assert line.startswith(f"error: torch is not installed in {sys.prefix}") and "uv pip install 'torch>=" in line

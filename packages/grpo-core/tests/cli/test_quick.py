@@ -1,4 +1,4 @@
-"""`grpo run --quick`, with the fine-tuning, the trial and the training faked, and once for real."""
+"""`grpo run --quick`, with the fine-tuning, the trial and the training faked."""
 
 from __future__ import annotations
 
@@ -13,31 +13,9 @@ from grpo_core.cli import run
 from grpo_core.config import ResolvedConfig
 from grpo_core.errors import UserError
 
-TASK = """
-from grpo_core import Row, Task, reward
+TASKS = Path(__file__).parent / "programs" / "quick_tasks.py"
 
-
-def load(config):
-    letters = "abcdefgh" if config.split == "train" else "ijkl"
-    return [Row(id=letter, gold=letter) for letter in letters]
-
-
-@reward()
-def same(answer, row):
-    return float(answer == row.id)
-
-
-def task(name, **options):
-    return Task(name, load, lambda row: f"say {row.id}:", lambda text: text, (same,), row=Row, **options)
-
-
-def overlapping(config):
-    return [Row(id="a", gold="a")]
-
-
-trained = Task("trained", overlapping, lambda row: "a", lambda text: text, (same,), row=Row)
-letters, known = task("letters", max_completion_length=4), task("known", default_model="tiny")
-"""
+Capture = pytest.CaptureFixture[str]
 
 
 class Fakes:
@@ -61,8 +39,7 @@ class Fakes:
 
 @pytest.fixture
 def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fakes:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text(TASK)
+    (tmp_path / "mine.py").write_bytes(TASKS.read_bytes())
     fakes = Fakes(solved=0.0)
     monkeypatch.setattr(import_module("grpo_core.training.warm_start"), "warm_start", fakes.warm_start)
     monkeypatch.setattr(import_module("grpo_core.evaluation.evaluate"), "evaluate", fakes.evaluate)
@@ -70,9 +47,7 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fakes:
     return fakes
 
 
-def test_a_task_without_a_model_gets_a_new_one_that_is_then_trained(
-    fakes: Fakes, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_task_without_a_model_gets_a_new_one_that_is_then_trained(fakes: Fakes, capsys: Capture) -> None:
     assert entry.main_run(["--quick", "--task", "./mine.py:letters", "--seed", "3"]) == 2
     assert (fakes.warm["preset"], fakes.warm["model"], fakes.warm["seed"]) == ("tiny", None, 3)
     config = fakes.configs[0].config
@@ -83,7 +58,7 @@ def test_a_task_without_a_model_gets_a_new_one_that_is_then_trained(
     assert config.model == "./training_runs/warm_mine.py_letters_2" and config.trainer.max_steps is None
 
 
-def test_an_interrupted_fine_tuning_is_not_trained(fakes: Fakes, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupted_fine_tuning_is_not_trained(fakes: Fakes, capsys: Capture) -> None:
     fakes.interrupted = True
     assert entry.main_run(["--quick", "--task", "./mine.py:letters"]) == 130
     assert fakes.configs == [] and "interrupted" in capsys.readouterr().err
@@ -104,23 +79,11 @@ def test_a_task_with_a_model_of_its_own_is_trained_at_once(fakes: Fakes) -> None
     assert fakes.warm == {} and fakes.configs[0].config.model == "tiny"
 
 
-def test_it_is_a_run_of_one_process(fakes: Fakes, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_a_run_of_one_process(fakes: Fakes, capsys: Capture) -> None:
     assert entry.main_run(["--quick", "--task", "./mine.py:letters", "--dry-run"]) == 2
     assert "leave out --show-config, --dry-run and --nproc" in capsys.readouterr().err
 
 
-def test_a_run_that_would_be_refused_is_so_before_the_fine_tuning(
-    fakes: Fakes, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_would_be_refused_is_so_before_the_fine_tuning(fakes: Fakes, capsys: Capture) -> None:
     assert entry.main_run(["--quick", "--task", "./mine.py:trained"]) == 2
     assert "held-out rows are trained on" in capsys.readouterr().err and fakes.warm == {}
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside TRL and datasets
-def test_a_new_task_is_learned_in_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text(TASK)
-    assert entry.main_run(["--quick", "--task", "./mine.py:letters", "--max-steps", "3", "--quiet"]) == 0
-    assert (tmp_path / "training_runs" / "warm_mine.py_letters_1" / "warm_start.json").is_file()
-    assert len(list((tmp_path / "training_runs").glob("run_*/summary.json"))) == 1

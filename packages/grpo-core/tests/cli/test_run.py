@@ -1,8 +1,8 @@
 from __future__ import annotations
 
+import inspect
 import json
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,15 +15,14 @@ from grpo_core.cli import main as entry
 from grpo_core.cli import run
 from grpo_core.config import ResolvedConfig, RunConfig
 from grpo_core.config.keys import keys
-from grpo_core.display.libraries import BAR_SWITCHES
+from grpo_core.training import trainer as real_trainer
+from grpo_core.training import warm_start as real_warm_start
+
+Capture = pytest.CaptureFixture[str]
 
 TASK = """
 from grpo_core import Row, Task, reward
-
-@reward()
-def right(answer, row):
-    return float(answer == row.gold)
-
+right = reward()(lambda answer, row: float(answer == row.gold))
 one = Task("one", lambda config: [Row(id="1", gold="a")], lambda row: "p", lambda text, row: text, (right,),
            row=Row, default_model="owner/model")
 """
@@ -42,6 +41,7 @@ class FakeTrainer:
         self.choices: Sequence[ResolvedDefault] = ()
 
     def __call__(self, config: ResolvedConfig, callbacks: Sequence[Callback]) -> SimpleNamespace:
+        inspect.signature(real_trainer.train).bind(config, callbacks=callbacks)  # or a fake proves nothing
         self.configs.append(config.config)
         self.choices = choices = config.choices
         summary = {"tasks": {"rhyme.one": {"initial": RESULT}}, "steps": 2, "interrupted": self.interrupted}
@@ -53,41 +53,20 @@ class FakeTrainer:
 
 
 @pytest.fixture
-def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeTrainer]:
+def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTrainer:
     """A folder with a task of one's own, and a trainer that only remembers."""
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "rhyme.py").write_text(TASK)
-    for name in [name for name in os.environ if name.startswith("GRPO_") and name != "GRPO_CACHE_DIR"]:
-        monkeypatch.delenv(name)
     monkeypatch.setenv("GRPO_TASK", "./rhyme.py:one")
-    for name in BAR_SWITCHES:  # set, and so restored: the commands set them where they are not
-        monkeypatch.setenv(name, "1")
     fake = FakeTrainer(Path("training_runs/run_1"))
     monkeypatch.setattr(run, "train", fake)
-    yield fake
+    return fake
 
 
 def test_options_and_overrides_reach_the_trainer(trainer: FakeTrainer) -> None:
-    code = entry.main_run(
-        [
-            "--max-steps",
-            "7",
-            "--max-minutes",
-            "1.5",
-            "--seed",
-            "3",
-            "--output-dir",
-            "out",
-            "--ckpt",
-            "./ada",
-            "trainer.num_generations=16",
-            "trainer.kl=k2",
-            "--model",
-            "owner/folder",
-        ]
-    )
+    options = "--max-steps 7 --max-minutes 1.5 --seed 3 --output-dir out --ckpt ./ada --model owner/folder"
+    overrides = "trainer.num_generations=16 trainer.kl=k2"
+    assert entry.main_run([*options.split(), *overrides.split()]) == 0
     (config,) = trainer.configs
-    assert code == 0
     assert (config.trainer.max_steps, config.trainer.max_minutes, config.seed, config.output_dir) == (7, 1.5, 3, "out")
     assert (config.adapter, config.model) == ("./ada", "owner/folder")
     assert (config.trainer.num_generations, config.trainer.kl) == (16, "k2")
@@ -101,7 +80,7 @@ def test_what_was_chosen_is_handed_on(trainer: FakeTrainer) -> None:
     assert {choice.what for choice in trainer.choices} == {"model", "trainer.scale_rewards", "trainer.num_train_epochs"}
 
 
-def test_json_is_alone_on_stdout(trainer: FakeTrainer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_alone_on_stdout(trainer: FakeTrainer, capsys: Capture) -> None:
     assert entry.main_run(["--json"]) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out)["tasks"]["rhyme.one"]["initial"]["solved_rate"] == 0.5
@@ -110,21 +89,15 @@ def test_json_is_alone_on_stdout(trainer: FakeTrainer, capsys: pytest.CaptureFix
     assert "\x1b" not in captured.err
 
 
-def test_progress_is_on_stderr_and_nothing_on_stdout(trainer: FakeTrainer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_on_stderr_and_quiet_gives_the_folder_alone(trainer: FakeTrainer, capsys: Capture) -> None:
     entry.main_run([])
     captured = capsys.readouterr()
-    assert captured.out == ""
-    assert "saved     training_runs/run_1" in captured.err
-
-
-def test_quiet_gives_the_folder_alone(trainer: FakeTrainer, capsys: pytest.CaptureFixture[str]) -> None:
+    assert captured.out == "" and "saved     training_runs/run_1" in captured.err
     assert entry.main_run(["--quiet"]) == 0
-    captured = capsys.readouterr()
-    assert captured.out == "training_runs/run_1\n"
-    assert captured.err == ""
+    assert capsys.readouterr() == ("training_runs/run_1\n", "")
 
 
-def test_an_interrupted_run_exits_with_130(trainer: FakeTrainer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupted_run_exits_with_130(trainer: FakeTrainer, capsys: Capture) -> None:
     trainer.interrupted = True
     assert entry.main_run([]) == 130
     err = capsys.readouterr().err
@@ -133,7 +106,7 @@ def test_an_interrupted_run_exits_with_130(trainer: FakeTrainer, capsys: pytest.
 
 
 def test_show_config_prints_every_setting_with_its_source(
-    trainer: FakeTrainer, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trainer: FakeTrainer, capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "run.yaml").write_text("trainer:\n  beta: 0.1\n")
     (tmp_path / ".env").write_text("GRPO_EVAL__SIZE=64\n")
@@ -142,15 +115,15 @@ def test_show_config_prints_every_setting_with_its_source(
     assert entry.main_run([*arguments, "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert set(listed) == {*keys(), "trainer.loss_args.delta"}
-    assert listed["seed"] == {"value": 5, "source": "command line"}
-    assert listed["task"] == {"value": "./rhyme.py:one", "source": "environment GRPO_TASK"}
-    assert listed["eval.size"] == {"value": 64, "source": ".env GRPO_EVAL__SIZE"}
-    assert listed["trainer.beta"] == {"value": 0.1, "source": "run.yaml:2"}
-    assert listed["trainer.loss_args.delta"]["source"] == "environment GRPO_TRAINER__LOSS_ARGS__DELTA"
+    sources = {
+        "seed": (5, "command line"), "task": ("./rhyme.py:one", "environment GRPO_TASK"),
+        "eval.size": (64, ".env GRPO_EVAL__SIZE"), "trainer.beta": (0.1, "run.yaml:2"),
+        "trainer.loss_args.delta": (0.5, "environment GRPO_TRAINER__LOSS_ARGS__DELTA"),
+        "engine.max_batch_tokens": (65536, "default"),
+    }  # fmt: skip
+    assert {name: tuple(listed[name].values()) for name in sources} == sources
     assert listed["model"]["value"] == "owner/model"
     assert listed["model"]["source"].startswith("chosen: no --model given")
-    assert listed["engine.max_batch_tokens"] == {"value": 65536, "source": "default"}
-
     assert entry.main_run(arguments) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1:]] == list(listed)[: len(lines) - 1]
@@ -171,7 +144,7 @@ def test_a_saved_configuration_repeats_the_run(trainer: FakeTrainer, tmp_path: P
 
 
 def test_warm_start_passes_everything_on(
-    trainer: FakeTrainer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    trainer: FakeTrainer, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: dict[str, Any] = {}
 
@@ -181,33 +154,18 @@ def test_warm_start_passes_everything_on(
 
     monkeypatch.setattr(grpo_core.training, "warm_start", SimpleNamespace(warm_start=fake), raising=False)
     monkeypatch.setattr("sys.argv", ["/usr/bin/grpo", "warm-start", "--task", "./rhyme.py:one"])
-    arguments = ["warm-start", "--task", "./rhyme.py:one", "--out", "warm", "--preset", "tiny", "--max-steps", "5"]
-    arguments += ["--vocab-size", "300"]
+    words = "warm-start --task ./rhyme.py:one --out warm --preset tiny --max-steps 5 --vocab-size 300"
+    arguments = words.split()
     assert entry.main(arguments) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "warm"
+    inspect.signature(real_warm_start.warm_start).bind(**asked)
     del asked["callbacks"]
     assert asked == {
         "task": "./rhyme.py:one", "out": "warm", "model": None, "preset": "tiny", "max_steps": 5, "until": None,
-        "batch_size": 64,
-        "learning_rate": 1e-3, "lr_scheduler_type": "constant", "seed": 0, "eval_size": 512, "device": "auto",
-        "command": "grpo warm-start --task ./rhyme.py:one", "vocab_size": 300, "tokenizer": None,
+        "batch_size": 64, "learning_rate": 1e-3, "lr_scheduler_type": "constant", "seed": 0, "eval_size": 512,
+        "device": "auto", "command": "grpo warm-start --task ./rhyme.py:one", "vocab_size": 300, "tokenizer": None,
         "precision": "float32", "save_dtype": "float32", "optimizer": "adamw", "compile": False, "workers": 1,
         "save_every": None, "add_layers": 0,
     }  # fmt: skip
     assert entry.main([*arguments, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["steps"] == 5
-
-
-def test_the_fakes_have_the_signatures_of_the_real_ones() -> None:
-    # A fake proves nothing about a function that has changed since.
-    import inspect
-
-    from grpo_core.training import trainer as real_trainer
-    from grpo_core.training import warm_start as real_warm_start
-
-    inspect.signature(real_trainer.train).bind(RunConfig(), callbacks=())
-    inspect.signature(real_warm_start.warm_start).bind(
-        "task", "out", model=None, preset="tiny", max_steps=1, batch_size=1, learning_rate=1e-3, seed=0, eval_size=1,
-        device="cpu", command="", callbacks=(),
-    )  # fmt: skip
-    assert {"run_dir", "summary", "interrupted"} <= set(real_trainer.RunResult.__dataclass_fields__)

@@ -1,100 +1,124 @@
-"""`grpo runs --wandb`, with the installed wandb against a stand-in for its server."""
+"""`grpo runs --wandb`, with a stand-in for wandb's public API."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from wandb_server import WandBServer, node, wandb_server
+
+from grpo_core.cli.main import main
+
+wandb = pytest.importorskip("wandb", reason="the extra wandb")
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
 
-Command = Callable[..., str]
+Capture = pytest.CaptureFixture[str]
 
 
-@pytest.fixture
-def server() -> Iterator[WandBServer]:
-    pytest.importorskip("wandb", reason="the extra wandb")
-    runs = [
-        node(
-            f"r{i}", summary={"reward": i / 10, "step": 3, "eval/math.a/solved_rate": 0.5}, task="math.a", model="tiny"
-        )
-        for i in range(30, 0, -1)
-    ]
-    runs[0] |= {"state": "running", "displayName": "evil\x1b[31m"}
-    with wandb_server(runs) as server:
-        server.history = {"reward": [(2, 0.5), (1, 0.25)]}
-        yield server
+def run(number: int, **fields: Any) -> Any:
+    summary = {"reward": number / 10, "step": 3, "eval/math.a/solved_rate": 0.5, "_runtime": 9}
+    points = [{"step": 2, "reward": 0.5}, {"step": 1, "reward": 0.25}, {"step": None, "reward": 1}]
+    known = {
+        "path": ["us", "sums", f"r{number}"], "name": f"run of r{number}", "state": "finished", "url": "https://w/r",
+        "created_at": "2026-11-20T10:00:00Z", "summary_metrics": summary, "history": lambda **_: points,
+        "config": {"task": "math.a", "model": "tiny", "_wandb": {"version": 1}},
+    }  # fmt: skip
+    return SimpleNamespace(**{**known, **fields})
 
 
-@pytest.fixture
-def grpo(server: WandBServer, tmp_path: Path) -> Command:
-    """A process of its own: wandb keeps a session, and a service, for the whole process."""
+class Api:
+    """Has one project, or the error that an environment without a server makes."""
 
-    def call(*words: str, code: int = 0, key: str | None = KEY, url: str = server.url) -> str:
-        hidden = [name for name in os.environ if name.startswith("WANDB_")]
-        environment = {name: value for name, value in os.environ.items() if name not in hidden}
-        environment |= {"HOME": str(tmp_path), "WANDB_BASE_URL": url, "COLUMNS": "300"}
-        environment |= {"WANDB_API_KEY": key} if key else {}
-        done = subprocess.run(
-            [sys.executable, "-m", "grpo_core", "runs", *words],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-        assert done.returncode == code, done.stderr
-        assert KEY not in done.stdout + done.stderr
-        return done.stderr if code else done.stdout
+    error: Exception | None = None
+    asked: dict[str, Any]
 
-    return call
+    def __init__(self, timeout: int) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def runs(self, project: str, **options: Any) -> list[Any]:
+        type(self).asked = options
+        if project != "us/sums":
+            raise ValueError(f"Could not find project {project}")
+        return [run(30, state="running", name="evil\x1b[31m"), *(run(number) for number in range(29, 0, -1))]
+
+    def run(self, path: str) -> Any:
+        if path != "us/sums/r5":
+            raise wandb.errors.CommError("Could not find run", ValueError("Could not find run"))
+        return run(5)
 
 
-def test_the_latest_runs_are_listed(grpo: Command, server: WandBServer) -> None:
-    heading, *rows = [" ".join(line.split()) for line in grpo("--wandb", "us/sums", "--limit", "12").splitlines()]
+@pytest.fixture(autouse=True)
+def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[Api]:
+    monkeypatch.setattr(wandb, "Api", type("OneApi", (Api,), {}))
+    for name, value in {"WANDB_API_KEY": KEY, "WANDB_BASE_URL": "http://w", "HOME": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("WANDB_SILENT", "true")  # set, and so restored: the command sets it
+    made: type[Api] = wandb.Api
+    return made
+
+
+def shown(capsys: Capture, *words: str, code: int = 0) -> list[str]:
+    """The lines of a command, with runs of spaces made one."""
+    assert main(["runs", *words]) == code
+    captured = capsys.readouterr()
+    assert KEY not in captured.out + captured.err
+    return [" ".join(line.split()) for line in (captured.err if code else captured.out).splitlines()]
+
+
+def test_the_latest_runs_are_listed(capsys: Capture, api: type[Api]) -> None:
+    heading, *rows = shown(capsys, "--wandb", "us/sums", "--limit", "12")
     assert heading == "run state name reward solved task model started"
     assert len(rows) == 12
     assert rows[-1] == r"us/sums/r30 running evil\x1b[31m 3 0.5 math.a tiny 2026-11-20T10:00:00Z"
     assert rows[0].startswith("us/sums/r19 finished run of r19 1.9 0.5")
-    (variables,) = (variables for query, variables in server.queries if "query Runs(" in query)
-    assert (variables["order"], variables["perPage"]) == ("-created_at", 12)
-    assert not list(Path.cwd().glob("wandb"))
+    assert (api.asked["order"], api.asked["per_page"]) == ("-created_at", 12)
 
 
-def test_the_project_is_by_default_that_of_new_runs(grpo: Command, tmp_path: Path) -> None:
-    (tmp_path / ".env").write_text("WANDB_PROJECT=sums\nWANDB_ENTITY=us\n")
-    assert len(json.loads(grpo("--wandb", "--json"))) == 20
+def test_the_project_is_by_default_that_of_new_runs(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_PROJECT", "sums")
+    monkeypatch.setenv("WANDB_ENTITY", "us")
+    assert len(json.loads("\n".join(shown(capsys, "--wandb", "--json")))) == 20
 
 
-def test_one_run_is_shown(grpo: Command) -> None:
-    shown = [" ".join(line.split()) for line in grpo("show", "us/sums/r5", "--wandb").splitlines()]
-    assert shown[0] == "run us/sums/r5 run of r5 finished 2026-11-20T10:00:00Z"
-    assert "reward ▁█ 0.25 0.5 0.25 0.5" in shown
-    assert {"eval/math.a/solved_rate 0.5", "task math.a", "model tiny"} <= set(shown)
-    facts = json.loads(grpo("show", "us/sums/r5", "--wandb", "--json"))
+def test_one_run_is_shown(capsys: Capture) -> None:
+    lines = shown(capsys, "show", "us/sums/r5", "--wandb")
+    assert lines[0] == "run us/sums/r5 run of r5 finished 2026-11-20T10:00:00Z"
+    assert "reward ▁█ 0.25 0.5 0.25 0.5" in lines
+    assert {"eval/math.a/solved_rate 0.5", "task math.a", "model tiny"} <= set(lines)
+    facts = json.loads("\n".join(shown(capsys, "show", "us/sums/r5", "--wandb", "--json")))
     assert (facts["history"], facts["metrics"]["reward"]) == ({"reward": [[1, 0.25], [2, 0.5]]}, 0.5)
     assert set(facts["settings"]) == {"task", "model"}
 
 
-def test_mistakes(grpo: Command, server: WandBServer) -> None:
-    without_key = grpo("--wandb", "us/sums", code=2, key=None)
-    assert without_key.startswith("error: no key for W&B: run `wandb login`") and without_key.count("\n") == 1
-    assert "W&B has no 'us/other'" in grpo("--wandb", "us/other", code=2)
-    assert "W&B has no 'us/sums/r99'" in grpo("show", "us/sums/r99", "--wandb", code=2)
-    assert "give ENTITY/PROJECT" in grpo("--wandb", "a/b/c", code=2)
-    assert "--limit 3 is of --wandb" in grpo("--limit", "3", code=2)
-    assert "leave out training_runs" in grpo("list", "training_runs", "--wandb", "us/sums", code=2)
+def unreachable() -> Exception:
+    error: Exception = wandb.errors.AuthenticationError(f"no answer for {KEY}")
+    error.__cause__ = OSError("connection refused")
+    return error
 
 
-def test_a_key_that_is_refused(grpo: Command, server: WandBServer) -> None:
-    server.status = 401
-    message = grpo("--wandb", "us/sums", code=2)
-    assert message.count("\n") == 1 and "Run `wandb login`" in message
+@pytest.mark.parametrize(
+    ("words", "error", "code", "said"),
+    [
+        ("--wandb us/sums", wandb.errors.AuthenticationError("401"), 2, "W&B refuses the key: 401 Run `wandb"),
+        ("--wandb us/sums", unreachable(), 1, "W&B at http://w cannot be reached"),
+        ("--wandb us/sums", TimeoutError("too slow"), 1, "W&B at http://w cannot be read: "),
+        ("--wandb us/other", None, 2, "W&B has no 'us/other'"),
+        ("show us/sums/r99 --wandb", None, 2, "W&B has no 'us/sums/r99'"),
+    ],
+)
+def test_a_refusal_is_one_line(
+    capsys: Capture, api: type[Api], words: str, error: Exception | None, code: int, said: str
+) -> None:
+    api.error = error
+    (line,) = shown(capsys, *words.split(), code=code)
+    assert said in line
 
 
-@pytest.mark.slow  # wandb tries for half a minute
-def test_a_server_that_cannot_be_reached(grpo: Command) -> None:
-    nobody = "http://127.0.0.1:9"
-    assert f"W&B at {nobody} cannot be reached" in grpo("--wandb", "us/sums", code=1, url=nobody)
+def test_without_a_key_it_says_how_to_log_in(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WANDB_API_KEY")
+    (line,) = shown(capsys, "--wandb", "us/sums", code=2)
+    assert line.startswith("error: no key for W&B: run `wandb login`")

@@ -13,29 +13,17 @@ HOSTILE = '</script><script>window.hacked=1</script><img src=x onerror="window.h
 
 def rollout(step: int, group: int, sample: int, value: float | None, **more: Any) -> dict[str, Any]:
     """One line of logs/rollouts.jsonl."""
+    scored, solved = value is not None, value == 1.0
+    score = {
+        "value": value, "parts": {"exact": value, "near": 1.0} if scored else {}, "valid": scored, "solved": solved,
+        "why": "" if solved else "exact 0 of 1", "fault": "" if scored else "timeout",
+    }  # fmt: skip
     return {
-        "step": step,
-        "task": "math.a?size=9",
-        "group": group,
-        "prompt_id": f"math.a/{step}-{group}",
-        "prompt": f"question {step}-{group}",
-        "row": {"id": f"row-{group}", "gold": "7"},
-        "text": f"answer {sample} of {step}-{group}",
-        "tokens": 3 + sample,
-        "finish_reason": "stop",
-        "status": "scored" if value is not None else "abstained",
-        "logprob": -2.5,
-        "score": {
-            "value": value,
-            "parts": {} if value is None else {"exact": value, "near": 1.0},
-            "valid": value is not None,
-            "solved": value == 1.0,
-            "why": "" if value == 1.0 else "exact 0 of 1",
-            "fault": "" if value is not None else "timeout",
-        },
-        "reward": value,
-        **more,
-    }
+        "step": step, "task": "math.a?size=9", "group": group, "prompt_id": f"math.a/{step}-{group}",
+        "prompt": f"question {step}-{group}", "row": {"id": f"row-{group}", "gold": "7"},
+        "text": f"answer {sample} of {step}-{group}", "tokens": 3 + sample, "finish_reason": "stop",
+        "status": "scored" if scored else "abstained", "logprob": -2.5, "score": score, "reward": value, **more,
+    }  # fmt: skip
 
 
 def rollouts(

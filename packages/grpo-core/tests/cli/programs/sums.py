@@ -1,4 +1,4 @@
-"""Task of cli/test_explain.py: golds and refusals hold control characters, and one completion never ends."""
+"""A task whose golds and refusals hold control characters, and one completion never ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from grpo_core import Invalid, Row, Task, reward
 def load() -> Iterable[Row]:
     yield Row(id="first", gold="4")
     yield Row(id="second", gold="\x1b[31m5")
-    yield Row(id="bare")
 
 
 def validate(text: str, row: Row) -> str:
