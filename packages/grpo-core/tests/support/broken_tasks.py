@@ -188,13 +188,10 @@ def _letter(text: str) -> str:
 
 
 leak_of_a_choice = broken(
-    "leak_of_a_choice",
-    load=_choice_rows,
-    row=Choice,
-    prompt=lambda row: f"Pick {row.n}: A) red B) green C) blue D) grey (it is {row.gold})",
-    validate=_letter,
+    "leak_of_a_choice", load=_choice_rows, row=Choice,
+    prompt=lambda row: f"Pick {row.n}: A) red B) green C) blue D) grey (it is {row.gold})", validate=_letter,
     rewards=(reward()(lambda answer, row: float(answer == row.gold)),),
-)
+)  # fmt: skip
 
 
 leak_by_copying = broken("leak_by_copying", validate=_somewhere)

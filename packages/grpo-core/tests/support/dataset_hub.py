@@ -6,9 +6,9 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from urllib.parse import unquote, urlsplit
+
+from local_servers import Handler, listening
 
 REPOSITORY = "o/n"
 REVISION = "0123456789abcdef0123456789abcdef01234567"
@@ -22,39 +22,32 @@ def dataset_hub(files: Mapping[str, str]) -> Iterator[str]:
         files: Name of a file -> its text.
     """
     data = {name: text.encode() for name, text in files.items()}
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"data": data}))
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with listening(type("Hub", (_Hub,), {"data": data})) as address:
+        yield address
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Hub(Handler):
     data: Mapping[str, bytes]
 
     def do_GET(self) -> None:
         path = unquote(urlsplit(self.path).path)
+        missing = {"X-Error-Code": "EntryNotFound"}
         api, resolve = f"/api/datasets/{REPOSITORY}", f"/datasets/{REPOSITORY}/resolve/"
         if path in (api, f"{api}/revision/main", f"{api}/revision/{REVISION}"):
             siblings = [{"rfilename": name} for name in self.data]
-            self._answer(json.dumps({"id": REPOSITORY, "sha": REVISION, "siblings": siblings}).encode())
+            self.reply(200, json.dumps({"id": REPOSITORY, "sha": REVISION, "siblings": siblings}).encode())
         elif path.startswith(f"{api}/tree/{REVISION}"):
             found = self._children(path.removeprefix(f"{api}/tree/{REVISION}").strip("/"))
-            missing = {"X-Error-Code": "EntryNotFound"}
-            self._answer(json.dumps(found or {}).encode(), 200 if found else 404, **({} if found else missing))
+            self.reply(200 if found else 404, json.dumps(found or {}).encode(), **({} if found else missing))
         elif path.startswith(resolve):
             body = self.data.get(path.removeprefix(resolve).partition("/")[2])
             facts = {"X-Repo-Commit": REVISION}
             if body is None:
-                self._answer(b"", 404, **facts, **{"X-Error-Code": "EntryNotFound"})
+                self.reply(404, b"", **facts, **missing)
             else:
-                self._answer(body, **facts, ETag=f'"{hashlib.sha1(body).hexdigest()}"')
+                self.reply(200, body, **facts, ETag=f'"{hashlib.sha1(body).hexdigest()}"')
         else:
-            self._answer(b"{}", 404, **{"X-Error-Code": "RepoNotFound"})
+            self.reply(404, b"{}", **{"X-Error-Code": "RepoNotFound"})
 
     do_HEAD = do_GET
 
@@ -69,14 +62,3 @@ class _Handler(BaseHTTPRequestHandler):
                 kind = "directory" if is_folder else "file"
                 entries[child] = {"type": kind, "path": begin + child, "size": size, "oid": "0" * 40}
         return list(entries.values())
-
-    def _answer(self, body: bytes, status: int = 200, **headers: str) -> None:
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), "Connection": "close", **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Print nothing."""

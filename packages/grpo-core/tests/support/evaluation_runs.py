@@ -100,13 +100,9 @@ def make_run(folder: Path, steps: tuple[int, ...] = (2, 10), *, final: bool = Tr
     run = folder / "training_runs" / "run_2026-11-21_12-30-52"
     run.mkdir(parents=True)
     config = RunConfig(
-        task=f"{folder}/tasks.py:letters",
-        model="tiny",
-        seed=5,
-        output_dir=str(folder / "training_runs"),
-        trainer=TrainerConfig(max_completion_length=8),
-        eval=EvalConfig(size=8),
-    )
+        task=f"{folder}/tasks.py:letters", model="tiny", seed=5, output_dir=str(folder / "training_runs"),
+        trainer=TrainerConfig(max_completion_length=8), eval=EvalConfig(size=8),
+    )  # fmt: skip
     (folder / "tasks.py").write_text(TASKS)
     (run / "config.yaml").write_text(to_yaml(config))
     for step in (*steps, *(("final",) if final else ())):

@@ -35,12 +35,8 @@ class GrowingRun:
 
     def step(self, number: int, **metrics: float) -> None:
         known = {
-            "reward": number / 40,
-            "solved_rate": 0.5,
-            "completions/mean_length": 7.0,
-            "entropy": 0.3,
-            "step_s": 2.0,
-        }
+            "reward": number / 40, "solved_rate": 0.5, "completions/mean_length": 7.0, "entropy": 0.3, "step_s": 2.0,
+        }  # fmt: skip
         self.append("train_log.jsonl", {"step": number, **known, **metrics})
 
     def group(self, step: int, number: int, *texts: str, prompt: str = "1 + 1 =") -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import contextmanager
 from typing import Any
+
+from local_servers import Handler, listening
 
 Reply = tuple[int, bytes]
 
@@ -58,31 +59,13 @@ def serving(respond: Callable[[dict[str, Any]], Reply]) -> Iterator[Server]:
     """A server for as long as the context lasts; `respond` is given each request's body and path."""
     state = Server(respond)
 
-    class Handler(BaseHTTPRequestHandler):
+    class Endpoint(Handler):
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            status, data = state.answer({**body, "path": self.path, "key": self.headers.get("Authorization", "")})
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(data)))
-            self.send_header("Content-Type", "text/event-stream" if data.startswith(b"data:") else "application/json")
-            self.end_headers()
-            with suppress(BrokenPipeError, ConnectionResetError):  # the client has left
-                self.wfile.write(data)
+            asked = {**self.body(), "path": self.path, "key": self.headers.get("Authorization", "")}
+            status, data = state.answer(asked)
+            kind = "text/event-stream" if data.startswith(b"data:") else "application/json"
+            self.reply(status, data, **{"Content-Type": kind})
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    class LocalServer(ThreadingHTTPServer):
-        request_queue_size = 128  # a full backlog delays connections by a second
-
-    server = LocalServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    state.url = f"http://127.0.0.1:{server.server_port}/v1"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with listening(Endpoint) as address:
+        state.url = f"{address}/v1"
         yield state
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -27,15 +27,10 @@ def make_run(
 ) -> Path:
     """A run of two steps with step_1 and step_final; its weights, and an adapter's product, differ from the base's."""
     config = RunConfig(
-        task=TASK,
-        model=model,
-        output_dir=str(folder.parent),
-        device="cpu",
-        seed=3,
+        task=TASK, model=model, output_dir=str(folder.parent), device="cpu", seed=3,
         trainer=TrainerConfig(max_steps=2, temperature=0.8, top_k=20, max_completion_length=12, beta=0.1),
-        eval=EvalConfig(size=16),
-        lora=LoraConfig(enabled=lora, r=4, **options),
-    )
+        eval=EvalConfig(size=16), lora=LoraConfig(enabled=lora, r=4, **options),
+    )  # fmt: skip
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(to_yaml(config))
     store = CheckpointStore(folder)
@@ -65,11 +60,7 @@ def info(step: int, config: RunConfig) -> dict[str, Any]:
     folder = config.output_dir
     words = ["grpo-run", "--output-dir", folder, "--seed", "3", f"--output-dir={folder}", f"output_dir={folder}"]
     return {
-        "command": shlex.join(words),
-        "step": step,
-        "planned_steps": 2,
-        "training_config": config.model_dump(mode="json"),
-        "identities": {TASK: "0123456789abcdef"},
-        "versions": {"python": "3.11.0", "torch": "2.13.0"},
-        "hardware": {"device": "cpu", "threads": 1},
-    }
+        "command": shlex.join(words), "step": step, "planned_steps": 2,
+        "training_config": config.model_dump(mode="json"), "identities": {TASK: "0123456789abcdef"},
+        "versions": {"python": "3.11.0", "torch": "2.13.0"}, "hardware": {"device": "cpu", "threads": 1},
+    }  # fmt: skip

@@ -91,14 +91,9 @@ REWARDS = (length, turns, leaked, authorized)
 
 def _task(name: str, max_turns: int) -> Task:
     return Task(
-        name,
-        load,
-        lambda row: "Go: ",
-        validate,
-        (length, turns, leaked, authorized),
-        remote=Server,
+        name, load, lambda row: "Go: ", validate, (length, turns, leaked, authorized), remote=Server,
         max_turns=max_turns,
-    )
+    )  # fmt: skip
 
 
 single, several = _task("single", 1), _task("several", 4)

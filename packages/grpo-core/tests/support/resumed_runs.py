@@ -58,11 +58,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 GAMES = Path(small_games.__file__).resolve()
 TASK_OF = {
-    "a game": f"{GAMES}:HEAP?size=24",
-    "a game against its start": f"{GAMES}:HEAP?opponent=base&size=24&illegal=random",
-    "three turns": f"{GAMES}:GUESS",
-    "a game, sampled ahead": f"{GAMES}:HEAP?size=24",
-}
+    "a game": f"{GAMES}:HEAP?size=24", "a game against its start": f"{GAMES}:HEAP?opponent=base&size=24&illegal=random",
+    "three turns": f"{GAMES}:GUESS", "a game, sampled ahead": f"{GAMES}:HEAP?size=24",
+}  # fmt: skip
 """Of the variants that have rollouts of several turns."""
 
 
@@ -79,17 +77,12 @@ def config(folder: Path, out: Path, variant: str, **trainer: Any) -> RunConfig:
         "learning_rate": 1e-3, "lr_scheduler_type": "cosine", "warmup_steps": 2, **VARIANTS[variant], **trainer,
     }  # fmt: skip
     return RunConfig(
-        task=TASK_OF.get(variant, f"{folder / 'tasks.py'}:letters"),
-        model=str(folder / "model"),
-        output_dir=str(out),
-        device="cpu",
-        precision="float16" if variant == "float16" else "auto",
-        trainer=TrainerConfig(**options),
+        task=TASK_OF.get(variant, f"{folder / 'tasks.py'}:letters"), model=str(folder / "model"), output_dir=str(out),
+        device="cpu", precision="float16" if variant == "float16" else "auto", trainer=TrainerConfig(**options),
         lora=LoraConfig(enabled=variant.startswith("LoRA"), r=2, dropout=0.2 if "dropout" in variant else 0.0),
-        curriculum=CurriculumConfig(enabled=variant == "curriculum"),
-        scoring=ScoringConfig(workers=1),
+        curriculum=CurriculumConfig(enabled=variant == "curriculum"), scoring=ScoringConfig(workers=1),
         eval=EvalConfig(size=4),
-    )
+    )  # fmt: skip
 
 
 def log(run_dir: Path) -> list[dict[str, Any]]:

@@ -71,16 +71,9 @@ def decimal(text: str) -> float:
 
 
 bounded = Task(
-    "bounded",
-    load,
-    prompt,
-    validate,
-    [right, decimal, without_torch],
-    config=Sums,
-    compose=weighted_sum(invalid=-0.5),
-    timeout_s=20.0,
-    on_timeout="fail",
-)
+    "bounded", load, prompt, validate, [right, decimal, without_torch], config=Sums, compose=weighted_sum(invalid=-0.5),
+    timeout_s=20.0, on_timeout="fail",
+)  # fmt: skip
 
 laddered = Task("laddered", load, prompt, validate, [right], config=Sums, compose=graduated())
 

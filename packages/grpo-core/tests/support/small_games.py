@@ -80,15 +80,9 @@ def hint(text: str, row: Guess, turn: int) -> str | None:
 
 
 GUESS = Task(
-    "guess",
-    guesses,
-    lambda row: "guess:",
-    guessed,
-    [right],
-    respond=hint,
-    max_turns=3,
+    "guess", guesses, lambda row: "guess:", guessed, [right], respond=hint, max_turns=3,
     exempt={"split": "there are ten digits"},
-)
+)  # fmt: skip
 """Guess a digit, three times, with hints."""
 
 CHAT_GUESS = replace(GUESS, name="chat_guess", prompt=lambda row: ({"role": "user", "content": "guess:"},))
@@ -114,14 +108,7 @@ def remembered(texts: Sequence[str], row: Guess) -> str | None:
 
 
 MEMORY = Task(
-    "memory",
-    guesses,
-    lambda row: "guess:",
-    guessed_all,
-    [early],
-    config=GuessConfig,
-    respond=remembered,
-    max_turns=lambda config: config.tries,
-    exempt={"split": "there are ten digits"},
-)
+    "memory", guesses, lambda row: "guess:", guessed_all, [early], config=GuessConfig, respond=remembered,
+    max_turns=lambda config: config.tries, exempt={"split": "there are ten digits"},
+)  # fmt: skip
 """Guess a digit in few turns; feedback and score depend on all completions."""

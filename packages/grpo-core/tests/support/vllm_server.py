@@ -6,11 +6,12 @@ import json
 import socketserver
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
+
+from local_servers import Handler, listening
 
 Reply = tuple[int, Any]
 
@@ -129,57 +130,25 @@ class Fake(Protocol):
 AnyFake = TypeVar("AnyFake", bound=Fake)
 
 
-def handler_of(fake: Fake) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+def handler_of(fake: Fake) -> type[Handler]:
+    class VLLM(Handler):
         def do_GET(self) -> None:
-            self._reply({})
+            self._reply(self.body())
 
-        def do_POST(self) -> None:
-            length = int(self.headers.get("Content-Length", 0))
-            self._reply(json.loads(self.rfile.read(length)) if length else {})
+        do_POST = do_GET
 
         def _reply(self, body: dict[str, Any]) -> None:
             key = getattr(fake, "key", None)
             is_allowed = key is None or self.path == "/health" or self.headers["Authorization"] == f"Bearer {key}"
             status, reply = fake.answer(self.path, body) if is_allowed else (401, {"error": "Unauthorized"})
-            data = json.dumps(reply).encode()
-            with suppress(BrokenPipeError, ConnectionResetError):  # the client has left
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
+            self.reply(status, json.dumps(reply).encode())
 
-        def address_string(self) -> str:
-            return "client"  # a Unix socket has no address
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    return Handler
+    return VLLM
 
 
 class UnixServer(socketserver.ThreadingUnixStreamServer):
     daemon_threads = True
     request_queue_size = 512
-
-
-class TCPServer(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 512
-
-
-@contextmanager
-def listening(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
-    """A server on this machine for as long as the context lasts; yields its address."""
-    server = TCPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @contextmanager
