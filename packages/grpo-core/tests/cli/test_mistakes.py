@@ -102,6 +102,8 @@ MISTAKES = {
     "serve ./letters.py:letters --opponent-url x": "write http://host:port/v1#model",
     "serve ./letters.py:letters --opponent-url http://": "is no address",
     "serve ./letters.py:letters --token-file no": "--token-file no: No such file or directory.",
+    "score ./letters.py:letters --file nothing.jsonl": "--file nothing.jsonl: no such file",
+    "eval --run finished --config x.yaml": "--config does not go with it",
     "rollouts nowhere": "no run nowhere",
     "rollouts finished --task math.arithmatic": "Did you mean 'math.arithmetic'?",
     "rollouts finished --step 7": "--step 7: this run has completions of steps 1 to 1.",

@@ -89,6 +89,7 @@ def entropy(by: str, coefficient: float = 0.0, **arguments: float) -> dict[str, 
         ({"rollout_correction": "token_truncate", "rollout_correction_max": None}, "token_truncate has no bound"),
         ({"rollout_correction_min": 0.5}, "trainer.rollout_correction_min=0.5 has no effect"),
         ({"dynamic_sampling": True, "num_generations": 1, "baseline": "ema"}, "one reward never does"),
+        ({"dynamic_sampling_min_std": 0.1}, "trainer.dynamic_sampling=false keeps every group"),
         ({"gns_probe_steps": 5}, "gns_probe_prompts=8 must be below the prompts of an optimizer step, 8"),
     ],
 )
