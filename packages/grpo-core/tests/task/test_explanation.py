@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_core import Invalid, Row, Task, TaskConfig, load_task, reward
+from grpo_core import BoundTask, Invalid, Row, Task, TaskConfig, load_task, reward
 from grpo_core.rewards import graduated, ladder, weighted_sum
-from grpo_core.task.bound import BoundTask
-from grpo_core.task.composition import RewardSpec
 from grpo_core.task.explanation import Explanation, explain
 from grpo_core.task.score import Score
 
@@ -48,25 +46,21 @@ def length(text: str) -> float:
     return float(len(text))
 
 
-def by_hand(specs: Sequence[RewardSpec], parts: Mapping[str, float], valid: bool) -> float:
-    return 7.0 if valid else -7.0
-
-
-def task(compose: Any) -> BoundTask:
-    rewards = (small, even, long, length)
-    return load_task(Task("t", load, lambda row: "?", validate, rewards, compose=compose))
-
-
 COMPOSERS = {
     "weighted": weighted_sum(invalid=-0.3),
     "graduated": graduated(),
     "linear": graduated(shaping="linear"),
     "ladder": ladder(invalid=-0.5, levels=(0.1, 0.4, 1.0)),
-    "own": by_hand,
+    "own": lambda specs, parts, valid: 7.0 if valid else -7.0,
 }
 
 
-def explained(compose: Any, text: str) -> Explanation:
+def task(compose: Any = COMPOSERS["weighted"]) -> BoundTask:
+    rewards = (small, even, long, length)
+    return load_task(Task("t", load, lambda row: "?", validate, rewards, compose=compose))
+
+
+def explained(text: str, compose: Any = COMPOSERS["weighted"]) -> Explanation:
     bound = task(compose)
     return explain(bound, bound.score(text, bound.rows()[0]))
 
@@ -74,36 +68,31 @@ def explained(compose: Any, text: str) -> Explanation:
 @pytest.mark.parametrize("compose", COMPOSERS.values(), ids=COMPOSERS)
 @given(text=st.sampled_from(["4", "3", "12", "1234", "x", "long text", ""]))
 def test_base_and_contributions_are_the_value(compose: Any, text: str) -> None:
-    explanation = explained(compose, text)
+    explanation = explained(text, compose)
     assert explanation.base is not None
     total = explanation.base + math.fsum(part.contribution or 0.0 for part in explanation.parts)
     assert total == pytest.approx(explanation.score.value)
 
 
-def whys(text: str, compose: Any = COMPOSERS["weighted"]) -> dict[str, str]:
-    return {part.name: part.why for part in explained(compose, text).parts}
-
-
-def test_each_part_says_why() -> None:
-    assert whys("4") == {
-        "small": "at its maximum",
-        "even": "at its maximum",
-        "long": "nothing to take away",
-        "length": "watched: weight 0, in no value and never trained on",
-    }
-    assert whys("12")["even"] == "needs small, which is 0 of 1"
-    assert whys("12")["small"] == "below its maximum"
-    assert whys("word")["small"] == "there is no valid answer"
-    assert whys("12345")["long"] == ""
-
-
-def test_kinds_follow_the_weights() -> None:
-    kinds = {part.name: part.kind for part in explained(weighted_sum(), "4").parts}
-    assert kinds == {"small": "criterion", "even": "criterion", "long": "penalty", "length": "watched"}
+@pytest.mark.parametrize(
+    ("text", "name", "kind", "why"),
+    [
+        ("4", "even", "criterion", "at its maximum"),
+        ("4", "long", "penalty", "nothing to take away"),
+        ("4", "length", "watched", "watched: weight 0, in no value and never trained on"),
+        ("12", "even", "criterion", "needs small, which is 0 of 1"),
+        ("12", "small", "criterion", "below its maximum"),
+        ("word", "small", "criterion", "there is no valid answer"),
+        ("12345", "long", "penalty", ""),
+    ],
+)
+def test_each_part_says_what_it_is_and_why(text: str, name: str, kind: str, why: str) -> None:
+    (part,) = (part for part in explained(text).parts if part.name == name)
+    assert (part.kind, part.why) == (kind, why)
 
 
 def test_a_ladder_pays_the_rungs_climbed() -> None:
-    explanation = explained(COMPOSERS["ladder"], "3")  # small, not even
+    explanation = explained("3", COMPOSERS["ladder"])  # small, not even
     amounts = {part.name: part.contribution for part in explanation.parts}
     assert (explanation.base, amounts["even"]) == (0.1, 0.0)
     assert amounts["small"] == pytest.approx(0.3)
@@ -111,6 +100,6 @@ def test_a_ladder_pays_the_rungs_climbed() -> None:
 
 
 def test_what_was_not_scored_has_no_amounts() -> None:
-    explanation = explain(task(weighted_sum()), Score(None, why="crashed", fault="reward"))
+    explanation = explain(task(), Score(None, why="crashed", fault="reward"))
     assert explanation.base is None
     assert {part.raw for part in explanation.parts} == {None}

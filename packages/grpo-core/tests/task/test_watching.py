@@ -3,12 +3,10 @@
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
-import small_games
 
-from grpo_core import Row, Rules, Task, load_task, reward
+from grpo_core import Row, Task, load_task, reward
 from grpo_core.plugins.task_objects import name_tasks
 from grpo_core.task import watching as slow_calls
 from grpo_core.task.watching import calling, watching
@@ -19,11 +17,17 @@ def exact(answer):
     return 1.0
 
 
-def test_a_prompt_and_a_row_that_do_not_come_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """What is told of calls that take long, which is soon."""
     monkeypatch.setattr("grpo_core.task.watching.SLOW_S", 0.05)
     monkeypatch.setattr("grpo_core.task.watching.TELL_S", 0.01)
-    told: list[str] = []
+    reports: list[str] = []
+    with watching(lambda what, *counts: reports.append(what)):
+        yield reports
 
+
+def test_a_prompt_and_a_row_that_do_not_come_are_told(told: list[str]) -> None:
     def until_told(what: str) -> None:
         while not any(what in each for each in told):
             time.sleep(0.01)
@@ -40,29 +44,12 @@ def test_a_prompt_and_a_row_that_do_not_come_are_told(monkeypatch: pytest.Monkey
 
     slow = Task("slow", load, prompt, lambda text: text, (exact,))
     task = load_task(name_tasks(slow).spec)
-    with watching(lambda what, *counts: told.append(what)):
-        assert [task.prompt(row) for row in task.rows()] == ["1", "2"]
-        reports = len(told)
-        time.sleep(0.1)
-        assert len(told) == reports, "only what runs is told"
+    assert [task.prompt(row) for row in task.rows()] == ["1", "2"]
+    reports = len(told)
+    time.sleep(0.1)
+    assert len(told) == reports, "only what runs is told"
     assert {each.partition(",")[0] for each in told} >= {"load() of python.slow", "prompt() of row '2' of python.slow"}
     assert any(each.endswith("running for 0 s") for each in told)
-
-
-def test_a_function_of_a_game_that_does_not_return_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grpo_core.task.watching.SLOW_S", 0.05)
-    monkeypatch.setattr("grpo_core.task.watching.TELL_S", 0.01)
-    told: list[str] = []
-
-    def slow(state: object) -> list[int]:
-        while not told:
-            time.sleep(0.01)
-        return [1]
-
-    rules = Rules(replace(small_games.HEAP, legal=slow), small_games.HeapConfig())
-    with watching(lambda what, *counts: told.append(what)):
-        assert rules.legal("state") == [1]
-    assert told[0].startswith("legal() of the game heap, running for")
 
 
 def test_calls_of_two_threads_end_in_any_order() -> None:

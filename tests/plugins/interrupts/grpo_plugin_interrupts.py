@@ -1,3 +1,0 @@
-"""A plugin that interrupts the process that imports it."""
-
-raise KeyboardInterrupt

@@ -1,5 +1,0 @@
-"""A plugin whose author forgot @hookimpl."""
-
-
-def grpo_tasks():
-    return []
