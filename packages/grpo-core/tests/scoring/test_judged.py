@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -20,18 +19,19 @@ from grpo_core.judges import rubric
 from grpo_core.scoring.groups import group_scores
 from grpo_core.scoring.judged import assume_best, pairs
 from grpo_core.task.judging import MAX_QUESTION_CHARS
-from grpo_core.task.row import Row
 
 ROW = Question(id="q0", gold="well")
+NOWHERE = "http://localhost:1/v1"
 
 
-@pytest.fixture(autouse=True)
-def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """A cache folder and services of this test alone."""
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv("GRPO_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv(KEY_VARIABLE, "sk-secret-1234")
-    yield tmp_path
+@pytest.fixture(autouse=True, scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A cache folder and services of this module alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_PROXY", "127.0.0.1")
+        patch.setenv("GRPO_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv(KEY_VARIABLE, "sk-secret-1234")
+        yield
 
 
 def by_politeness(asked: Asked) -> str:
@@ -41,49 +41,60 @@ def by_politeness(asked: Asked) -> str:
     return asked.grade(10 if "please" in asked.texts[0] else 3)
 
 
+@pytest.fixture(scope="module")
+def judge() -> Iterator[Server]:
+    with judging(by_politeness) as judge:
+        yield judge
+
+
+@pytest.fixture(scope="module")
+def scorer(judge: Server) -> Iterator[Scorer]:
+    with Scorer(polite(judge.url), workers=2) as scorer:
+        yield scorer
+
+
 @pytest.fixture
-def server() -> Iterator[Server]:
-    with judging(by_politeness) as server:
-        yield server
+def server(judge: Server) -> Server:
+    """The judge, which has not been asked by this test; what others asked is in the cache."""
+    judge.seen.clear()
+    return judge
 
 
-def scored(task: Task, *texts: str) -> list[Score]:
-    with Scorer(task, workers=2) as scorer:
-        return scorer.score(texts, [ROW] * len(texts))
+def scored(by: Scorer | Task, *texts: str) -> list[Score]:
+    if isinstance(by, Scorer):
+        return by.score(texts, [ROW] * len(texts))
+    with Scorer(by, workers=1) as scorer:
+        return scored(scorer, *texts)
 
 
-def test_a_verdict_is_a_part_like_any_other(server: Server) -> None:
-    polite_one, rude_one, long_one = scored(polite(server.url), "please do", "go away", "please, if you may")
+def compared(task: Task, *texts: str) -> list[Score]:
+    with Scorer(task, workers=1) as scorer:
+        [scores] = group_scores(scorer, [(texts, ROW, scored(scorer, *texts))])
+    return scores
 
+
+def test_a_verdict_is_a_part_like_any_other(scorer: Scorer) -> None:
+    polite_one, rude_one, long_one = scored(scorer, "please do", "go away", "please, if you may")
     assert (polite_one.value, polite_one.solved) == (1.5, True)
     assert rude_one.value == pytest.approx(1.15) and not rude_one.solved
     assert rude_one.parts["polite"] == 0.3 and "polite 0.3 of 1; polite: Because." in rude_one.why
     assert long_one.value == 0.5 and not long_one.solved
 
 
-def test_what_the_validator_refuses_is_not_judged(server: Server) -> None:
-    [refused] = scored(polite(server.url), " ")
-
+def test_what_the_validator_refuses_is_not_judged(scorer: Scorer, server: Server) -> None:
+    [refused] = scored(scorer, " ")
     assert not refused.valid and refused.parts["polite"] == 0.0 and not server.seen
 
 
-def test_a_judge_is_asked_when_the_part_that_it_needs_is_at_its_maximum(server: Server) -> None:
-    task = polite(server.url, needs="short")
-    long_one, short_one = scored(task, "please, if you may", "please")
-
-    assert long_one.parts["polite"] == 0.0 and short_one.parts["polite"] == 1.0 and len(server.seen) == 1
-
-
-def test_a_part_may_need_a_verdict(server: Server) -> None:
+def test_a_judge_is_asked_when_the_part_that_it_needs_is_at_its_maximum_and_a_part_may_need_it(server: Server) -> None:
     @reward(1.0, needs="polite")
     def bonus(text: str) -> float:
         return 1.0
 
-    task = polite(server.url)
-    task = replace(task, rewards=(*task.rewards, bonus))
-    kind, rude = scored(task, "please", "go")
-
-    assert (kind.parts["bonus"], rude.parts["bonus"]) == (1.0, 0.0)
+    task = polite(server.url, needs="short")
+    scores = scored(replace(task, rewards=(*task.rewards, bonus)), "please, if you can", "pleased", "go on")
+    assert [(each.parts["polite"], each.parts["bonus"]) for each in scores] == [(0.0, 0.0), (1.0, 1.0), (0.3, 0.0)]
+    assert len(server.seen) == 2
 
 
 def test_the_judge_sees_what_the_author_says(server: Server) -> None:
@@ -92,36 +103,29 @@ def test_the_judge_sees_what_the_author_says(server: Server) -> None:
     }  # fmt: skip
     scored(polite(server.url, **options), "  hello  ")
     content = server.seen[0]["messages"][1]["content"]
-
     assert "asked: How are you?" in content and "right: well" in content and "\nhello\n" in content
 
 
-def test_the_judges_time_is_not_the_tasks(server: Server) -> None:
+def test_the_judges_time_is_not_the_tasks_whose_own_limit_holds() -> None:
     def slowly(asked: Asked) -> str:
-        time.sleep(1.5)  # the task has 1 s
+        time.sleep(1.0)
         return asked.grade(10)
 
     with judging(slowly) as slow:
-        assert scored(polite(slow.url), "please")[0].value == 1.5
-
-
-def test_the_tasks_own_limit_holds_beside_a_judge(server: Server) -> None:
-    hung, fine = scored(polite(server.url), "hang", "please")
-
+        hung, fine = scored(replace(polite(slow.url), timeout_s=0.5), "hang", "please")
     assert (hung.value, hung.fault, fine.value) == (None, "timeout", 1.5)
 
 
-def test_no_verdict_abstains_as_infrastructure_and_costs_no_other(server: Server) -> None:
+def test_no_verdict_abstains_as_infrastructure_and_costs_no_other() -> None:
     with judging(lambda asked: "Hm." if "no" in asked.texts[0] else asked.grade(10)) as mute:
         silent, fine = scored(polite(mute.url), "no", "yes")
-
         assert (silent.value, silent.fault, fine.value) == (None, "infrastructure", 1.5)
         assert silent.why.startswith("task python.polite: judge polite: judge at http://127.0.0.1")
         with Scorer(polite(mute.url), workers=1, max_abstain_share=0.4) as scorer, pytest.raises(AbstentionLimitError):
-            scorer.score(["no", "no no"], [ROW, ROW])
+            scored(scorer, "no", "no no")
 
 
-def test_a_refused_key_ends_the_scoring(server: Server) -> None:
+def test_a_refused_key_ends_the_scoring() -> None:
     with (
         judging(lambda asked: (401, b"who are you")) as strict,
         pytest.raises(UserError, match="HTTP 401: who are you"),
@@ -129,19 +133,10 @@ def test_a_refused_key_ends_the_scoring(server: Server) -> None:
         scored(polite(strict.url), "please")
 
 
-def test_workers_do_not_get_the_key_and_the_endpoint_does(server: Server) -> None:
-    [result] = scored(polite(server.url), "please")
-
+def test_workers_do_not_get_the_key_and_the_endpoint_does(scorer: Scorer, server: Server) -> None:
+    [result] = scored(scorer, "a key?")
     assert result.parts["key_is_seen"] == 0.0
     assert server.seen[0]["key"] == "Bearer sk-secret-1234"
-
-
-def test_a_text_that_is_too_long_for_the_judge_is_out_of_its_limit(server: Server) -> None:
-    abstains = polite(server.url, max_chars=20)
-    [late], [wrong] = scored(abstains, "x" * 21), scored(replace(abstains, on_timeout="fail"), "x" * 21)
-
-    assert (late.value, late.fault) == (None, "timeout") and "too long for judge polite: 21 characters" in late.why
-    assert (wrong.value, wrong.valid, wrong.fault) == (0.0, False, "") and not server.seen
 
 
 def small_context(asked: Asked) -> str | Reply:
@@ -150,50 +145,60 @@ def small_context(asked: Asked) -> str | Reply:
     return by_politeness(asked)
 
 
-def test_texts_that_do_not_fit_the_judges_model_are_out_of_their_limit_and_no_outage() -> None:
-    with judging(small_context) as small:
-        abstains = polite(small.url, model={"concurrency": 1})
-        texts = ["x" * 31, "y" * 31, "z" * 31, "please"]
-        *late, fine = scored(abstains, *texts)
-        *wrong, good = scored(replace(abstains, on_timeout="fail"), *texts)
-
-    assert [(each.value, each.fault) for each in late] == [(None, "timeout")] * 3
-    assert "judge polite: http://127.0.0.1" in late[0].why and "maximum context length" in late[0].why
-    assert [(each.value, each.valid, each.fault) for each in wrong] == [(0.0, False, "")] * 3
-    assert fine.value == good.value == 1.5
+OnTimeout = Literal["abstain", "fail"]
+LATE = pytest.mark.parametrize(("on_timeout", "rate"), [("abstain", None), ("fail", 0.0)])
 
 
-@pytest.mark.parametrize(("on_timeout", "rate"), [("abstain", None), ("fail", 0.0)])
-def test_of_a_pair_that_does_not_fit_the_judges_model_the_longer_one_is_too_long(
-    on_timeout: Literal["abstain", "fail"], rate: float | None
+@LATE
+def test_a_text_that_is_too_long_for_the_judge_is_out_of_its_limit(
+    server: Server, on_timeout: OnTimeout, rate: float | None
+) -> None:
+    [late] = scored(replace(polite(server.url, max_chars=20), on_timeout=on_timeout), "x" * 21)
+    assert (late.value, late.valid, late.fault) == (rate, False, "timeout" if rate is None else "")
+    assert "too long for judge polite: 21 characters" in late.why and not server.seen
+
+
+@LATE
+def test_texts_that_do_not_fit_the_judges_model_are_out_of_their_limit_and_no_outage(
+    on_timeout: OnTimeout, rate: float | None
 ) -> None:
     with judging(small_context) as small:
-        task = replace(best(small.url), on_timeout=on_timeout)
-        with Scorer(task, workers=1) as scorer:
-            texts = ["go", "please", "please " * 5]
-            [scores] = group_scores(scorer, [(texts, ROW, scorer.score(texts, [ROW] * 3))])
-    assert [each.parts.get("kinder") for each in scores] == [0.0, 1.0, rate]
-    assert scores[2].fault == ("timeout" if rate is None else "")
+        task = replace(polite(small.url, model={"concurrency": 1}), on_timeout=on_timeout)
+        *late, fine = scored(task, "x" * 31, "y" * 31, "z" * 31, "please")
+    outcome = (rate, False, "timeout" if rate is None else "")
+    assert [(each.value, each.valid, each.fault) for each in late] == [outcome] * 3
+    assert "judge polite: http://127.0.0.1" in late[0].why and "maximum context length" in late[0].why
+    assert fine.value == 1.5
+
+
+@LATE
+@pytest.mark.parametrize("longest", ["judge's model", "judge's option"])
+def test_one_overlong_answer_does_not_cost_the_others_their_comparison(
+    longest: str, on_timeout: OnTimeout, rate: float | None
+) -> None:
+    with judging(small_context if longest == "judge's model" else by_politeness) as small:
+        task = best(small.url, **({} if longest == "judge's model" else {"max_chars": 20}))
+        *others, late = compared(replace(task, on_timeout=on_timeout), "go", "please", "please " * 5)
+    assert [each.parts.get("kinder") for each in (*others, late)] == [0.0, 1.0, rate]
+    assert (late.value, late.fault) == (rate, "timeout" if rate is None else "")
+    assert rate is not None or "judge kinder" in late.why
 
 
 def test_a_prompt_that_is_too_long_to_be_shown_to_a_judge_is_a_fault(server: Server) -> None:
     [result] = scored(replace(polite(server.url), prompt=lambda row: "x" * (MAX_QUESTION_CHARS + 1)), "please")
-
     assert (result.value, result.fault) == (None, "reward") and not server.seen
     assert "the question of judge polite has 200001 characters; the limit is 200000" in result.why
 
 
-def test_one_at_a_time_from_asyncio_and_from_copies(server: Server) -> None:
-    task = polite(server.url)
-    assert score(task, "please", ROW).value == 1.5
-    with Scorer(task, workers=1) as scorer:
-        assert asyncio.run(scorer.ascore(["please", "go"], [ROW, ROW]))[0].value == 1.5
-        with pickle.loads(pickle.dumps(scorer)) as copy:
-            assert copy.score(["go"], [ROW])[0].parts["polite"] == 0.3
+def test_one_at_a_time_from_asyncio_and_from_copies(scorer: Scorer, server: Server) -> None:
+    assert score(scorer.task, "please!", ROW).value == 1.5
+    assert asyncio.run(scorer.ascore(["please!", "go!"], [ROW, ROW]))[0].value == 1.5
+    with pickle.loads(pickle.dumps(scorer)) as copy:
+        assert scored(copy, "go!")[0].parts["polite"] == 0.3
     assert len(server.seen) == 2, "the others were in the cache"
 
 
-def test_a_closed_scorer_leaves_nothing_waiting(server: Server) -> None:
+def test_a_closed_scorer_leaves_nothing_waiting() -> None:
     with judging(lambda asked: time.sleep(1) or asked.grade(1)) as slow:
         scorer = Scorer(polite(slow.url), workers=1)
         future = scorer.submit("please", ROW)
@@ -204,7 +209,7 @@ def test_a_closed_scorer_leaves_nothing_waiting(server: Server) -> None:
     assert (closed.value, closed.fault) == (None, "infrastructure")
 
 
-def test_an_interruption_takes_the_questions_back(server: Server) -> None:
+def test_an_interruption_takes_the_questions_back() -> None:
     let_go = threading.Event()
     with judging(lambda asked: asked.grade(int(let_go.wait(30)))) as slow, Scorer(polite(slow.url)) as scorer:
         futures = [scorer.submit(f"please {number}", ROW) for number in range(20)]
@@ -218,56 +223,22 @@ def test_an_interruption_takes_the_questions_back(server: Server) -> None:
 
 
 def test_comparisons_are_asked_in_both_orders_and_are_win_rates(server: Server) -> None:
-    task = best(server.url)
-    with Scorer(task, workers=1) as scorer:
-        texts = ["go", "please", "please please", "go"]
-        own = scorer.score(texts, [ROW] * 4)
-        [[first, *others]] = group_scores(scorer, [(texts, ROW, own)])
-
-    assert [first.parts["kinder"], *(other.parts["kinder"] for other in others)] == pytest.approx(
-        [1 / 6, 2 / 3, 1, 1 / 6]
-    )
-    assert first.parts["count"] == 4.0 and "kinder" not in own[0].parts
+    scores = compared(best(server.url), "go", "please", "please please", "go")
+    assert [each.parts["kinder"] for each in scores] == pytest.approx([1 / 6, 2 / 3, 1, 1 / 6])
+    assert scores[0].parts["count"] == 4.0
     assert len(server.seen) == 6, "three different texts, both orders; equal texts are a tie"
 
 
-def test_a_preference_for_the_first_text_cancels(server: Server) -> None:
-    with judging(lambda asked: asked.grade("A")) as biased, Scorer(best(biased.url), workers=1) as scorer:
-        texts = ["one", "two", "three"]
-        [scores] = group_scores(scorer, [(texts, ROW, scorer.score(texts, [ROW] * 3))])
-    assert [each.parts["kinder"] for each in scores] == [0.5, 0.5, 0.5]
-
-
-def test_an_answer_without_any_comparison_abstains(server: Server) -> None:
-    def answer(asked: Asked) -> str:
-        return "Hm." if "odd" in asked.texts else by_politeness(asked)
-
-    with judging(answer) as moody, Scorer(best(moody.url), workers=1) as scorer:
-        texts = ["go", "please", "odd"]
-        [scores] = group_scores(scorer, [(texts, ROW, scorer.score(texts, [ROW] * 3))])
+def test_an_answer_without_any_comparison_abstains() -> None:
+    with judging(lambda asked: "Hm." if "odd" in asked.texts else by_politeness(asked)) as moody:
+        scores = compared(best(moody.url), "go", "please", "odd")
     assert [each.parts.get("kinder") for each in scores] == [0.0, 1.0, None]
     assert scores[2].fault == "infrastructure" and "judge kinder" in scores[2].why
 
 
-@pytest.mark.parametrize(("on_timeout", "rate"), [("abstain", None), ("fail", 0.0)])
-def test_one_overlong_answer_does_not_cost_the_others_their_comparison(
-    server: Server, on_timeout: Literal["abstain", "fail"], rate: float | None
-) -> None:
-    task = replace(best(server.url, max_chars=20), on_timeout=on_timeout)
-    with Scorer(task, workers=1) as scorer:
-        texts = ["go", "please", "please " * 4]
-        [scores] = group_scores(scorer, [(texts, ROW, scorer.score(texts, [ROW] * 3))])
-    assert [each.parts.get("kinder") for each in scores] == [0.0, 1.0, rate]
-    assert scores[2].value == rate and (rate is not None or "too long for judge kinder" in scores[2].why)
-    assert scores[2].fault == ("timeout" if rate is None else "")
-
-
 def test_an_empty_answer_is_compared_like_any_other(server: Server) -> None:
     task = replace(best(server.url), validate=lambda text: text, on_timeout="fail")
-    with Scorer(task, workers=1) as scorer:
-        texts = ["", "please"]
-        [scores] = group_scores(scorer, [(texts, ROW, scorer.score(texts, [ROW] * 2))])
-    assert [each.parts["kinder"] for each in scores] == [0.0, 1.0]
+    assert [each.parts["kinder"] for each in compared(task, "", "please!!")] == [0.0, 1.0]
     assert len(server.seen) == 2
 
 
@@ -276,7 +247,6 @@ def test_an_empty_answer_is_compared_like_any_other(server: Server) -> None:
 )
 def test_each_answer_is_compared_with_as_many_others(count: int, comparisons: int | None, number: int) -> None:
     chosen = pairs(count, comparisons)
-
     assert len({frozenset(pair) for pair in chosen}) == len(chosen) == number
     each = [sum(index in pair for pair in chosen) for index in range(count)]
     assert set(each) == {min(comparisons or count, count - 1)}
@@ -284,54 +254,36 @@ def test_each_answer_is_compared_with_as_many_others(count: int, comparisons: in
 
 def test_a_scorer_that_assumes_verdicts_asks_nobody(server: Server) -> None:
     with Scorer(polite(server.url), workers=1, ask=assume_best) as scorer:
-        assert scorer.score(["go"], [ROW])[0].value == 1.5
+        assert scored(scorer, "go")[0].value == 1.5
     assert not server.seen
 
 
-def test_in_process_there_are_no_verdicts_and_it_is_said(server: Server) -> None:
-    result = load_task(polite(server.url)).score("please", ROW)
-
+def test_in_process_there_are_no_verdicts_and_it_is_said() -> None:
+    result = load_task(polite(NOWHERE)).score("please", ROW)
     assert (result.value, result.fault) == (None, "infrastructure")
     assert "judge polite has to be asked: score with grpo_core.score(…) or a Scorer" in result.why
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("weight", 0.25), ("scale", 5), ("shown", "answer"), ("reference", lambda row: row.gold)]
-)
-def test_the_identity_is_of_the_judge(option: str, value: object) -> None:
-    url = "http://localhost:1/v1"
-
-    assert load_task(polite(url)).identity != load_task(polite(url, **{option: value})).identity
-
-
-@pytest.mark.parametrize(
     ("options", "is_same"),
     [
-        ({"temperature": 0.7}, False),
-        ({"max_tokens": 100}, False),
-        ({"concurrency": 1, "timeout_s": 9.0, "max_cost": 1.0, "input_price": 1.0}, True),
-        ({"api_key_env": "OTHER_KEY"}, True),
+        ({"weight": 0.25}, False),
+        ({"shown": "answer"}, False),
+        ({"reference": lambda row: row.gold}, False),
+        ({"model": {"temperature": 0.7}}, False),
+        ({"model": {"concurrency": 1, "timeout_s": 9.0, "max_cost": 1.0, "input_price": 1.0}}, True),
+        ({"model": {"api_key_env": "OTHER_KEY"}}, True),
     ],
 )
 def test_the_identity_is_of_what_decides_a_verdict(options: dict[str, object], is_same: bool) -> None:
-    url = "http://localhost:1/v1"
-
-    one = load_task(polite(url)).identity
-    assert (one == load_task(polite(url, model=options)).identity) == is_same
+    one = load_task(polite(NOWHERE)).identity
+    assert (one == load_task(polite(NOWHERE, **options)).identity) == is_same
     assert one == load_task(polite("http://elsewhere:2/v1")).identity, "the same model at another address"
 
 
-def test_tasks_with_turns_or_an_opponent_refuse_a_judge_by_name() -> None:
-    task = polite("http://localhost:1/v1")
-
+def test_a_task_that_cannot_be_judged_is_refused() -> None:
+    task, judge = polite(NOWHERE), rubric("It is polite.", model=endpoint(NOWHERE))
     with pytest.raises(UserError, match="'polite': judge 'polite' sees one completion; a task with turns"):
         replace(task, respond=lambda text, row, turn: None, max_turns=2)
-
-
-def test_two_rewards_of_one_name_are_refused() -> None:
-    judge = rubric("It is polite.", model=endpoint("http://localhost:1/v1"))
-    task = polite("http://localhost:1/v1")
-
     with pytest.raises(UserError, match="two rewards named 'rubric'"):
         replace(task, rewards=(judge, judge))
-    assert isinstance(ROW, Row)

@@ -24,23 +24,30 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> None:
     Server.most_at_once = Server.closed = 0
 
 
+FAILS = replace(single, on_timeout="fail")
 Scored = Callable[[Task, str], Score]
 
 
+def in_this_process(task: Task, text: str) -> Score:
+    return load_task(task).score(text, ROW)
+
+
+@pytest.fixture(scope="module")
+def scorers() -> Iterator[dict[str, Scorer]]:
+    with Scorer(single, workers=1) as one, Scorer(FAILS, workers=1) as other:
+        yield {single.on_timeout: one, FAILS.on_timeout: other}
+
+
+@pytest.fixture
+def scorer(scorers: dict[str, Scorer]) -> Scorer:
+    return scorers[single.on_timeout]
+
+
 @pytest.fixture(params=["in workers", "in this process"])
-def scored(request: pytest.FixtureRequest) -> Iterator[Scored]:
+def scored(request: pytest.FixtureRequest, scorers: dict[str, Scorer]) -> Scored:
     if request.param == "in this process":
-        yield lambda task, text: load_task(task).score(text, ROW)
-        return
-    scorers: list[Scorer] = []
-
-    def score(task: Task, text: str) -> Score:
-        scorers.append(Scorer(task, workers=1))
-        return scorers[-1].score([text], [ROW])[0]
-
-    yield score
-    for scorer in scorers:
-        scorer.close()
+        return in_this_process
+    return lambda task, text: scorers[task.on_timeout].score([text], [ROW])[0]
 
 
 def test_validator_and_rewards_get_the_reply_and_its_parts_are_recorded(scored: Scored) -> None:
@@ -59,7 +66,7 @@ def test_validator_and_rewards_get_the_reply_and_its_parts_are_recorded(scored: 
     ],
 )
 def test_what_is_no_statement_about_the_completion_abstains(scored: Scored, text: str, fault: str, why: str) -> None:
-    for task in (single, replace(single, on_timeout="fail")):
+    for task in (single, FAILS):
         score = scored(task, text)
         assert score.abstained and score.fault == fault and why in score.why
 
@@ -69,36 +76,24 @@ def test_what_the_user_has_to_change_ends_the_run(scored: Scored) -> None:
         scored(single, "locked")
 
 
-def test_completions_are_asked_about_at_the_same_time() -> None:
-    with Scorer(single, workers=1) as scorer:
-        scorer.warm()
-        started = time.monotonic()
-        scores = scorer.score(["two words"] * 32, [ROW] * 32)
-        seconds = time.monotonic() - started
-    assert all(score.value == 1.0 for score in scores)
-    assert Server.most_at_once == 32 and seconds < 16 * WAIT_S
-    assert Server.closed == 1
-
-
-def test_only_the_process_with_the_connection_has_the_token() -> None:
-    with Scorer(single, workers=1) as scorer:
-        (score,) = scorer.score(["word"], [ROW])
-    assert (score.parts["authorized"], score.parts["leaked"]) == (1.0, 0.0)
+def test_completions_are_asked_about_at_the_same_time_by_the_process_with_the_token(scorer: Scorer) -> None:
+    scorer.warm()
+    started = time.monotonic()
+    scores = scorer.score(["two words"] * 32, [ROW] * 32)
+    assert Server.most_at_once == 32 and time.monotonic() - started < 16 * WAIT_S
+    assert {(score.value, score.parts["authorized"], score.parts["leaked"]) for score in scores} == {(1.0, 1.0, 0.0)}
 
 
 def test_a_count_of_reasons_names_the_server() -> None:
-    score = load_task(single).score("down", ROW)
-    assert (
-        reason_head(score.why)
-        == reason_head(f"task single: {score.why}")
-        == "remote: http://server: connection refused"
-    )
+    why = in_this_process(single, "down").why
+    assert reason_head(why) == reason_head(f"task single: {why}") == "remote: http://server: connection refused"
 
 
-def test_a_cancelled_completion_is_not_waited_for() -> None:
+def test_a_closed_scorer_waits_for_no_cancelled_completion_and_closes_the_connection() -> None:
     with Scorer(single, workers=1) as scorer:
         future = scorer.submit("hang", ROW)
         assert future.cancel()
+    assert Server.closed == 1
     with pytest.raises(InfrastructureError, match="closed"):
         scorer.submit("word", ROW)
 
@@ -106,11 +101,11 @@ def test_a_cancelled_completion_is_not_waited_for() -> None:
 def test_turns_are_played_by_the_server_and_all_of_them_are_judged() -> None:
     task = load_task(several)
     assert task.has_turns and task.max_turns == 4
+    answers = iter(["one two", "three", "stop"])
     with Scorer(task, workers=1) as scorer:
         episode = Play(task, scorer, ROW, SampleKey(0, 0, "r0", 0), task.prompt(ROW))
-        answers = iter(["one two", "three", "stop"])
         play([episode], lambda plays: iter([(0, Reply(text := next(answers), text))]))
-        (score,) = (future.result() for future in episode.scores().values())
+        score = episode.scores()[""].result()
     assert episode.moves == ("one two", 1, "three", 3, "stop")
     assert episode.story == "one two 1 three 3 stop"
     assert score.parts["length"] == 4.0 and score.parts["turns"] == 5.0
@@ -126,18 +121,17 @@ def test_a_turn_that_fails_leaves_the_rollout_unscored() -> None:
     assert task.next_turn(ROW, ["one"]).prompt == " 1 "
 
 
-def test_moves_survive_as_text_and_any_other_text_is_one_completion() -> None:
-    moves = ("a\ud800", 3, "b")
+@pytest.mark.parametrize(
+    "text", ['{"moves": [true]}', '{"moves": []}', "[1]", "x", '{"moves": ["1", 2.5]}', "[" * 100_000]
+)
+def test_moves_survive_as_text_and_any_other_text_is_one_completion(text: str) -> None:
+    moves = ("a\ud800", 3, text)
     assert read_moves(write_moves(moves)) == moves
-    for text in ('{"moves": [true]}', '{"moves": []}', "[1]", "x", '{"moves": ["1", 2.5]}', "[" * 100_000):
-        assert read_moves(text) == (text,)
+    assert read_moves(text) == (text,)
 
 
-def test_a_server_plays_the_whole_task_or_nothing_of_it() -> None:
+def test_a_server_plays_the_whole_task_or_nothing_of_it_and_is_in_its_identity() -> None:
     with pytest.raises(UserError, match="remote= excludes"):
         replace(single, respond=lambda text, row, turn: None)
-
-
-def test_the_identity_names_what_asks_the_server() -> None:
     other = replace(single, remote=lambda config: Server())
     assert load_task(single).identity != load_task(other).identity

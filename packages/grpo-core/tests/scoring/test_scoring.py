@@ -3,11 +3,10 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import pickle
+import re
 import sys
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,18 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ray_clusters import EXECUTORS, executing
 
-from grpo_core import BoundTask, Row, Score, Scorer, load_task
-from grpo_core.errors import AbstentionLimitError, DataError, InfrastructureError, UnknownNameError, UserError
+from grpo_core import Row, Score, Scorer, load_task
+from grpo_core.errors import AbstentionLimitError, DataError, InfrastructureError, UserError
 from grpo_core.plugins.task_files import MAX_BYTES
-from grpo_core.scoring.abstention import (
-    MAX_REASONS,
-    OTHER_REASONS,
-    check_abstentions,
-    count_reasons,
-    is_out_of_time,
-    out_of_time_reason,
-    reason_head,
-)
+from grpo_core.scoring import abstention
+from grpo_core.scoring.abstention import check_abstentions, is_out_of_time, out_of_time_reason, reason_head
 from grpo_core.scoring.scorer import MAX_TEXT_CHARS, _shared_scorer, shared_scorer
 from grpo_core.scoring.wire import decode_request, encode_request
 
@@ -50,26 +42,17 @@ def scorer(executor: str) -> Iterator[Scorer]:
         yield made
 
 
-def test_what_is_no_completion_or_no_row_is_named(scorer: Scorer) -> None:
-    with pytest.raises(UserError, match="a completion to score must be text, not None"):
-        scorer.submit(None, ROWS[0])  # type: ignore[arg-type]
-    with pytest.raises(UserError, match=r"a row must be a Row, not a dict: load_task\(…\)\.rows\(\) has them"):
-        scorer.score(["1"], [{"id": "0"}])  # type: ignore[list-item]
+@pytest.fixture(scope="module")
+def bounded(executor: str) -> Iterator[Scorer]:
+    """Of a task that calls what takes too long wrong."""
+    with Scorer(f"{FILE}:bounded", workers=1, timeout_s=0.3, max_abstain_share=0.0) as made:
+        yield made
 
 
-class NewRows(Sequence[Row]):
-    """Rows of a data set that makes each when it is asked for."""
-
-    def __len__(self) -> int:
-        return len(ROWS)
-
-    def __getitem__(self, index: int) -> Row:  # type: ignore[override]
-        return ROWS[index].model_copy()
-
-
-def test_rows_may_be_made_when_they_are_asked_for(scorer: Scorer) -> None:
-    texts = [str(2 * index) for index in range(len(ROWS))]
-    assert scorer.score(texts, NewRows()) == scorer.score(texts, ROWS)
+@pytest.fixture(scope="module")
+def guess(executor: str) -> Iterator[Scorer]:
+    with Scorer(f"{FILE}:guess", workers=1, timeout_s=0.5) as made:
+        yield made
 
 
 # Equal to scoring in process
@@ -113,11 +96,13 @@ def test_requests_survive_the_wire(text: str, row_json: str, predictions: list[s
     assert decode_request(encode_request(text, row_json, predictions)) == (text, row_json, tuple(predictions))
 
 
-def test_options_and_composition_reach_the_worker() -> None:
-    task = load_task(f"{FILE}:laddered?scale=0.5")
-    with Scorer(task, workers=1) as halved:
-        # A quality of one half of the maximum is on the second level, 0.4 ≤ 0.5 < 0.6; invalid is −0.3.
-        assert [score.value for score in halved.score(["2", "x"], [ROWS[1]] * 2)] == [0.4, -0.3]
+def test_scores_say_how_long_each_part_took(scorer: Scorer) -> None:
+    score, again = scorer.score(["4", "4"], [ROWS[2]] * 2)
+    assert score.seconds.keys() == {"validate", "right", "without_torch"}
+    assert all(0 <= seconds < 20 for seconds in score.seconds.values())
+    assert score == again, "equal scores are equal, however long they took"
+    assert "seconds" not in score.as_json()
+    assert scorer.out_of_time(ROWS[2], "too long").result().seconds == {}
 
 
 # Abstention
@@ -126,14 +111,10 @@ def test_options_and_composition_reach_the_worker() -> None:
 @pytest.mark.parametrize(
     ("text", "fault", "why"),
     [
-        ("404", "reward", "reward right() raised LookupError (scoring_tasks.py:45): no such number: 404"),
+        ("404", "reward", r"reward right\(\) raised LookupError \(scoring_tasks.py:45\): no such number: 404"),
         ("500", "reward", "task scoring_tasks.sums: its worker exited with status 1, twice"),
         ("501", "reward", "task scoring_tasks.sums: its worker was killed by SIGSEGV, twice"),
-        (
-            "502",
-            "reward",
-            "reward right() raised MemoryError (scoring_tasks.py:51); a worker's memory limit is scoring.memory_mib",
-        ),
+        ("502", "reward", r"reward right\(\) raised MemoryError .*memory limit is scoring.memory_mib"),
         ("spin", "timeout", "task scoring_tasks.sums: no answer within 0.5 s"),
     ],
 )
@@ -145,7 +126,7 @@ def test_a_failing_reward_abstains_and_harms_nobody_else(text: str, fault: str, 
         assert (scorer.stats.scored, scorer.stats.abstained) == (4, {fault: 1})
     assert [score.value for score in scores] == [2.0, 0.0, None, 2.0, 0.0]
     assert (scores[2].fault, scores[2].abstained, scores[2].solved) == (fault, True, False)
-    assert scores[2].why.startswith(why)
+    assert re.match(why, scores[2].why)
 
 
 def test_poison_is_quarantined_and_reasons_are_counted() -> None:
@@ -153,9 +134,7 @@ def test_poison_is_quarantined_and_reasons_are_counted() -> None:
         scores = scorer.score(["spin"] * 8 + ["404", "x"], [ROWS[0]] * 10)
         stats = scorer.stats
     assert [score.fault for score in scores] == ["timeout"] * 8 + ["reward", ""]
-    assert scores[7].why == (
-        "task scoring_tasks.sums: quarantined, as for the same input before: no answer within 0.3 s"
-    )
+    assert scores[7].why.endswith(": quarantined, as for the same input before: no answer within 0.3 s")
     assert stats.reasons == {
         "timeout: no answer within 0.3 s": 8,
         "reward: reward right() raised LookupError (scoring_tasks.py:45)": 1,
@@ -163,11 +142,9 @@ def test_poison_is_quarantined_and_reasons_are_counted() -> None:
     assert (stats.scored, stats.quarantined, stats.restarts) == (1, 7, 1)
 
 
-def test_a_task_can_call_what_takes_too_long_wrong() -> None:
+def test_a_task_can_call_what_takes_too_long_wrong(bounded: Scorer) -> None:
     texts = ["4", "spin", "7" * (MAX_TEXT_CHARS + 1), "spin", "x"]
-    with Scorer(f"{FILE}:bounded", workers=1, timeout_s=0.3, max_abstain_share=0.0) as scorer:
-        scores = scorer.score(texts, [ROWS[2]] * 5)
-        stats = scorer.stats
+    scores, stats = bounded.score(texts, [ROWS[2]] * 5), bounded.stats
     # As an empty completion that the validator refused: -0.5, and nothing for the rewards that do not need an answer.
     assert [score.value for score in scores] == [2.1, -0.5, -0.5, -0.5, -0.5]
     assert [(score.valid, score.solved, score.fault) for score in scores[1:4]] == [(False, False, "")] * 3
@@ -179,35 +156,17 @@ def test_a_task_can_call_what_takes_too_long_wrong() -> None:
 
 
 @pytest.mark.parametrize(("text", "why"), [("404", "LookupError"), ("500", "exited with status 1, twice")])
-def test_a_crash_abstains_whatever_a_time_out_means(text: str, why: str) -> None:
-    with Scorer(f"{FILE}:bounded", workers=1) as scorer:
-        (score,) = scorer.score([text], [ROWS[2]])
+def test_a_crash_abstains_whatever_a_time_out_means(bounded: Scorer, text: str, why: str) -> None:
+    score = bounded.submit(text, ROWS[2]).result()
     assert (score.value, score.fault) == (None, "reward") and why in score.why
 
 
-def test_a_completion_that_hangs_where_the_opponent_is_asked_is_wrong_too() -> None:
-    with Scorer(f"{FILE}:bounded_guess", workers=1, timeout_s=0.3) as scorer:
-        assert scorer.opponent_prompts(["600"], ROWS[:1]) == [None]
-        (score,) = scorer.score(["600"], ROWS[:1], predictions=[()])
-    assert (score.value, score.valid, score.fault) == (0.0, False, "")
-
-
-def test_the_task_sets_the_limit_unless_told_otherwise() -> None:
-    assert Scorer(SUMS).timeout_s == 20.0
-    assert Scorer(SUMS, timeout_s=3.0).timeout_s == 3.0
-    with pytest.raises(UserError, match="timeout_s=0 must be a number of seconds above 0"):
-        Scorer(SUMS, timeout_s=0)
-
-
 def test_a_text_too_long_to_score_abstains(scorer: Scorer) -> None:
-    padding = MAX_TEXT_CHARS - 1
-    longest, too_long = " " * padding + "4", " " * padding + " 4"
-    scored, refused = scorer.score([longest, too_long], [ROWS[2]] * 2)
-    assert scored.value == 2.0
-    assert (refused.value, refused.fault) == (None, "infrastructure")
-    assert refused.why == (
-        "task scoring_tasks.sums: text too long to be scored: 1048577 characters; the limit is 1048576"
-    )
+    padding = " " * (MAX_TEXT_CHARS - 1)
+    longest, too_long = scorer.score([f"{padding}4", f"{padding} 4"], [ROWS[2]] * 2)
+    assert longest.value == 2.0
+    assert (too_long.value, too_long.fault) == (None, "infrastructure")
+    assert "text too long to be scored: 1048577 characters; the limit is 1048576" in too_long.why
 
 
 def test_a_task_that_workers_cannot_load_abstains_as_infrastructure(tmp_path: Path) -> None:
@@ -224,16 +183,33 @@ def test_a_task_that_workers_cannot_load_abstains_as_infrastructure(tmp_path: Pa
     assert score.why.startswith("task moved_tasks.sums: no worker for grpo_core.scoring.wire:make_handler: UserError")
 
 
+def test_what_waits_for_a_closed_scorer_abstains_and_nothing_else_is_taken() -> None:
+    scorer = Scorer(SUMS, workers=1)
+    pending = scorer.submit("spin", ROWS[0])
+    scorer.close()
+    assert pending.result() == Score(None, why="task scoring_tasks.sums: the pool was closed", fault="infrastructure")
+    with pytest.raises(InfrastructureError, match=r"'score-scoring_tasks\.sums' workers is closed"):
+        scorer.score(["4"], [ROWS[0]])
+
+
+# Files
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    file = tmp_path / "edited_tasks.py"
+    file.write_text(FILE.read_text())
+    return file
+
+
 def revalue(file: Path) -> None:
     file.write_text(file.read_text().replace("weight=2.0", "weight=0.5"))
 
 
 @pytest.mark.parametrize("change", [Path.unlink, revalue])
 def test_new_workers_score_with_the_file_that_the_task_was_loaded_from(
-    tmp_path: Path, change: Callable[[Path], object]
+    file: Path, change: Callable[[Path], object]
 ) -> None:
-    file = tmp_path / "edited_tasks.py"
-    file.write_text(FILE.read_text())
     with Scorer(load_task(f"{file}:sums"), workers=1, timeout_s=1.0) as scorer:
         before = scorer.score(["4"], [ROWS[2]])
         change(file)
@@ -242,23 +218,7 @@ def test_new_workers_score_with_the_file_that_the_task_was_loaded_from(
     assert [score.value for score in (*before, *after)] == [2.0, 2.0]
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "large_tasks.py"
-    file.write_bytes(b"#" * (MAX_BYTES + 1))
-    with pytest.raises(UserError, match=r"large_tasks.py has more than 8 MiB: keep rows in a file of their own\."):
-        load_task(f"{file}:sums")
-
-    def refused(*_: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "open", refused)  # permissions do not bind every user
-    with pytest.raises(UserError, match=r"large_tasks.py cannot be read: Permission denied\."):
-        load_task(f"{file}:sums")
-
-
-def test_a_file_that_was_edited_is_loaded_anew(tmp_path: Path) -> None:
-    file = tmp_path / "edited_tasks.py"
-    file.write_text(FILE.read_text())
+def test_a_file_that_was_edited_is_loaded_anew(file: Path) -> None:
     first = load_task(f"{file}:sums")
     assert load_task(f"{file}:sums").task is first.task
     revalue(file)
@@ -267,14 +227,21 @@ def test_a_file_that_was_edited_is_loaded_anew(tmp_path: Path) -> None:
     row = second.rows()[2]
     assert [shared_scorer(task).score(["4"], [row])[0].value for task in (first, second)] == [2.0, 0.5]
     file.write_text("1 / 0")
-    with pytest.raises(UserError, match=r"edited_tasks.py: ZeroDivisionError: division by zero \(edited_tasks.py:1\)"):
+    with pytest.raises(UserError, match=r"edited_tasks.py: ZeroDivisionError: .* \(edited_tasks.py:1\)"):
         load_task(f"{file}:sums")
-    scorer = Scorer(SUMS, workers=1)
-    pending = scorer.submit("spin", ROWS[0])
-    scorer.close()
-    assert pending.result() == Score(None, why="task scoring_tasks.sums: the pool was closed", fault="infrastructure")
-    with pytest.raises(InfrastructureError, match=r"'score-scoring_tasks\.sums' workers is closed"):
-        scorer.score(["4"], [ROWS[0]])
+
+
+def test_a_file_that_cannot_be_read_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write_bytes(b"#" * (MAX_BYTES + 1))
+    with pytest.raises(UserError, match=r"edited_tasks.py has more than 8 MiB"):
+        load_task(f"{file}:sums")
+
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refused)  # permissions do not bind every user
+    with pytest.raises(UserError, match=r"edited_tasks.py cannot be read: Permission denied"):
+        load_task(f"{file}:sums")
 
 
 # Bad input
@@ -288,88 +255,68 @@ class Loose(Row):
     value: object
 
 
+@pytest.mark.parametrize(
+    ("ask", "error", "message"),
+    [
+        (lambda scorer: scorer.submit(None, ROWS[0]), UserError, "a completion to score must be text, not None"),
+        (lambda scorer: scorer.score(["1"], [{"id": "0"}]), UserError, "a row must be a Row, not a dict"),
+        (lambda scorer: scorer.score(["4"], [Loose(id="7", value=object())]), DataError, "row '7' is no plain JSON"),
+        (lambda scorer: scorer.score("abc", [*"abc"]), UserError, "a list of completions, not a text: 'abc'"),
+        (lambda scorer: scorer.score(["4", "5"], [ROWS[0]]), UserError, "2 texts, 1 rows; give one of each"),
+        (lambda scorer: scorer.score(["4"], [ROWS[0]], predictions=[[], []]), UserError, "2 lists of predictions"),
+        (lambda scorer: Scorer("math.no_such_task"), LookupError, "no task"),
+        (lambda scorer: Scorer(SUMS, timeout_s=0), UserError, "timeout_s=0 must be a number of seconds above 0"),
+        (lambda scorer: Scorer(SUMS, max_abstain_share=1.5), UserError, "between 0 and 1"),
+    ],
+)
+def test_what_cannot_be_scored_is_refused(
+    scorer: Scorer, ask: Callable[[Scorer], object], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        ask(scorer)
+
+
 def test_a_row_of_another_task_abstains_as_infrastructure(scorer: Scorer) -> None:
     (score,) = scorer.score(["4"], [Other(id="1", question="?")])
     assert (score.value, score.fault) == (None, "infrastructure")
     assert "a row does not fit Sum: a: Field required" in score.why
 
 
-def test_a_row_that_is_no_json_is_refused(scorer: Scorer) -> None:
-    with pytest.raises(DataError, match="row '7' is no plain JSON"):
-        scorer.score(["4"], [Loose(id="7", value=object())])
-
-
-def test_a_text_in_place_of_a_list_is_refused(scorer: Scorer) -> None:
-    with pytest.raises(UserError, match=r"score\(\) takes a list of completions, not a text: 'abc'"):
-        scorer.score("abc", [*"abc"])  # type: ignore[list-item]
-
-
-def test_unequal_lengths_are_refused(scorer: Scorer) -> None:
-    with pytest.raises(UserError, match="2 texts, 1 rows; give one of each"):
-        scorer.score(["4", "5"], [ROWS[0]])
-    with pytest.raises(UserError, match="1 texts, 1 rows, 2 lists of predictions"):
-        scorer.score(["4"], [ROWS[0]], predictions=[[], []])
-
-
-def test_an_unknown_task_is_refused_before_any_process_starts() -> None:
-    with pytest.raises((UnknownNameError, UserError), match="no task"):
-        Scorer("math.no_such_task")
-
-
 # Opponents
 
 
-def test_predictions_reach_the_reward_and_must_be_given() -> None:
-    with Scorer(f"{FILE}:guess", workers=1) as scorer:
-        scores = scorer.score(["4", "4", "x"], [ROWS[2]] * 3, predictions=[["4", "5"], ["4", "4"], []])
-        assert [score.value for score in scores] == [0.5, 1.0, 0.0]
-        assert scorer.submit("4", ROWS[2], ["5", "4", "3", "4"]).result().value == 0.5
-        with pytest.raises(UserError, match="has an opponent: give the predictions"):
-            scorer.score(["4"], [ROWS[2]])
+def test_predictions_reach_the_reward_and_must_be_given(guess: Scorer) -> None:
+    scores = guess.score(["4", "4", "x"], [ROWS[2]] * 3, predictions=[["4", "5"], ["4", "4"], []])
+    assert [score.value for score in scores] == [0.5, 1.0, 0.0]
+    assert guess.submit("4", ROWS[2], ["5", "4", "3", "4"]).result().value == 0.5
+    with pytest.raises(UserError, match="has an opponent: give the predictions"):
+        guess.score(["4"], [ROWS[2]])
 
 
-def test_opponent_prompts_are_made_where_they_can_be_killed() -> None:
-    with Scorer(f"{FILE}:guess", workers=1, timeout_s=0.5) as scorer:
-        texts = ["4", "x", "600", "5", " " * (MAX_TEXT_CHARS + 1)]
-        assert scorer.opponent_prompts(texts, ROWS) == ["what is 4 \udcff?", None, None, "what is 5 \udcff?", None]
-        assert scorer.opponent_prompts(["4"], [Other(id="1", question="?")]) == [None]
+def test_opponent_prompts_are_made_where_they_can_be_killed(guess: Scorer) -> None:
+    texts = ["4", "x", "600", "5", " " * (MAX_TEXT_CHARS + 1)]
+    assert guess.opponent_prompts(texts, ROWS) == ["what is 4 \udcff?", None, None, "what is 5 \udcff?", None]
+    assert guess.opponent_prompts(["4"], [Other(id="1", question="?")]) == [None]
+
+
+def test_a_completion_that_hangs_where_the_opponent_is_asked_is_wrong_too() -> None:
+    with Scorer(f"{FILE}:bounded_guess", workers=1, timeout_s=0.3) as scorer:
+        assert scorer.opponent_prompts(["600"], ROWS[:1]) == [None]
+        (score,) = scorer.score(["600"], ROWS[:1], predictions=[()])
+    assert (score.value, score.valid, score.fault) == (0.0, False, "")
 
 
 # Callers
 
 
-def test_submitted_completions_overlap(scorer: Scorer) -> None:
-    scorer.warm()
-    start = time.monotonic()
-    # 0.3 s each: the number asks the reward to sleep for a fraction of a second.
-    futures = [scorer.submit(str(3 * 10**17 + index), ROWS[0]) for index in range(4)]
-    submitting = time.monotonic() - start
-    assert [future.result().value for future in futures] == [0.0] * 4
-    assert submitting < 0.3
-    assert 0.6 <= time.monotonic() - start < 1.2  # two workers: half of 4 × 0.3 s, and not all of it
-
-
-def test_threads_and_asyncio_share_a_scorer(scorer: Scorer) -> None:
-    expected = [2.0 if index % 2 else 0.0 for index in range(30)]
+def test_coroutines_and_copies_score_too(scorer: Scorer) -> None:
     texts = ["4" if index % 2 else "5" for index in range(30)]
-    results: list[list[float | None]] = []
-
-    def call() -> None:
-        results.append([score.value for score in scorer.score(texts, [ROWS[2]] * 30)])
 
     async def main() -> list[list[Score]]:
         return await asyncio.gather(*(scorer.ascore(texts, [ROWS[2]] * 30) for _ in range(4)))
 
-    threads = [threading.Thread(target=call) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    results.extend([score.value for score in scores] for scores in asyncio.run(main()))
-    for thread in threads:
-        thread.join()
-    assert results == [expected] * 8
-
-
-def test_a_scorer_pickles(scorer: Scorer) -> None:
+    for scores in asyncio.run(main()):
+        assert [score.value for score in scores] == [0.0, 2.0] * 15
     with pickle.loads(pickle.dumps(scorer)) as copy:
         assert repr(copy) == repr(scorer) == f"Scorer({SPEC!r}, workers=2, timeout_s=20)"
         assert copy.score(["4"], [ROWS[2]])[0].value == 2.0
@@ -389,6 +336,7 @@ def _score_in_child(scorer: Scorer, answers: multiprocessing.Queue[object]) -> N
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_a_fork_while_scores_are_counted_harms_nobody(scorer: Scorer) -> None:
+    """As torch's DataLoader forks."""
     context = multiprocessing.get_context("fork")
     answers = context.Queue()
     scorer.score(["4"] * 3, [ROWS[2]] * 3)
@@ -398,31 +346,6 @@ def test_a_fork_while_scores_are_counted_harms_nobody(scorer: Scorer) -> None:
     assert answers.get(timeout=30) == (2.0, 2)  # counts are each process's own
     child.join()
     answers.close()
-
-
-class _Scored:
-    """A torch Dataset that scores in `__getitem__`, as offline filtering does."""
-
-    def __init__(self, scorer: Scorer) -> None:
-        self.scorer = scorer
-
-    def __len__(self) -> int:
-        return 8
-
-    def __getitem__(self, index: int) -> float:
-        (score,) = self.scorer.score(["4" if index % 2 else "spin"], [ROWS[2]])
-        return -1.0 if score.value is None else score.value
-
-
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
-def test_torchs_dataloader_scores_in_its_workers() -> None:
-    from torch.utils.data import DataLoader
-
-    with Scorer(SUMS, workers=1, timeout_s=0.3) as scorer:
-        assert scorer.score(["4"], [ROWS[2]])[0].value == 2.0  # workers run before the fork
-        loader: DataLoader[float] = DataLoader(_Scored(scorer), batch_size=2, num_workers=2)  # type: ignore[arg-type] # a map-style dataset by protocol
-        assert [batch.tolist() for batch in loader] == [[-1.0, 2.0]] * 4
-        assert scorer.score(["5"], [ROWS[2]])[0].value == 0.0
 
 
 # The limit of abstentions
@@ -461,30 +384,30 @@ def test_the_limit_names_task_count_share_and_reasons() -> None:
     assert caught.value.exit_code == 3
 
 
-def test_the_limit_names_what_a_judge_said_and_where_group_rewards_are_called_by_hand() -> None:
-    judged = "judge nice: m at http://localhost/v1: max_cost=1 would be exceeded (0.9 spent): more"
-    with pytest.raises(AbstentionLimitError, match=r"1 × infrastructure: judge nice: m at .*: max_cost=1 would be"):
-        check_abstentions([score(None, judged, "infrastructure")], "math.x", 0.5)
-    compared = "group reward rank() raised TypeError (x.py:3): no order"
-    with pytest.raises(AbstentionLimitError, match=r"grpo check math\.x -k group"):
-        check_abstentions([score(None, compared, "reward")], "math.x", 0.5)
-    moved = "task games.heap: the next turn raised ValueError (rules.py:1): no move"
-    game = load_task(f"{small_games.__file__}:HEAP")  # no completion by itself shows it
-    with pytest.raises(AbstentionLimitError, match=r"\. The first: .* \(rules\.py:1\): no move\.$"):
-        check_abstentions([score(None, moved, "reward")], "games.heap", 0.5, game)
+HEAP = load_task(f"{small_games.__file__}:HEAP")
+JUDGED = "judge nice: m at http://localhost/v1: max_cost=1 would be exceeded (0.9 spent): more"
+MOVED = "task games.heap: the next turn raised ValueError (rules.py:1): no move"
+
+
+@pytest.mark.parametrize(
+    ("why", "fault", "task", "message"),
+    [
+        (JUDGED, "infrastructure", None, r"1 × infrastructure: judge nice: m at .*: max_cost=1 would be"),
+        ("group reward rank() raised TypeError (x.py:3): no order", "reward", None, r"grpo check math\.x -k group"),
+        # No completion by itself shows what happens between the turns of a game.
+        (MOVED, "reward", HEAP, r"\. The first: .* \(rules\.py:1\): no move\.$"),
+    ],
+)
+def test_the_limit_says_what_to_do_about_its_first(why: str, fault: str, task: object, message: str) -> None:
+    with pytest.raises(AbstentionLimitError, match=message):
+        check_abstentions([score(None, why, fault)], "math.x", 0.5, *([task] if task else []))  # type: ignore[arg-type]
 
 
 def test_a_scorer_may_hold_its_batches_to_a_limit() -> None:
     with Scorer(SUMS, workers=1, max_abstain_share=0.5) as scorer:
         assert len(scorer.score(["4", "404"], [ROWS[2]] * 2)) == 2
-        with pytest.raises(AbstentionLimitError, match=r"task 'scoring_tasks\.sums': 2 of 3"):
+        with pytest.raises(AbstentionLimitError, match=r"task 'scoring_tasks\.sums': 2 of 3.*grpo explain \S*py:sums"):
             scorer.score(["4", "404", "404"], [ROWS[2]] * 3)
-        with pytest.raises(
-            AbstentionLimitError, match=r": grpo explain \S*scoring_tasks\.py:sums --completion TEXT\.$"
-        ):
-            scorer.score(["404"], [ROWS[2]])
-    with pytest.raises(UserError, match="between 0 and 1"):
-        Scorer(SUMS, max_abstain_share=1.5)
 
 
 @pytest.mark.parametrize(
@@ -517,25 +440,7 @@ def test_only_the_scorer_says_that_time_ran_out(value: float | None, why: str, f
 
 def test_the_number_of_distinct_reasons_is_bounded() -> None:
     counts: Counter[str] = Counter()
-    count_reasons((score(None, f"reason {index}", "reward") for index in range(500)), counts)
-    assert len(counts) == MAX_REASONS + 1
-    assert counts[OTHER_REASONS] == 500 - MAX_REASONS
+    abstention.count_reasons((score(None, f"reason {index}", "reward") for index in range(500)), counts)
+    assert len(counts) == abstention.MAX_REASONS + 1
+    assert counts[abstention.OTHER_REASONS] == 500 - abstention.MAX_REASONS
     assert counts.total() == 500
-
-
-def test_bound_task_is_kept() -> None:
-    assert isinstance(SUMS, BoundTask)
-    assert Scorer(SUMS).task is SUMS
-    assert Scorer(SPEC).task.spec == SPEC
-
-
-def test_scores_say_how_long_each_part_took() -> None:
-    with Scorer(f"{FILE}:sums", workers=1) as scorer:
-        row = scorer.task.rows()[2]
-        score, again = scorer.score(["4", "4"], [row] * 2)
-        killed = scorer.out_of_time(row, "too long").result()
-    assert score.seconds.keys() == {"validate", "right", "without_torch"}
-    assert all(0 <= seconds < 20 for seconds in score.seconds.values())
-    assert score == again, "equal scores are equal, however long they took"
-    assert "seconds" not in score.as_json()
-    assert killed.seconds == {}
