@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from concurrent.futures import Future
 
+import pytest
+
 from grpo_core.killable.items import ItemQueue
 from grpo_core.killable.outcome import Outcome
 from grpo_core.killable.process import Item
@@ -21,26 +23,27 @@ def outcome(item: Item) -> Outcome:
     return result
 
 
-def test_items_that_are_put_back_come_first_and_in_order() -> None:
-    queue = ItemQueue(Quarantine(), Counter())
-    first, second, third = item(b"1"), item(b"2"), item(b"3")
-    queue.add(third)
-    queue.put_back([first, second])
-    assert [queue.take() for _ in range(3)] == [first, second, third]
+@pytest.fixture
+def counts() -> Counter[str]:
+    return Counter()
 
 
-def test_a_cancelled_item_is_passed_over() -> None:
-    queue = ItemQueue(Quarantine(), Counter())
-    cancelled = item(b"1")
+@pytest.fixture
+def queue(counts: Counter[str]) -> ItemQueue:
+    return ItemQueue(Quarantine(), counts)
+
+
+def test_items_that_are_put_back_come_first_and_in_order_and_a_cancelled_one_is_passed_over(queue: ItemQueue) -> None:
+    first, second, third, cancelled = item(b"1"), item(b"2"), item(b"3"), item(b"4")
     cancelled.future.cancel()
+    queue.add(third)
     queue.add(cancelled)
-    assert queue.take() is None
+    queue.put_back([first, second])
+    assert [queue.take() for _ in range(4)] == [first, second, third, None]
     assert not queue
 
 
-def test_what_timed_out_is_not_tried_again_also_where_it_waits_already() -> None:
-    counts = Counter[str]()
-    queue = ItemQueue(Quarantine(), counts)
+def test_what_timed_out_is_not_tried_again_also_where_it_waits_already(queue: ItemQueue, counts: Counter[str]) -> None:
     first, twin, late = item(b"spin"), item(b"spin"), item(b"spin")
     queue.add(first)
     queue.add(twin)
@@ -52,8 +55,7 @@ def test_what_timed_out_is_not_tried_again_also_where_it_waits_already() -> None
     assert counts == {"timeouts": 1, "quarantined": 2}
 
 
-def test_a_fallback_follows_an_item_that_timed_out() -> None:
-    queue = ItemQueue(Quarantine(), Counter())
+def test_a_fallback_follows_an_item_that_timed_out(queue: ItemQueue) -> None:
     slow, other = item(b"spin", fallback=b"late"), item(b"1")
     queue.add(slow)
     queue.add(other)
@@ -64,23 +66,17 @@ def test_a_fallback_follows_an_item_that_timed_out() -> None:
     assert slow.payload == b"late"
 
 
-def test_giving_up_answers_all() -> None:
-    counts = Counter[str]()
-    queue = ItemQueue(Quarantine(), counts)
-    waiting, new = item(b"1"), item(b"2")
-    queue.add(waiting)
-    queue.give_up("the pool was closed", [new])
-    assert [outcome(each) for each in (waiting, new)] == [Outcome("unavailable", why="the pool was closed")] * 2
-    assert counts == {"unavailable": 2}
-
-
-def test_giving_up_the_rest_answers_what_has_left_the_queue_too() -> None:
-    queue = ItemQueue(Quarantine(), Counter())
-    answered, lost, waiting = item(b"1"), item(b"2"), item(b"3")
+def test_giving_up_answers_all_also_what_has_left_the_queue(queue: ItemQueue, counts: Counter[str]) -> None:
+    answered, lost, waiting, new, last = (item(b"%d" % number) for number in range(5))
     for each in (answered, lost, waiting):
         queue.add(each)
     assert [queue.take(), queue.take()] == [answered, lost]
     queue.unavailable(answered, "as it was")
+    queue.give_up("the pool was closed", [new])
+    queue.add(last)
     queue.give_up_rest("the pool failed")
-    assert [outcome(each).why for each in (answered, lost, waiting)] == ["as it was"] + ["the pool failed"] * 2
+    whys = {answered: "as it was", lost: "the pool failed", last: "the pool failed"}
+    for each in (answered, lost, waiting, new, last):
+        assert outcome(each) == Outcome("unavailable", why=whys.get(each, "the pool was closed"))
+    assert counts == {"unavailable": 5}
     assert not queue

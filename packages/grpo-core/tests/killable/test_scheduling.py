@@ -20,15 +20,16 @@ OTHERS = 5
 """Processes that compute beside the worker on its one processor."""
 
 
-@pytest.fixture
-def workers(monkeypatch: pytest.MonkeyPatch) -> Iterator[KillablePool]:
-    monkeypatch.syspath_prepend(str(Path(killable_targets.__file__).parent))
-    with KillablePool("killable_targets:make_on_one_processor", workers=1, name="test") as workers:
-        workers.warm()
-        yield workers
+@pytest.fixture(scope="module")
+def workers() -> Iterator[KillablePool]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(killable_targets.__file__).parent))
+        with KillablePool("killable_targets:make_on_one_processor", workers=1, name="test") as workers:
+            workers.warm()
+            yield workers
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def others() -> Iterator[None]:
     here = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(here)})
@@ -52,21 +53,20 @@ def test_time_that_others_have_the_processor_does_not_count(workers: KillablePoo
 
 
 @pytest.mark.usefixtures("others")
-@pytest.mark.parametrize("payload", ["spin:", "sleep:60", "stop:"])
-def test_what_computes_or_sleeps_too_long_is_ended_on_a_busy_machine_too(workers: KillablePool, payload: str) -> None:
-    outcome = workers.submit(payload.encode(), LIMIT_S).result()
-    assert outcome.why == f"no answer within {LIMIT_S:g} s"
-    assert outcome.status == "timeout"
-
-
-@pytest.mark.usefixtures("others")
 def test_what_gets_no_processor_at_all_is_nobodys_fault(workers: KillablePool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduling, "PATIENCE_S", 0.0)
     outcome = workers.submit(f"compute:{0.9 * LIMIT_S}".encode(), LIMIT_S).result()
     assert outcome.status == "unavailable"
     assert outcome.why.startswith("the machine is too busy")
-    assert workers.stats.timeouts == workers.stats.quarantined == 0
-    assert workers.stats.unavailable == 1
+    stats = workers.stats
+    assert (stats.timeouts, stats.quarantined, stats.unavailable) == (0, 0, 1)
+
+
+@pytest.mark.usefixtures("others")
+@pytest.mark.parametrize("payload", ["spin:", "sleep:60", "stop:"])
+def test_what_computes_or_sleeps_too_long_is_ended_on_a_busy_machine_too(workers: KillablePool, payload: str) -> None:
+    outcome = workers.submit(payload.encode(), LIMIT_S).result()
+    assert (outcome.status, outcome.why) == ("timeout", f"no answer within {LIMIT_S:g} s")
 
 
 def test_what_earlier_payloads_waited_for_is_not_given_to_later_ones(workers: KillablePool) -> None:
