@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,8 @@ def read_records(source: str, *, split: Split = "train") -> Iterator[tuple[str, 
 
 def has_splits(source: str) -> bool:
     """Whether the rows of a source have a split: those of the hub, of a file per split, of a saved `DatasetDict`."""
-    return source.startswith("hub:") or "{split}" in source or (user_path(source, "path") / _SAVED_SPLITS).is_file()
+    # `isfile`, because a name may be too long for `Path.is_file`.
+    return source.startswith("hub:") or "{split}" in source or isfile(user_path(source, "path") / _SAVED_SPLITS)
 
 
 def _saved_files(folder: Path, split: Split) -> list[Path]:
