@@ -1,4 +1,4 @@
-"""What a long run leaves behind: `python tests/soak.py programs|completions COUNT` prints it as JSON.
+"""What a long run leaves behind: `python tests/soak.py COUNT` runs so many programs, and prints it as JSON.
 
 The descriptors, processes, mounts and resident memory of this process and all that it started are taken before the
 first item, after a tenth of them, at the end, and once everything is closed.
@@ -11,19 +11,17 @@ import os
 import random
 import runpy
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from grpo_core import Scorer, load_task
 from grpo_tasks_code.sandbox import Sandbox
 
 CORPUS = Path(__file__).parents[1] / "packages/grpo-tasks-code/tests/sandbox_corpus"
@@ -128,65 +126,7 @@ def programs(count: int) -> None:
 
 
 SLOW = "import time\ndef answer(n):\n    time.sleep(0.2)\n    return 2 * n + 1"
-QUESTION = {"question": "What is 12 * 100?", "answer": "It is 12*100=<<12*100=1200>>1,200.\n#### 1,200"}
-SPECS = (
-    *("math.echo", "math.arithmetic", "math.word_problem", "math.countdown", "math.scheduling", "math.ladder?size=80"),
-    *("code.execution?timeout_s=0.5", "code.computed?timeout_s=0.5", "code.output_prediction"),
-)
-HOSTILE = (
-    "",
-    "\x00",
-    "\ud800",
-    "nan",
-    "(" * 10_000,
-    "1+" * 10_000,
-    "9" * 100_000,
-    " " * 1_000_000 + "4",
-    "x" * ((1 << 20) + 1),
-    r"\boxed{10^{10^{10}}}",
-    r"\boxed{" + "{" * 5_000 + "}" * 5_000 + "}",
-    r"\boxed{(((((1+1)^{99})!)^{99})!)^{99}}",
-    r"\boxed{\frac{1}{\frac{1}{\frac{1}{x}}}+\sin(x)^{12345}}",
-    "<schedule>" * 10_000,
-    "```python\nwhile True: pass\n```",
-    "```python\nbytearray(10**12)\n```",
-    "```python\nimport os\nos.fork()\n```",
-    "```python\nprint('x' * 10**8)\n```",
-    "```python\n" + "(" * 3_000 + "\n```",
-)
-
-
-def completions(count: int) -> None:
-    """Golds, other rows' golds and hostile text, through a Scorer for each task."""
-    with tempfile.TemporaryDirectory() as folder:
-        rows = Path(folder) / "rows.jsonl"
-        rows.write_text(json.dumps(QUESTION) + "\n", encoding="utf-8")
-        tasks = [load_task(spec) for spec in (*SPECS, f"math.gsm8k?path={rows}")]
-        held = [task.rows()[:64] for task in tasks]
-        first = State.now()
-        stack = ExitStack()
-        scorers = [stack.enter_context(Scorer(task, workers=1, timeout_s=3.0)) for task in tasks]
-        for scorer in scorers:
-            scorer.warm()
-
-        def items(begin: int, end: int) -> Counter[str]:
-            outcomes: Counter[str] = Counter()
-            batches: dict[int, list[tuple[str, Any]]] = {}
-            for index in range(begin, end):
-                choice = random.Random(index)
-                which = choice.randrange(len(tasks))
-                row, other = choice.choice(held[which]), choice.choice(held[which])
-                text = choice.choice([row.gold or "", other.gold or "", choice.choice(HOSTILE)])
-                batches.setdefault(which, []).append((text + " " * choice.randrange(3), row))
-            for which, batch in batches.items():
-                for score in scorers[which].score([text for text, _ in batch], [row for _, row in batch]):
-                    outcomes[score.fault or ("solved" if score.solved else "wrong")] += 1
-            for scorer, rows in zip(scorers, held, strict=True):  # what a worker starts for itself is there again
-                scorer.score([rows[0].gold or ""], rows[:1])
-            return outcomes
-
-        soak(count, items, stack.close, first)
 
 
 if __name__ == "__main__":
-    {"programs": programs, "completions": completions}[sys.argv[1]](int(sys.argv[2]))
+    programs(int(sys.argv[1]))
