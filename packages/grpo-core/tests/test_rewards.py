@@ -72,6 +72,7 @@ def test_settings_that_are_none_are_refused(call: Callable[[], object], message:
         ("  <think>\na < b\n</think>\n\n<answer></answer>\n", None, 1.0),
         ("a</think><answer>b</answer>", "think", 1.0),  # the prompt opened it
         ("<think>a</think><answer>b</answer>", "think", 0.0),
+        ("<think>a<answer>b</answer></think>", None, 0.0),
         ("< think >a</ think ><answer>b</answer>", None, 0.0),
     ],
 )

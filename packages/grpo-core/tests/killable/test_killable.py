@@ -340,6 +340,14 @@ def test_a_target_that_loads_for_ever_is_unavailable(executor: str) -> None:
     assert "the target was not loaded after 0.2" in outcome.why
 
 
+def test_a_missing_interpreter_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with pool() as workers:
+        outcome = one(workers, "echo:")
+    assert outcome.status == "unavailable"
+    assert "cannot start a process: [Errno 2] No such file or directory: '/no/such/python'" in outcome.why
+
+
 def test_restarts_are_bounded(tmp_path: Path) -> None:
     log = tmp_path / "starts"
     with pool(1, "make_counted", str(log)) as workers:
@@ -439,6 +447,7 @@ def test_a_converter_that_fails_fails_its_future_only(shared: KillablePool) -> N
         ({"target": "module"}, "write module:factory"),
         ({"target": "__main__:f"}, "another process can import"),
         ({"target": "m:f", "workers": 0}, "workers=0 must be at least 1"),
+        ({"target": "m:f", "memory_mib": 0}, "memory_mib=0 must be at least 1"),
         ({"target": "m:f", "start_timeout_s": 0.0}, "start_timeout_s=0.0 must be a number of seconds above 0"),
         ({"target": "m:f", "args": (b"x",)}, "must be plain JSON values"),
     ],

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import small_games
 import torch
 
 import grpo_core
@@ -209,6 +210,12 @@ def test_a_module_loaded_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     bound = load_task(module.words)
     assert bound.name == ("python.words" if is_deleted else f"{name}.words")
     assert grpo_core.score(bound, "xy", bound.rows()[1]).value == 1.0
+
+
+def test_a_game_is_an_object_too() -> None:
+    bound = load_task(small_games.HEAP, size=2)
+    assert bound.is_object
+    assert grpo_core.score(bound, "nonsense", bound.rows()[0]).valid is False
 
 
 def test_objects_pickle_with_what_scores_them() -> None:

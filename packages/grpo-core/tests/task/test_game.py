@@ -179,6 +179,12 @@ def test_options_that_cannot_be_played_are_refused(options: dict[str, object], m
         heap(**options).rows()
 
 
+def test_demos_are_legal_moves() -> None:
+    pairs = list(heap(size=50).demos())
+    assert len(pairs) == 50
+    assert all(1 <= int(text) <= min(3, int(str(prompt).split()[-1][:-1])) for prompt, text in pairs)
+
+
 def test_an_episode_that_is_over_before_the_policy_moves_is_no_row() -> None:
     task = heap(opponent="random", heap=2, seat="second", size=30)  # the first player may take both
     assert len(task.rows()) == 30

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,7 @@ DIFFERENT = [
     (within(0.1), within(0.2)),
     (within(plain), within(other)),
     (with_named_default(0.1), with_named_default(0.2)),
+    (lru_cache(plain), lru_cache(other)),
     (Near(0.1), Near(0.2)),
     (partial(plain, answer=1), partial(plain, answer=2)),
     (partial(plain), partial(other)),

@@ -79,6 +79,7 @@ def test_with_options_sets_and_removes() -> None:
         ("a.b?size=1&size=2", "option 'size' is given twice"),
         ("a.b,a.b", r"'a\.b' appears twice .* with a weight: a\.b:2"),
         ("a.b?path=\udcff", r"'a\.b\?path=\\udcff' is not UTF-8"),
+        ("rhyme.py:couplet", r"a file starts with \./ or /, as in \./rhyme\.py:couplet"),
         ("my-task/src/task.py:reverse", r"a file starts with \./ or /, as in \./my-task/src/task\.py:reverse"),
     ],
 )
