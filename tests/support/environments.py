@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any
 
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.http11 import Request, Response
+
+from grpo_core import Row, Score, Scorer
+from grpo_core.engines.base import SampleKey
+from grpo_core.rollouts.episodes import Play, Reply, play
 
 SCHEMA = {
     "action": {"properties": {"guess": {"type": "string"}, "metadata": {}}, "required": ["guess"]},
@@ -144,3 +148,19 @@ def environment(
         loop.call_soon_threadsafe(stop.set)
         thread.join(30)
         loop.close()
+
+
+def played(scorer: Scorer, row: Row, texts: Sequence[Sequence[str]]) -> tuple[list[Play[str]], list[Score]]:
+    """Play rollouts of one row in lock step, each with its completions."""
+    task = scorer.task
+    plays = [
+        Play[str](task, scorer, row, SampleKey(0, 0, row.id, number), task.prompt(row)) for number in range(len(texts))
+    ]
+
+    def answer(open_: Sequence[Play[str]]) -> Iterator[tuple[int, Reply[str]]]:
+        for index, each in enumerate(open_):
+            text = texts[each.key.sample][len(each.turns)]
+            yield index, Reply(text, text)
+
+    play(plays, answer)
+    return plays, [future.result() for each in plays for future in each.scores().values()]

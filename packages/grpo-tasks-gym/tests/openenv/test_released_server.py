@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import random
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from environments import played
 
-from grpo_core import Row, Score, Scorer, load_task
-from grpo_core.engines.base import SampleKey
-from grpo_core.rollouts.episodes import Play, Reply, play
+from grpo_core import Scorer, load_task
 
 pytestmark = [pytest.mark.network, pytest.mark.timeout(900)]
 
@@ -33,19 +32,6 @@ def address(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         process.terminate()
 
 
-def played(scorer: Scorer, row: Row, texts: Sequence[Sequence[str]]) -> list[Score]:
-    task = scorer.task
-    plays = [Play[str](task, scorer, row, SampleKey(0, 0, row.id, n), task.prompt(row)) for n in range(len(texts))]
-
-    def answer(open_: Sequence[Play[str]]) -> Iterator[tuple[int, Reply[str]]]:
-        for index, each in enumerate(open_):
-            text = texts[each.key.sample][len(each.turns)]
-            yield index, Reply(text, text)
-
-    play(plays, answer)
-    return [future.result() for each in plays for future in each.scores().values()]
-
-
 def test_episodes_of_the_released_server_earn_what_it_says(address: str) -> None:
     task = load_task(f"openenv.remote?url={address}", size=8)
     row = task.rows()[0]
@@ -54,7 +40,7 @@ def test_episodes_of_the_released_server_earn_what_it_says(address: str) -> None
     right = str(random.Random(seed).randrange(10))
     wrong = str((int(right) + 1) % 10)
     with Scorer(task, workers=1) as scorer:
-        scores = played(scorer, row, [[right], [wrong, right], [wrong, wrong, right], [wrong] * 3, ["crash"]])
+        _, scores = played(scorer, row, [[right], [wrong, right], [wrong, wrong, right], [wrong] * 3, ["crash"]])
     assert [score.value for score in scores] == [1.0, 1.0, 1.0, -1.0, None]
     assert [score.solved for score in scores] == [True, True, True, False, False]
     assert "EXECUTION_ERROR: the environment has a bug" in scores[-1].why

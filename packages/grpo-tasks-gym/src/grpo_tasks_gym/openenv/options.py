@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from pydantic import Field, field_validator
 
-from grpo_core import Row
+from grpo_core import Message, Row
 from grpo_core.data import MAX_GENERATED, CommaSeparated
 from grpo_tasks_gym.servers.options import ServerConfig, check_address
 
@@ -77,3 +78,8 @@ class EpisodeRow(Row):
     observation: str | tuple[dict[str, str], ...]
     action: str
     shown: str
+
+
+def as_messages(shown: Sequence[Mapping[str, str]]) -> tuple[Message, ...]:
+    """Chat messages of what is shown."""
+    return tuple(Message(role=each["role"], content=each["content"]) for each in shown)

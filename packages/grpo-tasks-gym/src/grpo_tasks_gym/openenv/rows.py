@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from itertools import count, islice
 from typing import Any
 from urllib.parse import quote
 
-from grpo_core import InfrastructureError
+from grpo_core import InfrastructureError, UserError
 from grpo_core.data import DataError, split_of
-from grpo_tasks_gym.openenv.connection import Connection
-from grpo_tasks_gym.openenv.episodes import Episodes
-from grpo_tasks_gym.openenv.observations import fields_of, shown_of
+from grpo_tasks_gym.openenv.client import ABOUT, WHOLE, Episode, Episodes, constants_of
 from grpo_tasks_gym.openenv.options import EpisodeRow, OpenEnvConfig
-from grpo_tasks_gym.servers.options import token_of
 from grpo_tasks_gym.servers.requests import JsonClient, excerpt, run_now
+
+USUAL = ("prompt", "messages")
+"""Fields of observations that are prompts, by their names."""
 
 SEEDS_APART = 1_000_000
 """Distance of the seeds that begin with one `seed` from those of the next."""
@@ -47,12 +47,12 @@ async def _load(config: OpenEnvConfig) -> list[EpisodeRow]:
         await client.close()
     if resets is None:
         resets = {f"seed-{seed}": {"seed": seed} for seed in islice(_seeds(config), config.size)}
-    episodes: Episodes[_Begun] = Episodes(min(config.sessions, config.concurrency), config.timeout_s)
+    episodes = Episodes(min(config.sessions, config.concurrency), config.timeout_s)
 
     async def observation(reset: dict[str, int | str]) -> Any:
-        begun = await episodes.begin(lambda: _begin(config, reset, shown))
+        begun = await episodes.begin(lambda: Episode.begin(config, client.token, reset, (action, shown)))
         episodes.end(begun)
-        return begun.shown
+        return begun.first
 
     async def row(name: str, reset: dict[str, int | str]) -> EpisodeRow:
         seen = await observation(reset)
@@ -72,26 +72,6 @@ async def _load(config: OpenEnvConfig) -> list[EpisodeRow]:
 def _seeds(config: OpenEnvConfig) -> Iterator[int]:
     start = abs(config.seed) * SEEDS_APART
     return (seed for seed in count(start) if split_of(f"seed {seed}") == config.split)
-
-
-@dataclass(frozen=True, slots=True)
-class _Begun:
-    """An episode that was begun to see its first observation."""
-
-    connection: Connection
-    shown: Any
-
-
-async def _begin(config: OpenEnvConfig, reset: dict[str, int | str], shown: str) -> _Begun:
-    connection = await Connection.open(config.address, token_of(config), config.timeout_s)
-    try:
-        result = await connection.reset(reset)
-        if result.is_done:
-            raise InfrastructureError(f"{config.address}: an episode was over before its first turn")
-        return _Begun(connection, shown_of(result.observation, shown, config.address))
-    except BaseException:
-        await connection.close()
-        raise
 
 
 async def _listed(config: OpenEnvConfig, client: JsonClient) -> dict[str, dict[str, int | str]] | None:
@@ -119,3 +99,65 @@ async def _listed(config: OpenEnvConfig, client: JsonClient) -> dict[str, dict[s
     if not counted.is_ok or not isinstance(number, int) or isinstance(number, bool) or number < 0:
         raise InfrastructureError(f"{base}/num_tasks: HTTP {counted.status}: {excerpt(counted.content)}")
     return {f"{split}-{index}": {"split": split, "index": index} for index in range(min(number, config.size or number))}
+
+
+def fields_of(config: OpenEnvConfig, schema: Any) -> tuple[str, str]:
+    """The field of the action that holds a completion, and that of the observation which is shown.
+
+    Args:
+        config: Options, which may name them.
+        schema: Answer of `/schema`.
+
+    Raises:
+        UserError: an option names no field, or it has to name one.
+    """
+    parts = schema if isinstance(schema, dict) else {}
+    actions, needed = _properties(parts.get("action"))
+    observations, _ = _properties(parts.get("reset_observation") or parts.get("observation"))
+    constants = constants_of(config)
+    for name in constants:
+        _check("constants", name, actions, config.address)
+    action = config.action or _only_text(actions, needed - set(constants))
+    if not action:
+        choices = _choices("action", actions)
+        raise UserError(f"{config.address}: say which field of the action holds the completion: {choices}.")
+    _check("action", action, actions, config.address)
+    if missing := sorted(needed - {action} - set(constants)):
+        raise UserError(
+            f"{config.address}: the action needs {', '.join(missing)}, too: give constants={missing[0]}:VALUE."
+        )
+    shown = config.observation or next((name for name in USUAL if name in observations), "") or _only_text(observations)
+    if not shown:
+        raise UserError(
+            f"{config.address}: say which field of the observation is shown: {_choices('observation', observations)}, "
+            f"or observation={WHOLE} for all of it as JSON."
+        )
+    if shown != WHOLE:
+        _check("observation", shown, observations, config.address)
+    return action, shown
+
+
+def _properties(schema: Any) -> tuple[dict[str, Any], set[str]]:
+    known = schema.get("properties") if isinstance(schema, dict) else None
+    needed = schema.get("required") if isinstance(schema, dict) else None
+    properties = {name: field for name, field in known.items() if name not in ABOUT} if isinstance(known, dict) else {}
+    return properties, {name for name in needed if name in properties} if isinstance(needed, list) else set()
+
+
+def _only_text(properties: Mapping[str, Any], needed: set[str] | None = None) -> str:
+    """The only field that is text, or the only one among those that are needed; empty where there are several."""
+    texts = [name for name, field in properties.items() if isinstance(field, dict) and field.get("type") == "string"]
+    required = [name for name in texts if needed and name in needed]
+    return texts[0] if len(texts) == 1 else required[0] if len(required) == 1 else ""
+
+
+def _choices(option: str, properties: Mapping[str, Any]) -> str:
+    return " or ".join(f"{option}={name}" for name in list(properties)[:8]) or "it has none"
+
+
+def _check(option: str, name: str, properties: Mapping[str, Any], address: str) -> None:
+    if name not in properties:
+        near = get_close_matches(name, properties, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        known = ", ".join(list(properties)[:20]) or "none"
+        raise UserError(f"{address}: {option}={name[:80]!r} is no field there.{hint} Fields: {known}")
