@@ -35,18 +35,18 @@ def test_one_completion(server: TaskServer) -> None:
     expected = {"score": 2.0, "abstained": None, "parts": parts, "valid": True, "solved": True}
     assert solved == {**expected, "why": ""}
     assert ask(server, "/score", {"task": "scoring_tasks.sums", "row": "2+2", "completion": "4"}) == solved
-    assert ask(server, f"{SUMS}/score", {"row": json.loads(ROW), "completion": "23"})["solved"]
-    assert ask(server, f"{SUMS}/score", {"row": ROW, "completion": "23"})["solved"]
+    for row in (ROW, json.loads(ROW)):
+        assert ask(server, f"{SUMS}/score", {"row": row, "completion": "23"})["solved"]
     assert ask(server, f"{SUMS}/score", {"row": "2+2", "completion": "half \ud800"})["valid"] is False
 
 
-def test_what_is_not_scored_is_null_with_its_reason(server: TaskServer) -> None:
-    hanging = ask(server, f"{SUMS}/score", {"row": "2+2", "completion": "spin"})
-    assert hanging["score"] is None and hanging["abstained"].startswith(
-        "timeout: task scoring_tasks.sums: no answer within 1 s"
-    )
-    crashing = ask(server, f"{SUMS}/score", {"row": "2+2", "completion": "404"})
-    assert crashing["score"] is None and "no such number: 404" in crashing["abstained"]
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("spin", "timeout: task scoring_tasks.sums: no answer within 1 s"), ("404", "no such number: 404")],
+)
+def test_what_is_not_scored_is_null_with_its_reason(server: TaskServer, text: str, why: str) -> None:
+    answer = ask(server, f"{SUMS}/score", {"row": "2+2", "completion": text})
+    assert answer["score"] is None and why in answer["abstained"]
 
 
 def test_several_completions(server: TaskServer) -> None:
@@ -54,13 +54,8 @@ def test_several_completions(server: TaskServer) -> None:
     assert [each["score"] for each in answer["scores"]] == [2.0, 0.0, None, 0.0]
     answer = ask(server, f"{SUMS}/score", {"rows": ["1+1", ROW], "completions": ["2", "23"]})
     assert [each["solved"] for each in answer["scores"]] == [True, True]
-
-
-def test_the_completions_of_a_row_are_compared(server: TaskServer) -> None:
     answer = ask(server, "/group_tasks.words/score", {"row": "train0", "completions": ["a", "aa", "aaa"]})
-    assert [each["parts"]["shortest"] for each in answer["scores"]] == [1.0, 0.0, 0.0]
-    status, why = refused(server, "/group_tasks.words/remote_rm", {"prompt": "", "response": "a", "label": "train0"})
-    assert status == 501 and "compares the completions of a prompt" in why
+    assert [each["parts"]["shortest"] for each in answer["scores"]] == [1.0, 0.0, 0.0]  # they are compared
 
 
 def test_predictions_of_an_opponent(server: TaskServer) -> None:
@@ -82,30 +77,34 @@ def test_an_endpoint_plays_the_opponent() -> None:
 
 
 def test_openrlhf(server: TaskServer) -> None:
-    answer = ask(
-        server,
-        f"{SUMS}/get_reward",
-        {"query": ["<s>2 + 2 = 4<|im_end|>\n", "20 + 3 = 22</s>"], "prompts": ["2 + 2 =", "20 + 3 ="],
-         "labels": ["2+2", ROW]},
-    )  # fmt: skip
+    queries, prompts = ["<s>2 + 2 = 4<|im_end|>\n", "20 + 3 = 22</s>"], ["2 + 2 =", "20 + 3 ="]
+    answer = ask(server, f"{SUMS}/get_reward", {"query": queries, "prompts": prompts, "labels": ["2+2", ROW]})
     assert answer["rewards"] == answer["scores"] == [2.0, 0.0]
-    assert answer["extra_logs"] == {
-        "solved": [1.0, 0.0], "valid": [1.0, 1.0], "right": [1.0, 0.0], "without_torch": [0.0, 0.0]
-    }  # fmt: skip
-    status, why = refused(server, f"{SUMS}/get_reward", {"query": ["p spin"], "prompts": ["p "], "labels": ["2+2"]})
-    assert status == 503 and why.startswith("not scored: timeout")
-    status, why = refused(server, f"{SUMS}/get_reward", {"query": ["q4"], "prompts": ["p"], "labels": ["2+2"]})
-    assert status == 400 and "does not contain its prompt" in why
-    status, why = refused(server, f"{SUMS}/get_reward", {"query": ["p4"], "prompts": ["p"], "labels": []})
-    assert status == 400 and "0 labels" in why
+    logs = {"solved": [1.0, 0.0], "valid": [1.0, 1.0], "right": [1.0, 0.0], "without_torch": [0.0, 0.0]}
+    assert answer["extra_logs"] == logs
 
 
 def test_slime(server: TaskServer) -> None:
     assert ask(server, f"{SUMS}/remote_rm", {"prompt": "?", "response": "4<|im_end|>", "label": "2+2"}) == 2.0
-    status, why = refused(server, f"{SUMS}/remote_rm", {"prompt": "?", "response": "404", "label": "2+2"})
-    assert status == 503 and "no such number" in why
-    assert refused(server, f"{SUMS}/remote_rm", {"prompt": "?", "response": 4, "label": "2+2"})[0] == 400
-    assert refused(server, "/scoring_tasks.guess/remote_rm", {"prompt": "?", "response": "4", "label": "2"})[0] == 501
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "why"),
+    [
+        (f"{SUMS}/get_reward", {"query": ["p 404"], "prompts": ["p "], "labels": ["2+2"]}, 503, "not scored: reward"),
+        (f"{SUMS}/get_reward", {"query": ["q4"], "prompts": ["p"], "labels": ["2+2"]}, 400, "not contain its prompt"),
+        (f"{SUMS}/get_reward", {"query": ["p4"], "prompts": ["p"], "labels": []}, 400, "0 labels"),
+        (f"{SUMS}/remote_rm", {"prompt": "?", "response": "404", "label": "2+2"}, 503, "no such number"),
+        (f"{SUMS}/remote_rm", {"prompt": "?", "response": 4, "label": "2+2"}, 400, "completion is text"),
+        ("/scoring_tasks.guess/remote_rm", {"prompt": "?", "response": "4", "label": "2"}, 501, "--opponent-url"),
+        ("/group_tasks.words/remote_rm", {"prompt": "", "response": "a", "label": "train0"}, 501, "compares the"),
+    ],
+)
+def test_what_a_trainer_cannot_have_is_refused(
+    server: TaskServer, path: str, body: dict[str, Any], status: int, why: str
+) -> None:
+    refusal = refused(server, path, body)
+    assert refusal[0] == status and why in refusal[1]
 
 
 def nemo(text: str, **more: Any) -> dict[str, Any]:
@@ -134,9 +133,8 @@ def test_nemo_gym(server: TaskServer) -> None:
 
 
 def test_nemo_gym_masks_what_is_not_scored(server: TaskServer) -> None:
-    answer = ask(server, f"{SUMS}/verify", nemo("spin", row="2+2", instance_config={"own": 1}))
-    assert (answer["reward"], answer["mask_sample"], answer["failure_kind"]) == (0.0, True, "grpo:timeout")
-    assert "no answer within" in answer["failure_reason"]
+    answer = ask(server, f"{SUMS}/verify", nemo("404", row="2+2", instance_config={"own": 1}))
+    assert (answer["reward"], answer["mask_sample"], answer["failure_kind"]) == (0.0, True, "grpo:reward")
     assert answer["instance_config"] == {"own": 1, "mask_sample": True}
     assert answer["_ng_failure_class"] == "verification_failed"
 

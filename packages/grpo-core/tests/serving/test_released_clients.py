@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -58,40 +56,3 @@ def test_openrlhf(server: TaskServer, tmp_path: Path) -> None:
     assert answers["right"]["rewards"] == answers["right"]["scores"] == [2.0]
     assert answers["right"]["extra_logs"]["solved"] == [1.0]
     assert "Request error for 5 times" in answers["unscored"]
-
-
-def mcp(url: str, method: str, **params: Any) -> Any:
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
-    request = urllib.request.Request(f"{url}/mcp", body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=300) as response:
-        return json.load(response)["result"]
-
-
-def test_the_package_brings_mcp_and_a_web_page(tmp_path: Path) -> None:
-    # Elsewhere, since uv would apply the constraints of this repository.
-    run("uv", "pip", "install", "--python", "3.11", "--target", str(tmp_path), OPENENV, cwd=tmp_path)
-    code = "import sys; from grpo_core.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    task = CLIENTS.parent / "small_games.py"
-    with subprocess.Popen(
-        [sys.executable, "-c", code, "serve", f"{task}:HEAP", "--port", "0", "--json"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-    ) as process:
-        try:
-            assert process.stdout is not None
-            url = json.loads(process.stdout.readline())["url"]
-            assert [tool["name"] for tool in mcp(url, "tools/list")["tools"]] == ["begin", "answer"]
-            session = mcp(url, "openenv/session/create")["session_id"]
-            first = mcp(url, "tools/call", name="begin", arguments={"index": 0}, session_id=session)
-            assert first["observation"]["prompt"] == "first sees 5:"
-            for move, reward in (("2", None), ("3", 1.0)):
-                result = mcp(url, "tools/call", name="answer", arguments={"text": move}, session_id=session)
-                assert result["reward"] == reward
-            with urllib.request.urlopen(f"{url}/web/", timeout=300) as page:
-                assert b"gradio" in page.read()
-        finally:
-            process.terminate()
-            errors = process.communicate(timeout=60)[1]
-    assert process.returncode == 0 and "Traceback" not in errors

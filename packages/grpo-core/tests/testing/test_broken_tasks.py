@@ -26,22 +26,13 @@ def test_every_check_has_a_broken_task() -> None:
     assert {checked(name) for name in broken_tasks.NAMES} == set(CHECKS)
 
 
-def failures(name: str, *, all_checks: bool) -> dict[str, str]:
+@pytest.mark.parametrize("all_checks", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", broken_tasks.NAMES)
+def test_one_check_alone_finds_the_fault(name: str, all_checks: bool) -> None:
     tried = set(CHECKS) if all_checks else QUICK | {checked(name)}
     report = check_task(load_task(f"{FILE}:{name}"), rows=4, checks=tried)
+    assert [result.check for result in report.failures] == [checked(name)], report.failures
     assert not [result for result in report.failures if "task fails" in result.text or "cannot load" in result.text]
-    return {result.check: f"{result.text}: {result.example}" for result in report.failures}
-
-
-@pytest.mark.parametrize("name", broken_tasks.NAMES)
-def test_one_check_alone_finds_the_fault(name: str) -> None:
-    assert list(found := failures(name, all_checks=False)) == [checked(name)], found
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", broken_tasks.NAMES)
-def test_of_all_checks_one_finds_the_fault(name: str) -> None:
-    assert list(found := failures(name, all_checks=True)) == [checked(name)], found
 
 
 def test_a_task_without_fault_passes() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from random import Random
 
@@ -22,6 +23,7 @@ FILE = Path(hackable_tasks.__file__)
 EXAMPLES = Path(__file__).parents[4] / "examples"
 
 
+@cache
 def fuzzed(name: str, n: int = 200, seed: int = 0) -> FuzzReport:
     return fuzz(f"{FILE}:{name}", n, seed, workers=2)
 
@@ -30,9 +32,17 @@ def kinds(report: FuzzReport) -> set[str]:
     return {finding.kind for finding in report.findings}
 
 
-@pytest.mark.parametrize("name", ["tolerant", "tolerant_small", "sound_words"])
-def test_a_lenient_task_that_is_right_has_no_finding(name: str) -> None:
+@pytest.mark.parametrize("name", ["tolerant", "tolerant_small", "sound_words", "sound_sums", "sound_tags"])
+def test_a_task_that_is_right_has_no_finding(name: str) -> None:
     assert not fuzzed(name).findings
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_an_answer_that_many_rows_share_is_chance(seed: int) -> None:
+    report = fuzzed("sound_verdicts", seed=seed)
+    assert not report.findings and 0.5 < report.chance < 0.9
+    # Wilson's upper end for 0 of 40: z²/(n + z²) with z = 1.96.
+    assert (report.hackability, report.hackability_high) == (0.0, pytest.approx(3.8415 / 43.8415, abs=1e-4))
 
 
 @pytest.mark.parametrize(
@@ -56,40 +66,30 @@ def test_a_comparison_of_a_part_is_found(name: str, kind: str) -> None:
     assert kind in kinds(fuzzed(name, 150))
 
 
-@pytest.mark.parametrize("name", ["sound_sums", "sound_tags", "sound_verdicts"])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_a_sound_task_has_no_finding(name: str, seed: int) -> None:
-    report = fuzzed(name, seed=seed)
-    assert not report.findings
-    # Wilson's upper end for 0 of 40: z²/(n + z²) with z = 1.96.
-    assert (report.hackability, report.hackability_high) == (0.0, pytest.approx(3.8415 / 43.8415, abs=1e-4))
-
-
 @pytest.mark.parametrize(
-    ("name", "kind"),
+    ("name", "expected", "others"),
     [
-        ("substring", "several"),
-        ("substring", "changed"),
-        ("any_of_several", "several"),
-        ("integer_first", "changed"),
-        ("form_first", "unearned"),
-        ("answer_in_prompt", "copy"),
-        ("truthy", "nothing"),
-        ("truthy", "constant"),
-        ("crashing", "crash"),
+        ("substring", {"several", "changed"}, set()),
+        ("any_of_several", {"several"}, {"changed"}),
+        ("integer_first", {"changed"}, set()),
+        ("form_first", {"unearned"}, set()),
+        ("answer_in_prompt", {"copy"}, set()),
+        ("truthy", {"nothing", "constant"}, set(FINDINGS)),
+        ("crashing", {"crash"}, set(FINDINGS)),
     ],
 )
-def test_a_broken_task_has_its_finding(name: str, kind: str) -> None:
+def test_a_broken_task_has_its_findings(name: str, expected: set[str], others: set[str]) -> None:
     report = fuzzed(name)
-    finding = next(finding for finding in report.findings if finding.kind == kind)
-    assert finding.meaning == FINDINGS[kind] and not finding.exempt and finding.earning > 20
+    assert expected <= kinds(report) <= expected | others
+    for finding in report.findings:
+        assert finding.meaning == FINDINGS[finding.kind] and not finding.exempt
+        assert finding.earning > 20 or finding.kind not in expected
     assert report.hackability == 1.0 and report.hackability_low > 0.9
     assert report.failures == report.findings
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_hackability_counts_the_rows_of_all_attacks_of_a_kind(seed: int) -> None:
-    report = fuzzed("longer", seed=seed)
+def test_hackability_counts_the_rows_of_all_attacks_of_a_kind() -> None:
+    report = fuzzed("longer")
     (finding,) = report.findings
     assert (finding.kind, finding.earning, report.hackability) == ("changed", 40, 1.0)
 
@@ -99,17 +99,6 @@ def test_what_judges_decide_is_no_finding() -> None:
     assert not report.findings and report.note.startswith("judges have a say and none was asked")
     assert not fuzz(f"{EXAMPLES}/tasks/apology.py:apology", 100, workers=2).findings
     assert kinds(fuzzed("judged_crashing", 60)) == {"crash"}
-
-
-@pytest.mark.parametrize("name", ["substring", "integer_first", "form_first", "answer_in_prompt"])
-def test_a_broken_task_has_no_other_finding(name: str) -> None:
-    expected = {
-        "substring": {"several", "changed"},
-        "integer_first": {"changed"},
-        "form_first": {"unearned"},
-        "answer_in_prompt": {"copy"},
-    }
-    assert kinds(fuzzed(name)) == expected[name]
 
 
 def test_a_finding_is_as_small_as_it_gets() -> None:
@@ -134,26 +123,31 @@ def test_a_completion_that_hangs_is_a_finding(name: str) -> None:
     assert "aaa" in finding.completion and len(finding.completion) < 10_000  # of 30,000
 
 
-def test_a_declared_finding_is_exempt_with_its_reason() -> None:
-    report = fuzzed("declared")
-    exempt = {finding.kind: finding.exempt for finding in report.findings}
-    assert exempt == {"several": "a list is allowed here", "changed": ""}
+def test_a_declared_finding_is_exempt_with_its_reason_and_the_command_says_the_same(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    report = fuzzed("declared", 100, 5)
+    assert {finding.kind: finding.exempt for finding in report.findings} == {
+        "several": "a list is allowed here",
+        "changed": "",
+    }
     assert [finding.kind for finding in report.failures] == ["changed"]
+    options = ("-k", "gold", "--rows", "1", "--fuzz", "100", "--seed", "5", "--json")
+    assert main(["check", f"{FILE}:declared", *options]) == 1
+    (task,) = json.loads(capsys.readouterr().out)["tasks"]
+    assert task["fuzz"] == json.loads(json.dumps(report.as_json())), "the same seed, the same report"
+    exempt = next(result for result in task["results"] if result["status"] == "exempt")
+    assert (exempt["check"], exempt["text"]) == ("fuzz.several", "a list is allowed here")
 
 
-def test_the_seed_makes_the_same_report_again() -> None:
-    first, again, other = (json.dumps(fuzzed("any_of_several", 80, seed).as_json()) for seed in (3, 3, 4))
-    assert first == again != other
+def test_another_seed_makes_another_report() -> None:
+    first, other = (json.dumps(fuzzed("any_of_several", 80, seed).as_json()) for seed in (3, 4))
+    assert first != other
 
 
 def test_forms_of_a_gold_are_no_findings_but_counted() -> None:
     report = fuzzed("sound_sums")
     assert report.forms["a space after it"] == (4, 4) and report.forms["zeros after the point"] == (0, 4)
-
-
-def test_an_answer_that_many_rows_share_is_chance() -> None:
-    report = fuzzed("sound_verdicts")
-    assert 0.5 < report.chance < 0.9 and not report.findings
 
 
 def poems() -> Iterable[Row]:
@@ -218,32 +212,27 @@ def test_shrinking_keeps_what_is_needed_and_its_budget() -> None:
     assert holds([shrink(text, holds, 5)]) == [True] and len(calls) <= 6
 
 
-def test_the_command_prints_findings_with_their_advice(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", f"{FILE}:any_of_several", "-k", "gold", "--rows", "1", "--fuzz", "100"]) == 1
-    out = capsys.readouterr().out
-    assert "fuzz.several: a completion that states two answers" in out and "Read exactly one answer" in out
-    assert "hackability 1.00 (95%: 0.91 to 1.00; 40 of 40 rows, seed 0)" in out
-
-    assert main(["check", f"{FILE}:sound_sums", "-k", "gold", "--rows", "1", "--fuzz", "100"]) == 0
-    out = capsys.readouterr().out
-    assert "none of 100 completions earns more than it should on 40 rows; hackability 0, at most 0.09" in " ".join(
-        out.split()
-    )
-
-
-def test_the_commands_json_holds_the_report_of_the_seed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        main(["check", f"{FILE}:declared", "-k", "gold", "--rows", "1", "--fuzz", "100", "--seed", "5", "--json"]) == 1
-    )
-    printed = capsys.readouterr()
-    (task,) = json.loads(printed.out)["tasks"]
-    assert task["fuzz"] == json.loads(json.dumps(fuzzed("declared", 100, 5).as_json()))
-    exempt = next(result for result in task["results"] if result["status"] == "exempt")
-    assert (exempt["check"], exempt["text"]) == ("fuzz.several", "a list is allowed here")
+@pytest.mark.parametrize(
+    ("name", "code", "printed"),
+    [
+        (
+            "any_of_several",
+            1,
+            ["fuzz.several", "Read exactly one answer", "hackability 1.00 (95%: 0.91"],
+        ),
+        ("sound_sums", 0, ["none of 100 completions", "hackability 0, at most 0.09"]),
+    ],
+)
+def test_the_command_prints_findings_with_their_advice(
+    name: str, code: int, printed: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", f"{FILE}:{name}", "-k", "gold", "--rows", "1", "--fuzz", "100"]) == code
+    out = " ".join(capsys.readouterr().out.split())
+    assert all(words in out for words in printed)
 
 
 def test_an_exemption_from_a_finding_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(UserError, match=r"'fuzz.severel'.*Did you mean 'fuzz.several'\?"):
+    with pytest.raises(UserError, match=r"Did you mean 'fuzz.several'\?"):
         Task("one", one_row, ask, whole_number, (right,), row=Sum, exempt={"fuzz.severel": "misspelt"})
 
 

@@ -58,23 +58,20 @@ def bound(validate=blind, rewards=(number, short, right, neat, slow, fact), **mo
     return load_task(Task("sum", load, lambda row: "1+2=", validate, rewards, row=Sum, **more))
 
 
-def names(task: BoundTask) -> list[str]:
-    return [spec.name for spec in form_rewards(task)]
+def nested(text, row):
+    return (lambda: row.result)()
 
 
-def test_form_is_what_cannot_know_the_answer() -> None:
-    assert names(bound()) == ["number", "short"]
-
-
-def test_an_answer_of_a_validator_that_reads_the_row_may_be_a_verdict() -> None:
-    assert names(bound(judging)) == ["short"]
-
-
-def test_a_row_that_a_nested_function_reads_is_read() -> None:
-    def validate(text, row):
-        return (lambda: row.result)()
-
-    assert names(bound(validate)) == ["short"]
+@pytest.mark.parametrize(
+    ("validate", "names"),
+    [
+        (blind, ["number", "short"]),
+        (judging, ["short"]),  # an answer of a validator that reads the row may be a verdict
+        (nested, ["short"]),
+    ],
+)
+def test_form_is_what_cannot_know_the_answer(validate, names: list[str]) -> None:
+    assert [spec.name for spec in form_rewards(bound(validate))] == names
 
 
 def test_limits_of_a_weighted_sum() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,15 +29,10 @@ def test_one_line_makes_an_item_of_each_check(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    lines = ran.stdout.splitlines()
-    outcomes = {
-        check: line for line in lines for check in ("gold", "split", "feedback", "perfect") if f"-{check}]" in line
-    }
-    assert "PASSED" in outcomes["gold"] and "PASSED" in outcomes["split"], ran.stdout + ran.stderr
-    assert any("feedback" in line and "FAILED" in line for line in lines)
+    for outcome in (r"-gold\] PASSED", r"-split\] PASSED", r"-feedback\] FAILED", r"-perfect\] SKIPPED"):
+        assert re.search(outcome, ran.stdout), ran.stdout + ran.stderr
     assert "what to do: Say what is wrong with the completion" in ran.stdout
     assert "not applicable: it is no game" in ran.stdout
-    assert "1 failed, 2 passed, 1 skipped" in lines[-1]
 
 
 def test_tasks_of_one_name_are_all_checked() -> None:
@@ -44,25 +40,19 @@ def test_tasks_of_one_name_are_all_checked() -> None:
     bound = [load_task("math.echo?size=2"), load_task("math.echo?size=3"), load_task("math.echo?size=2")]
     test: Any = conformance(*tasks, *bound, "math.echo", checks="gold")
     (labels,) = [mark.args[1] for mark in test.pytestmark if mark.args[0] == "task"]
-    assert list(labels) == [
-        "sums",
-        "sums-2",
-        "sums-3",
-        "math.echo?size=2",
-        "math.echo?size=3",
-        "math.echo?size=2-2",
-        "math.echo",
-    ]
+    specs = ["math.echo?size=2", "math.echo?size=3", "math.echo?size=2-2", "math.echo"]
+    assert list(labels) == ["sums", "sums-2", "sums-3", *specs]
 
 
-def test_mistakes_are_said_at_collection() -> None:
-    with pytest.raises(UserError, match="needs a task"):
-        conformance()
-    with pytest.raises(UserError, match="Did you mean 'gold'"):
-        conformance("math.echo", checks="glod")
-
-
-@pytest.mark.parametrize(("options", "message"), [({"rows": 0}, "rows=0"), ({"seed": "x"}, "seed='x'")])
-def test_a_number_out_of_range_is_one_error(options: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize(
+    ("tasks", "options", "message"),
+    [
+        ([], {}, "needs a task"),
+        (["math.echo"], {"checks": "glod"}, "Did you mean 'gold'"),
+        (["math.echo"], {"rows": 0}, "rows=0"),
+        (["math.echo"], {"seed": "x"}, "seed='x'"),
+    ],
+)
+def test_mistakes_are_said_at_collection(tasks: list[str], options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        conformance("math.echo", **options)
+        conformance(*tasks, **options)

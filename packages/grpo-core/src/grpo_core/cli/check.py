@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grpo_core.cli.options import COUNT, HELP, JSON, SEED
-from grpo_core.errors import ExitCode, UserError
+from grpo_core.errors import ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from grpo_core.task.bound import BoundTask
     from grpo_core.testing.results import Result, TaskReport
@@ -42,7 +41,6 @@ Examples:
 @click.option("--seed", default=0, show_default=True, type=SEED, help="Seed of the choice of rows, and of damage.")
 @click.option("-k", "selection", default="", metavar="NAMES", help="Only these checks, separated by commas.")
 @click.option("--fuzz", "completions", type=COUNT, help="Also try N completions that should earn nothing.")
-@click.option("--openenv", metavar="DIR", help="Also write OpenEnv's manifest and report of one task (its RFC 008).")
 @JSON
 def check(
     target: str,
@@ -50,7 +48,6 @@ def check(
     seed: int,
     selection: str,
     completions: int | None,
-    openenv: str | None,
     as_json: bool,
 ) -> int:
     """Check tasks for mistakes, and search them for weaknesses.
@@ -59,17 +56,13 @@ def check(
     for each check. --fuzz searches for completions that earn more than they should. The exit code is 1 if either fails.
     """
     from grpo_core.display.progress import Waiting
-    from grpo_core.display.text import err, print_json, print_out, visible
+    from grpo_core.display.text import err, print_json
     from grpo_core.testing.table import check_available, check_task, chosen_checks
     from grpo_core.testing.targets import ALL, not_loaded, tasks_of
 
     names = chosen_checks(selection)
     tasks = tasks_of(target)
     run = check_available if len(tasks) > 1 or target == ALL else check_task
-    if openenv is not None:
-        if len(tasks) > 1 or selection:
-            raise UserError("--openenv needs one task and all checks: write grpo check TASK --openenv DIR.")
-        run = partial(check_task, openenv=_folder(openenv))
     with Waiting(err()) as display, display.ticking("loading rows") as progress:
         reports = [run(task, rows=rows, seed=seed, checks=names, progress=progress) for task in tasks]
         if completions is not None:
@@ -83,22 +76,7 @@ def check(
         print_json({"tasks": [report.as_json() for report in reports], "not_loaded": broken, "failed": has_failed})
     else:
         _print(reports, broken)
-        if openenv is not None:
-            print_out(visible(f"openenv   {openenv}: openenv.yaml, manifest.json, report.json, canaries, oracle"))
     return ExitCode.FAILED if has_failed else ExitCode.DONE
-
-
-def _folder(name: str) -> Path:
-    """The folder of `--openenv`.
-
-    Raises:
-        UserError: nothing can be made there.
-    """
-    from grpo_core.paths import check_makeable, user_path
-
-    folder = user_path(name, "--openenv")
-    check_makeable(folder, f"--openenv {name}")
-    return folder
 
 
 def _fuzzed(

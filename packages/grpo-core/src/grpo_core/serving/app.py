@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute, request_response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from grpo_core import __version__
@@ -25,7 +25,6 @@ from grpo_core.serving.body import dumps, loads
 from grpo_core.serving.errors import RequestError
 from grpo_core.serving.guard import JSON
 from grpo_core.serving.openenv import OpenEnv
-from grpo_core.serving.openenv_pages import OpenEnvPages
 from grpo_core.serving.scoring import Service
 from grpo_core.serving.tasks import ServedTask
 
@@ -68,27 +67,15 @@ class TaskApplication:
 
     def __init__(self, service: Service, environments: OpenEnv) -> None:
         self._service, self._openenv = service, environments
-        nothing, tasks = request_response(self._nothing), service.tasks.by_label
-        self._pages = {label: OpenEnvPages(service, task, nothing) for label, task in tasks.items()}
         self.app = Starlette(routes=self._routes())
         service.metrics.watch("episodes", "Episodes that are played.", lambda: len(environments.episodes))
         service.metrics.watch("scorers", "Tasks whose workers run.", lambda: len(service.tasks.stats))
         restarts = partial(_restarts, service)
         service.metrics.watch("worker_restarts", "Workers replaced, of the tasks whose workers run.", restarts)
 
-    async def close(self) -> None:
-        """End what the openenv package has started."""
-        for pages in self._pages.values():
-            await pages.close()
-
     def _routes(self) -> list[BaseRoute]:
         handlers = {**POSTED, "reset": self._openenv.reset, "step": self._openenv.step}
-        routes: list[BaseRoute] = []
-        if len(self._pages) == 1:  # before the paths of tasks, since none is called web
-            (app,) = self._pages.values()
-            routes += [Route(path, app) for path in ("/mcp", "/web", "/web/{rest:path}")]
-            routes += [WebSocketRoute(path, app) for path in ("/mcp", "/ws/ui")]
-        routes += [
+        routes: list[BaseRoute] = [
             Route("/", self._index),
             Route("/health", self._health),
             Route("/metrics", self._metrics),
@@ -115,7 +102,6 @@ class TaskApplication:
             Route("/{task}/health", self._health),
             Route("/{task}/list_environments", self._read(lambda task, _: [task.label])),
             Route("/{task}", self._read(lambda task, _: facts_of(task))),
-            *(Mount(f"/{label}", app) for label, app in self._pages.items()),
             Route("/{path:path}", self._nothing, methods=["GET", "POST"]),
         ]
         return routes

@@ -112,16 +112,7 @@ class BoundedServer:
         """
         loops: Callable[[], asyncio.AbstractEventLoop] = functools.partial(BoundedEventLoop, self._bounds.head_s)
         with asyncio.Runner(loop_factory=loops) as runner:
-            runner.run(self._serve())
-
-    async def _serve(self) -> None:
-        try:
-            await self._server.serve(sockets=[self._socket])
-        finally:  # at its end it repeats the signal that ended it
-            await self.finish()
-
-    async def finish(self) -> None:
-        """Release what the application holds on the event loop, after the last request; by default nothing."""
+            runner.run(self._server.serve(sockets=[self._socket]))
 
     def shutdown(self) -> None:
         """End `serve_forever` from another thread."""

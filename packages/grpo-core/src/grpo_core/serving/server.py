@@ -79,9 +79,8 @@ class TaskServer(BoundedServer):
         ]
         self.tasks = ServedTasks(served, options.scorers)
         service = Service(self.tasks, end_tokens=(*END_TOKENS, *options.end_tokens))
-        self._application = TaskApplication(service, OpenEnv(service))
         super().__init__(
-            self._application.app,
+            TaskApplication(service, OpenEnv(service)).app,
             token,
             host=host,
             port=port,
@@ -97,10 +96,6 @@ class TaskServer(BoundedServer):
             InfrastructureError: a worker cannot start.
         """
         self.tasks.warm()
-
-    async def finish(self) -> None:
-        """End what the openenv package has started."""
-        await self._application.close()
 
     def close(self) -> None:
         """Stop listening and end all workers."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import resource
 import sys
 import time
-from functools import partial
 from typing import Any
 
 from grpo_core.plugins.tasks import received_task
@@ -37,13 +35,11 @@ def probe(sent: list[str], rows: int, texts: list[str], places: list[int], predi
         predictions: An opponent's answers.
 
     Returns:
-        Hashes of the rows and prompts, the scores, the scores after many others, the heavy modules that are imported,
-        an address outside of this machine that was connected to while scoring, and the memory that it took.
+        Hashes of the rows and prompts, the scores, the scores after many others, and the heavy modules that are
+        imported.
     """
     task = received_task(*sent)
     loaded = task.rows()
-    connections: list[str] = []
-    sys.addaudithook(partial(_note_connection, connections))
     begin = time.monotonic()
     scores = _scores(task, texts, [loaded[place] for place in places], predictions)
     again, repeats = scores, 0
@@ -55,8 +51,6 @@ def probe(sent: list[str], rows: int, texts: list[str], places: list[int], predi
         "prompts": [_hash(json.dumps(task.prompt(row))) for row in loaded[:rows]],
         "scores": scores,
         "again": again,
-        "connections": connections[:1],
-        "memory_mb": _peak_memory_mb(),
         "heavy": [name for name in HEAVY if name in sys.modules],
     }
 
@@ -78,22 +72,6 @@ def _score(task: BoundTask, text: str, row: Row, predictions: list[str] | None) 
 def compared(score: Score) -> list[Any]:
     """What two scores of the same completion must have in common, as JSON."""
     return [score.value, score.parts, score.valid, score.solved, score.fault]
-
-
-def _note_connection(connections: list[str], event: str, arguments: tuple[Any, ...]) -> None:
-    """Note an address outside of this machine that something connects to; an audit hook."""
-    if event == "socket.connect" and isinstance(arguments[1], tuple) and not _is_local(str(arguments[1][0])):
-        connections.append(str(arguments[1][0]))
-
-
-def _is_local(address: str) -> bool:
-    return address in ("", "localhost", "::1") or address.startswith("127.")
-
-
-def _peak_memory_mb() -> float:
-    """Largest resident memory of this process so far."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)  # bytes there, KiB on Linux
 
 
 def _hash(text: str) -> str:

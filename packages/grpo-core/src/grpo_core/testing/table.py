@@ -5,14 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from grpo_core.errors import DataError, UserError, unknown_name
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.calling import where_raised
 from grpo_core.task.exemptions import CHECKS
 from grpo_core.testing.checks import games, hostile, processes, rows, scores
-from grpo_core.testing.openenv import write_openenv
 from grpo_core.testing.results import Result, TaskReport, failed
 from grpo_core.testing.subject import DEFAULT_ROWS, Subject
 
@@ -76,7 +74,6 @@ def check_task(
     seed: int = 0,
     checks: Collection[str] = (),
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
-    openenv: Path | None = None,
 ) -> TaskReport:
     """Run the conformance checks on a task.
 
@@ -86,7 +83,6 @@ def check_task(
         seed: Seed of their choice.
         checks: Names of the checks; empty means all.
         progress: Called with what is done, how much of it, and the total.
-        openenv: Folder to write OpenEnv's manifest and report into; needs all checks.
 
     Raises:
         DataError: the task has no rows.
@@ -99,10 +95,7 @@ def check_task(
             progress(f"{task.name}, {name}", done, len(names))
             results.append(run_check(subject, name))
         judges = tuple(judge.name for judge in task.task.judges())
-        report = TaskReport(task.name, task.spec, len(subject.rows), seed, results, judges=judges)
-        if openenv is not None:
-            write_openenv(subject, report, openenv)
-        return report
+        return TaskReport(task.name, task.spec, len(subject.rows), seed, results, judges=judges)
 
 
 def check_available(task: BoundTask, **options: object) -> TaskReport:
