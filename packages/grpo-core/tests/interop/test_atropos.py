@@ -10,19 +10,7 @@ from typing import Any
 
 import pydantic
 import pytest
-from absent_trainers import (
-    GUESS,
-    HEAP,
-    SCORED,
-    SUMS,
-    UNSCORED,
-    WORDS,
-    chat_completion,
-    rows_of,
-    secret_row,
-    sum_row,
-    trainer,
-)
+from absent_trainers import GUESS, SCORED, SUMS, EpisodeLaws, Played, chat_completion, rows_of, secret_row, trainer
 
 from grpo_core.errors import UserError
 
@@ -88,14 +76,14 @@ class BaseEnv:
 
 
 @pytest.fixture(scope="module")
-def atropos() -> Iterator[Any]:
+def adapter() -> Iterator[Any]:
     types = {"BaseEnv": BaseEnv, "BaseEnvConfig": BaseEnvConfig, "ScoredDataGroup": dict}
     with trainer("atropos", {"atroposlib.envs.base": types}) as adapter:
         yield adapter
 
 
-def environment(atropos: Any, server: Server, task: str = SUMS, **config: Any) -> Any:
-    made = atropos.TaskEnv(server, task=task, **config)
+def environment(adapter: Any, server: Server, task: str = SUMS, **config: Any) -> Any:
+    made = adapter.TaskEnv(server, task=task, **config)
     asyncio.run(made.setup())
     return made
 
@@ -115,54 +103,55 @@ def sampled(mask: list[int]) -> str:
     return "".join("|" if token == -100 else chr(token) for token in mask)
 
 
-def test_a_group_has_the_tokens_and_the_reward_of_each_completion(atropos: Any) -> None:
-    env = environment(atropos, Server(*SCORED), group_size=3, temperature=0.5)
-    group = collected(env, sum_row())
+class TestAtropos(EpisodeLaws):
+    trainer = "Atropos"
+
+    def played(self, adapter: Any, spec: str, row: str, *texts: str) -> Played:
+        sampled_again = texts * 2  # as what cannot be scored is
+        env = environment(adapter, Server(*sampled_again), spec)
+        group, lines = collected(env, row), logged(env)
+        if group is None:
+            assert lines["train/abstained_rate"] == 1.0
+            return Played(None, why="LookupError")
+        assert lines.pop("theirs") == 1.0 and lines.pop("train/abstained_rate") == 0.0
+        assert logged(env) == {"theirs": 1.0}  # each only once
+        return Played(group["scores"][0], {name.removeprefix("train/"): value for name, value in lines.items()})
+
+
+def test_a_group_has_the_tokens_of_each_completion(adapter: Any) -> None:
+    env = environment(adapter, Server(*SCORED), group_size=3, temperature=0.5)
+    group = collected(env, rows_of(SUMS)[2])
     assert group["scores"] == [reward for reward, _ in SCORED.values()]
     prompt = "<user>2 + 2 =<assistant>"
     assert ["".join(map(chr, tokens)) for tokens in group["tokens"]] == [prompt + text for text in SCORED]
     assert [sampled(mask) for mask in group["masks"]] == ["|" * len(prompt) + text for text in SCORED]
     assert [each[-1] for each in group["inference_logprobs"]] == [-0.5] * 3
     assert env.server.requests[0]["temperature"] == 0.5 and env.server.requests[0]["max_tokens"] == 64
-    means = {f"train/{name}": sum(parts[name] for _, parts in SCORED.values()) / 3 for name in SCORED["4"][1]}
-    assert logged(env) == pytest.approx({"theirs": 1.0, "train/abstained_rate": 0.0, **means})
-    assert logged(env) == {"theirs": 1.0}  # each only once
 
 
-@pytest.mark.parametrize("completion", UNSCORED)
-def test_what_cannot_be_scored_is_sampled_again_and_then_its_group_is_not_sent(atropos: Any, completion: str) -> None:
-    mended = environment(atropos, Server("4", completion, "5"), group_size=2)
-    assert collected(mended, sum_row())["scores"] == [2.0, 0.0]
+def test_what_cannot_be_scored_is_sampled_again(adapter: Any) -> None:
+    mended = environment(adapter, Server("4", "404", "5"), group_size=2)
+    assert collected(mended, rows_of(SUMS)[2])["scores"] == [2.0, 0.0]
     assert logged(mended)["train/abstained_rate"] == pytest.approx(1 / 3)
-    lost = environment(atropos, Server("4", completion, completion), group_size=2)
-    assert collected(lost, sum_row()) is None
-    assert logged(lost)["train/abstained_rate"] == pytest.approx(2 / 3)
+    lost = environment(adapter, Server("4", "404", "404"), group_size=2)
+    assert collected(lost, rows_of(SUMS)[2]) is None
 
 
-def test_turns_are_one_sequence_with_what_the_task_said_masked(atropos: Any) -> None:
-    group = collected(environment(atropos, Server("3", "7"), GUESS), secret_row(7))
+def test_turns_are_one_sequence_with_what_the_task_said_masked(adapter: Any) -> None:
+    group = collected(environment(adapter, Server("3", "7"), GUESS), secret_row(7))
     prompt, hint = "<user>guess:<assistant>", "<user>\n1: higher:<assistant>"
     assert "".join(map(chr, group["tokens"][0])) == f"{prompt}3{hint}7"
     assert sampled(group["masks"][0]) == "|" * len(prompt) + "3" + "|" * len(hint) + "7"
-    assert group["scores"] == [1.0]
 
 
-def test_a_game_is_played_against_its_opponent(atropos: Any) -> None:
-    (row,) = rows_of(HEAP)
-    assert collected(environment(atropos, Server("2"), HEAP), row)["scores"] == [-1.0]  # greedy takes the other three
-    won = environment(atropos, Server("1", "1"), HEAP)
-    assert collected(won, row)["scores"] == [1.0]
-    assert won.server.requests[1]["messages"][-1] == {"role": "user", "content": "first sees 1:"}
+def test_a_template_that_changes_earlier_turns_is_an_error(adapter: Any) -> None:
+    with pytest.raises(UserError, match=r"guess.*chat template changes earlier turns"):
+        collected(environment(adapter, Forgetful("3", "7"), GUESS), secret_row(7))
 
 
-def test_a_template_that_changes_earlier_turns_is_an_error(atropos: Any) -> None:
-    with pytest.raises(UserError, match=r"guess.*the chat template changes earlier turns.*Choose another template"):
-        collected(environment(atropos, Forgetful("3", "7"), GUESS), secret_row(7))
-
-
-def test_an_evaluation_is_greedy_and_leaves_out_what_cannot_be_scored(atropos: Any) -> None:
+def test_an_evaluation_is_greedy_and_leaves_out_what_cannot_be_scored(adapter: Any) -> None:
     server = Server("0", "2", "404", "6", "9")
-    env = environment(atropos, server, test_task=SUMS)
+    env = environment(adapter, server, test_task=SUMS)
     asyncio.run(env.evaluate())
     metrics, name = env.evaluated
     assert name.endswith("hurried") and {request["temperature"] for request in server.requests} == {0.0}
@@ -171,8 +160,8 @@ def test_an_evaluation_is_greedy_and_leaves_out_what_cannot_be_scored(atropos: A
     assert logged(env)["eval/solved"] == pytest.approx(3 / 4)
 
 
-def test_every_row_comes_once_in_each_pass_in_an_order_of_its_own(atropos: Any) -> None:
-    env = environment(atropos, Server())
+def test_every_row_comes_once_in_each_pass_in_an_order_of_its_own(adapter: Any) -> None:
+    env = environment(adapter, Server())
 
     async def draw() -> list[str]:
         return [await env.get_next_item() for _ in range(10)]
@@ -181,8 +170,6 @@ def test_every_row_comes_once_in_each_pass_in_an_order_of_its_own(atropos: Any) 
     assert sorted(drawn[:5]) == sorted(drawn[5:]) == sorted(rows_of(SUMS)) and drawn[:5] != drawn[5:]
 
 
-def test_a_task_is_needed_and_a_group_reward_is_refused(atropos: Any) -> None:
+def test_a_task_is_needed(adapter: Any) -> None:
     with pytest.raises(UserError, match=r"no task: give --env\.task"):
-        environment(atropos, Server(), "")
-    with pytest.raises(UserError, match=r"group reward shortest\(\).*Atropos's reward gets them one by one"):
-        environment(atropos, Server(), WORDS)
+        environment(adapter, Server(), "")

@@ -12,9 +12,9 @@ from typing import Any
 
 import pydantic
 import pytest
-from absent_trainers import GUESS, SCORED, SUMS, UNSCORED, rows_of, sum_row, trainer
+from absent_trainers import GUESS, SUMS, AnswerLaws, Played, rows_of, sum_row, trainer
 
-from grpo_core.errors import DataError, UserError
+from grpo_core.errors import UserError
 
 
 class Config(pydantic.BaseModel):
@@ -48,7 +48,7 @@ class ReverifyMode(enum.Enum):
 
 
 @pytest.fixture(scope="module")
-def nemo_gym() -> Iterator[Any]:
+def adapter() -> Iterator[Any]:
     types = {
         "BaseMultiRewardVerifyResponse": VerifyResponse, "BaseResourcesServerConfig": Config,
         "BaseVerifyRequest": VerifyRequest, "ReverifyMode": ReverifyMode, "SimpleResourcesServer": Server,
@@ -62,51 +62,45 @@ def item(*texts: str, type: str = "message") -> Any:
     return SimpleNamespace(type=type, content=[*parts, SimpleNamespace(type="refusal")])
 
 
-def verified(nemo_gym: Any, *output: Any, spec: str = SUMS, row: str | None = None) -> dict[str, Any]:
-    server = nemo_gym.TaskResourcesServer(config=nemo_gym.TaskServerConfig(task=spec))
+def verified(adapter: Any, *output: Any, spec: str = SUMS, row: str | None = None) -> dict[str, Any]:
+    server = adapter.TaskResourcesServer(config=adapter.TaskServerConfig(task=spec))
     known = {"instance_config": {"id": 7}, "row": sum_row() if row is None else row}
-    request = nemo_gym.TaskVerifyRequest(response=SimpleNamespace(output=list(output)), **known)
+    request = adapter.TaskVerifyRequest(response=SimpleNamespace(output=list(output)), **known)
     answer = asyncio.run(server.verify(request))
     return answer.model_dump(by_alias=True, exclude={"response"})  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("completion", SCORED)
-def test_a_response_has_its_reward_and_components(nemo_gym: Any, completion: str) -> None:
-    answer = verified(nemo_gym, item("earlier"), item(completion, type="reasoning"), item(completion))
-    reward, values = SCORED[completion]
-    parts = answer["reward_components"]
-    assert answer["reward"] == reward and not answer["mask_sample"] and answer["instance_config"] == {"id": 7}
-    assert parts | {"solved": answer["solved"], "valid": answer["valid"]} == values
+class TestNemoGym(AnswerLaws):
+    trainer = "NeMo-Gym"
+
+    def played(self, adapter: Any, spec: str, row: str, *texts: str) -> Played:
+        answer = verified(adapter, item("earlier"), item(*texts, type="reasoning"), item(*texts), spec=spec, row=row)
+        parts = {**answer["reward_components"], "solved": answer["solved"], "valid": answer["valid"]}
+        why = f"{answer['failure_kind']} {answer['failure_reason']}"
+        return Played(None if answer["mask_sample"] else answer["reward"], parts, why)
+
+
+def test_what_cannot_be_scored_is_a_failure_and_nothing_else_is(adapter: Any) -> None:
+    answer = verified(adapter, item("404"))
+    assert answer["instance_config"] == {"id": 7, "mask_sample": True}
+    assert answer["_ng_failure_class"] == "verification_failed" and answer["failure_kind"] == "grpo:reward"
+    answer = verified(adapter, item("4"))
+    assert answer["instance_config"] == {"id": 7}
     # NeMo-Gym takes a response that has this key for a failure, whatever its value.
     assert not {"failure_class", "_ng_failure_class"} & set(answer)
 
 
-@pytest.mark.parametrize("completion", UNSCORED)
-def test_what_cannot_be_scored_is_masked_and_a_failure(nemo_gym: Any, completion: str) -> None:
-    answer = verified(nemo_gym, item(completion))
-    assert answer["mask_sample"] and answer["instance_config"] == {"id": 7, "mask_sample": True}
-    assert answer["_ng_failure_class"] == "verification_failed" and answer["failure_kind"].startswith("grpo:")
-    assert UNSCORED[completion] in f"{answer['failure_kind']} {answer['failure_reason']}"
-
-
-def test_a_response_without_a_message_is_an_empty_completion(nemo_gym: Any) -> None:
-    answer = verified(nemo_gym, item("4", type="reasoning"))
+def test_a_response_without_a_message_is_an_empty_completion(adapter: Any) -> None:
+    answer = verified(adapter, item("4", type="reasoning"))
     assert (answer["reward"], answer["valid"], answer["mask_sample"]) == (0.0, 0.0, False)
-    assert verified(nemo_gym, item("1", "2"))["valid"] == 1.0  # the parts of a message are one text
+    assert verified(adapter, item("1", "2"))["valid"] == 1.0  # the parts of a message are one text
 
 
-def test_a_row_that_does_not_fit_and_a_task_of_turns_are_refused(nemo_gym: Any) -> None:
-    with pytest.raises(DataError, match="a: Field required"):
-        verified(nemo_gym, item("4"), row='{"id": "x"}')
-    with pytest.raises(UserError, match="has several turns; NeMo-Gym's reward gets one completion"):
-        verified(nemo_gym, item("4"), spec=GUESS)
-
-
-def test_written_rows_are_those_of_the_task(nemo_gym: Any, tmp_path: Path) -> None:
-    nemo_gym.write_rows(SUMS, tmp_path / "train.jsonl")
+def test_written_rows_are_those_of_the_task(adapter: Any, tmp_path: Path) -> None:
+    adapter.write_rows(SUMS, tmp_path / "train.jsonl")
     lines = [json.loads(line) for line in (tmp_path / "train.jsonl").read_text().splitlines()]
     assert [line["row"] for line in lines] == rows_of(SUMS)
     assert lines[2]["responses_create_params"] == {"input": [{"role": "user", "content": "2 + 2 ="}]}
     with pytest.raises(UserError, match="has several turns"):
-        nemo_gym.write_rows(GUESS, tmp_path / "turns.jsonl")
+        adapter.write_rows(GUESS, tmp_path / "turns.jsonl")
     assert not (tmp_path / "turns.jsonl").exists()

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import pydantic
 import pytest
-from absent_trainers import GUESS, HEAP, SCORED, SUMS, UNSCORED, WORDS, rows_of, secret_row, sum_row, trainer
+from absent_trainers import GUESS, SUMS, EpisodeLaws, Played, secret_row, sum_row, trainer
 
 from grpo_core.errors import UserError
 
@@ -36,7 +36,7 @@ class State(pydantic.BaseModel, extra="allow"):
 
 
 @pytest.fixture(scope="module")
-def openenv() -> Iterator[Any]:
+def adapter() -> Iterator[Any]:
     packages = {
         "openenv.core.env_server.interfaces": {"Environment": Environment},
         "openenv.core.env_server.types": {
@@ -47,75 +47,51 @@ def openenv() -> Iterator[Any]:
         yield adapter
 
 
-def stepped(openenv: Any, spec: str, row: str, *texts: str) -> Any:
-    environment = openenv.TaskEnvironment(spec)
-    observation = environment.reset(row=row)
-    for text in texts:
-        assert not observation.done
-        observation = environment.step(openenv.TaskAction(text=text))
-    return observation
+class TestOpenEnv(EpisodeLaws):
+    trainer = "OpenEnv"
+
+    def played(self, adapter: Any, spec: str, row: str, *texts: str) -> Played:
+        environment = adapter.TaskEnvironment(spec)
+        seen = environment.reset(row=row)
+        for text in texts:
+            assert not seen.done and seen.reward is None
+            seen = environment.step(adapter.TaskAction(text=text))
+        assert seen.done and seen.messages == [] and texts[-1] in seen.story
+        values = {**seen.parts, "solved": float(seen.solved), "valid": float(seen.valid)}
+        return Played(seen.reward, values, seen.metadata.get("abstained", ""))
 
 
-@pytest.mark.parametrize("completion", SCORED)
-def test_the_last_observation_has_the_reward_and_every_part(openenv: Any, completion: str) -> None:
-    end = stepped(openenv, SUMS, sum_row(), completion)
-    values = {**end.parts, "solved": float(end.solved), "valid": float(end.valid)}
-    assert (end.reward, values) == SCORED[completion]
-    assert end.done and end.messages == [] and end.metadata == {} and completion in end.story
-
-
-@pytest.mark.parametrize("completion", UNSCORED)
-def test_what_cannot_be_scored_has_no_reward_and_its_reason(openenv: Any, completion: str) -> None:
-    end = stepped(openenv, SUMS, sum_row(), completion)
-    assert end.done and end.reward is None and end.parts == {}
-    assert UNSCORED[completion] in end.metadata["abstained"]
-
-
-def test_turns_are_steps_and_the_last_one_has_the_reward(openenv: Any) -> None:
-    environment = openenv.TaskEnvironment(GUESS)
+def test_turns_are_steps(adapter: Any) -> None:
+    environment = adapter.TaskEnvironment(GUESS)
 
     async def play() -> Any:
         begin = await environment.reset_async(row=secret_row(7), episode_id="e")
-        return begin, await environment.step_async(openenv.TaskAction(text="3"))
+        return begin, await environment.step_async(adapter.TaskAction(text="3"))
 
     begin, middle = asyncio.run(play())
     assert [message["content"] for message in begin.messages] == ["guess:"]
-    assert (middle.done, middle.reward) == (False, None)
     assert [message["content"] for message in middle.messages] == ["guess:", "3", "\n1: higher:"]
     assert environment.state.step_count == 1 and environment.state.episode_id == "e"
-    assert environment.step(openenv.TaskAction(text="7")).reward == 1.0
 
 
-def test_a_game_is_played_against_its_opponent(openenv: Any) -> None:
-    (row,) = rows_of(HEAP)
-    assert stepped(openenv, HEAP, row, "2").reward == -1.0  # greedy takes the other three
-    assert stepped(openenv, HEAP, row, "1", "1").reward == 1.0
-
-
-def test_rows_are_chosen_by_index_or_seed(openenv: Any) -> None:
-    environment = openenv.TaskEnvironment(SUMS)
+def test_rows_are_chosen_by_index_or_seed(adapter: Any) -> None:
+    environment = adapter.TaskEnvironment(SUMS)
     assert environment.reset(split="train", index=2).row == "2+2"
     assert environment.reset(seed=5).row == environment.reset(seed=5).row
     assert environment.num_tasks("train") == 5 and environment.list_splits() == ["train", "validation", "test"]
     assert [each["id"] for each in environment.get_task_range("train", 1, 3)] == ["1+1", "2+2"]
-    assert "gold" not in environment.get_task("train", 2)
-    assert environment.get_task("train", 2)["messages"] == [{"role": "user", "content": "2 + 2 ="}]
-    for options, message in (
-        ({"index": 5}, "index 5: there are 5 rows, from 0 on"),
-        ({"index": -1}, "index -1"),
-        ({"split": "dev"}, "split 'dev': there are train, validation, test"),
-    ):
+    described = {"id": "2+2", "index": 2, "difficulty": None, "messages": [{"role": "user", "content": "2 + 2 ="}]}
+    assert environment.get_task("train", 2) == described  # and not its gold
+    for options, message in (({"index": 5}, "index 5: .*5 rows"), ({"index": -1}, "-1"), ({"split": "dev"}, "dev")):
         with pytest.raises(UserError, match=message):
             environment.reset(**options)
 
 
-def test_a_step_needs_an_episode_and_a_group_reward_is_refused(openenv: Any) -> None:
-    environment = openenv.TaskEnvironment(SUMS)
-    with pytest.raises(UserError, match="the episode is over: reset begins another"):
-        environment.step(openenv.TaskAction(text="4"))
+def test_a_step_needs_an_episode(adapter: Any) -> None:
+    environment = adapter.TaskEnvironment(SUMS)
+    with pytest.raises(UserError, match="the episode is over"):
+        environment.step(adapter.TaskAction(text="4"))
     environment.reset(row=sum_row())
-    environment.step(openenv.TaskAction(text="4"))
-    with pytest.raises(UserError, match="the episode is over: reset begins another"):
-        environment.step(openenv.TaskAction(text="4"))
-    with pytest.raises(UserError, match=r"group reward shortest\(\).*OpenEnv's reward gets them one by one"):
-        openenv.TaskEnvironment(WORDS)
+    environment.step(adapter.TaskAction(text="4"))
+    with pytest.raises(UserError, match="the episode is over"):
+        environment.step(adapter.TaskAction(text="4"))

@@ -1,52 +1,46 @@
 """OpenRLHF's hooks without OpenRLHF; tests/test_peers.py runs them in OpenRLHF itself."""
 
+from __future__ import annotations
+
 import asyncio
-import sys
 from collections.abc import Iterator
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import scoring_tasks
-import small_games
+from absent_trainers import GUESS, HEAP, SUMS, AnswerLaws, Played, secret_row, sum_row, trainer
 
 from grpo_core.errors import UnscoredError, UserError
-from grpo_core.interop.adapter import TaskAdapter
-from grpo_core.interop.openrlhf import TaskReward, agent_executor, record
 
-SUMS = f"{Path(scoring_tasks.__file__)}:sums"
-GUESS = f"{Path(small_games.__file__)}:GUESS"
-CHAT_GUESS = f"{Path(small_games.__file__)}:CHAT_GUESS"
-HEAP = f"{Path(small_games.__file__)}:HEAP"
+CHAT_GUESS = GUESS.replace("GUESS", "CHAT_GUESS")
 
 
 @pytest.fixture(scope="module")
-def reward() -> Iterator[TaskReward]:
-    reward = TaskReward(SUMS, workers=1)
-    yield reward
-    reward.adapter.close()
+def adapter() -> Iterator[Any]:
+    with trainer("openrlhf", {"openrlhf.utils.agent": {"AgentExecutorBase": object}}) as adapter:
+        yield adapter
 
 
-def label(spec: str = SUMS, index: int = 2) -> str:
-    with TaskAdapter(spec, "OpenRLHF", "episode", workers=1) as adapter:
-        return str(record(adapter, adapter.task.rows()[index])["label"])
+class TestReward(AnswerLaws):
+    trainer = "OpenRLHF"
+
+    def played(self, adapter: Any, spec: str, row: str, *texts: str) -> Played:
+        reward = adapter.TaskReward(spec, workers=1)
+        with reward.adapter:
+            answer = reward([f"<s>2 + 2 ={texts[0]}</s>"], ["2 + 2 ="], [row])
+        assert answer["rewards"].tolist() == answer["scores"].tolist()
+        return Played(answer["rewards"].item(), {name: each.item() for name, each in answer["extra_logs"].items()})
 
 
-def test_the_reward_scores_what_follows_the_prompt(reward: TaskReward) -> None:
-    row = label()
-    answer = reward(["<s>2 + 2 =4</s>", "<s>2 + 2 =5</s>"], ["2 + 2 ="] * 2, [row] * 2)
-    assert answer["rewards"].tolist() == answer["scores"].tolist() == [2.0, 0.0]
-    assert {name: values.tolist() for name, values in answer["extra_logs"].items()} == {
-        "solved": [1.0, 0.0], "valid": [1.0, 1.0], "right": [1.0, 0.0], "without_torch": [0.0, 0.0],
-    }  # fmt: skip
-    with pytest.raises(UserError, match="does not contain its prompt"):
-        reward(["3 + 3 =6"], ["2 + 2 ="], [row])
-
-
-def test_the_reward_logs_why_a_run_ends(reward: TaskReward, caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(UnscoredError, match="LookupError"):
-        reward(["2 + 2 =404"], ["2 + 2 ="], [label()])
+def test_the_reward_scores_what_follows_the_prompt_and_logs_why_a_run_ends(
+    adapter: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    reward = adapter.TaskReward(SUMS, workers=1)
+    with reward.adapter:
+        with pytest.raises(UserError, match="does not contain its prompt"):
+            reward(["3 + 3 =6"], ["2 + 2 ="], [sum_row()])
+        with pytest.raises(UnscoredError):
+            reward(["2 + 2 =404"], ["2 + 2 ="], [sum_row()])
     assert "LookupError" in caplog.text and "agent_executor()" in caplog.text
 
 
@@ -86,45 +80,35 @@ class Tokenizer:
         return "".join(f"<{message['role']}>{message['content']}</s>" for message in messages) + "<assistant>"
 
 
-@pytest.fixture
-def openrlhf(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("openrlhf", "openrlhf.utils", "openrlhf.utils.agent"):
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    monkeypatch.setattr(sys.modules["openrlhf.utils.agent"], "AgentExecutorBase", object, raising=False)
-
-
 def executed(
-    spec: str, prompt: str, engine: Engine, index: int = 2, length: int = 100, **options: Any
+    adapter: Any, engine: Engine, spec: str, prompt: str, row: str, length: int = 100, **options: Any
 ) -> dict[str, Any]:
-    executor: Any = agent_executor(spec, workers=1, **options)()
+    executor = adapter.agent_executor(spec, workers=1, **options)()
     sampling = SimpleNamespace(max_tokens=50, logprobs=1, stop=None)
-    response: dict[str, Any] = asyncio.run(
-        executor.execute(prompt, label(spec, index), sampling, length, Tokenizer(), engine)
-    )
+    response: dict[str, Any] = asyncio.run(executor.execute(prompt, row, sampling, length, Tokenizer(), engine))
     return response
 
 
-@pytest.mark.usefixtures("openrlhf")
-def test_an_agent_answers_once_and_is_scored() -> None:
-    response = executed(SUMS, "2 + 2 =", Engine("4"))
+def test_an_agent_answers_once_and_is_scored(adapter: Any) -> None:
+    response = executed(adapter, Engine("4"), SUMS, "2 + 2 =", sum_row())
     assert response["reward"] == response["scores"] == 2.0 and response["extra_logs"]["solved"] == 1.0
     assert response["action_ranges"] == [(8, 10)] and response["rollout_log_probs"] == [0.0] * 8 + [-0.5] * 2
     assert Tokenizer().decode(response["observation_tokens"]) == "<s>2 + 2 =4</s>" and not response["truncated"]
-    in_a_template = executed(SUMS, "<user>2 + 2 =</s><assistant>", Engine("4"))
+    in_a_template = executed(adapter, Engine("4"), SUMS, "<user>2 + 2 =</s><assistant>", sum_row())
     assert in_a_template["reward"] == 2.0 and in_a_template["observation_tokens"][0] != BOS
 
 
-@pytest.mark.usefixtures("openrlhf")
-def test_what_cannot_be_scored_is_sampled_again_and_ends_the_run_after_some(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_scored_is_sampled_again_and_ends_the_run_after_some(
+    adapter: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     engine = Engine("404", "5")
-    response = executed(SUMS, "2 + 2 =", engine)
+    response = executed(adapter, engine, SUMS, "2 + 2 =", sum_row())
     assert (response["reward"], response["action_ranges"]) == (0.0, [(8, 10)]) and not engine.answers
     assert "sampling another completion" in caplog.text
     with pytest.raises(UnscoredError, match="LookupError"):
-        executed(SUMS, "2 + 2 =", Engine("404", "404"), attempts=2)
+        executed(adapter, Engine("404", "404"), SUMS, "2 + 2 =", sum_row(), attempts=2)
 
 
-@pytest.mark.usefixtures("openrlhf")
 @pytest.mark.parametrize(
     ("spec", "prompt", "begin", "between", "end"),
     [
@@ -133,21 +117,16 @@ def test_what_cannot_be_scored_is_sampled_again_and_ends_the_run_after_some(capl
     ],
 )
 def test_turns_are_one_sequence_in_which_only_the_model_is_trained(
-    spec: str, prompt: str, begin: str, between: str, end: str
+    adapter: Any, spec: str, prompt: str, begin: str, between: str, end: str
 ) -> None:
-    with TaskAdapter(spec, "OpenRLHF", "episode", workers=1) as adapter:
-        secret = int(adapter.task.rows()[0].id)
-    wrong, long = "0" if secret else "1", "?" * 60
-    engine = Engine(wrong, long, str(secret))
-    response = executed(spec, prompt, engine, index=0, length=200)
+    long = "?" * 60
+    engine = Engine("3", long, "7")
+    response = executed(adapter, engine, spec, prompt, secret_row(7), length=200)
     decode, tokens = Tokenizer().decode, response["observation_tokens"]
-    hint = "higher" if secret > int(wrong) else "lower"
     cut = f"{long[:50]}{end.partition('<assistant>')[0]}"  # a turn that was cut off is closed by the template
-    assert decode(tokens) == (
-        f"{begin}{wrong}</s>{between}\n1: {hint}:{end}{cut}{between}\n2: a digit, please:{end}{secret}</s>"
-    )
+    assert decode(tokens) == f"{begin}3</s>{between}\n1: higher:{end}{cut}{between}\n2: a digit, please:{end}7</s>"
     trained = [(start, tokens[start:stop]) for start, stop in response["action_ranges"]]
-    assert [decode(turn) for _, turn in trained] == [f"{wrong}</s>", long[:50], f"{secret}</s>"]
+    assert [decode(turn) for _, turn in trained] == ["3</s>", long[:50], "7</s>"]
     assert [tokens[:start] for start, _ in trained] == engine.prompts  # what the model saw before each
     assert response["rollout_log_probs"] == [
         -0.5 * any(start <= place < stop for start, stop in response["action_ranges"]) for place in range(len(tokens))
@@ -155,26 +134,15 @@ def test_turns_are_one_sequence_in_which_only_the_model_is_trained(
     assert response["reward"] == 1.0
 
 
-@pytest.mark.usefixtures("openrlhf")
-def test_a_full_context_ends_an_episode() -> None:
-    with TaskAdapter(GUESS, "OpenRLHF", "episode", workers=1) as adapter:
-        secret = int(adapter.task.rows()[0].id)
-    response = executed(GUESS, "guess:", Engine("0" if secret else "1", "never sampled"), index=0, length=10)
+def test_a_full_context_ends_an_episode(adapter: Any) -> None:
+    response = executed(adapter, Engine("3", "never sampled"), GUESS, "guess:", secret_row(7), length=10)
     assert response["reward"] == 0.0 and len(response["action_ranges"]) == 1
     with pytest.raises(UnscoredError, match="does not fit"):
-        executed(SUMS, "2 + 2 =", Engine(), length=5)
+        executed(adapter, Engine(), SUMS, "2 + 2 =", sum_row(), length=5)
 
 
-@pytest.mark.usefixtures("openrlhf")
-def test_what_openrlhf_cannot_train_is_refused() -> None:
+def test_what_openrlhf_cannot_train_is_refused(adapter: Any) -> None:
     with pytest.raises(UserError, match=r"is a game.*as one sequence"):
-        agent_executor(f"{HEAP}?opponent=random")
+        adapter.agent_executor(HEAP)
     with pytest.raises(UserError, match=r"<user>guess:.*leave out --data\.apply_chat_template"):
-        executed(GUESS, "<user>guess:</s><assistant>", Engine("x"), index=0)
-    with pytest.raises(UserError, match="has several turns; OpenRLHF's reward gets one completion"):
-        TaskReward(GUESS)
-
-
-def test_without_openrlhf_an_agent_says_what_to_install() -> None:
-    with pytest.raises(UserError, match="pip install openrlhf"):
-        agent_executor(SUMS)
+        executed(adapter, Engine("x"), GUESS, "<user>guess:</s><assistant>", secret_row(7))

@@ -1,4 +1,8 @@
-"""Adapters of trainers that are not installed, imported with the few types of the trainer that they use."""
+"""Adapters of trainers that are not installed, with the few types of a trainer that they use, and what all have to do.
+
+A test class takes the laws that hold for its trainer, and says by `played` how the trainer plays and scores an episode;
+its module has a fixture `adapter`, which `played` gets.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,18 @@ import importlib
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import group_tasks
+import pytest
 import scoring_tasks
 import small_games
 
-from grpo_core.interop.adapter import TaskAdapter
+from grpo_core.errors import UnscoredError, UserError
+from grpo_core.plugins.tasks import load_task
 
 SUMS = f"{Path(scoring_tasks.__file__)}:hurried"
 GUESS = f"{Path(small_games.__file__)}:GUESS"
@@ -28,14 +35,13 @@ SCORED = {
 }
 """Completion of `sum_row` -> its reward, and what is logged: right, wrong and invalid."""
 
-UNSCORED = {"spin": "timeout", "404": "LookupError"}
-"""Completion of `sum_row` -> what its reason holds: a reward that hangs, one that crashes."""
+UNSCORED, REASON = "404", "LookupError"
+"""A completion of `sum_row` whose reward crashes, and what the reason holds."""
 
 
 def rows_of(spec: str) -> list[str]:
     """The rows of a task as JSON."""
-    with TaskAdapter(spec, "a trainer", "episodes", workers=1) as adapter:
-        return [row.model_dump_json() for row in adapter.task.rows()]
+    return [row.model_dump_json() for row in load_task(spec).rows()]
 
 
 def sum_row() -> str:
@@ -46,6 +52,74 @@ def sum_row() -> str:
 def secret_row(secret: int) -> str:
     """A row of `GUESS`."""
     return small_games.Guess(id="x", secret=secret).model_dump_json()
+
+
+@dataclass(frozen=True)
+class Played:
+    """What a trainer gets of an episode.
+
+    Attributes:
+        reward: The reward; None where it is not scored.
+        parts: What is logged beside it; None where nothing is.
+        why: Why it is not scored.
+    """
+
+    reward: float | None
+    parts: Mapping[str, float] | None = None
+    why: str = ""
+
+
+class Laws:
+    """What an adapter does in every trainer: the reward of each completion, and never 0 for what cannot be scored.
+
+    Attributes:
+        trainer: Name of the trainer in messages.
+        logs_parts: Whether the trainer logs what a reward consists of.
+    """
+
+    trainer, logs_parts = "", True
+
+    def played(self, adapter: Any, spec: str, row: str, *texts: str) -> Played:
+        """Play an episode of these completions as the trainer does; errors pass."""
+        raise NotImplementedError
+
+    @pytest.mark.parametrize("completion", SCORED)
+    def test_a_completion_has_its_reward_and_its_parts(self, adapter: Any, completion: str) -> None:
+        reward, parts = SCORED[completion]
+        played = self.played(adapter, SUMS, sum_row(), completion)
+        assert (played.reward, played.parts) == (reward, parts if self.logs_parts else None)
+
+    def test_what_cannot_be_scored_has_no_reward_and_says_why(self, adapter: Any) -> None:
+        try:
+            played = self.played(adapter, SUMS, sum_row(), UNSCORED)
+        except UnscoredError as error:
+            played = Played(None, why=str(error))
+        assert played.reward is None and REASON in played.why
+
+    def test_a_group_reward_is_refused(self, adapter: Any) -> None:
+        with pytest.raises(UserError, match=rf"shortest\(\).*{self.trainer}'s reward gets them one by one"):
+            self.played(adapter, WORDS, rows_of(WORDS)[0], "a")
+
+
+class AnswerLaws(Laws):
+    """For a trainer whose reward gets one completion."""
+
+    def test_a_task_of_turns_is_refused(self, adapter: Any) -> None:
+        with pytest.raises(UserError, match=f"several turns; {self.trainer}'s reward gets one completion"):
+            self.played(adapter, GUESS, secret_row(7), "7")
+
+
+class EpisodeLaws(Laws):
+    """For a trainer that plays turns and games."""
+
+    def test_turns_are_an_episode_with_one_reward(self, adapter: Any) -> None:
+        assert self.played(adapter, GUESS, secret_row(7), "3", "7").reward == 1.0
+        assert self.played(adapter, GUESS, secret_row(7), "3", "4", "5").reward == 0.0
+
+    def test_a_game_is_played_against_its_opponent(self, adapter: Any) -> None:
+        (row,) = rows_of(HEAP)
+        assert self.played(adapter, HEAP, row, "2").reward == -1.0  # greedy takes the other three
+        assert self.played(adapter, HEAP, row, "1", "1").reward == 1.0
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import pytest
 
 from grpo_core.errors import UserError
 from grpo_core.interop.adapter import requires
+from grpo_core.interop.openrlhf import agent_executor
 
 TRAINERS = {
     "art": "art",
@@ -46,10 +47,10 @@ def test_rows_are_written_without_the_trainer_and_what_needs_it_says_what_to_ins
         adapter.no_such_name  # noqa: B018
 
 
-def test_a_missing_trainer_is_named_with_what_to_install() -> None:
-    missing = pytest.raises(UserError, match=r"needs the package no_such_trainer, .*: pip install no-such-trainer\.$")
-    with missing, requires("no_such_trainer", "pip install no-such-trainer"):
-        import no_such_trainer.sub  # noqa: F401  # what a user without it does
+@pytest.mark.skipif(importlib.util.find_spec("openrlhf") is not None, reason="openrlhf is installed")
+def test_an_agent_says_what_to_install() -> None:
+    with pytest.raises(UserError, match=r"needs the package openrlhf, .*: pip install openrlhf"):
+        agent_executor("math.echo")
 
 
 def test_what_is_missing_within_a_trainer_is_not_hidden() -> None:

@@ -125,12 +125,13 @@ def messages_of(text: str, turns: int = 2, **fields: Any) -> list[StoredMessage]
     return answer_messages(RolloutRecord.model_validate(line(1, 1.0, text, turns=turns, **fields)))
 
 
-def test_a_conversation_is_split_into_its_messages() -> None:
+def test_a_conversation_is_split_into_its_messages_and_one_completion_never_is() -> None:
     assert messages_of(TWO_TURNS) == [
         StoredMessage("assistant", "3\n\nor 4", is_sampled=True),
         StoredMessage("user", "Wrong.\nTry again."),
         StoredMessage("assistant", "2\nuser: I say 2", is_sampled=True),
     ]
+    assert messages_of(TWO_TURNS, turns=1) == [StoredMessage("assistant", TWO_TURNS, is_sampled=True)]
 
 
 @pytest.mark.parametrize(
@@ -146,10 +147,6 @@ def test_a_conversation_is_split_into_its_messages() -> None:
 )
 def test_what_cannot_be_split_for_certain_stays_one_message(text: str, fields: dict[str, Any]) -> None:
     assert messages_of(text, **fields) == [StoredMessage("assistant", text)]
-
-
-def test_one_completion_is_never_split() -> None:
-    assert messages_of(TWO_TURNS, turns=1) == [StoredMessage("assistant", TWO_TURNS, is_sampled=True)]
 
 
 def test_a_text_prompt_is_the_user_s_and_an_unknown_one_nobody_s() -> None:
@@ -180,9 +177,9 @@ def test_the_command_says_what_to_install_and_leaves_nothing(
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        (["--export", "inspekt"], "no format of --export 'inspekt'. Did you mean 'inspect'?"),
-        (["--export", "inspect", "--json"], "--export writes files and --json prints"),
-        (["--output", "x"], "completions are written with --export"),
+        (["--export", "inspekt"], "Did you mean 'inspect'?"),
+        (["--export", "inspect", "--json"], "--json prints"),
+        (["--output", "x"], "with --export"),
         (["--export", "inspect", "--output", ""], "--output is empty"),
     ],
 )
@@ -191,12 +188,9 @@ def test_mistakes_of_the_options(run: Path, capsys: pytest.CaptureFixture[str], 
     assert error in capsys.readouterr().err
 
 
-def test_an_existing_folder_is_kept(run: Path, tmp_path: Path) -> None:
+def test_an_existing_folder_is_kept_and_a_run_is_needed(run: Path, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
-    with pytest.raises(UserError, match="exists already, and nothing is overwritten"):
+    with pytest.raises(UserError, match="exists already"):
         export_rollouts([], run, "inspect", tmp_path / "there")
-
-
-def test_no_run_is_said_first(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no_run"):
+    with pytest.raises(UserError, match="no_run"):
         export_rollouts([], tmp_path / "no_run", "inspect", tmp_path / "logs")

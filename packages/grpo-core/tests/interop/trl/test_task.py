@@ -3,83 +3,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import group_tasks
 import pytest
 import small_games
+from trl_trainers import rewards_logged, save_model, trainer_of
 
 from grpo_core.errors import UserError
 from grpo_core.interop.trl import TrlTask
-from grpo_core.policy.fresh import fresh_model
 
 trl = pytest.importorskip("trl")
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL's and accelerate's own warnings are not ours to fail on
 
+TASKS = Path(__file__).with_name("programs") / "trl_tasks.py"
 GUESS = f"{Path(small_games.__file__)}:GUESS"
-
-TASKS = """
-from grpo_core import Message, Row, Task, reward
-
-def load(config) -> list[Row]:
-    shift = 0 if config.split == "train" else 100
-    return [Row(id=str(n + shift), gold=str(n)) for n in range(8)]
-
-def chat(row):
-    return [Message(role="user", content=f"{row.id} + 1 =")]
-
-@reward()
-def digits(text):
-    return sum(character.isdigit() for character in text) / max(1, len(text))
-
-def respond(text, row, turn):
-    return None if turn == 1 and int(row.id) % 2 else " again:"
-
-stopping = Task("stopping", load, chat, lambda text, row: text, (digits,), stop=("a", "e", "1", "2", "3", " "))
-turns = Task("turns", load, lambda row: f"{row.id} + 1 =", lambda text, row: text, (digits,), max_turns=2,
-             respond=respond, max_completion_length=4)
-"""
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tasks, and a random model whose chat template knows tools and whose context has room for them."""
     path = tmp_path_factory.mktemp("trl_task")
-    (path / "tasks.py").write_text(TASKS)
-    model, tokenizer = fresh_model("tiny", seed=0)
-    tokenizer.chat_template = (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_text()
-    model.config.max_position_embeddings = 4096
-    model.save_pretrained(path / "model")
-    tokenizer.save_pretrained(path / "model")
+    save_model(path)
     return path
 
 
-def trainer_of(folder: Path, task: TrlTask, **arguments: Any) -> Any:
-    return trl.GRPOTrainer(
-        model=str(folder / "model"),
-        reward_funcs=task.reward_funcs,
-        train_dataset=task.train_dataset,
-        args=trl.GRPOConfig(
-            output_dir=str(folder / "out"),
-            per_device_train_batch_size=4,
-            num_generations=2,
-            max_completion_length=arguments.pop("max_completion_length", 24),
-            max_steps=2,
-            logging_steps=1,
-            learning_rate=1e-4,
-            use_cpu=True,
-            bf16=False,
-            report_to=[],
-            save_strategy="no",
-            disable_tqdm=True,
-        ),
-        **arguments,
-    )
-
-
 @pytest.fixture
-def batches(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
+def batches(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The completions that the real trainer computes losses of."""
     seen: list[dict[str, Any]] = []
     compute = trl.GRPOTrainer._compute_loss
@@ -89,38 +41,37 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
         return compute(self, model, inputs)
 
     monkeypatch.setattr(trl.GRPOTrainer, "_compute_loss", computing)
-    yield seen
+    return seen
 
 
-def texts_of(trainer: Any, batch: dict[str, Any], mask: str = "completion_mask") -> list[str]:
-    ids, masks = batch["completion_ids"], batch[mask] * batch["completion_mask"]
+def rolled_out(folder: Path, spec: str) -> Any:
+    """A trainer after two steps with our rollouts."""
+    with TrlTask(spec, workers=1) as task:
+        trainer = trainer_of(folder, task.reward_funcs, task.train_dataset, rollout_func=task.rollout_func)
+        trainer.train()
+    return trainer
+
+
+def texts_of(trainer: Any, batches: list[dict[str, Any]], mask: str = "completion_mask") -> list[str]:
     return [
-        trainer.processing_class.decode(row[kept.bool()], skip_special_tokens=True)
-        for row, kept in zip(ids, masks, strict=True)
+        trainer.processing_class.decode(ids[kept.bool()], skip_special_tokens=True)
+        for batch in batches
+        for ids, kept in zip(batch["completion_ids"], batch[mask] * batch["completion_mask"], strict=True)
     ]
 
 
 def test_completions_end_at_the_stop_string(folder: Path, batches: list[dict[str, Any]]) -> None:
-    with TrlTask(f"{folder / 'tasks.py'}:stopping", workers=1) as task:
-        trainer = trainer_of(folder, task, rollout_func=task.rollout_func)
-        trainer.train()
-    texts = [text for batch in batches for text in texts_of(trainer, batch)]
+    texts = texts_of(rolled_out(folder, f"{TASKS}:stopping"), batches)
     stop = ("a", "e", "1", "2", "3", " ")
-    stopped = [text for text in texts if text.endswith(stop)]
-    assert stopped, texts
+    assert any(text.endswith(stop) for text in texts)
     assert not any(string in text[:-1] for text in texts for string in stop)
 
 
 def test_turns_are_trained_and_what_is_said_between_them_is_not(folder: Path, batches: list[dict[str, Any]]) -> None:
-    with TrlTask(f"{folder / 'tasks.py'}:turns", workers=1) as task:
-        trainer = trainer_of(folder, task, rollout_func=task.rollout_func)
-        trainer.train()
-    whole = [text for batch in batches for text in texts_of(trainer, batch)]
-    trained = [text for batch in batches for text in texts_of(trainer, batch, "tool_mask")]
-    assert any(" again:" in text for text in whole)
-    assert not any(" again:" in text for text in trained)
-    logs = [entry for entry in trainer.state.log_history if "reward" in entry]
-    assert [entry["tasks.turns/abstained_rate"] for entry in logs] == [0.0, 0.0]
+    trainer = rolled_out(folder, f"{TASKS}:turns")
+    assert any(" again:" in text for text in texts_of(trainer, batches))
+    assert not any(" again:" in text for text in texts_of(trainer, batches, "tool_mask"))
+    assert [entry["trl_tasks.turns/abstained_rate"] for entry in rewards_logged(trainer)] == [0.0, 0.0]
 
 
 class Scripted:
@@ -151,21 +102,20 @@ def test_the_real_tool_loop_plays_a_task(
     folder: Path, spec: str, tool: str, answers: list[str], shown: list[str]
 ) -> None:
     with TrlTask(spec, workers=1) as task:
-        trainer = trainer_of(folder, task, environment_factory=task.environment_factory, max_completion_length=2000)
-        rounds = [*(call(tool, answer) for answer in answers), "well played"]
-        scripted = Scripted(trainer, rounds * 2)
+        long, environments = {"max_completion_length": 2000, "max_steps": 1}, task.environment_factory
+        trainer = trainer_of(folder, task.reward_funcs, task.train_dataset, long, environment_factory=environments)
+        scripted = Scripted(trainer, [*(call(tool, answer) for answer in answers), "well played"])
         trainer._generate_single_turn = scripted
         trainer.train()
-    logs = [entry for entry in trainer.state.log_history if "reward" in entry]
     (name,) = task.tasks
-    assert [entry[f"{name}/abstained_rate"] for entry in logs] == [0.0, 0.0]
-    assert [entry["tools/failure_frequency"] for entry in logs] == [0.0, 0.0]
+    (logged,) = rewards_logged(trainer)
+    assert logged[f"{name}/abstained_rate"] == logged["tools/failure_frequency"] == 0.0
     assert f"calling the tool {tool}" in scripted.prompts[0]
     for turn, words in enumerate(shown, 1):
         assert words in scripted.prompts[turn].rpartition("<|im_start|>user")[2]
 
 
-def test_a_model_that_calls_no_tool_has_answered(folder: Path) -> None:
+def test_a_model_that_calls_no_tool_has_answered() -> None:
     with TrlTask(GUESS, workers=1) as task:
         environment = task.environment_factory()
         row = next(each for each in task.train_dataset if json.loads(each["row"])["secret"] == 9)
@@ -179,30 +129,20 @@ def test_a_model_that_calls_no_tool_has_answered(folder: Path) -> None:
         # A rollout that ended in a tool call is scored by its turns.
         environment.reset(**row)
         assert "higher" in environment.answer("3")
-        assert environment.answer("9") == "That was the last turn."
-        assert environment.answer("4") == "That was the last turn."
+        assert environment.answer("9") == environment.answer("4") == "That was the last turn."
         called = [{"role": "assistant", "content": "", "tool_calls": [{}]}]
         assert reward(completions=[called], environments=[environment], **columns) == [1.0]
 
 
-def test_a_mixture_has_an_environment_for_each_task(folder: Path) -> None:
-    with TrlTask(f"{folder / 'tasks.py'}:turns,{folder / 'tasks.py'}:stopping", workers=1) as task:
+def test_a_task_has_what_a_trainer_of_it_needs() -> None:
+    with TrlTask(f"{TASKS}:turns,{TASKS}:stopping", workers=1) as task:
         assert set(task.environment_factory) == set(task.tasks) == set(task.train_dataset["environment"])
-
-
-def test_rows_of_the_test_split(folder: Path) -> None:
-    with TrlTask(f"{folder / 'tasks.py'}:turns", workers=1) as task:
-        assert {json.loads(row)["id"] for row in task.eval_dataset["row"]} == {str(100 + n) for n in range(8)}
-
-
-def test_stop_strings_for_vllm(folder: Path) -> None:
-    with TrlTask(f"{folder / 'tasks.py'}:stopping", workers=1) as task:
-        assert task.generation_kwargs == {
-            "stop": [" ", "1", "2", "3", "a", "e"],
-            "include_stop_str_in_output": True,
-        }
-    with TrlTask(f"{folder / 'tasks.py'}:turns", workers=1) as task:
+    with TrlTask(f"{TASKS}:turns", workers=1) as task:
+        assert all(json.loads(row)["a"] > 100 for row in task.eval_dataset["row"]), "of the test split"
         assert task.generation_kwargs == {}
+    with TrlTask(f"{TASKS}:stopping", workers=1) as task:  # for vLLM
+        stop = [" ", "1", "2", "3", "a", "e"]
+        assert task.generation_kwargs == {"stop": stop, "include_stop_str_in_output": True}
 
 
 def test_what_trl_cannot_train_is_refused_by_name() -> None:
@@ -216,3 +156,30 @@ def test_what_trl_cannot_train_is_refused_by_name() -> None:
             task._row_of(rows[0]["prompt"])
         with pytest.raises(UserError, match="no row of the task has"):
             task._row_of("another")
+
+
+@pytest.mark.slow
+def test_a_mixture_has_the_mean_of_its_rewards(folder: Path) -> None:
+    config = {"per_device_train_batch_size": 12, "num_generations": 4, "shuffle_dataset": False}
+    with TrlTask(f"{TASKS}:stopping:2,{TASKS}:chat:1", workers=1) as task:
+        trainer = trainer_of(folder, task.reward_funcs, task.train_dataset, config)
+        trainer.train()
+    first, second = rewards_logged(trainer)
+    # Batches of 3 prompts × 4: two of the first task, one of the other; the reward is the mean over all twelve.
+    means = [first[f"rewards/trl_tasks.{name}/mean"] for name in ("stopping", "chat")]
+    assert first["reward"] == pytest.approx(2 / 3 * means[0] + 1 / 3 * means[1], abs=1e-6)
+    assert math.isfinite(first["loss"]) and math.isfinite(second["loss"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("eval_size", [None, 1])
+def test_trl_evaluates_a_task_with_group_rewards(folder: Path, eval_size: int | None) -> None:
+    config = {"per_device_eval_batch_size": 4, "num_generations_eval": eval_size, "max_completion_length": 2}
+    evaluated = {"max_steps": 1, "eval_strategy": "steps", "eval_steps": 1}
+    words = f"{Path(group_tasks.__file__)}:words"
+    with TrlTask(words, workers=1, num_generations=2, num_generations_eval=eval_size, max_abstain_share=1.0) as task:
+        rows, test = task.train_dataset, task.eval_dataset
+        trainer = trainer_of(folder, task.reward_funcs, rows, config | evaluated, eval_dataset=test)
+        trainer.train()
+    (entry,) = (entry for entry in trainer.state.log_history if "eval_reward" in entry)
+    assert math.isfinite(entry["eval_reward"])

@@ -1,6 +1,9 @@
-"""verl's agent loop without verl; tests/test_peers.py runs it in verl itself."""
+"""verl's reward function and agent loop without verl; tests/test_peers.py runs them in verl itself."""
+
+from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,20 +12,11 @@ from typing import Any
 import pytest
 import scoring_tasks
 import small_games
-from absent_trainers import trainer
+from absent_trainers import GUESS, HEAP, SUMS, AnswerLaws, EpisodeLaws, Played, rows_of, secret_row, sum_row, trainer
 
 from grpo_core.errors import UnscoredError, UserError
 from grpo_core.interop.adapter import TaskAdapter
 from grpo_core.interop.verl import record
-
-SUMS = f"{Path(scoring_tasks.__file__)}:sums"
-GUESS = f"{Path(small_games.__file__)}:GUESS"
-HEAP = f"{Path(small_games.__file__)}:HEAP"
-
-
-def row_of(spec: str, index: int = 0) -> dict[str, Any]:
-    with TaskAdapter(spec, "verl", "episode", workers=1) as adapter:
-        return record(adapter, adapter.task.rows()[index], index)
 
 
 class Output(SimpleNamespace):
@@ -65,10 +59,26 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def agent_loop() -> Iterator[Any]:
+def adapter() -> Iterator[Any]:
     types = {"AgentLoopBase": Base, "AgentLoopOutput": Output}
     with trainer("verl", {"verl.experimental.agent_loop.agent_loop": types}) as adapter:
-        yield adapter.TaskAgentLoop
+        yield adapter
+
+
+class TestReward(AnswerLaws):
+    trainer = "verl"
+
+    def played(self, adapter: Any, spec: str, row: str, *texts: str) -> Played:
+        values = asyncio.run(adapter.compute_score(spec, f"{texts[0]}<|im_end|>", row, {"index": 2}, workers=1))
+        return Played(values.pop("score"), values)
+
+
+def test_a_row_holds_the_task_and_the_row_and_its_error_pickles() -> None:
+    with TaskAdapter(SUMS, "verl", workers=1) as sums:
+        made = record(sums, sums.task.rows()[2], 2)
+    assert (made["data_source"], made["reward_model"]["ground_truth"]) == (SUMS, sum_row())
+    assert made["prompt"] == [{"role": "user", "content": "2 + 2 ="}]
+    assert isinstance(pickle.loads(pickle.dumps(UnscoredError("why"))), UnscoredError)  # Ray sends it
 
 
 def config(*, use_v1: bool = True, filters: bool = False, length: int = 100) -> Any:
@@ -80,9 +90,10 @@ def config(*, use_v1: bool = True, filters: bool = False, length: int = 100) -> 
     )
 
 
-def played(loop: Any, server: Server, spec: str, index: int = 0, **settings: Any) -> list[Output]:
-    made = loop(config(**settings), server, workers=1)
-    outputs: list[Output] = asyncio.run(made.run({"temperature": 1.0}, session_id=1, **row_of(spec, index)))
+def played(adapter: Any, server: Server, spec: str, row: str, **settings: Any) -> list[Output]:
+    loop = adapter.TaskAgentLoop(config(**settings), server, workers=1)
+    columns = {"data_source": spec, "reward_model": {"ground_truth": row}}
+    outputs: list[Output] = asyncio.run(loop.run({"temperature": 1.0}, session_id=1, **columns))
     return outputs
 
 
@@ -90,43 +101,46 @@ def text(ids: list[int]) -> str:
     return "".join(map(chr, ids))
 
 
-def secret(index: int = 0) -> int:
-    return int(row_of(GUESS, index)["extra_info"]["id"])
+class TestAgentLoop(EpisodeLaws):
+    trainer = "verl"
+
+    def played(self, adapter: Any, spec: str, row: str, *texts: str) -> Played:
+        *earlier, last = played(adapter, Server(*texts), spec, row, filters=True)
+        assert all(output.reward_score is None for output in earlier)
+        values = last.extra_fields["reward_extra_info"]
+        assert values.pop("score") == last.reward_score
+        return Played(last.reward_score, values)
 
 
-def test_turns_that_continue_are_one_sequence_with_what_the_task_said_masked(agent_loop: Any) -> None:
-    wrong, right = ("0" if secret() else "1"), str(secret())
-    (output,) = played(agent_loop, Server(wrong, right), GUESS)
-    hint = f"\n1: {'higher' if secret() > int(wrong) else 'lower'}:"
-    assert text(output.prompt_ids) == "guess:"
-    assert text(output.response_ids) == wrong + hint + right
+def test_turns_that_continue_are_one_sequence_with_what_the_task_said_masked(adapter: Any) -> None:
+    (output,) = played(adapter, Server("3", "7"), GUESS, secret_row(7))
+    hint = "\n1: higher:"
+    assert text(output.prompt_ids) == "guess:" and text(output.response_ids) == f"3{hint}7"
     assert output.response_mask == [1] + [0] * len(hint) + [1]
     assert output.response_logprobs == [-0.5] + [0.0] * len(hint) + [-0.5]
     assert output.reward_score == 1.0 and output.num_turns == 4
     assert output.extra_fields["reward_extra_info"] == {"score": 1.0, "solved": 1.0, "valid": 1.0, "right": 1.0}
 
 
-def test_a_turn_that_would_exceed_the_response_is_a_sequence_of_its_own(agent_loop: Any) -> None:
-    outputs = played(agent_loop, Server("0" if secret() else "1", str(secret())), GUESS, length=8)
-    assert [text(output.response_ids)[-1:] for output in outputs][-1] == str(secret())
-    assert len(outputs) == 2 and [output.reward_score for output in outputs] == [None, 1.0]
+def test_a_turn_that_would_exceed_the_response_is_a_sequence_of_its_own(adapter: Any) -> None:
+    outputs = played(adapter, Server("3", "7"), GUESS, secret_row(7), length=8)
+    assert [text(output.response_ids) for output in outputs] == ["3", "7"]
+    assert [output.reward_score for output in outputs] == [None, 1.0]
 
 
-def test_each_turn_of_a_game_is_a_sequence_and_self_play_is_refused(agent_loop: Any) -> None:
-    outputs = played(agent_loop, Server("3", "1", "1", "1"), f"{HEAP}?opponent=greedy&seat=first")
-    assert len(outputs) >= 1 and all("first sees" in text(output.prompt_ids) for output in outputs)
-    assert outputs[-1].reward_score in (-1.0, 1.0)
-    with pytest.raises(UserError, match=r"plays first and second, each with its own score.*\?opponent=random"):
-        played(agent_loop, Server("3"), HEAP)
+def test_each_turn_of_a_game_is_a_sequence_and_self_play_is_refused(adapter: Any) -> None:
+    (row,) = rows_of(HEAP)
+    outputs = played(adapter, Server("1", "1"), HEAP, row)
+    assert [text(output.prompt_ids) for output in outputs] == ["first sees 5:", "first sees 1:"]
+    with pytest.raises(UserError, match=r"first and second, each with its own score.*\?opponent=random"):
+        played(adapter, Server("3"), f"{Path(small_games.__file__)}:HEAP", row)
 
 
-def test_what_cannot_be_scored_has_no_sequence_unless_a_filter_needs_one(agent_loop: Any) -> None:
-    assert played(agent_loop, Server("404"), SUMS) == []
-    with pytest.raises(UnscoredError):
-        played(agent_loop, Server("404"), SUMS, filters=True)
+def test_what_cannot_be_scored_has_no_sequence_where_no_filter_needs_one(adapter: Any) -> None:
+    assert played(adapter, Server("404"), SUMS, sum_row()) == []
 
 
-def test_stop_strings_reach_the_server_and_the_deprecated_trainer_is_refused(agent_loop: Any, tmp_path: Path) -> None:
+def test_stop_strings_reach_the_server_and_the_deprecated_trainer_is_refused(adapter: Any, tmp_path: Path) -> None:
     file = tmp_path / "stopping.py"
     file.write_text(
         f"import sys\nsys.path.insert(0, {str(Path(scoring_tasks.__file__).parent)!r})\n"
@@ -134,7 +148,7 @@ def test_stop_strings_reach_the_server_and_the_deprecated_trainer_is_refused(age
         "stopping = replace(sums, name='stopping', stop=('.',))\n"
     )
     server = Server("0.")
-    played(agent_loop, server, f"{file}:stopping")
+    played(adapter, server, f"{file}:stopping", sum_row())
     assert server.requests[0]["sampling_params"] == {"temperature": 1.0, "stop": ["."]}
     with pytest.raises(UserError, match=r"trainer\.use_v1=true"):
-        played(agent_loop, Server("0"), SUMS, use_v1=False)
+        played(adapter, Server("0"), SUMS, sum_row(), use_v1=False)

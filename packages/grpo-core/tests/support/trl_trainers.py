@@ -1,0 +1,47 @@
+"""TRL's own trainer with a random model, for tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from grpo_core.policy.fresh import fresh_model
+
+CONFIG = {
+    "per_device_train_batch_size": 4, "num_generations": 2, "max_completion_length": 24, "max_steps": 2,
+    "logging_steps": 1, "learning_rate": 1e-4, "use_cpu": True, "bf16": False, "report_to": [],
+    "save_strategy": "no", "disable_tqdm": True, "seed": 0,
+}  # fmt: skip
+
+
+def save_model(folder: Path) -> None:
+    """A model whose chat template knows tools and whose context has room for them."""
+    import trl
+
+    model, tokenizer = fresh_model("tiny", seed=0)
+    tokenizer.chat_template = (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_text()
+    model.config.max_position_embeddings = 4096
+    model.save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+
+
+def trainer_of(folder: Path, reward_funcs: Any, rows: Any, config: dict[str, Any] | None = None, **options: Any) -> Any:
+    """A trainer of the model in `folder`.
+
+    Args:
+        folder: What `save_model` got.
+        reward_funcs: Reward functions.
+        rows: Data set to train on.
+        config: Other arguments of `GRPOConfig`.
+        **options: Other arguments of `GRPOTrainer`.
+    """
+    import trl
+
+    args = trl.GRPOConfig(output_dir=str(folder / "out"), **CONFIG | (config or {}))
+    model = str(folder / "model")
+    return trl.GRPOTrainer(model=model, reward_funcs=list(reward_funcs), train_dataset=rows, args=args, **options)
+
+
+def rewards_logged(trainer: Any) -> list[dict[str, float]]:
+    """What the trainer logged of each step."""
+    return [entry for entry in trainer.state.log_history if "reward" in entry]
