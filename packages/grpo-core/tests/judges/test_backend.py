@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,55 +15,45 @@ from grpo_core.plugins import variants
 from grpo_core.task.judging import JudgeQuestion
 
 
-@pytest.fixture
-def shouting() -> Iterator[CustomModel]:
+@pytest.fixture(autouse=True)
+def backends() -> Iterator[None]:
     variants.register("judge", "shouting", f"{Shouting.__module__}:Shouting")
-    yield CustomModel("shouting", "v1", options={"loud": True}, input_price=1e6)
-    variants.unregister("judge", "shouting")
-
-
-def test_a_backend_by_name_has_limits_cache_and_cost(shouting: CustomModel, tmp_path: Path) -> None:
-    judge = rubric("It is loud.", model=shouting)
-    service = JudgeService(shouting, tmp_path)
-    values = [service.submit(judge, JudgeQuestion("", (text,))).result(10).value for text in ("AH", "ah", "AH")]
-
-    assert values == [1.0, 0.0, 1.0]
-    assert (service.usage.requests, service.usage.cached, service.usage.cost) == (2, 1, 4.0)
-
-
-@pytest.fixture
-def mine() -> Iterator[None]:
     variants.register("judge", "mine", "failing_judge:Failing")
     yield
+    variants.unregister("judge", "shouting")
     variants.unregister("judge", "mine")
 
 
-def verdicts_of(folder: Path, model: CustomModel, *texts: str) -> list[Verdict]:
-    service = JudgeService(model, folder)
+def verdicts_of(service: JudgeService, model: CustomModel, *texts: str) -> list[Verdict]:
     judge = rubric("It is loud.", model=model)
     return [service.submit(judge, JudgeQuestion("", (text,))).result(10) for text in texts]
 
 
-@pytest.mark.usefixtures("mine")
+def test_a_backend_by_name_has_limits_cache_and_cost(tmp_path: Path) -> None:
+    model = CustomModel("shouting", "v1", options={"loud": True}, input_price=1e6)
+    service = JudgeService(model, tmp_path)
+    assert [verdict.value for verdict in verdicts_of(service, model, "AH", "ah", "AH")] == [1.0, 0.0, 1.0]
+    assert (service.usage.requests, service.usage.cached, service.usage.cost) == (2, 1, 4.0)
+
+
 def test_what_a_backend_raises_is_no_verdict_and_names_it(tmp_path: Path) -> None:
-    key, reset, none, word, fine = verdicts_of(
-        tmp_path, CustomModel("mine", "m", concurrency=9), "key", "reset", "none", "word", "fine"
-    )
+    model = CustomModel("mine", "m", concurrency=9)
+    reasons = {
+        "key": r"m by mine: backend 'mine' raised KeyError \(failing_judge.py:.*'choices'",
+        "reset": "raised ConnectionResetError.*peer reset",
+        "none": r"ask\(\) gave a NoneType and no Reply",
+        "word": "raised ValueError",
+    }
+    *failed, fine = verdicts_of(JudgeService(model, tmp_path), model, *reasons, "fine")
+    for verdict, reason in zip(failed, reasons.values(), strict=True):
+        assert re.search(reason, verdict.why) and not verdict.is_refused and verdict.value is None
+    assert fine.value == 0.5
 
-    assert "m by mine: backend 'mine' raised KeyError (failing_judge.py:" in key.why and "'choices'" in key.why
-    assert "raised ConnectionResetError" in reset.why and "peer reset" in reset.why
-    assert "ask() gave a NoneType and no Reply" in none.why and "raised ValueError" in word.why
-    assert not any(each.is_refused or each.value for each in (key, reset, none, word)) and fine.value == 0.5
-
-
-@pytest.mark.usefixtures("mine")
-def test_a_backend_that_cannot_be_made_is_no_verdict_and_names_it(tmp_path: Path) -> None:
-    [verdict] = verdicts_of(tmp_path, CustomModel("mine", "unmade"), "fine")
-
+    unmade = CustomModel("mine", "unmade")  # a backend that cannot be made
+    [verdict] = verdicts_of(JudgeService(unmade, tmp_path), unmade, "fine")
     assert verdict.value is None and "backend 'mine' raised ImportError" in verdict.why
 
 
-@pytest.mark.usefixtures("mine")
 def test_a_cache_that_cannot_be_written_costs_no_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -70,9 +61,10 @@ def test_a_cache_that_cannot_be_written_costs_no_verdict(
         raise UnusableDatabaseError("database or disk is full")
 
     monkeypatch.setattr("grpo_core.judges.cache.VerdictCache.put", full)
-    assert [each.value for each in verdicts_of(tmp_path, CustomModel("mine", "m"), "one", "two")] == [0.5, 0.5]
+    model = CustomModel("mine", "m")
+    assert [each.value for each in verdicts_of(JudgeService(model, tmp_path), model, "one", "two")] == [0.5, 0.5]
     [record] = caplog.records
-    assert record.getMessage() == "m by mine: verdicts cannot be kept for later: database or disk is full"
+    assert "verdicts cannot be kept for later: database or disk is full" in record.getMessage()
 
 
 def test_a_backend_that_does_not_exist_is_named(tmp_path: Path) -> None:

@@ -53,21 +53,20 @@ def test_a_judge_is_told_the_criterion_the_question_the_reference_and_the_text()
 )
 def test_a_verdict_is_the_last_line_and_nothing_else(ending: str, value: float | None) -> None:
     asked = call()
-
     assert asked.verdict("It is.\n" + ending.replace("N", asked.nonce) + "\n\n") == value
 
 
-@pytest.mark.parametrize(("said", "value"), [("A", 1.0), ("b", 0.0), ("tie", 0.5), ("C", None), ("10", None)])
-def test_a_comparison_names_a_text_or_a_tie(said: str, value: float | None) -> None:
-    asked = call(BETTER, "one", "two")
-
-    assert asked.verdict(f"verdict-{asked.nonce}: {said}") == value
-
-
-def test_a_scale_of_one_is_yes_or_no() -> None:
-    asked = call(YES_OR_NO)
-
-    assert [asked.verdict(f"verdict-{asked.nonce}: {number}") for number in (0, 1, 2)] == [0.0, 1.0, None]
+@pytest.mark.parametrize(
+    ("asked", "values"),
+    [
+        (call(BETTER, "one", "two"), {"A": 1.0, "b": 0.0, "tie": 0.5, "C": None, "10": None}),
+        (call(YES_OR_NO), {"0": 0.0, "1": 1.0, "2": None}),
+    ],
+)
+def test_a_comparison_names_a_text_or_a_tie_and_a_scale_of_one_is_yes_or_no(
+    asked: JudgeCall, values: dict[str, float | None]
+) -> None:
+    assert {said: asked.verdict(f"verdict-{asked.nonce}: {said}") for said in values} == values
 
 
 ATTACKS = [
@@ -97,13 +96,10 @@ def test_every_call_has_a_number_of_its_own() -> None:
 
 @given(st.text(max_size=300))
 def test_no_reply_without_the_number_is_a_verdict(reply: str) -> None:
-    asked = call()
-
-    assert asked.verdict(reply) is None
+    assert call().verdict(reply) is None
 
 
 def test_a_long_reply_is_read_from_its_end() -> None:
     asked = call()
-
     assert asked.verdict("x" * 10**6 + f"\nverdict-{asked.nonce}: 4") == 0.4
     assert asked.verdict(f"verdict-{asked.nonce}: 4\n" + " " * VERDICT_CHARS) is None

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import sqlite3
 import threading
 import time
@@ -49,17 +50,12 @@ def polite() -> Iterator[Server]:
         yield server
 
 
-def test_a_verdict_has_a_value_and_a_reason(polite: Server, tmp_path: Path) -> None:
+def test_a_verdict_has_a_value_and_a_reason_and_is_known_to_the_next_process(polite: Server, tmp_path: Path) -> None:
     one, other = Judge(tmp_path, polite.url).ask("yes, please", "no")
-
     assert (one.value, other.value) == (1.0, 0.2) and one.why.startswith("Because.")
 
-
-def test_what_was_asked_before_is_known_to_the_next_process(polite: Server, tmp_path: Path) -> None:
-    Judge(tmp_path, polite.url).ask("no", "please")
     again = Judge(tmp_path, polite.url)
-
-    assert [verdict.value for verdict in again.ask("no", "please", "new")] == [0.2, 1.0, 0.2]
+    assert [verdict.value for verdict in again.ask("no", "yes, please", "new")] == [0.2, 1.0, 0.2]
     assert len(polite.seen) == 3
     assert (again.service.usage.cached, again.service.usage.requests) == (2, 1)
 
@@ -71,29 +67,20 @@ def test_a_verdict_is_of_its_model_sampling_and_criterion(
     polite: Server, tmp_path: Path, change: dict[str, Any]
 ) -> None:
     Judge(tmp_path, polite.url).ask("no")
-    model = Endpoint(
-        polite.url, change.pop("model", "judge"), api_key_env=KEY_VARIABLE, **_without(change, "criterion")
-    )
-    judge = rubric(change.get("criterion", "It is polite."), model=model, name="polite")
+    options = {"model": "judge", "api_key_env": KEY_VARIABLE, **change}
+    criterion = options.pop("criterion", "It is polite.")
+    model = Endpoint(polite.url, **options)
+    judge = rubric(criterion, model=model, name="polite")
     JudgeService(model, tmp_path).submit(judge, JudgeQuestion("How are you?", ("no",))).result(30)
 
     assert len(polite.seen) == 2
 
 
-def _without(options: dict[str, Any], name: str) -> dict[str, Any]:
-    return {key: value for key, value in options.items() if key != name}
-
-
-def test_without_a_cache_each_question_is_asked(polite: Server, tmp_path: Path) -> None:
-    judge = Judge(tmp_path, polite.url, cache=False)
-    judge.ask("no", "no")
-
-    assert len(polite.seen) == 2 and not (tmp_path / "verdicts.sqlite").exists()
-
-
-def test_equal_questions_at_the_same_time_are_one_request(polite: Server, tmp_path: Path) -> None:
+def test_equal_questions_are_one_request_unless_nothing_is_kept(polite: Server, tmp_path: Path) -> None:
+    Judge(tmp_path / "none", polite.url, cache=False).ask("no", "no")
+    assert len(polite.seen) == 2 and not (tmp_path / "none" / "verdicts.sqlite").exists()
     assert len({verdict.value for verdict in Judge(tmp_path, polite.url).ask(*["no"] * 20)}) == 1
-    assert len(polite.seen) == 1
+    assert len(polite.seen) == 3
 
 
 def test_no_more_are_in_flight_than_is_allowed(tmp_path: Path) -> None:
@@ -110,38 +97,35 @@ def test_a_broken_cache_is_said_once_and_made_again(
     polite: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "verdicts.sqlite").write_bytes(b"no database at all" * 100)
-
     assert [verdict.value for verdict in Judge(tmp_path, polite.url).ask("no", "no, please")] == [0.2, 1.0]
     assert [verdict.value for verdict in Judge(tmp_path, polite.url).ask("no")] == [0.2]
-    assert len(polite.seen) == 2
-    assert len([record for record in caplog.records if "verdicts.sqlite is broken" in record.getMessage()]) == 1
+    assert len(polite.seen) == 2 and caplog.text.count("verdicts.sqlite is broken") == 1
 
 
 def test_a_value_out_of_range_in_the_cache_is_no_verdict(polite: Server, tmp_path: Path) -> None:
     Judge(tmp_path, polite.url).ask("no")
     with sqlite3.connect(tmp_path / "verdicts.sqlite") as connection:
         connection.execute("UPDATE verdicts SET value = 7.0")
-
     assert Judge(tmp_path, polite.url).ask("no")[0].value == 0.2
 
 
 @pytest.mark.parametrize(
-    ("first", "requests"),
+    "first",
     [
-        ((500, b"oops"), 2),
-        ((429, b"slow down"), 2),
-        ((200, b"{not json"), 2),
-        ((200, json.dumps({"choices": []}).encode()), 2),
-        (chat("I would rather not say."), 2),
-        (chat("verdict: 10"), 2),
+        (500, b"oops"),
+        (429, b"slow down"),
+        (200, b"{not json"),
+        (200, json.dumps({"choices": []}).encode()),
+        chat("I would rather not say."),
+        chat("verdict: 10"),
     ],
 )
-def test_what_may_succeed_yet_is_asked_again(tmp_path: Path, first: Reply, requests: int) -> None:
+def test_what_may_succeed_yet_is_asked_again(tmp_path: Path, first: Reply) -> None:
     replies = [first]
     with judging(lambda asked: replies.pop() if replies else asked.grade(5)) as server:
         judge = Judge(tmp_path, server.url)
         assert judge.ask("no")[0].value == 0.5
-        assert len(server.seen) == judge.service.usage.requests == requests
+        assert len(server.seen) == judge.service.usage.requests == 2
 
 
 def thought_only() -> Reply:
@@ -172,17 +156,17 @@ def test_no_verdict_is_an_abstention_that_names_the_endpoint(tmp_path: Path, rep
 
 
 def test_a_slow_reply_runs_into_the_judges_own_limit(tmp_path: Path) -> None:
-    def answer(asked: Asked) -> str:
-        time.sleep(1)
-        return asked.grade(1)
-
-    with judging(answer) as server:
+    is_over = threading.Event()
+    with judging(lambda asked: asked.grade(int(is_over.wait(20)))) as server:
         [verdict] = Judge(tmp_path, server.url, timeout_s=0.2, max_retries=0).ask("no")
+        is_over.set()
     assert "no answer within 0.2 s (tried 1 times)" in verdict.why
 
 
-def test_a_dead_endpoint_is_not_waited_for_by_everyone(tmp_path: Path, closed_port: int) -> None:
-    judge = Judge(tmp_path, f"http://127.0.0.1:{closed_port}/v1", concurrency=2, max_retries=50)
+def test_a_dead_endpoint_is_not_waited_for_by_everyone(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        url = f"http://127.0.0.1:{probe.getsockname()[1]}/v1"
+    judge = Judge(tmp_path, url, concurrency=2, max_retries=50)
     started = time.monotonic()
     verdicts = [judge.ask(str(number))[0] for number in range(12)]
 
@@ -191,37 +175,19 @@ def test_a_dead_endpoint_is_not_waited_for_by_everyone(tmp_path: Path, closed_po
     assert time.monotonic() - started < 10
 
 
-@pytest.fixture
-def closed_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def test_a_refused_key_is_the_users_mistake_and_is_not_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_is_neither_repeated_nor_kept(polite: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(KEY_VARIABLE, "sk-secret-1234")
     with judging(lambda asked: (401, b"bad key sk-secret-1234")) as server:
         [verdict] = Judge(tmp_path, server.url).ask("no")
         assert server.seen[0]["key"] == "Bearer sk-secret-1234"
-    assert verdict.is_refused and "sk-secret-1234" not in verdict.why
+    assert verdict.is_refused and "sk-secret-1234" not in verdict.why  # the user's mistake
     assert f"The key comes from {KEY_VARIABLE}, which is set" in verdict.why
-
-
-def test_what_is_kept_on_disk_has_no_key(polite: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(KEY_VARIABLE, "sk-secret-1234")
     Judge(tmp_path, polite.url).ask("no")
-
     assert all(b"sk-secret-1234" not in path.read_bytes() for path in tmp_path.iterdir())
 
 
 def test_a_bound_on_requests_abstains_and_says_so(polite: Server, tmp_path: Path) -> None:
-    judge = Judge(tmp_path, polite.url, max_requests=3)
-    verdicts = judge.ask(*map(str, range(5)))
-
+    verdicts = Judge(tmp_path, polite.url, max_requests=3).ask(*map(str, range(5)))
     assert [verdict.value for verdict in verdicts].count(None) == 2 and len(polite.seen) == 3
     assert "max_requests=3 is reached" in next(verdict.why for verdict in verdicts if verdict.value is None)
 
@@ -289,9 +255,9 @@ def test_replies_without_a_verdict_have_one_reason(tmp_path: Path) -> None:
     assert len({reason_head(verdict.why) for verdict in verdicts}) == 1
 
 
-def test_two_judges_of_one_model_share_a_service(polite: Server) -> None:
-    assert services.service_for(endpoint(polite.url)) is services.service_for(endpoint(polite.url))
-    assert services.service_for(endpoint(polite.url)) is not services.service_for(endpoint(polite.url, max_requests=1))
+def test_two_judges_of_one_model_share_a_service() -> None:
+    one, other = endpoint("http://localhost:1/v1"), endpoint("http://localhost:1/v1", max_requests=1)
+    assert services.service_for(one) is services.service_for(one) is not services.service_for(other)
 
 
 @pytest.mark.parametrize(
@@ -301,12 +267,10 @@ def test_two_judges_of_one_model_share_a_service(polite: Server) -> None:
         ({"url": "http://user:secret@host/v1"}, "holds a user"),
         ({"concurrency": 0}, "concurrency=0 must be above 0"),
         ({"max_cost": 1.0}, "needs input_price and output_price"),
-        ({"requests_per_minute": -1}, "requests_per_minute=-1 must be above 0"),
         ({"temperature": float("nan")}, "temperature=nan must be 0 or more"),
-        ({"concurrency": 1.5}, "concurrency=1.5: Input should be a valid integer"),
-        ({"cache": "no"}, "cache='no': Input should be a valid boolean"),
-        ({"model": 5}, "model=5: Input should be a valid string"),
-        ({"url": None}, "url=None: Input should be a valid string"),
+        ({"concurrency": 1.5}, "concurrency=1.5: .*valid integer"),
+        ({"cache": "no"}, "cache='no': .*valid boolean"),
+        ({"url": None}, "url=None: .*valid string"),
         ({"api_key_env": "sk-secret-123"}, "is the name of an environment variable in capitals"),
         ({"api_key_env": ""}, "is the name of an environment variable in capitals"),
         ({"output_price": 2.0, "max_cost": 0.001}, "below what one verdict of max_tokens=512 may cost, 0.001024"),

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,59 +29,39 @@ def ids(rows: tuple[Row, ...]) -> list[str]:
     return [row.id for row in rows]
 
 
-def test_a_prompt_of_exactly_the_limit_stays() -> None:
-    report = filter_rows([row(4), row(5), row(6), row(9)], prompt_length, max_prompt_length=5)
-    assert ids(report.kept) == ["4/None", "5/None"]
-    assert report.dropped_prompts == ("6/None", "9/None")
+def test_a_prompt_longer_than_the_limit_is_dropped_or_cut() -> None:
+    rows = [row(4), row(5), row(6), row(9)]
+    report = filter_rows(rows, prompt_length, max_prompt_length=5)
+    assert ids(report.kept) == ["4/None", "5/None"] and report.dropped_prompts == ("6/None", "9/None")
     assert str(report) == "2 of 4 rows; 2 dropped for a long prompt (longest: 9 tokens)"
+    report = filter_rows(rows, prompt_length, max_prompt_length=5, policy="truncate")
+    assert ids(report.kept) == ids(tuple(rows)) and report.truncated == {"6/None", "9/None"}
+    assert str(report) == "4 of 4 rows; 2 with the prompt cut to its end (longest: 9 tokens)"
 
 
-def test_truncating_keeps_the_row_and_says_which() -> None:
-    report = filter_rows([row(4), row(6)], prompt_length, max_prompt_length=5, policy="truncate")
-    assert ids(report.kept) == ["4/None", "6/None"]
-    assert report.truncated == {"6/None"}
-    assert report.dropped == 0
-    assert str(report) == "2 of 2 rows; 1 with the prompt cut to its end (longest: 6 tokens)"
-
-
-def test_a_gold_that_cannot_be_reached_drops_its_row_under_both_policies() -> None:
+@pytest.mark.parametrize("policy", ["drop", "truncate"])
+def test_a_gold_that_cannot_be_reached_drops_its_row_under_both_policies(policy: OverlongPolicy) -> None:
     rows = [row(4, 3), row(4, 4), row(4), row(9, 4)]
-    policies: tuple[OverlongPolicy, ...] = ("drop", "truncate")
-    for policy in policies:
-        report = filter_rows(
-            rows, prompt_length, max_prompt_length=5, gold_length=gold_length, max_gold_length=3, policy=policy
-        )
-        assert ids(report.kept) == ["4/3", "4/None"]  # without a gold, there is nothing to reach
-        assert report.dropped == 2  # the last row is too long twice and counted once
-        assert report.longest_gold == 4
+    golds: dict[str, Any] = {"gold_length": gold_length, "max_gold_length": 3}
+    report = filter_rows(rows, prompt_length, max_prompt_length=5, policy=policy, **golds)
+    assert ids(report.kept) == ["4/3", "4/None"]  # without a gold, there is nothing to reach
+    assert report.dropped == 2  # the last row is too long twice and counted once
+    assert report.longest_gold == 4
 
 
 def test_nothing_left_is_refused_with_the_arithmetic() -> None:
-    with pytest.raises(DataError) as refused:
-        filter_rows(
-            [row(6), row(9, 8), row(3, 8)],
-            prompt_length,
-            max_prompt_length=5,
-            gold_length=gold_length,
-            max_gold_length=7,
-        )
-    assert str(refused.value) == (
-        "none of 3 rows is left: 2 for a prompt of more than 5 tokens (shortest 6, longest 9), 1 for a gold of more "
-        "than 7 tokens (shortest 8, longest 8)."
-    )
-
-
-def test_no_rows_at_all_is_refused() -> None:
+    rows = [row(6), row(9, 8), row(3, 8)]
+    golds: dict[str, Any] = {"gold_length": gold_length, "max_gold_length": 7}
+    prompts = "2 for a prompt of more than 5 tokens (shortest 6, longest 9)"
+    with pytest.raises(DataError, match=rf"none of 3 rows.*{re.escape(prompts)}.*1 for a gold of more than 7 tokens"):
+        filter_rows(rows, prompt_length, max_prompt_length=5, **golds)
     with pytest.raises(DataError, match="there are no rows"):
         filter_rows([], prompt_length, max_prompt_length=5)
 
 
-def test_truncation_keeps_the_end() -> None:
+def test_truncation_keeps_the_end_and_a_limit_of_zero_is_refused() -> None:
     assert truncate_prompt((1, 2, 3, 4), 3) == (2, 3, 4)
     assert truncate_prompt((1, 2), 3) == (1, 2)
-
-
-def test_a_limit_of_zero_is_refused() -> None:
     with pytest.raises(UserError, match="max_prompt_length=0"):
         truncate_prompt((1, 2), 0)  # [-0:] would keep everything
     with pytest.raises(UserError, match="max_prompt_length=0"):
