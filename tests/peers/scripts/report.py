@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import subprocess
 import sys
 from typing import Any
 
@@ -23,6 +24,12 @@ def answer(value: float | None, parts: dict[str, float] | None = None, unscored:
         unscored: What became of the sample where there is no reward, in a few words.
     """
     return {"value": value, "parts": parts, "unscored": unscored}
+
+
+def commit_of(source: str) -> str:
+    """The commit of a checkout."""
+    command = ["git", "-C", source, "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def report(package: str, path: str, answers: list[dict[str, Any]]) -> None:

@@ -1,9 +1,8 @@
 import json
 import os
-import subprocess
 import sys
 
-from report import answer, batch, report
+from report import answer, batch, commit_of, report
 
 source = os.environ["NEMO_RL_SOURCE"]
 os.environ["PYTHONPATH"] = source  # of the actor
@@ -36,7 +35,4 @@ def score(sample):
 
 answers = [score(sample) for sample in batch()]
 ray.shutdown()
-commit = subprocess.run(
-    ["git", "-C", source, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
-)
-report(f"NeMo-RL {commit.stdout.strip()}", "create_env, calculate_rewards", answers)
+report(f"NeMo-RL {commit_of(source)}", "create_env, calculate_rewards", answers)

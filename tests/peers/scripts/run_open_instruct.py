@@ -1,10 +1,9 @@
 import asyncio
 import json
 import os
-import subprocess
 import sys
 
-from report import answer, batch, report
+from report import answer, batch, commit_of, report
 
 source = os.environ["OPEN_INSTRUCT_SOURCE"]
 sys.path.insert(0, source)
@@ -35,7 +34,4 @@ async def main():
     return [await score(sample) for sample in batch()]
 
 
-commit = subprocess.run(
-    ["git", "-C", source, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
-)
-report(f"open-instruct {commit.stdout.strip()}", "apply_verifiable_reward", asyncio.run(main()))
+report(f"open-instruct {commit_of(source)}", "apply_verifiable_reward", asyncio.run(main()))

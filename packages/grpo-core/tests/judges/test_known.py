@@ -90,11 +90,7 @@ def test_a_missing_file_and_a_row_that_does_not_exist_are_named(tmp_path: Path) 
         known_of(tmp_path / "nowhere.jsonl", "polite")
     with judging(lenient) as server, pytest.raises(UserError, match="q99"):
         errors_of(server, [Known("q99", "a", 1.0)])
-
-
-def test_a_pairwise_judge_has_no_known_verdicts() -> None:
-    task = best("http://127.0.0.1:1/v1", known=[Known(ROW, "a", 1.0)])
-
+    task = best("http://127.0.0.1:1/v1", known=[Known(ROW, "a", 1.0)])  # of a pairwise judge
     with Scorer(task, workers=1) as scorer, pytest.raises(UserError, match="compares answers"):
         judge_errors(scorer)
 
@@ -104,4 +100,4 @@ def test_progress_counts_the_verdicts() -> None:
     known = [Known(ROW, "right 9", 1.0), Known(ROW, "wrong 1", 0.0)]
     with judging(lenient) as server, Scorer(polite(server.url, known=known), workers=1) as scorer:
         judge_errors(scorer, lambda *progress: told.append(progress))
-    assert told == [("judge polite", 0, 2), ("judge polite", 1, 2), ("judge polite", 2, 2)]
+    assert told == [("judge polite", done, 2) for done in range(3)]

@@ -240,6 +240,11 @@ def test_perfect_play_says_how_much_was_tried(monkeypatch: pytest.MonkeyPatch) -
     assert result.text == "1 start, 653 positions: every reply in 1 of 2 seats, in the others a part"
 
 
+def test_first_moves_of_the_demos_of_a_game_are_legal() -> None:
+    (result,) = checked("games.nim?size=8", "demos")
+    assert result.status == "passed" and "first moves among the demos are legal" in result.text
+
+
 def test_perfect_play_is_proved_for_each_start_once() -> None:
     (result,) = checked("games.tictactoe?openings=2", "perfect", rows=8)
     assert result.status == "passed" and ": every reply in each seat" in result.text

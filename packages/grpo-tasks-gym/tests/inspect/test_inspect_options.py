@@ -19,28 +19,26 @@ def test_the_task_is_known_and_shown_without_a_file() -> None:
         task.rows()
 
 
-def test_a_name_without_a_file_is_that_of_a_package() -> None:
-    with pytest.raises(UserError, match="name=gsm8k: give its file=, or the name of a package's task, PACKAGE/gsm8k"):
-        load_task("inspect.task?name=gsm8k")
-
-
-def test_an_option_that_does_not_exist_has_a_near_one() -> None:
-    with pytest.raises(UserError, match=r"no option 'flie'\. Did you mean 'file'"):
-        load_task("inspect.task?flie=evals.py")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("name=gsm8k", "give its file=, or the name of a package's task, PACKAGE/gsm8k"),
+        ("flie=evals.py", r"no option 'flie'\. Did you mean 'file'"),
+        pytest.param(
+            "file=evals.py",
+            r"inspect-ai is not installed: pip install 'grpo-tasks-gym\[inspect\]'",
+            marks=pytest.mark.skipif(util.find_spec("inspect_ai") is not None, reason="inspect-ai is installed"),
+        ),
+    ],
+)
+def test_mistakes_are_named(options: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        load_task(f"inspect.task?{options}")
 
 
 def test_a_path_is_quoted_as_in_a_url() -> None:
     config = InspectConfig.model_validate_strings({"file": "a b/evals.py"})
     assert config.target()["file"].endswith("/a b/evals.py")
-
-
-@pytest.mark.skipif(util.find_spec("inspect_ai") is not None, reason="inspect-ai is installed")
-def test_without_inspect_the_extra_is_named() -> None:
-    with pytest.raises(UserError) as caught:
-        load_task("inspect.task?file=evals.py")
-    assert str(caught.value) == (
-        "task 'inspect.task': inspect-ai is not installed: pip install 'grpo-tasks-gym[inspect]'."
-    )
 
 
 def test_listing_imports_no_library() -> None:

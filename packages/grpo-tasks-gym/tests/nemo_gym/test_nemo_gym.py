@@ -98,34 +98,30 @@ def test_rewards_and_their_components_are_the_servers(tmp_path: Path) -> None:
 
 
 def test_rows_of_a_served_task_score_as_it_does_here(tmp_path: Path) -> None:
-    here = load_task("math.arithmetic", size=6)
+    here = load_task("math.arithmetic", size=4)
     rows = here.rows()
-    lines = [
-        {"responses_create_params": {"input": str(here.prompt(row))}, "row": row.model_dump_json()} for row in rows
-    ]
+    prompts = [{"responses_create_params": {"input": str(here.prompt(row))}} for row in rows]
+    lines = [{**prompt, "row": row.model_dump_json()} for prompt, row in zip(prompts, rows, strict=True)]
+    texts = [str(rows[0].gold), "nonsense", "", "\ud800"]
     with serving("math.arithmetic") as server:
         task = bound(f"{server.address}/math.arithmetic", tmp_path, *lines, chat=False)
-        texts = [str(rows[0].gold), str(rows[1].gold), "nonsense", "", "\ud800", "<answer>3</answer>"]
         with Scorer(here, workers=1) as ours, Scorer(task, workers=1) as theirs:
-            scores = list(zip(ours.score(texts, rows), theirs.score(texts, task.rows()), strict=True))
+            scores = zip(ours.score(texts, rows), theirs.score(texts, task.rows()), strict=True)
     for mine, other in scores:
         assert (other.value, other.solved) == (mine.value, mine.solved)
         assert mine.parts.items() <= other.parts.items()
 
 
 @pytest.mark.parametrize(
-    ("mode", "options", "begins"),
+    ("mode", "session", "begins"),
     [
-        ("stateless", {}, False),
-        ("unknown", {}, True),
-        ("unsupported", {}, True),
-        ("unknown", {"session": "never"}, False),
-        ("stateless", {"session": "always"}, True),
+        ("stateless", "auto", False),
+        ("unknown", "auto", True),
+        ("unknown", "never", False),
+        ("stateless", "always", True),
     ],
 )
-def test_a_server_with_sessions_gets_its_cookie_back(
-    tmp_path: Path, mode: str, options: dict[str, str], begins: bool
-) -> None:
+def test_a_server_with_sessions_gets_its_cookie_back(tmp_path: Path, mode: str, session: str, begins: bool) -> None:
     seen: list[str] = []
 
     def handle(path: str, body: dict[str, Any], headers: Mapping[str, str]) -> Reply:
@@ -137,7 +133,7 @@ def test_a_server_with_sessions_gets_its_cookie_back(
         return 200, {"reward": 1}, {}
 
     with resources(handle, mode) as address:
-        task = bound(address, tmp_path, **options)
+        task = bound(address, tmp_path, session=session)
         assert task.score("4", task.rows()[0]).value == 1.0
     assert seen == ["/seed_session"] * begins + ["/verify"]
 

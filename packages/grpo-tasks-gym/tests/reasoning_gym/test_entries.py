@@ -7,14 +7,8 @@ from hypothesis import strategies as st
 
 from grpo_tasks_gym.reasoning_gym.entries import MAX_DEPTH, decode, encode
 
-SCALARS = (
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text()
-    | st.fractions()
-)
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+SCALARS = st.none() | st.booleans() | st.integers() | FLOATS | st.text() | st.fractions()
 VALUES = st.recursive(
     SCALARS,
     lambda inner: st.lists(inner) | st.lists(inner).map(tuple) | st.dictionaries(st.integers() | st.text(), inner),
@@ -31,31 +25,22 @@ def test_an_entry_keeps_its_types_through_json(value: object) -> None:
     assert repr(decode(orjson.loads(text))) == repr(value)
 
 
+FRACTIONS = [{"fraction": [1, 0]}, {"fraction": ["1", 2]}]
+
+
 @pytest.mark.parametrize(
-    "hostile",
-    [
-        {"eval": "1"},
-        {"fraction": [1, 0]},
-        {"fraction": ["1", 2]},
-        {"dict": [[1]]},
-        {"tuple": 3},
-        {"list": [], "tuple": []},
-        {},
-    ],
+    "hostile", [*FRACTIONS, {}, {"eval": "1"}, {"dict": [[1]]}, {"tuple": 3}, {"list": [], "tuple": []}]
 )
 def test_what_is_no_entry_is_refused(hostile: object) -> None:
     with pytest.raises(ValueError, match="no part of an entry"):
         decode(hostile)
 
 
-def test_deep_nesting_is_refused_before_the_stack_ends() -> None:
+def test_deep_nesting_is_refused_before_the_stack_ends_and_what_json_cannot_hold_is_named() -> None:
     nested: object = 1
     for _ in range(MAX_DEPTH + 2):
         nested = [nested]
     with pytest.raises(ValueError, match="deeper"):
         decode(nested)
-
-
-def test_what_json_cannot_hold_is_named() -> None:
     with pytest.raises(TypeError, match="complex"):
         encode({"root": 1j})

@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 
 from grpo_core import load_task
-from grpo_tasks_gym.reasoning_gym.catalogue import datasets
 from grpo_tasks_gym.reasoning_gym.sources import EVALUATE
 from grpo_tasks_gym.reasoning_gym.verifiers import EXPRESSIONS
 
 EVALUATING = sorted({*EVALUATE, *EXPRESSIONS})
-NO_GOLD = {"boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"}
 
 
 def attacks(file: Path) -> list[str]:
@@ -59,8 +57,9 @@ def test_a_scorer_that_raises_abstains_unless_told_that_the_answer_is_wrong() ->
     wrong = load_task("reasoning_gym.prime_factorization?size=1&on_error=wrong")
     (row,) = task.rows()
 
-    assert (score := task.score("<answer>banana</answer>", row)).fault == "reward" and "ValueError" in score.why
-    assert (score := wrong.score("<answer>banana</answer>", row)).value == 0.0 and not score.fault
+    raised, refused = task.score("<answer>banana</answer>", row), wrong.score("<answer>banana</answer>", row)
+    assert raised.fault == "reward" and "ValueError" in raised.why
+    assert refused.value == 0.0 and not refused.fault
 
 
 def test_the_last_answer_counts_and_none_is_invalid() -> None:
@@ -72,11 +71,3 @@ def test_the_last_answer_counts_and_none_is_invalid() -> None:
     assert not task.score(f"It is {row.answer}.", row).valid
     assert not task.score("<answer> </answer>", row).valid
     assert plain.score(f" {row.answer}", row).solved
-
-
-@pytest.mark.slow  # a minute: every data set makes rows
-@pytest.mark.parametrize("name", sorted(set(datasets()) - NO_GOLD))
-def test_every_gold_is_solved(name: str) -> None:
-    task = load_task(f"reasoning_gym.{name}?size=2")
-    for row in task.rows():
-        assert row.gold is not None and task.score(row.gold, row).solved

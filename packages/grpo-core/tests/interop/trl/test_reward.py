@@ -173,6 +173,11 @@ def test_what_trl_cannot_train_is_refused(make: Any, spec: str, message: str) ->
         make(spec)
 
 
+def test_an_opponent_with_an_endpoint_is_accepted() -> None:
+    (function,) = reward_funcs(f"{TASKS}:duel", workers=1, opponent_url="http://127.0.0.1:9/v1#m")
+    function.close()
+
+
 def test_importing_it_and_scoring_loads_no_torch() -> None:
     code = (
         "import sys; from grpo_core.interop.trl import reward_funcs; "

@@ -159,19 +159,6 @@ def test_what_trl_cannot_train_is_refused_by_name() -> None:
 
 
 @pytest.mark.slow
-def test_a_mixture_has_the_mean_of_its_rewards(folder: Path) -> None:
-    config = {"per_device_train_batch_size": 12, "num_generations": 4, "shuffle_dataset": False}
-    with TrlTask(f"{TASKS}:stopping:2,{TASKS}:chat:1", workers=1) as task:
-        trainer = trainer_of(folder, task.reward_funcs, task.train_dataset, config)
-        trainer.train()
-    first, second = rewards_logged(trainer)
-    # Batches of 3 prompts × 4: two of the first task, one of the other; the reward is the mean over all twelve.
-    means = [first[f"rewards/trl_tasks.{name}/mean"] for name in ("stopping", "chat")]
-    assert first["reward"] == pytest.approx(2 / 3 * means[0] + 1 / 3 * means[1], abs=1e-6)
-    assert math.isfinite(first["loss"]) and math.isfinite(second["loss"])
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("eval_size", [None, 1])
 def test_trl_evaluates_a_task_with_group_rewards(folder: Path, eval_size: int | None) -> None:
     config = {"per_device_eval_batch_size": 4, "num_generations_eval": eval_size, "max_completion_length": 2}
