@@ -31,16 +31,6 @@ def user(text: str) -> dict[str, str]:
     return {"role": "user", "content": text}
 
 
-def test_each_turn_brings_what_follows_the_completion(guess):
-    conversation = Conversation(guess, ROW)
-    assert run(conversation.begin()) == [user("guess:")]
-    assert run(conversation.reply("3")) == [user("\n1: higher:")]
-    assert conversation.messages == [user("guess:"), {"role": "assistant", "content": "3"}, user("\n1: higher:")]
-    assert run(conversation.reply("7")) == []
-    assert (conversation.is_over, conversation.turns) == (True, 2)
-    assert run(conversation.score()).solved
-
-
 def test_a_replay_scores_as_the_episode_did(guess):
     for texts, value in ((["3", "7"], 1.0), (["3"], 0.0), (["7", "3"], 1.0)):  # whole, cut off, and beyond its end
         assert run(Conversation(guess, ROW).replay(texts)).value == value
@@ -62,14 +52,10 @@ def test_messages_of_a_task_stay_messages():
         assert [message["role"] for message in conversation.messages] == ["system", "user", "assistant", "user"]
 
 
-def test_a_turn_of_a_game_shows_what_the_player_sees():
+def test_a_game_begins_with_what_the_player_sees_and_may_end_in_an_illegal_move():
     with TaskAdapter(heap(), "a trainer", "episode", workers=1) as adapter:
         (row,) = adapter.task.rows()
         assert adapter.first_messages(row) == [user("first sees 5:")]
-        conversation = Conversation(adapter, row)
-        assert run(conversation.begin()) == [user("first sees 5:")]
-        assert run(conversation.reply("1")) == conversation.messages == [user("first sees 1:")]  # greedy has taken 3
-        assert run(Conversation(adapter, row).replay(["1", "1"])).value == 1.0
         assert run(Conversation(adapter, row).replay(["1", "nothing"])).value == -1.0
 
 
