@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +19,9 @@ from grpo_core.checkpoints.checksums import read_checksums
 SHA = "0" * 64
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _waits_for_no_disk() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda descriptor: None)
-        yield
-
-
 @pytest.fixture
-def store(tmp_path: Path) -> CheckpointStore:
-    store = CheckpointStore(tmp_path / "run")
+def store(store: CheckpointStore) -> CheckpointStore:
+    """A store with three steps."""
     for step in (1, 2, 3):
         with store.writing(step) as folder:
             (folder / "model").mkdir()
@@ -53,10 +46,6 @@ def link_folder(folder: Path) -> None:
     (folder / "model").symlink_to(folder.parent / "model", target_is_directory=True)
 
 
-def fifo(folder: Path) -> None:
-    os.mkfifo(folder / "pipe")
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -66,18 +55,11 @@ def fifo(folder: Path) -> None:
         (lambda folder: (folder / "model/weights").write_text("weights X"), "the content of 'model/weights' is not"),
         (lambda folder: (folder / "model/adapter.json").touch(), "'model/adapter.json' was not written with it"),
         (lambda folder: (folder / CHECKSUMS).unlink(), f"its list of files is missing: there is no .*{CHECKSUMS}"),
-        (
-            lambda folder: (folder / CHECKSUMS).write_text(""),
-            f"its list of files is damaged: .*{CHECKSUMS} is not JSON",
-        ),
-        (
-            lambda folder: os.truncate(folder / CHECKSUMS, 60),
-            f"its list of files is damaged: .*{CHECKSUMS} is not JSON",
-        ),
+        (lambda folder: os.truncate(folder / CHECKSUMS, 60), f"list of files is damaged: .*{CHECKSUMS} is not JSON"),
         (link_to_the_same, "'model/weights' "),
         (link_folder, "'model' is a link"),
         (lambda folder: (folder / ".hidden").symlink_to("/etc/passwd"), "'.hidden' is a link"),
-        (fifo, "'pipe' is a pipe, a socket or a device"),
+        (lambda folder: os.mkfifo(folder / "pipe"), "'pipe' is a pipe, a socket or a device"),
         (shutil.rmtree, "its list of files is missing"),
     ],
 )
@@ -104,9 +86,7 @@ def test_a_part_of_a_checkpoint_is_not_listed_and_a_changed_one_is_found_by_veri
     (store.folder / "step_2" / "state.json").write_text("[]")
 
     assert store.steps() == [1, 2]
-    with pytest.raises(
-        CheckpointError, match=r"'state\.json' is missing\. The last good one is 1: use --from-step 1\."
-    ):
+    with pytest.raises(CheckpointError, match=r"'state\.json' is missing\. The last good one is 1: use --from-step 1"):
         store.path("latest")
     with pytest.raises(CheckpointError, match=r"the content of 'state\.json'"):
         store.verify(store.path(2))
@@ -135,23 +115,9 @@ def test_a_newer_version_is_refused_with_the_reason(store: CheckpointStore) -> N
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "../../x",
-        "/etc/passwd",
-        "model/../../x",
-        "a/./b",
-        "",
-        "a//b",
-        "a/",
-        "..",
-        "a\\..\\b",
-        "C:/x",
-        "a\nb",
-        "a\0b",
-        "x" * 1025,
-        CHECKSUMS,
-    ],
-)
+    ["../../x", "/etc/passwd", "model/../../x", "a/./b", "", "a//b", "a/", "..", "a\\..\\b", "C:/x", "a\nb", "a\0b",
+     "x" * 1025, CHECKSUMS],
+)  # fmt: skip
 def test_a_name_that_leaves_the_folder_is_refused(store: CheckpointStore, name: str) -> None:
     (store.run_dir.parent / "x").write_text("secret")
     edit(store.folder / "step_3", lambda data: data["files"].update({name: {"sha256": SHA, "size": 6}}))
@@ -172,22 +138,11 @@ def test_such_a_name_is_not_written_either(store: CheckpointStore, name: str) ->
 @pytest.mark.parametrize(
     "change",
     [
-        {"version": None},
-        {"version": True},
-        {"version": "1"},
-        {"version": 0},
-        {"serial": -1},
-        {"serial": 1.0},
-        {"serial": 10**18},
-        {"files": None},
-        {"files": []},
-        {"files": {"a": None}},
-        {"files": {"a": {"sha256": SHA}}},
-        {"files": {"a": {"sha256": SHA, "size": -1}}},
-        {"files": {"a": {"sha256": SHA, "size": True}}},
-        {"files": {"a": {"sha256": SHA[1:], "size": 1}}},
-        {"files": {"a": {"sha256": SHA + "\n", "size": 1}}},
-        {"files": {"a": {"sha256": ["0"] * 64, "size": 1}}},
+        *({"version": version} for version in (None, True, "1", 0)),
+        *({"serial": serial} for serial in (-1, 1.0, 10**18)),
+        *({"files": files} for files in (None, [], {"a": None}, {"a": {"sha256": SHA}})),
+        *({"files": {"a": {"sha256": SHA, "size": size}}} for size in (-1, True)),
+        *({"files": {"a": {"sha256": sha, "size": 1}}} for sha in (SHA[1:], SHA + "\n", ["0"] * 64)),
     ],
 )
 def test_a_list_of_another_shape_is_damaged(store: CheckpointStore, change: dict[str, Any]) -> None:
@@ -198,20 +153,18 @@ def test_a_list_of_another_shape_is_damaged(store: CheckpointStore, change: dict
 
 
 def test_a_list_of_endless_length_is_not_read(store: CheckpointStore) -> None:
-    with (store.folder / "step_3" / CHECKSUMS).open("r+b") as file:
-        file.truncate(2**40)  # a hole: no disk is used
+    os.truncate(store.folder / "step_3" / CHECKSUMS, 2**40)  # a hole: no disk is used
 
     with pytest.raises(CheckpointError, match="larger than 8,388,608 bytes"):
         store.path(3)
 
 
 def test_a_list_that_is_a_link_or_a_pipe_is_not_opened(store: CheckpointStore) -> None:
-    path = store.folder / "step_3" / CHECKSUMS
-    path.rename(store.folder / "elsewhere")
-    path.symlink_to(store.folder / "elsewhere")
-    os.mkfifo(store.folder / "pipe")
-    (store.folder / "step_2" / CHECKSUMS).unlink()
-    (store.folder / "pipe").rename(store.folder / "step_2" / CHECKSUMS)
+    lists = {step: store.folder / f"step_{step}" / CHECKSUMS for step in (2, 3)}
+    lists[2].unlink()
+    os.mkfifo(lists[2])
+    lists[3].rename(store.folder / "elsewhere")
+    lists[3].symlink_to(store.folder / "elsewhere")
 
     assert store.steps() == [1]
     for step in (2, 3):

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from closed_folders import close_folder
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from grpo_core.checkpoints import CheckpointError, check_run, is_run, read_json, sha256_of, write_json
+from grpo_core.checkpoints import CheckpointError, check_run, is_run, read_json, write_json
 
 NUMBERS = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
 SCALARS = st.none() | st.booleans() | NUMBERS | st.text(st.characters(exclude_categories=["Cs"]))
@@ -22,23 +20,16 @@ VALUES = st.recursive(
 )
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _waits_for_no_disk() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda descriptor: None)
-        yield
-
-
 def run_folder(path: Path) -> Path:
     path.mkdir(parents=True)
     (path / "config.yaml").touch()
     return path
 
 
-@settings(max_examples=50, deadline=None)  # writes a file each time
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])  # writes a file each time
 @given(value=st.dictionaries(st.text("ab", max_size=3), VALUES))
-def test_json_comes_back_bit_for_bit(tmp_path_factory: pytest.TempPathFactory, value: dict[str, Any]) -> None:
-    path = tmp_path_factory.getbasetemp() / "state.json"
+def test_json_comes_back_bit_for_bit(tmp_path: Path, waits_for_no_disk: None, value: dict[str, Any]) -> None:
+    path = tmp_path / "state.json"
     write_json(path, value)
 
     assert repr(read_json(path, "the state")) == repr(value)
@@ -111,12 +102,6 @@ def test_a_missing_large_or_strange_file_is_refused_without_reading_it(tmp_path:
     for name in ("link.json", "pipe.json", "."):
         with pytest.raises(CheckpointError, match="the summary cannot be read: not a regular file"):
             read_json(tmp_path / name, "the summary")
-
-
-def test_sha256_is_that_of_the_content(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"abc" * 1_000_000)
-
-    assert sha256_of(tmp_path / "file") == hashlib.sha256(b"abc" * 1_000_000).hexdigest()
 
 
 def test_a_run_has_a_config(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from concurrent.futures import Future
 from typing import Any
 
@@ -20,23 +19,26 @@ def context(**options: Any) -> RolloutContext:
 def test_scores_that_take_long_are_told_of_and_come_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multi_turn, "ASK_EVERY_S", 0.02)
     monkeypatch.setattr(multi_turn, "SHOW_AFTER_S", 0.05)
-    futures = [Future[int]() for _ in range(3)]
-    told: list[tuple[int, int]] = []
+    futures, told, is_told = [Future[int]() for _ in range(3)], list[tuple[int, int]](), threading.Event()
+
+    def tell(done: int, total: int) -> None:
+        told.append((done, total))
+        is_told.set()
 
     def finish() -> None:
         for place in (2, 0, 1):
-            time.sleep(0.1)
+            is_told.clear()
+            assert is_told.wait(10)
             futures[place].set_result(place)
 
     threading.Thread(target=finish).start()
-    assert context(on_wait=lambda done, total: told.append((done, total))).wait(futures) == [0, 1, 2]
+    assert context(on_wait=tell).wait(futures) == [0, 1, 2]
     assert told[0] == (0, 3) and told[-1] == (2, 3)
 
 
 def test_a_stop_takes_back_the_scores_that_are_still_waited_for() -> None:
     done, waiting = Future[int](), Future[int]()
     done.set_result(1)
-    started = time.monotonic()
     with pytest.raises(StopRequested):
         context(should_stop=lambda: True).wait([done, waiting])
-    assert waiting.cancelled() and time.monotonic() - started < 2
+    assert waiting.cancelled()

@@ -1,9 +1,8 @@
-"""Processes that write checkpoints until they are killed. One parent has paid for the imports and forks them:
+"""Processes that write checkpoints and are killed. One parent has paid for the imports and forks them:
 
-`python checkpoint_writers.py` reads lines from stdin and answers each with one line.
-    loop RUN            -> the pid of a writer that never ends; then "dead", once someone has killed it
-    fault RUN N SWAP    -> "killed" if `change` was killed before its Nth system call, "done" if it makes fewer
-SWAP is 1 if the file system can swap two names, 0 if it is to look as if it could not.
+`python checkpoint_writers.py` reads lines `RUN N SWAP` from stdin and answers each with one line: "killed" if `change`
+was killed before its Nth system call, "done" if it makes fewer. SWAP is 1 if the file system can swap two names, 0 if
+it is to look as if it could not.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,17 +38,6 @@ def change(run: Path) -> None:
         with store.writing(step) as folder:
             fill(folder, "new")
     store.prune(keep_last=1)
-
-
-def write_for_ever(run: Path) -> None:
-    store = CheckpointStore(run)
-    for number in itertools.count():
-        for step in (4 * number, 4 * number + 1, 4 * number):  # the third replaces the first
-            with store.writing(step) as folder:
-                fill(folder, f"{step} of {number}")
-        with store.writing("final") as folder:
-            fill(folder, f"final of {number}")
-        store.prune(keep_last=3)
 
 
 def before_call(
@@ -100,18 +89,11 @@ def faulty_change(run: Path, number: int, swap: bool) -> None:
 
 def main() -> None:
     for line in sys.stdin:
-        command, run, *rest = line.split()
-        if command == "loop":
-            pid = forked(lambda run=run: write_for_ever(Path(run)))
-            print(pid, flush=True)
-            os.waitpid(pid, 0)
-            print("dead", flush=True)
-        else:
-            number, swap = map(int, rest)
-            pid = forked(lambda run=run, number=number, swap=swap: faulty_change(Path(run), number, bool(swap)))
-            _, status = os.waitpid(pid, 0)
-            killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-            print("killed" if killed else "done" if status == 0 else f"failed: {status}", flush=True)
+        run, number, swap = line.split()
+        pid = forked(partial(faulty_change, Path(run), int(number), bool(int(swap))))
+        _, status = os.waitpid(pid, 0)
+        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        print("killed" if killed else "done" if status == 0 else f"failed: {status}", flush=True)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 Importing torch takes longer than most jobs. FOLDER has `model` and `tasks.py`; JOBS is a JSON list of
 
     {"out": FOLDER, "variant": NAME, "settings": {…}}    train; stopped after "stop_at_update", failing after "fail_at",
-                                                         its memory after each step going to the file "memory",
                                                          "gpus" in place of each rank's own: [GiB, capability],
                                                          "engine" with settings of its own
     {"resume": FOLDER}                                   go on with the run in it
@@ -21,10 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 from resumed_runs import config
 
-from grpo_core.callbacks import Callback, StepRecord
 from grpo_core.config import EngineConfig, RunConfig
 
 
@@ -46,16 +43,6 @@ def after_updates(n: int | None, act: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         Updater._step = step  # type: ignore[method-assign]
-
-
-class Memory(Callback):
-    """Resident set after each step, in MiB."""
-
-    def __init__(self) -> None:
-        self.after: list[float] = []
-
-    def on_step(self, record: StepRecord) -> None:
-        self.after.append(psutil.Process().memory_info().rss / 2**20)
 
 
 @contextmanager
@@ -98,11 +85,8 @@ def run(folder: Path, job: dict[str, Any]) -> None:
         if "gpus" in job:  # which recommend a precision where none is set
             made = RunConfig(**{name: getattr(made, name) for name in made.model_fields_set - {"precision"}})
         stop = after_updates(job.get("stop_at_update"), lambda: signal.raise_signal(signal.SIGTERM))
-        memory = Memory()
         with with_gpus(job.get("gpus", [])), stop, after_updates(job.get("fail_at"), fail):
-            train(made, callbacks=[memory])
-        if "memory" in job and memory.after:  # on the rank that speaks
-            Path(job["memory"]).write_text(json.dumps(memory.after))
+            train(made)
 
 
 def main(folder: str, jobs: str) -> None:

@@ -56,21 +56,17 @@ def test_a_loss_that_does_not_say_how_tokens_are_aggregated_is_refused_before_a_
     assert Algorithm.of(TrainerConfig(loss_type="mine", aggregation="sequence_sum")).aggregation == "sequence_sum"
 
 
-def test_arguments_are_checked_before_a_model_is_loaded() -> None:
-    with pytest.raises(UserError, match=r"trainer\.advantage_args\.alfa.*alpha"):
-        Algorithm.of(TrainerConfig(baseline="ema", advantage_args={"alfa": 0.5}))
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"baseline": "ema", "advantage_args": {"alfa": 0.5}}, r"advantage_args\.alfa.*alpha"),
         ({"loss_args": {"dual_clip": 0.5}}, r"loss_args\.dual_clip=0\.5: must be above 1"),
         ({"loss_type": "gspo", "loss_args": {"dual_clip": 1}}, r"loss_args\.dual_clip=1: must"),
         ({"loss_type": "gspo_token", "loss_args": {"dual_clip": 1}}, r"loss_args\.dual_clip=1: must"),
         ({"loss_type": "seq_ppo", "loss_args": {"dual_clip": 1}}, r"loss_args\.dual_clip=1: must"),
         (
             {"loss_type": "cispo", "epsilon_high": 0.5, "loss_args": {"epsilon_low": 0.2}},
-            r"loss_args\.epsilon_low=0\.2, epsilon_high=0\.5: the ratio's lower bound",
+            r"loss_args\.epsilon_low=0\.2, ",
         ),
         ({"loss_type": "sapo", "loss_args": {"temperature_neg": 0}}, r"loss_args\.temperature_neg=0: .*above 0"),
         ({"baseline": "adaptive_shrink", "advantage_args": {"alpha": 2}}, r"advantage_args\.alpha=2 is the weight"),

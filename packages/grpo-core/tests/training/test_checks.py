@@ -1,38 +1,52 @@
-"""Settings that tasks or models exclude, refused before torch is imported."""
+"""Settings that tasks or models exclude, or that nothing reads, before torch is imported."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import small_games
 
-from grpo_core.config import load_config, resolve
+from grpo_core import load_task
+from grpo_core.config import RunConfig, load_config, resolve
 from grpo_core.engines.servers import products
 from grpo_core.errors import UserError
+from grpo_core.evaluation.rows import limited_rows, trained_tasks
 from grpo_core.training.checks import check_training
+from grpo_core.training.setup import _without_effect
 
 GAMES = Path(small_games.__file__).resolve()
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"lora.enabled": "true"}, "an adapter's reference is the model that it was put on, which does not move"),
-        ({"task": f"{GAMES}:HEAP?opponent=base"}, "is played against the policy at its start, which is the reference"),
-        ({"trainer.backend": "trl"}, r"its own is trainer\.backend_args\.sync_ref_model"),
-    ],
-)
-def test_a_reference_moves_where_it_is_a_copy_and_nobodys_opponent(settings: dict[str, str], message: str) -> None:
-    given = {"trainer.ref_model_sync_steps": "10", "trainer.beta": "0.1", "model": "tiny", **settings}
-    loaded = load_config(given, environ={}, dotenv_path=None)
-    with pytest.raises(UserError, match=message):
-        check_training(resolve(loaded.config, loaded.sources).config)
 
 
 def checked(given: dict[str, str]) -> None:
     loaded = load_config({"model": "tiny", **given}, environ={}, dotenv_path=None)
     check_training(resolve(loaded.config, loaded.sources).config)
+
+
+MOVING = {"trainer.ref_model_sync_steps": "10", "trainer.beta": "0.1"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({**MOVING, "lora.enabled": "true"}, "an adapter's reference is the model that it was put on"),
+        ({**MOVING, "task": f"{GAMES}:HEAP?opponent=base"}, "played against the policy at its start, which is the ref"),
+        ({**MOVING, "trainer.backend": "trl"}, r"its own is trainer\.backend_args\.sync_ref_model"),
+        ({"engine.name": "sglang", "engine.url": "http://localhost:8000"}, r"real server.*engine\.name=vllm"),
+        ({"engine.name": "native", "engine.fallback": "vllm"}, "engine.fallback=vllm has no effect"),
+        ({"engine.name": "vllm", "engine.fallback": "vllm"}, "engine.fallback=vllm has no effect"),
+        ({"task": f"{GAMES}:HEAP?opponent=perfetc"}, r"opponent=perfetc is none of self, random, .*, base"),
+        ({"task": "math.arithmetic?size=7", "trainer.train_size": "5000"}, r"math\.arithmetic has \d+ training rows"),
+        (
+            {"task": "math.arithmetic?min_difficulty=2&max_difficulty=2", "trainer.train_size": "5000"},
+            r"trainer\.train_size=5000: task math\.arithmetic has \d+ training rows",
+        ),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(settings: dict[str, str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        checked(settings)
 
 
 def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,24 +55,6 @@ def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> Non
         checked({"engine.name": "vllm"})
     checked({"engine.name": "vllm", "engine.fallback": "native"})
     checked({"engine.name": "vllm", "engine.url": "http://localhost:8000"})
-
-
-def test_sglang_is_refused_with_the_reason_and_the_way_with_vllm() -> None:
-    with pytest.raises(UserError, match=r"never run against a real server.*engine\.name=vllm"):
-        checked({"engine.name": "sglang", "engine.url": "http://localhost:8000"})
-
-
-@pytest.mark.parametrize(("name", "fallback"), [("native", "vllm"), ("vllm", "vllm")])
-def test_a_fallback_that_is_never_taken_is_refused(name: str, fallback: str) -> None:
-    with pytest.raises(UserError, match=f"engine.fallback={fallback} has no effect with engine.name={name}"):
-        checked({"engine.name": name, "engine.fallback": fallback})
-
-
-def test_an_opponent_that_is_neither_a_player_nor_a_model() -> None:
-    with pytest.raises(UserError, match=r"opponent=perfetc is none of self, random, .*, base, so it has to be a mod"):
-        checked({"task": f"{GAMES}:HEAP?opponent=perfetc"})
-    checked({"task": f"{GAMES}:HEAP?opponent=tiny"})
-    checked({"task": f"{GAMES}:HEAP?opponent=http://localhost:1/v1%23model"})
 
 
 def test_a_file_is_read_no_further_than_the_rows_that_are_trained_on(tmp_path: Path) -> None:
@@ -71,7 +67,40 @@ def test_a_file_is_read_no_further_than_the_rows_that_are_trained_on(tmp_path: P
         checked({"task": task})
 
 
-@pytest.mark.parametrize("options", ["size=7", "min_difficulty=2&max_difficulty=2"])
-def test_more_rows_than_there_are(options: str) -> None:
-    with pytest.raises(UserError, match=r"trainer\.train_size=5000: task math\.arithmetic has \d+ training rows"):
-        checked({"task": f"math.arithmetic?{options}", "trainer.train_size": "5000"})
+@pytest.mark.parametrize(
+    ("settings", "unread"),
+    [
+        ({"trainer": {"loss_type": "cispo"}}, {}),
+        ({"trainer": {"epsilon": 0.05}}, {}),
+        (
+            {"trainer": {"loss_type": "cispo", "epsilon": 0.05}},
+            {"trainer.epsilon": "the loss cispo takes epsilon_high, epsilon_low, max_log_ratio"},
+        ),
+        ({"lora": {"r": 4, "alpha": 8}}, dict.fromkeys(("lora.r", "lora.alpha"), "lora.enabled is false")),
+        ({"lora": {"r": 16}}, {}),
+        ({"lora": {"enabled": True, "r": 4}}, {}),
+        ({"curriculum": {"weights": (1, 2, 0)}}, {"curriculum.weights": "curriculum.enabled is false"}),
+        ({"curriculum": {"enabled": True, "weights": (1, 2, 0)}}, {}),
+        ({"curriculum": {"ladder_threshold": 0.5}}, {"curriculum.ladder_threshold": "no task is a ladder"}),
+    ],
+)
+def test_settings_that_nothing_reads_are_said(settings: dict[str, Any], unread: dict[str, str]) -> None:
+    found = _without_effect(RunConfig(**settings), {"math.arithmetic": load_task("math.arithmetic")})
+    assert {choice.what: choice.why for choice in found} == unread
+    assert {choice.value for choice in found} <= {"without effect"}
+
+
+def test_a_ladder_reads_its_own() -> None:
+    config = RunConfig(curriculum={"ladder_threshold": 0.5})  # type: ignore[arg-type] # validated
+    assert _without_effect(config, {"math.ladder": load_task("math.ladder")}) == []
+
+
+def test_the_part_of_a_file_that_is_used_is_said(tmp_path: Path) -> None:
+    lines = ['{"question": "q", "answer": "a"}'] * 2 + ['{"question": "r", "answer": "b"}']
+    (tmp_path / "train.jsonl").write_text("\n".join([*lines, ""]))
+    task = f"core.qa?path={tmp_path}/{{split}}.jsonl"
+    limited = trained_tasks(RunConfig(task=task, trainer={"train_size": 2}))  # type: ignore[arg-type] # validated
+    (choice,) = limited_rows({"core.qa": limited[0]})
+    assert choice.what == "rows" and "the first 2 of split train" in choice.value and "(99 bytes, hash" in choice.value
+    assert "within the rows in use" in choice.why
+    assert limited_rows({"core.qa": load_task(task), "math.echo": load_task("math.echo?size=3")}) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +10,11 @@ from typing import Any
 import pytest
 import resumed_runs
 import torch
+from heard import Heard
 from safetensors.torch import load_file
-from small_policies import saved_model, settings
+from small_policies import settings
 
-from grpo_core import evaluate, train
-from grpo_core.callbacks import Callback, ResolvedDefault, RunInfo
+from grpo_core import train
 from grpo_core.config import RunConfig
 from grpo_core.engines.base import Request, SampleKey, Sampling
 from grpo_core.engines.completion import Completion
@@ -29,43 +28,17 @@ from grpo_core.task.score import Score
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import TrainBatch, collate
 from grpo_core.training.optimizer import PolicyOptimizer
-from grpo_core.training.result import RunResult
 from grpo_core.training.resume import resume
 from grpo_core.training.update import Updater
-from grpo_core.training.warm_start import warm_start
 
 DEVICE = "cuda"
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]  # libraries warn there of what they do not here
 
 
-class Seen(Callback):
-    def __init__(self) -> None:
-        self.choices: dict[str, ResolvedDefault] = {}
-        self.warnings: list[str] = []
-
-    def on_run_start(self, info: RunInfo) -> None:
-        self.choices = {choice.what: choice for choice in info.choices}
-
-    def on_warning(self, message: str) -> None:
-        self.warnings.append(message)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("cuda")
-    saved_model(path / "model")
-    (path / "tasks.py").write_text(resumed_runs.TASKS)
-    return path
-
-
 def config(folder: Path, out: Path, variant: str = "plain", **trainer: Any) -> RunConfig:
     made: RunConfig = resumed_runs.config(folder, out, variant, **trainer)
     return made.model_copy(update={"device": DEVICE})
-
-
-def steps_of(run: RunResult) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run.run_dir / "logs" / "train_log.jsonl").read_text().splitlines()]
 
 
 # --- Whole runs
@@ -85,15 +58,15 @@ def test_a_run_chooses_mixed_precision_and_fused_adamw_and_learns(
     sizes: dict[str, Any] = {"max_steps": 24, "prompts_per_step": 4, "num_generations": 8, "learning_rate": 3e-3}
     run = train(
         f"{folder / 'tasks.py'}:letters", model=str(folder / "model"), output_dir=str(tmp_path), progress=False,
-        lr_scheduler_type="constant", micro_batch_size="auto", callbacks=[seen := Seen()], **sizes,
+        lr_scheduler_type="constant", micro_batch_size="auto", callbacks=[heard := Heard()], **sizes,
     )  # fmt: skip
-    chosen = {name: seen.choices[name].value for name in ("device", "precision", "trainer.micro_batch_size")}
+    chosen = {name: heard.choices[name].value for name in ("device", "precision", "trainer.micro_batch_size")}
     name = torch.cuda.get_device_name()
     assert chosen == {"device": f"cuda ({name})", "precision": "bfloat16", "trainer.micro_batch_size": "32"}
-    assert seen.choices["precision"].why.endswith("mixed precision, weights in float32")
-    assert not seen.choices["platform"].value.endswith("cpu"), "a profile of a GPU"
+    assert heard.choices["precision"].why.endswith("mixed precision, weights in float32")
+    assert not heard.choices["platform"].value.endswith("cpu"), "a profile of a GPU"
     assert fused == {True}
-    steps = steps_of(run)
+    steps = run.metrics
     rewards = [sum(each["reward"] for each in part) / 5 for part in (steps[:5], steps[-5:])]
     assert rewards[1] > rewards[0] + 0.1
     assert all(each["sampler_mismatch"] < 0.05 and each["memory/update_mib"] > 0 for each in steps)
@@ -126,36 +99,10 @@ def test_trl_trains_and_goes_on(folder: Path, tmp_path: Path) -> None:
     run = train(config(folder, tmp_path / "trl", stop_after=2, **options))
     resume(run.run_dir)
     ours = train(config(folder, tmp_path / "ours", **{**options, "backend": "native"}))
-    found, expected = steps_of(run), steps_of(ours)
+    found, expected = run.metrics, ours.metrics
     assert [each["step"] for each in found] == [1, 2, 3]
     assert found[0]["reward"] == expected[0]["reward"], "the same completions"
     assert found[0]["grad_norm"] == pytest.approx(expected[0]["grad_norm"], rel=0.05)
-
-
-@pytest.mark.timeout(600)
-@pytest.mark.filterwarnings("ignore")  # TRL's, and the compiler's
-@pytest.mark.parametrize("compiles", [False, True])
-def test_a_warm_start_with_muon_in_bfloat16_learns_and_is_written(folder: Path, tmp_path: Path, compiles: bool) -> None:
-    pytest.importorskip("trl")
-    record = warm_start(
-        f"{folder / 'tasks.py'}:letters", tmp_path / "out", preset="tiny", max_steps=30, batch_size=8,
-        learning_rate=3e-3, eval_size=8, device=DEVICE, precision="bfloat16", optimizer="muon", compile=compiles,
-    )  # fmt: skip
-    assert record["loss"]["30"] < 0.5 * record["loss"]["10"]
-    assert record["evaluation"]["tasks.letters"]["n"] == 8
-    assert load_policy(str(tmp_path / "out"), device="cpu").model.dtype == torch.float32
-
-
-def test_an_evaluation_is_that_of_the_cpu(folder: Path) -> None:
-    found, expected = (
-        evaluate(
-            f"{folder / 'tasks.py'}:letters", str(folder / "model"), size=8, device=device, precision="float64",
-            progress=False,
-        )["tasks.letters"]
-        for device in (DEVICE, "cpu")
-    )  # fmt: skip
-    assert found["n"] == 8 and found["mean_reward"] == expected["mean_reward"]
-    assert found["surprisal"]["mean"] == pytest.approx(expected["surprisal"]["mean"], rel=1e-6)
 
 
 # --- The sampler and the passes of an update

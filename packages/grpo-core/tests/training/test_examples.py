@@ -1,5 +1,3 @@
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -53,16 +51,12 @@ def test_examples_beyond_the_context_are_left_out() -> None:
         within(dataset, lengths[0] - 1)
 
 
-def test_a_task_object_is_made_in_this_process_beside_workers() -> None:
-    named = name_tasks([ADD, HERE, OTHER])
-    examples = examples_of(named.spec, 6, workers=3)
-    assert [texts_of(example) == ["a:", "b"] for example in examples].count(True) == 2
-
-
-def test_progress_counts_the_tasks_that_are_ready() -> None:
+def test_a_task_object_is_made_in_this_process_beside_workers_and_tasks_that_are_ready_are_counted() -> None:
     heard: list[tuple[int, int]] = []
-    examples_of(f"{ADD},{OTHER}", 4, workers=2, progress=lambda what, done, total: heard.append((done, total)))
-    assert heard == [(1, 2), (2, 2)]
+    named = name_tasks([ADD, HERE, OTHER])
+    examples = examples_of(named.spec, 6, workers=3, progress=lambda what, done, total: heard.append((done, total)))
+    assert [texts_of(example) == ["a:", "b"] for example in examples].count(True) == 2
+    assert heard == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_a_fault_in_a_worker_is_the_same_line(tmp_path: Path) -> None:
@@ -100,10 +94,9 @@ def test_chat_messages_are_left_to_trl() -> None:
     assert dataset_of([example], byte_tokenizer(), lambda *progress: None).column_names == ["prompt", "completion"]
 
 
-def test_a_script_that_starts_itself_again_is_told_how_not_to(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(
-        f"from grpo_core.training.examples import examples_of\nexamples_of({f'{ADD},{OTHER}'!r}, 4, workers=2)"
-    )
-    ended = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=False)
-    assert ended.returncode == 1 and ended.stderr.count("UserError: workers=2: a process that made examples ended") == 1
+def test_a_worker_that_ends_is_told_with_what_to_do(tmp_path: Path) -> None:
+    lines = ["import os", "from grpo_core import Row, Task, reward", "@reward()", "def one(text): return 1.0"]
+    task = "t = Task('t', lambda config: os._exit(1), lambda row: 'a', lambda text: text, (one,), row=Row)"
+    (tmp_path / "dying.py").write_text("\n".join([*lines, task]))
+    with pytest.raises(UserError, match="workers=2: a process that made examples ended"):
+        examples_of(f"{ADD},{tmp_path / 'dying.py'}:t", 4, workers=2)

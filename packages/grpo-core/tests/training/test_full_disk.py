@@ -15,16 +15,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+import resumed_runs
 from reservations import reserved_sizes
-from resumed_runs import TASKS, assert_same, model_and_tasks
+from resumed_runs import assert_same, config, model_and_tasks
 
 from grpo_core import train
 from grpo_core.cli.main import main
 from grpo_core.config import load_config
 from grpo_core.errors import UserError
-from grpo_core.policy.fresh import fresh_model
 from grpo_core.training.resume import resume
 
 pytestmark = [
@@ -35,52 +36,10 @@ pytestmark = [
 SETTINGS = """--max-steps 8 --save-every 1 --quiet trainer.prompts_per_step=2 trainer.num_generations=2 eval.size=2
 trainer.max_completion_length=4 trainer.learning_rate=1e-3 scoring.workers=1 device=cpu"""
 
-ON_A_SMALL_DISK = """
-import sys
-from pathlib import Path
-from resumed_runs import assert_same, config
-from grpo_core.callbacks import Callback
-from grpo_core.training.resume import resume
-from grpo_core.training.trainer import train
-
-folder, disk = Path(sys.argv[1]), Path(sys.argv[2])
-
-class Filler(Callback):
-    def on_step(self, record):
-        if record.step == 2:
-            try:
-                with open(disk / "filler", "wb", buffering=0) as file:
-                    while True:
-                        file.write(bytes(4096))
-            except OSError as error:
-                print(f"filled: {error.strerror}")
-
-try:
-    train(config(folder, disk, "plain", max_steps=60), [Filler()])
-except OSError as error:
-    print(f"ended: {error.strerror}")
-(disk / "filler").unlink()
-[run] = disk.glob("run_*")
-print([path.name for path in sorted((run / "training_state").glob("step_*"))])
-resume(run)
-assert_same(train(config(folder, folder, "plain", max_steps=60)).run_dir, run)
-print("the same")
-"""
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("full_disk")
-    model, tokenizer = fresh_model("tiny", seed=0)
-    model.save_pretrained(path / "model")
-    tokenizer.save_pretrained(path / "model")
-    (path / "tasks.py").write_text(TASKS)
-    return path
-
 
 def started(folder: Path, out: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", "import sys; from grpo_core.cli.main import main_run; sys.exit(main_run())"]
-    command += [*SETTINGS.split(), "--model", "./model", "--task", "./tasks.py:letters", "--output-dir", str(out)]
+    command = [sys.executable, "-m", "grpo_core", "run", *SETTINGS.split(), "--output-dir", str(out)]
+    command += ["--model", str(folder / "model"), "--task", f"{folder / 'tasks.py'}:letters"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GRPO_")}
     return subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True)
 
@@ -96,10 +55,7 @@ def fill_up(process: subprocess.Popen[str], out: Path, limit: int) -> Path:
 
 # The weights do not fit; nor do the logs, so that the run's own words are cut off somewhere.
 @pytest.mark.parametrize("limit", [2**18, pytest.param(64, marks=pytest.mark.slow)])
-def test_a_run_ends_with_one_line_and_goes_on_as_if_nothing_had_been(
-    folder: Path, tmp_path: Path, limit: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(folder)
+def test_a_run_ends_with_one_line_and_goes_on_as_if_nothing_had_been(folder: Path, tmp_path: Path, limit: int) -> None:
     process = started(folder, tmp_path / "full")
     run = fill_up(process, tmp_path / "full", limit)
     _, stderr = process.communicate(timeout=120)
@@ -114,8 +70,8 @@ def test_a_run_ends_with_one_line_and_goes_on_as_if_nothing_had_been(
 
     gone_on = resume(run)
     assert not gone_on.interrupted and gone_on.summary["steps"] == 8
-    config = load_config(config_file=run / "config.yaml", environ={}, dotenv_path=None).config
-    straight = train(config.model_copy(update={"output_dir": str(tmp_path / "straight")}))
+    made = load_config(config_file=run / "config.yaml", environ={}, dotenv_path=None).config
+    straight = train(made.model_copy(update={"output_dir": str(tmp_path / "straight")}))
     assert_same(straight.run_dir, run)
 
 
@@ -125,11 +81,10 @@ def test_the_first_checkpoint_has_room_on_a_disk_that_fills_up_before_it(tmp_pat
     mounted = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size=8m tmpfs "$0" && exec "$@"', str(disk)]
     if shutil.which("unshare") is None or subprocess.run([*mounted, "true"], check=False).returncode:
         pytest.skip("the system lets us mount no disk of our own")
-    command = [sys.executable, "-W", "ignore", "-c", ON_A_SMALL_DISK, str(model_and_tasks(tmp_path)), str(disk)]
-    path = os.pathsep.join(each for each in sys.path if each.endswith("support"))
-    done = subprocess.run(
-        [*mounted, *command], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
-    )
+    program = Path(__file__).parent / "programs" / "on_a_small_disk.py"
+    command = [sys.executable, "-W", "ignore", str(program), str(model_and_tasks(tmp_path)), str(disk)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(resumed_runs.__file__).parent)}
+    done = subprocess.run([*mounted, *command], env=environment, capture_output=True, text=True, check=False)
     full = "No space left on device"
     at = re.search(r"\['(step_\d+)', 'step_latest'\]", done.stdout)
     assert at and 2 <= int(at[1].removeprefix("step_")) < 60, done.stdout + done.stderr
@@ -140,23 +95,19 @@ def test_the_first_checkpoint_has_room_on_a_disk_that_fills_up_before_it(tmp_pat
 def test_room_is_held_for_what_the_first_checkpoint_needs(
     folder: Path, tmp_path: Path, moves: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(folder)
     sizes = reserved_sizes(monkeypatch)
-    reference: dict[str, object] = {"trainer.ref_model_sync_steps": 1, "trainer.beta": 0.1} if moves else {}
-    settings = {"trainer.max_steps": 1, "eval.size": 2, "device": "cpu", "output_dir": str(tmp_path), **reference}
-    short = {"trainer.prompts_per_step": 2, "trainer.num_generations": 2, "trainer.max_completion_length": 4}
-    config = load_config(cli={"task": "./tasks.py:letters", "model": "./model", **settings, **short}).config
-    run = train(config)
-    written = sum(file.stat().st_size for file in (run.run_dir / "training_state/step_final").rglob("*"))
+    reference: dict[str, Any] = {"ref_model_sync_steps": 1, "beta": 0.1} if moves else {}
+    made = config(folder, tmp_path, "plain", max_steps=1, **reference).model_copy(update={"model": "tiny"})
+    run = train(made).run_dir
+    written = sum(file.stat().st_size for file in (run / "training_state/step_final").rglob("*"))
     assert written <= sizes[0] <= 1.2 * written
 
     monkeypatch.setattr("grpo_core.checkpoints.reservation.allocate", lambda file, size: errno.ENOSPC)
     with pytest.raises(
-        UserError, match=r"^the first checkpoint needs [\d.]+ MiB in .*training_state, and .* are free: No"
+        UserError, match=r"^the first checkpoint needs [\d.]+ [KM]iB in .*training_state, and .* are free"
     ):
-        train(config)
-    resumed = resume(run.run_dir, from_step="final", additional_steps=1)  # which has one already
-    assert resumed.summary["steps"] == 2
+        train(made)
+    assert resume(run, additional_steps=1).summary["steps"] == 2  # which has one already
 
 
 def test_a_disk_that_is_full_elsewhere_is_one_line_too(

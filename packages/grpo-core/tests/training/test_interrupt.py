@@ -1,11 +1,14 @@
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import pytest
 
-from grpo_core.training.stop import stop_on_signal
+from grpo_core.config import TrainerConfig
+from grpo_core.policy.ranks import Ranks
+from grpo_core.training.stop import StopSwitch, stop_on_signal
 
 
 @pytest.fixture(autouse=True)
@@ -13,6 +16,10 @@ def without_nohup() -> Iterator[None]:
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
+
+
+def unsaid(message: str) -> None:
+    pass
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -27,31 +34,25 @@ def test_a_signal_asks_and_a_second_one_insists(number: signal.Signals) -> None:
     assert signal.getsignal(number) is before
 
 
-def test_a_terminal_that_closes_never_insists() -> None:
+@pytest.mark.parametrize(
+    ("number", "options"),
+    [(signal.SIGHUP, {}), (signal.SIGINT, {"may_insist": False})],
+    ids=["a terminal that closes", "one of several ranks, whose launcher has the same Ctrl-C"],
+)
+def test_what_never_insists(number: signal.Signals, options: dict[str, Any]) -> None:
     stop = threading.Event()
-    with stop_on_signal(stop.set, lambda message: None):
-        signal.raise_signal(signal.SIGHUP)
-        signal.raise_signal(signal.SIGHUP)
+    with stop_on_signal(stop.set, unsaid, **options):
+        signal.raise_signal(number)
+        signal.raise_signal(number)
     assert stop.is_set()
 
 
 def test_nohup_is_respected() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        stop = threading.Event()
-        with stop_on_signal(stop.set, lambda message: None):
-            signal.raise_signal(signal.SIGHUP)
-        assert not stop.is_set()
-    finally:
-        signal.signal(signal.SIGHUP, before)
-
-
-def test_one_of_several_ranks_is_only_ever_asked() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     stop = threading.Event()
-    with stop_on_signal(stop.set, lambda message: None, may_insist=False):
-        signal.raise_signal(signal.SIGINT)
-        signal.raise_signal(signal.SIGINT)  # of the launcher, who had it from the same Ctrl-C
-    assert stop.is_set()
+    with stop_on_signal(stop.set, unsaid):
+        signal.raise_signal(signal.SIGHUP)
+    assert not stop.is_set()
 
 
 def test_a_signal_may_fall_into_what_is_being_printed() -> None:
@@ -90,13 +91,31 @@ def test_signals_may_fall_into_one_anothers_handlers() -> None:
         signal.signal(signal.SIGTERM, before)
 
 
-def test_a_second_signal_within_the_first_insists() -> None:
-    asked, heard = list[bool](), list[str]()
+class OtherRanks(Ranks):
+    """Ranks of which one does something while flags are exchanged."""
 
-    def request() -> None:
-        asked.append(True)
-        signal.raise_signal(signal.SIGTERM)
+    meanwhile: Callable[[bool], bool]
 
-    with pytest.raises(KeyboardInterrupt), stop_on_signal(request, heard.append):
-        signal.raise_signal(signal.SIGINT)
-    assert asked == [True]
+    def any(self, flag: bool) -> bool:
+        return type(self).meanwhile(flag)
+
+
+def test_a_stop_that_another_rank_was_told_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(OtherRanks, "meanwhile", lambda flag: True, raising=False)
+    switch = StopSwitch(TrainerConfig(), OtherRanks(size=2), cast(Any, None), said.append)
+    assert switch.agreed() and switch.agreed()
+    assert said == ["stopping: another process of the run was told to; the run is saved first"]
+
+
+def test_a_signal_during_the_exchange_counts_at_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise this rank would save while the others take another step, and each would get the other's bytes."""
+    switch = StopSwitch(TrainerConfig(), OtherRanks(size=2), cast(Any, None), unsaid)
+
+    def asked_meanwhile(flag: bool) -> bool:
+        switch.request()
+        return flag
+
+    monkeypatch.setattr(OtherRanks, "meanwhile", asked_meanwhile, raising=False)
+    assert not switch.agreed()
+    assert switch.agreed()

@@ -2,7 +2,9 @@
 
 import copy
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -14,19 +16,20 @@ from transformers import LlamaForCausalLM
 from grpo_core.algorithms.causal_lm import evaluating
 from grpo_core.algorithms.kl import full_kl
 from grpo_core.algorithms.logprobs import full_entropy
-from grpo_core.config import TrainerConfig
 from grpo_core.engines.completion import Completion
 from grpo_core.policy.policy import Policy
 from grpo_core.rollouts.rollout import Rollout, Turn
 from grpo_core.task.row import Row
 from grpo_core.task.score import Score
 from grpo_core.training.algorithm import Algorithm
-from grpo_core.training.batch import TrainBatch, collate
+from grpo_core.training.batch import TrainBatch, collate, micro_batches
 from grpo_core.training.statistics import UpdateStatistics
 from grpo_core.training.update import Updater
 
 MODEL_PRECISION = 1e-6
 """Llama's RMSNorm computes in float32, where a batch and a row alone may round differently."""
+
+Loss = Callable[[LlamaForCausalLM, int], Tensor]
 
 
 @pytest.fixture
@@ -40,26 +43,28 @@ def policy() -> Policy:
     return made
 
 
-def with_dropout(network: LlamaForCausalLM) -> LlamaForCausalLM:
-    """The model with dropout in its attention."""
-    network.config.attention_dropout = 0.5
-    for layer in network.model.layers:
-        layer.self_attn.attention_dropout = 0.5
-    return network
-
-
 def logits(network: LlamaForCausalLM, made: TrainBatch, row: int) -> Tensor:
     """Logits [T, V] that predict a row's completion."""
     n_prompt, n = LENGTHS[row]
     return network(made.input_ids[row : row + 1, : n_prompt + n]).logits[0, n_prompt - 1 : -1]
 
 
-def tokens(made: TrainBatch, row: int) -> Tensor:
+def logp_of(network: LlamaForCausalLM, made: TrainBatch, row: int) -> Tensor:
     n_prompt, n = LENGTHS[row]
-    return made.input_ids[row, n_prompt : n_prompt + n]
+    tokens = made.input_ids[row, n_prompt : n_prompt + n, None]
+    return logits(network, made, row).log_softmax(-1).gather(-1, tokens)[:, 0]
 
 
-def gradient_norm(policy: Policy, loss_of_row: object) -> float:
+def updater_of(policy: Policy, **options: object) -> Updater:
+    return Updater(policy, Algorithm.of(settings(**options)), total_steps=4)
+
+
+def updated(policy: Policy, made: TrainBatch | None = None, **options: object) -> dict[str, float]:
+    updater = updater_of(policy, **options)
+    return update(updater, updater.forward.freeze(batch() if made is None else made))
+
+
+def gradient_norm(policy: Policy, loss_of_row: Loss) -> float:
     """Norm of the gradient of Σ_rows loss_of_row / (B · L): each token weighs 1 / (4 · 8)."""
     network = copy.deepcopy(policy.model)
     total = sum(loss_of_row(network, row) for row in range(len(LENGTHS))) / (len(LENGTHS) * LENGTH)
@@ -67,32 +72,118 @@ def gradient_norm(policy: Policy, loss_of_row: object) -> float:
     return math.sqrt(sum(float(p.grad.square().sum()) for p in network.parameters()))
 
 
-def updated(policy: Policy, config: TrainerConfig, made: TrainBatch | None = None) -> dict[str, float]:
-    updater = Updater(policy, Algorithm.of(config), total_steps=4)
-    return update(updater, updater.forward.freeze(batch() if made is None else made))
+def updated_by(policy: Policy, loss: Loss, made: TrainBatch | None = None, **options: object) -> dict[str, float]:
+    """Metrics of an update whose gradient must be that of the loss."""
+    expected = gradient_norm(policy, loss)
+    metrics = updated(policy, made, **options)
+    assert metrics["grad_norm"] == pytest.approx(expected, rel=MODEL_PRECISION)
+    return metrics
 
 
-def logp_of(network: LlamaForCausalLM, made: TrainBatch, row: int) -> Tensor:
-    return logits(network, made, row).log_softmax(-1).gather(-1, tokens(made, row)[:, None])[:, 0]
+# How a batch is divided
+
+
+@pytest.mark.parametrize("loss_type", ["dr_grpo", "grpo", "dapo"])
+def test_any_split_into_micro_batches_gives_the_same_update(policy: Policy, loss_type: str) -> None:
+    def result(**options: object) -> tuple[dict[str, float], Tensor]:
+        alone = policy_of(copy.deepcopy(policy.model))
+        metrics = updated(alone, loss_type=loss_type, learning_rate=1e-2, **options)
+        return metrics, torch.cat([parameter.detach().flatten() for parameter in alone.parameters()])
+
+    whole, weights = result(micro_batch_size=4)
+    for options in ({"micro_batch_size": 1}, {"micro_batch_size": 2}, {"micro_batch_tokens": 9}):
+        metrics, other = result(**options)
+        assert metrics["loss"] == pytest.approx(whole["loss"], rel=1e-9)
+        assert metrics["grad_norm"] == pytest.approx(whole["grad_norm"], rel=MODEL_PRECISION)
+        assert torch.allclose(weights, other, atol=1e-6, rtol=0)
+
+
+def test_steps_per_generation_split_the_batch_and_keep_the_old_log_probs(policy: Policy) -> None:
+    updater = updater_of(policy, learning_rate=1e-2, steps_per_generation=2)
+    metrics = update(updater, updater.forward.freeze(batch()))
+    assert updater.optimizer.updates == 2
+    assert metrics["ratio_mean"] != 1.0  # the second half was sampled by the policy before the first half's update
+
+
+@pytest.mark.parametrize("pair_cost", [0.0, 0.01, math.inf])
+@pytest.mark.parametrize("limit", [{"max_rows": None, "max_tokens": 14}, {"max_rows": 1, "max_tokens": 99}])
+def test_micro_batches_hold_every_row_once(pair_cost: float, limit: dict[str, Any]) -> None:
+    made = list(micro_batches(batch(), pair_cost=pair_cost, **limit))
+    assert sorted(row for micro in made for row in micro.rows.tolist()) == [0, 1, 2, 3]
+    for micro in made:
+        assert sorted(place for pack in micro.packs for place in pack) == list(range(len(micro.rows)))
+        assert not limit["max_rows"] or len(micro.rows) == 1
+
+
+# The policy's loss
+
+
+def test_the_loss_is_the_formula(policy: Policy) -> None:
+    # On-policy the ratio is 1, so Σ −A_i · T_i / (B · L) with T = 4, 2, 5, 1, B = 4 and L = 8.
+    metrics = updated_by(policy, lambda network, row: -(ADVANTAGES[row] * logp_of(network, batch(), row)).sum())
+    assert metrics["loss"] == pytest.approx(-(0.5 * 4 - 1.0 * 2 + 0.75 * 5 + 0.25 * 1) / (4 * 8), rel=1e-12)
+    assert metrics["ratio_mean"] == 1.0
+    assert metrics["clip_ratio/low"] == metrics["clip_ratio/high"] == 0.0
+
+
+def test_the_penalty_of_dro_holds_for_rows_without_advantage(policy: Policy) -> None:
+    advantages = torch.tensor([0.0, 0.0, 0.75, 0.25], dtype=torch.float64)
+    options = {"loss_type": "dro", "loss_args": {"beta": 0.5}, "aggregation": "constant"}
+    updater = updater_of(policy, **options, num_iterations=2, learning_rate=0.0)
+    made = updater.forward.freeze(batch())
+    made = replace(made, advantages=advantages, old_logprobs=made.old_logprobs - 0.7)
+
+    def loss(network: LlamaForCausalLM, row: int) -> Tensor:
+        logp = logp_of(network, made, row)
+        return -(advantages[row] * logp - 0.5 / 2 * (logp - logp.detach() + 0.7) ** 2).sum()
+
+    assert update(updater, made)["grad_norm"] == pytest.approx(gradient_norm(policy, loss), rel=MODEL_PRECISION)
 
 
 def test_the_entropy_bonus_is_that_of_the_whole_vocabulary(policy: Policy) -> None:
     made = batch()
 
     def loss(network: LlamaForCausalLM, row: int) -> Tensor:
-        return (
-            -(ADVANTAGES[row] * logp_of(network, made, row)).sum()
-            - 0.3 * full_entropy(logits(network, made, row)).sum()
-        )
+        # On-policy the gradient of ρA is that of A·log π.
+        bonus = 0.3 * full_entropy(logits(network, made, row)).sum()
+        return -(ADVANTAGES[row] * logp_of(network, made, row)).sum() - bonus
 
-    expected = gradient_norm(policy, loss)
-    count = sum(n for _, n in LENGTHS)
-    entropy = sum(float(full_entropy(logits(policy.model, made, row)).detach().sum()) for row in range(4)) / count
-    metrics = updated(policy, settings(entropy_coef=0.3))
-    # On-policy the gradient of ρA is that of A·log π.
-    assert metrics["grad_norm"] == pytest.approx(expected, rel=MODEL_PRECISION)
-    assert metrics["entropy"] == pytest.approx(entropy, rel=MODEL_PRECISION)
+    entropy = sum(float(full_entropy(logits(policy.model, made, row)).detach().sum()) for row in range(4))
+    metrics = updated_by(policy, loss, entropy_coef=0.3)
+    assert metrics["entropy"] == pytest.approx(entropy / sum(n for _, n in LENGTHS), rel=MODEL_PRECISION)
     assert metrics["entropy_coef"] == 0.3
+
+
+def test_only_the_tokens_of_highest_entropy_are_trained(policy: Policy) -> None:
+    made = batch()
+    entropies = [full_entropy(logits(policy.model, made, row)).detach() for row in range(4)]
+    threshold = torch.quantile(torch.cat(entropies), 0.75)
+
+    def loss(network: LlamaForCausalLM, row: int) -> Tensor:
+        return -(ADVANTAGES[row] * logp_of(network, made, row))[entropies[row] >= threshold].sum()
+
+    updated_by(policy, loss, top_entropy_quantile=0.25)
+
+
+def test_truncated_importance_weights_against_the_sampler(policy: Policy) -> None:
+    def loss(network: LlamaForCausalLM, row: int) -> Tensor:
+        logp = logp_of(network, batch(), row)
+        weight = (logp.detach() + 2.0).exp().clamp(max=1.5)  # the sampler reported −2 for every token
+        return -(ADVANTAGES[row] * weight * logp).sum()
+
+    updated_by(policy, loss, rollout_correction="token_truncate", rollout_correction_max=1.5)
+
+
+def test_rows_of_negative_advantage_that_left_the_sampler_are_left_out(policy: Policy) -> None:
+    made = batch(sampler_shift=5.0)  # the sampler found every token far likelier than the policy does
+
+    def loss(network: LlamaForCausalLM, row: int) -> Tensor:
+        return -(max(0.0, float(ADVANTAGES[row])) * logp_of(network, made, row)).sum()
+
+    updated_by(policy, loss, made, off_policy_mask_threshold=0.5)
+
+
+# The penalty
 
 
 @pytest.mark.parametrize("placement", ["ratio_loss", "loss"])
@@ -105,43 +196,16 @@ def test_k3_in_the_loss_with_and_without_the_ratio(policy: Policy, placement: st
         ratio = (logp - logp.detach()).exp() if placement == "ratio_loss" else 1.0
         return -(ADVANTAGES[row] * logp).sum() + 0.2 * (ratio * k3).sum()
 
-    expected = gradient_norm(policy, loss)
-    metrics = updated(policy, settings(beta=0.2, kl_placement=placement))
-    assert metrics["grad_norm"] == pytest.approx(expected, rel=MODEL_PRECISION)
+    metrics = updated_by(policy, loss, beta=0.2, kl_placement=placement)
     assert metrics["kl_coef"] == 0.2
     assert metrics["kl"] == metrics["kl/k3"] > 0
 
 
-def test_the_penalty_of_dro_holds_for_rows_without_advantage(policy: Policy) -> None:
-    advantages = torch.tensor([0.0, 0.0, 0.75, 0.25], dtype=torch.float64)
-    options = {"loss_type": "dro", "loss_args": {"beta": 0.5}, "aggregation": "constant"}
-    updater = Updater(policy, Algorithm.of(settings(**options, num_iterations=2, learning_rate=0.0)), total_steps=4)
-    made = updater.forward.freeze(batch())
-    made = replace(made, advantages=advantages, old_logprobs=made.old_logprobs - 0.7)
-
-    def loss(network: LlamaForCausalLM, row: int) -> Tensor:
-        logp = logp_of(network, made, row)
-        return -(advantages[row] * logp - 0.5 / 2 * (logp - logp.detach() + 0.7) ** 2).sum()
-
-    assert update(updater, made)["grad_norm"] == pytest.approx(gradient_norm(policy, loss), rel=MODEL_PRECISION)
-
-
-def every_token(policy: Policy, config: TrainerConfig, sampler: Tensor | None = None) -> tuple[Updater, TrainBatch]:
-    """Every token of the vocabulary once after one prompt, weighed by its probability [V] under the sampler.
-
-    Args:
-        policy: The policy, which is the sampler too if none is given.
-        config: Settings of the updater.
-        sampler: Log-probs of the sampler.
-    """
-    tokens = torch.arange(13)
-    rollouts = [
-        Rollout(
-            "t", Row(id="x"), 0, "", (Turn((3, 1), Completion((token,), (-2.0,), "", "stop", 0)),), Score(0.0), "scored"
-        )
-        for token in tokens.tolist()
-    ]
-    updater = Updater(policy, Algorithm.of(config), total_steps=4)
+def every_token(policy: Policy, sampler: Tensor | None, **options: object) -> tuple[Updater, TrainBatch]:
+    """Every token of the vocabulary once after one prompt, weighed by its probability [V] under the sampler."""
+    turns = [Turn((3, 1), Completion((token,), (-2.0,), "", "stop", 0)) for token in range(13)]
+    rollouts = [Rollout("t", Row(id="x"), 0, "", (turn,), Score(0.0), "scored") for turn in turns]
+    updater = updater_of(policy, **options)
     made = updater.forward.freeze(collate(rollouts, pad_id=0, mask_truncated=False))
     old = made.old_logprobs if sampler is None else sampler[:, None]
     return updater, replace(made, old_logprobs=old, weights=old.exp())
@@ -153,19 +217,16 @@ def every_token(policy: Policy, config: TrainerConfig, sampler: Tensor | None = 
 def test_a_straight_through_kl_has_the_gradient_of_the_kl(
     policy: Policy, kl: str, placement: str, *, is_on_policy: bool
 ) -> None:
-    config = settings(beta=1.0, kl=kl, kl_placement=placement, kl_args={"straight_through": True}, num_iterations=2)
+    options = {"beta": 1.0, "kl": kl, "kl_placement": placement, "kl_args": {"straight_through": True}}
     sampler = None if is_on_policy else torch.linspace(-1, 1, 13, dtype=torch.float64).log_softmax(0)
-    updater, made = every_token(policy, config, sampler)
+    updater, made = every_token(policy, sampler, num_iterations=2, **options)
     updater.gradient.add(made, updater.coefficients(), UpdateStatistics())
     found = [parameter.grad.clone() for parameter in policy.parameters()]
     inputs = made.input_ids[:1, :2]
     exact = full_kl(policy.model(inputs).logits[0, -1], policy._reference.frozen(inputs).logits[0, -1].detach())
-    gradients = torch.autograd.grad(exact, policy.parameters())
-    is_exact = is_on_policy or placement == "ratio_loss"
-    is_close = [
-        torch.allclose(ours, theirs, rtol=1e-5, atol=1e-8) for ours, theirs in zip(found, gradients, strict=True)
-    ]
-    assert all(is_close) == is_exact
+    expected = torch.autograd.grad(exact, policy.parameters())
+    is_close = all(torch.allclose(*both, rtol=1e-5, atol=1e-8) for both in zip(found, expected, strict=True))
+    assert is_close == (is_on_policy or placement == "ratio_loss")
 
 
 @pytest.mark.parametrize("direction", ["reverse", "forward", "symmetric"])
@@ -176,23 +237,24 @@ def test_the_full_kl_in_the_loss(policy: Policy, direction: str) -> None:
         kl = full_kl(logits(network, made, row), logits(reference, made, row).detach(), direction=direction)
         return -(ADVANTAGES[row] * logp_of(network, made, row)).sum() + 0.2 * kl.sum()
 
-    expected = gradient_norm(policy, loss)
-    metrics = updated(policy, settings(beta=0.2, kl="full", kl_args={"direction": direction}))
-    assert metrics["grad_norm"] == pytest.approx(expected, rel=MODEL_PRECISION)
-    assert metrics["kl"] > 0
+    assert updated_by(policy, loss, beta=0.2, kl="full", kl_args={"direction": direction})["kl"] > 0
 
 
 @pytest.mark.parametrize("kind", ["base", "reference"])
 def test_the_full_kl_is_against_a_reference_without_dropout_and_the_policy_keeps_its_own(kind: str) -> None:
+    network = model(1)
+    network.config.attention_dropout = 0.5
+    for layer in network.model.layers:
+        layer.self_attn.attention_dropout = 0.5
     lora = LoraConfig(r=2, target_modules=["q_proj"], lora_dropout=0.5, init_lora_weights=kind == "base")
-    policy = policy_of(get_peft_model(with_dropout(model(1)), lora, autocast_adapter_dtype=False).double())
+    policy = policy_of(get_peft_model(network, lora, autocast_adapter_dtype=False).double())
     policy.freeze_reference()
     assert policy.reference_kind == kind
     with torch.no_grad():
         for parameter in policy.parameters():
             parameter.add_(0.3)
     policy.model.train()
-    updater = Updater(policy, Algorithm.of(settings(beta=0.2, kl="full")), total_steps=4)
+    updater = updater_of(policy, beta=0.2, kl="full")
     made = updater.gradient.weighted(batch())
     ((micro, rows),) = updater.forward.passes(made)
     inputs = (rows.input_ids, rows.prompt_lens, rows.completion_lens, micro.packs)
@@ -208,96 +270,37 @@ def test_the_full_kl_is_against_a_reference_without_dropout_and_the_policy_keeps
 
 
 def test_kl_in_the_reward_leaves_the_loss_alone_and_measures_every_token(policy: Policy) -> None:
-    made = batch()
-    updater = Updater(policy, Algorithm.of(settings(beta=0.2, kl="k1", kl_placement="reward")), total_steps=4)
+    made, updater = batch(), updater_of(policy, beta=0.2, kl="k1", kl_placement="reward")
     frozen = updater.forward.freeze(made)
-    for row in range(4):
-        n = LENGTHS[row][1]
+    for row, (_, n) in enumerate(LENGTHS):
         k1 = logp_of(policy.model, made, row) - logp_of(policy._reference.frozen, made, row)
         assert torch.allclose(frozen.token_kl[row, :n], k1.detach(), atol=1e-10)
     assert bool((frozen.token_k3 >= 0).all())
-    without = updated(policy_of(copy.deepcopy(policy.model)), settings())
+    without = updated(policy_of(copy.deepcopy(policy.model)))
     assert update(updater, frozen)["grad_norm"] == pytest.approx(without["grad_norm"], rel=1e-12)
 
 
 def test_the_kl_is_measured_at_beta_0_without_changing_the_update(policy: Policy) -> None:
-    plain = copy.deepcopy(policy.model)
-    updated(policy_of(plain), settings(learning_rate=0.01))
-    updated(policy, settings(learning_rate=0.01, kl_metric=True))
-    for one, other in zip(plain.parameters(), policy.model.parameters(), strict=True):
-        assert torch.equal(one, other)
+    plain = policy_of(copy.deepcopy(policy.model))
+    updated(plain, learning_rate=0.01)
+    updated(policy, learning_rate=0.01, kl_metric=True)
+    assert all(torch.equal(*both) for both in zip(plain.parameters(), policy.parameters(), strict=True))
 
 
-def test_only_the_tokens_of_highest_entropy_are_trained(policy: Policy) -> None:
-    made = batch()
-    entropies = [full_entropy(logits(policy.model, made, row)).detach() for row in range(4)]
-    threshold = torch.quantile(torch.cat(entropies), 0.75)
-
-    def loss(network: LlamaForCausalLM, row: int) -> Tensor:
-        return -(ADVANTAGES[row] * logp_of(network, made, row))[entropies[row] >= threshold].sum()
-
-    expected = gradient_norm(policy, loss)
-    metrics = updated(policy, settings(top_entropy_quantile=0.25))
-    assert metrics["grad_norm"] == pytest.approx(expected, rel=MODEL_PRECISION)
-
-
-def test_truncated_importance_weights_against_the_sampler(policy: Policy) -> None:
-    made = batch()
-
-    def loss(network: LlamaForCausalLM, row: int) -> Tensor:
-        logp = logp_of(network, made, row)
-        weight = (logp.detach() + 2.0).exp().clamp(max=1.5)  # the sampler reported −2 for every token
-        return -(ADVANTAGES[row] * weight * logp).sum()
-
-    expected = gradient_norm(policy, loss)
-    metrics = updated(policy, settings(rollout_correction="token_truncate", rollout_correction_max=1.5))
-    assert metrics["grad_norm"] == pytest.approx(expected, rel=MODEL_PRECISION)
-
-
-def test_rows_of_negative_advantage_that_left_the_sampler_are_left_out(policy: Policy) -> None:
-    made = batch(sampler_shift=5.0)  # the sampler found every token far likelier than the policy does
-
-    def loss(network: LlamaForCausalLM, row: int) -> Tensor:
-        kept = float(ADVANTAGES[row] >= 0)
-        return -(kept * ADVANTAGES[row] * logp_of(network, made, row)).sum()
-
-    expected = gradient_norm(policy, loss)
-    metrics = updated(policy, settings(off_policy_mask_threshold=0.5), made)
-    assert metrics["grad_norm"] == pytest.approx(expected, rel=MODEL_PRECISION)
+def test_a_warm_up_and_a_controller_move_beta(policy: Policy) -> None:
+    rule = {"kl_controller": "ppo_rule", "kl_controller_args": {"target": 1e-9}}
+    updater = updater_of(policy, beta=0.4, kl_warmup_steps=4, learning_rate=0.01, **rule)
+    seen = [update(updater, updater.forward.freeze(batch()))["kl_coef"] for _ in range(3)]
+    # The KL is far above its target, so β doubles after each update; the warm-up gives 1/4, 2/4, 3/4 of it.
+    assert seen == pytest.approx([0.4 / 4, 0.8 * 2 / 4, 1.6 * 3 / 4])
 
 
 def test_the_value_loss_trains_head_and_model(policy: Policy) -> None:
     policy.add_value_head(seed=0)
     head = policy.value_head.double()
-    updater = Updater(
-        policy, Algorithm.of(settings(value_head=True, value_loss_coef=0.5, value_clip=None)), total_steps=4
-    )
-    returns = torch.ones(4, 5, dtype=torch.float64)
-    frozen = replace(updater.forward.freeze(batch()), returns=returns)
+    updater = updater_of(policy, value_head=True, value_loss_coef=0.5, value_clip=None)
+    frozen = replace(updater.forward.freeze(batch()), returns=torch.ones(4, 5, dtype=torch.float64))
     assert bool((frozen.old_values == 0).all())  # before it has learnt
-    metrics = update(updater, frozen)
     # ½(0 − 1)² on each of 12 tokens, each weighing 1 / (4 · 8).
-    assert metrics["loss/value"] == pytest.approx(0.5 * 12 / 32)
+    assert update(updater, frozen)["loss/value"] == pytest.approx(0.5 * 12 / 32)
     assert bool((head.outer.bias != 0).all())
-
-
-def test_a_warm_up_and_a_controller_move_beta(policy: Policy) -> None:
-    config = settings(
-        beta=0.4, kl_warmup_steps=4, kl_controller="ppo_rule", kl_controller_args={"target": 1e-9}, learning_rate=0.01
-    )
-    updater = Updater(policy, Algorithm.of(config), total_steps=4)
-    seen = []
-    for _ in range(3):
-        seen.append(update(updater, updater.forward.freeze(batch()))["kl_coef"])
-    # The KL is far above its target, so β doubles after each update; the warm-up gives 1/4, 2/4, 3/4 of it.
-    assert seen == pytest.approx([0.4 / 4, 0.8 * 2 / 4, 1.6 * 3 / 4])
-
-
-def test_state_of_the_coefficients_survives_a_round_trip(policy: Policy) -> None:
-    config = settings(beta=0.4, kl_controller="step_rule", entropy_coef=0.01, entropy_controller="adaptive")
-    updater = Updater(policy, Algorithm.of(config), total_steps=4)
-    update(updater, updater.forward.freeze(batch()))
-    other = Updater(policy_of(copy.deepcopy(policy.model)), Algorithm.of(config), total_steps=4)
-    other.load_state(updater.state())
-    assert other.state() == updater.state()
-    assert other.beta.in_effect == updater.beta.in_effect

@@ -9,29 +9,20 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from small_policies import ADVANTAGES, batch, model, policy_of, update
+from small_policies import ADVANTAGES, batch, model, policy_of, settings, update
 
-from grpo_core.config import TrainerConfig
 from grpo_core.errors import NonFiniteError
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
 from grpo_core.training.algorithm import Algorithm
+from grpo_core.training.batch import TrainBatch
 from grpo_core.training.optimizer import MAX_SKIPPED_IN_A_ROW
 from grpo_core.training.state import OPTIMIZER_FILE, load_optimizer, optimizer_tensors
 from grpo_core.training.update import Updater
 
 
-def test_a_non_finite_gradient_is_skipped_and_counted_and_at_last_an_error() -> None:
-    policy = policy_of(model(0))
-    updater = Updater(policy, Algorithm.of(TrainerConfig(num_generations=2, prompts_per_step=2)), total_steps=20)
-    before = [parameter.detach().clone() for parameter in policy.parameters()]
-    broken = replace(batch(), advantages=torch.full((4,), math.inf, dtype=torch.float64))
-    for _ in range(MAX_SKIPPED_IN_A_ROW - 1):
-        update(updater, broken)
-    assert updater.optimizer.skipped == MAX_SKIPPED_IN_A_ROW - 1
-    assert all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
-    with pytest.raises(NonFiniteError, match="learning_rate"):
-        update(updater, broken)
+def with_advantages(value: float) -> TrainBatch:
+    return replace(batch(), advantages=torch.full((4,), value, dtype=torch.float64))
 
 
 class TwoAlike(Ranks):
@@ -50,16 +41,17 @@ class TwoAlike(Ranks):
         return range(n)
 
 
+@pytest.mark.parametrize("ranks", [Ranks(), TwoAlike(size=2)], ids=["one", "two"])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_ranks_skip_what_is_not_finite_as_one_process_does(value: float) -> None:
-    policy = policy_of(model(0))
-    trainer = TrainerConfig(num_generations=2, prompts_per_step=2)
-    updater = Updater(policy, Algorithm.of(trainer), total_steps=20, ranks=TwoAlike(size=2))
-    alone = Updater(policy, Algorithm.of(trainer), total_steps=20)
-    broken = replace(batch(), advantages=torch.full((4,), value, dtype=torch.float64))
+def test_a_step_that_is_not_finite_is_skipped_and_counted_and_at_last_an_error(ranks: Ranks, value: float) -> None:
+    policy, broken = policy_of(model(0)), with_advantages(value)
+    updater = Updater(policy, Algorithm.of(settings()), total_steps=20, ranks=ranks)
+    before = [parameter.detach().clone() for parameter in policy.parameters()]
     for _ in range(MAX_SKIPPED_IN_A_ROW - 1):
         metrics = update(updater, broken)
-    assert metrics == pytest.approx(update(alone, broken))
+    assert metrics == pytest.approx(update(Updater(policy, Algorithm.of(settings()), total_steps=20), broken))
+    assert updater.optimizer.skipped == MAX_SKIPPED_IN_A_ROW - 1
+    assert all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
     with pytest.raises(NonFiniteError, match="learning_rate"):
         update(updater, broken)
 
@@ -74,24 +66,20 @@ def test_stored_step_counts_go_where_a_fused_kernel_reads_them(tmp_path: Path) -
         away = torch.nn.Parameter(torch.ones(2, device="meta"))
         loaded = torch.optim.AdamW([away], fused=fused)
         load_optimizer(loaded, tmp_path / OPTIMIZER_FILE)
-        assert {name: each.device.type for name, each in loaded.state[away].items()} == {
-            "step": place, "exp_avg": "meta", "exp_avg_sq": "meta",
-        }  # fmt: skip
+        devices = {name: each.device.type for name, each in loaded.state[away].items()}
+        assert devices == {"step": place, "exp_avg": "meta", "exp_avg_sq": "meta"}
 
 
 # --- float16
 
 
-def half(**options: object) -> Updater:
-    """An updater that trains a small model in float16."""
+def half(scale: float | None = None, **options: object) -> Updater:
+    """An updater that trains a small model in float16, with a scale of its own."""
     network = model(0).float()
     policy = Policy(network, None, policy_of(network).source, torch.device("cpu"), torch.float16)
-    trainer = TrainerConfig(**{"learning_rate": 1e-2, "num_generations": 2, "prompts_per_step": 2, **options})
-    return Updater(policy, Algorithm.of(trainer), total_steps=40)
-
-
-def rescaled(updater: Updater, scale: float) -> Updater:
-    updater.optimizer.scaler.load_state_dict({**updater.optimizer.scaler.state_dict(), "scale": scale})
+    updater = Updater(policy, Algorithm.of(settings(**{"learning_rate": 1e-2, **options})), total_steps=40)
+    if scale is not None:
+        updater.optimizer.scaler.load_state_dict({**updater.optimizer.scaler.state_dict(), "scale": scale})
     return updater
 
 
@@ -103,7 +91,7 @@ def test_the_scale_leaves_no_trace_in_a_step() -> None:
     # A power of two: taking it out again is exact, so far as nothing under- or overflows.
     found = []
     for scale in (2.0**10, 2.0**16):
-        updater = rescaled(half(max_grad_norm=0.001, micro_batch_size=1), scale)
+        updater = half(scale, max_grad_norm=0.001, micro_batch_size=1)
         metrics = update(updater, batch())
         assert metrics.pop("loss_scale") == scale
         found.append((metrics, weights(updater)))
@@ -115,14 +103,13 @@ def test_the_scale_leaves_no_trace_in_a_step() -> None:
 
 def test_scaling_keeps_gradients_that_float16_would_lose() -> None:
     small = replace(batch(), advantages=1e-5 * ADVANTAGES)
-    kept, lost = half(), rescaled(half(), 1.0)
     expected = 1e-5 * update(half(), batch())["grad_norm"]
-    assert update(kept, small)["grad_norm"] == pytest.approx(expected, rel=0.02)
-    assert update(lost, small)["grad_norm"] < 0.7 * expected
+    assert update(half(), small)["grad_norm"] == pytest.approx(expected, rel=0.02)
+    assert update(half(1.0), small)["grad_norm"] < 0.7 * expected
 
 
 def test_a_step_that_overflows_is_skipped_counted_and_halves_the_scale() -> None:
-    updater = rescaled(half(), 2.0**60)
+    updater = half(2.0**60)
     before = weights(updater)
     metrics = update(updater, batch())
     assert updater.optimizer.skipped == 1
@@ -133,41 +120,38 @@ def test_a_step_that_overflows_is_skipped_counted_and_halves_the_scale() -> None
 
 
 def test_finding_the_scale_ends_no_run_but_a_broken_model_does() -> None:
-    updater = rescaled(half(), 2.0**60)
+    updater = half(2.0**60)
     for _ in range(MAX_SKIPPED_IN_A_ROW + 5):
         update(updater, batch())
     assert updater.optimizer.skipped == MAX_SKIPPED_IN_A_ROW + 5
-    endless = replace(batch(), advantages=torch.full((4,), 1e30, dtype=torch.float64))  # beyond any scale
     updater = half()
     with pytest.raises(NonFiniteError, match="precision=float32"):
         for _ in range(16 + MAX_SKIPPED_IN_A_ROW):
-            update(updater, endless)
+            update(updater, with_advantages(1e30))  # beyond any scale
     assert updater.optimizer.scaler.get_scale() <= 1
 
 
 def test_a_loss_that_is_not_finite_says_nothing_about_the_scale() -> None:
     updater = half()
-    update(updater, replace(batch(), advantages=torch.full((4,), math.nan, dtype=torch.float64)))
+    update(updater, with_advantages(math.nan))
     assert (updater.optimizer.skipped, updater.optimizer.scaler.get_scale()) == (1, 2.0**16)
     update(updater, batch())
     assert updater.optimizer.skipped == 1
 
 
 def test_a_scaler_goes_on_where_it_was() -> None:
-    first = rescaled(half(), 2.0**40)
+    first, second = half(2.0**40), half()
     for _ in range(3):
         update(first, batch())
-    state = json.loads(json.dumps(first.state()))
-    second = half()
     second.policy.model.load_state_dict(first.policy.model.state_dict())
-    second.load_state(state)
+    second.load_state(json.loads(json.dumps(first.state())))
     assert second.state() == first.state()
     assert second.optimizer.scaler.get_scale() == 2.0**37
 
 
 def test_probes_measure_the_gradient_without_its_scale() -> None:
     options = {"gns_probe_steps": 1, "gns_probe_prompts": 1, "entropy_probe_steps": 1, "micro_batch_prompts": 1}
-    found = [rescaled(half(**options), scale) for scale in (2.0**12, 2.0**15)]
-    one, other = ([update(updater, batch()) for _ in range(2)][-1] for updater in found)
+    updaters = [half(scale, **options) for scale in (2.0**12, 2.0**15)]
+    one, other = ([update(updater, batch()) for _ in range(2)][-1] for updater in updaters)
     for name in ("gns_probe/small_squared_norm", "entropy_probe/predicted_change"):
         assert one[name] == pytest.approx(other[name], rel=0.2), name  # a scale left in would be a factor of 8

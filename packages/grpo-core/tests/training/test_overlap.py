@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from resumed_runs import GAMES, config, log, model_and_tasks
+from launched_ranks import run_in
+from resumed_runs import GAMES, config, log
 
 from grpo_core import train
 from grpo_core.callbacks import Callback
@@ -28,18 +29,21 @@ from grpo_core.training.trainer import Trainer
 from grpo_core.training.update import Updater
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("overlap")
-    return model_and_tasks(path)
+@pytest.fixture
+def ahead(folder: Path, tmp_path: Path) -> RunConfig:
+    return config(folder, tmp_path, "plain", off_policy_steps=1)
 
 
-def ahead(folder: Path, out: Path, **trainer: Any) -> RunConfig:
-    return config(folder, out, "plain", off_policy_steps=1, **trainer)
+def with_steps(made: RunConfig, steps: int) -> RunConfig:
+    return made.model_copy(update={"trainer": made.trainer.model_copy(update={"max_steps": steps})})
+
+
+def sampling_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("sampling")]
 
 
 def test_a_batch_is_sampled_by_the_weights_of_one_step_before(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ahead: RunConfig, straight: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     versions: list[set[int]] = []
     advantages = Trainer.advantages
@@ -48,50 +52,39 @@ def test_a_batch_is_sampled_by_the_weights_of_one_step_before(
         versions.append({turn.completion.policy_version for each in collected.rollouts for turn in each.turns})
         return advantages(trainer, collected)
 
+    in_turn = log(straight())
     monkeypatch.setattr(Trainer, "advantages", recording)
-    steps = log(train(ahead(folder, tmp_path)).run_dir)
+    steps = log(train(ahead).run_dir)
     assert versions == [{0}, {0}, {1}, {2}, {3}]
     assert steps[0]["sampler_mismatch"] < 1e-5 < steps[1]["sampler_mismatch"] < 0.5
-    in_turn = log(train(config(folder, tmp_path, "plain")).run_dir)
     assert {name: steps[0][name] for name in in_turn[0]} == pytest.approx(in_turn[0], rel=1e-5)  # the mismatch
     assert steps[4]["grad_norm"] != pytest.approx(in_turn[4]["grad_norm"], rel=1e-3)
 
 
-def test_what_an_update_compares_with_is_computed_without_dropout(
+def test_what_an_update_compares_with_is_computed_without_dropout_by_an_engine_with_the_options_of_the_run(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    modes = []
-    freeze = ForwardPasses.freeze
+    modes, options = list[bool](), list[tuple[int, str]]()
+    freeze, make = ForwardPasses.freeze, NativeEngine.__init__
 
     def recording(passes: ForwardPasses, batch: TrainBatch) -> TrainBatch:
         modes.append(passes.policy.model.training)
         return freeze(passes, batch)
-
-    monkeypatch.setattr(ForwardPasses, "freeze", recording)
-    train(config(folder, tmp_path, "LoRA with dropout, sampled ahead", max_steps=2))
-    assert modes == [False, False]
-
-
-def test_the_engine_that_samples_ahead_has_the_options_of_the_run(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options: list[tuple[int, str]] = []
-    make = NativeEngine.__init__
 
     @wraps(make)  # the names of engine.args are read from it
     def making(engine: NativeEngine, *args: Any, **given: Any) -> None:
         options.append((given["max_batch_tokens"], given["cuda_graphs"]))
         make(engine, *args, **given)
 
+    monkeypatch.setattr(ForwardPasses, "freeze", recording)
     monkeypatch.setattr(NativeEngine, "__init__", making)
     engine = EngineConfig(max_batch_tokens=4096, args={"cuda_graphs": "off"})
-    train(ahead(folder, tmp_path, max_steps=1).model_copy(update={"engine": engine}))
-    assert set(options) == {(4096, "off")} and len(options) == 2
+    made = config(folder, tmp_path, "LoRA with dropout, sampled ahead", max_steps=2)
+    train(made.model_copy(update={"engine": engine}))
+    assert modes == [False, False] and options == [(4096, "off")] * 2
 
 
-def test_sampling_and_training_run_at_the_same_time(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sampling_and_training_run_at_the_same_time(ahead: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     both = threading.Barrier(2, timeout=60)
     collect, update = Collector.collect, Updater.update
 
@@ -107,11 +100,11 @@ def test_sampling_and_training_run_at_the_same_time(
 
     monkeypatch.setattr(Collector, "collect", collecting)
     monkeypatch.setattr(Updater, "update", updating)
-    assert train(ahead(folder, tmp_path, max_steps=3)).summary["steps"] == 3
+    assert train(with_steps(ahead, 3)).summary["steps"] == 3
 
 
 def test_what_fails_while_sampling_ends_the_run_after_the_step_that_was_trained(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ahead: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collect, failed = Collector.collect, list[int]()
 
@@ -121,25 +114,22 @@ def test_what_fails_while_sampling_ends_the_run_after_the_step_that_was_trained(
             raise UserError("no such weather")
         return collect(collector, step)
 
-    with monkeypatch.context() as patched:
+    with monkeypatch.context() as patched, pytest.raises(UserError, match="no such weather"):
         patched.setattr(Collector, "collect", collecting)
-        with pytest.raises(UserError, match="no such weather"):
-            train(ahead(folder, tmp_path))
-    (run,) = tmp_path.glob("run_*")
+        train(ahead)
+    run = run_in(tmp_path)
     assert [line["step"] for line in log(run)] == [1, 2]
     assert resume(run).summary["steps"] == 5
 
 
-def test_an_update_that_fails_ends_the_run_at_once(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_update_that_fails_ends_the_run_at_once(ahead: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*_: Any, **__: Any) -> dict[str, float]:
         raise NonFiniteError("all is NaN")
 
     monkeypatch.setattr(Updater, "update", failing)
     with pytest.raises(NonFiniteError, match="all is NaN"):
-        train(ahead(folder, tmp_path))
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("sampling")]
+        train(ahead)
+    assert not sampling_threads()
 
 
 class Stopped(Callback):
@@ -151,7 +141,7 @@ class Stopped(Callback):
 
 @pytest.mark.parametrize("is_started", [False, True], ids=["which starts", "which is awaited"])
 def test_a_second_ctrl_c_ends_the_first_batch_at_its_next_completion(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_started: bool
+    ahead: RunConfig, monkeypatch: pytest.MonkeyPatch, *, is_started: bool
 ) -> None:
     collect, start, ended = Collector.collect, SamplingAhead.start, list[type[BaseException]]()
     stopped, samplers, awaited = Stopped(), list[SamplingAhead](), threading.Event()
@@ -185,13 +175,11 @@ def test_a_second_ctrl_c_ends_the_first_batch_at_its_next_completion(
     monkeypatch.setattr(SamplingAhead, "start", starting)
     monkeypatch.setattr(Collector, "collect", collecting)
     with pytest.raises(KeyboardInterrupt):
-        train(ahead(folder, tmp_path), (stopped,))
+        train(ahead, (stopped,))
     assert ended == [StopRequested]
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("sampling")]
+    assert not sampling_threads()
 
 
-def test_what_cannot_overlap_is_refused(folder: Path, tmp_path: Path) -> None:
-    against_base = ahead(folder, tmp_path).model_copy(update={"task": f"{GAMES}:HEAP?opponent=base&size=24"})
+def test_what_cannot_overlap_is_refused(ahead: RunConfig) -> None:
     with pytest.raises(UserError, match="its opponent plays with the weights that the policy began with"):
-        train(against_base)
-    assert not list(tmp_path.glob("run_*"))
+        train(ahead.model_copy(update={"task": f"{GAMES}:HEAP?opponent=base&size=24"}))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -11,13 +9,12 @@ from typing import Any
 
 import orjson
 import pytest
-import resumed_runs
 import torch
-from small_policies import batch, model, policy_of, saved_model, settings, update
+from heard import Heard
+from resumed_runs import assert_same, config
+from small_policies import batch, model, policy_of, settings, update
 
 from grpo_core import train
-from grpo_core.callbacks import Callback
-from grpo_core.config import RunConfig
 from grpo_core.policy.memory import OutOfMemoryError
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
@@ -28,10 +25,13 @@ from grpo_core.training.resume import resume
 from grpo_core.training.update import Updater
 
 UNLIMITED = 10**9
+FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.\nmore")
+
+Limit = Callable[..., None]
 
 
 @pytest.fixture
-def limit(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+def limit(monkeypatch: pytest.MonkeyPatch) -> Limit:
     """Sets the number of tokens above which a forward pass runs out of memory; and those of a backward pass."""
     most = {"forward": UNLIMITED, "backward": UNLIMITED}
     states = Policy.states
@@ -43,13 +43,13 @@ def limit(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
         @staticmethod
         def backward(ctx: Any, gradient: torch.Tensor) -> None:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.\nmore")
+            raise FULL
 
     def limited(policy: Policy, ids: torch.Tensor, *rest: Any) -> Any:
         found = states(policy, ids, *rest)
         if ids.numel() > most["forward"]:
             torch.rand(3)  # the failed pass has drawn numbers
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.\nmore")
+            raise FULL
         if ids.numel() > most["backward"] and found.states.requires_grad:
             torch.rand(3)
             object.__setattr__(found, "states", Fails.apply(found.states))
@@ -57,14 +57,14 @@ def limit(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
     monkeypatch.setattr(Policy, "states", limited)
 
-    def set_limit(tokens: int = UNLIMITED, backward: int = UNLIMITED) -> None:
-        most.update(forward=tokens, backward=backward)
+    def set_limit(forward: int = UNLIMITED, backward: int = UNLIMITED) -> None:
+        most.update(forward=forward, backward=backward)
 
     return set_limit
 
 
 def updated(
-    warnings: list[str],
+    warnings: list[str] | None = None,
     *,
     dropout: float = 0.0,
     steps: int = 2,
@@ -77,10 +77,12 @@ def updated(
     for layer in network.model.layers:
         layer.self_attn.attention_dropout = dropout
     policy = policy_of(network)
-    config = settings(**{"learning_rate": 1e-2, "num_iterations": 2, **options})
-    updater = Updater(policy, Algorithm.of(config), total_steps=4, warn=warnings.append)
+    made = settings(**{"learning_rate": 1e-2, "num_iterations": 2, **options})
+    updater = Updater(
+        policy, Algorithm.of(made), total_steps=4, warn=[].append if warnings is None else warnings.append
+    )
     updater.forward.budget.make_room = make_room
-    if config.beta:
+    if made.beta:
         policy.freeze_reference()
         with torch.no_grad():  # else the KL is 0
             for parameter in policy.parameters():
@@ -106,38 +108,33 @@ def assert_equal(one: list[Any], other: list[Any]) -> None:
 @pytest.mark.parametrize("where", ["forward", "backward"])
 @pytest.mark.parametrize("extra", [{}, {"dropout": 0.3}, {"beta": 0.2}, {"beta": 0.2, "kl_placement": "reward"}])
 @pytest.mark.parametrize(
-    ("configured", "halved", "fits"),  # the largest pass has 4 · 7 tokens
+    ("name", "configured", "halved", "fits"),  # the largest pass has 4 · 7 tokens
     [
-        ({"micro_batch_size": 4}, {"micro_batch_size": 2}, 14),
-        ({"micro_batch_prompts": 2}, {"micro_batch_prompts": 1}, 7),
-        ({"micro_batch_tokens": 1000}, {"micro_batch_tokens": 14}, 14),
+        ("micro_batch_size", 4, 2, 14),
+        ("micro_batch_prompts", 2, 1, 7),
+        ("micro_batch_tokens", 1000, 14, 14),
     ],
 )
 def test_the_step_is_that_of_half_the_limit(
-    limit: Callable[..., None],
-    configured: dict[str, Any],
-    halved: dict[str, Any],
-    fits: int,
-    extra: dict[str, Any],
-    where: str,
+    limit: Limit, name: str, configured: int, halved: int, fits: int, extra: dict[str, Any], where: str
 ) -> None:
+    whole, half = {name: configured, **extra}, {name: halved, **extra}
     if where == "forward":
-        expected = updated([], **halved, **extra)[1]
+        expected = updated(**half)[1]
     else:  # the passes without gradient still fit, and some processors round a product of more rows otherwise
-        limits = updated([], **halved, steps=0)[0].forward.budget.limits
-        expected = updated([], **configured, **extra, limits=limits)[1]
-    limit(**{"tokens" if where == "forward" else "backward": fits})
+        expected = updated(**whole, limits=updated(**half, steps=0)[0].forward.budget.limits)[1]
+    limit(**{where: fits})
     warnings: list[str] = []
-    updater, found = updated(warnings, **configured, **extra)
+    updater, found = updated(warnings, **whole)
     assert_equal(found, expected)
-    ((name, value),) = halved.items()
     (warning,) = warnings
-    assert "out of memory" in warning and f"trainer.{name}={value}" in warning
+    assert "out of memory" in warning and f"trainer.{name}={halved}" in warning
     assert updater.optimizer.updates == 4 and updater.optimizer.skipped == 0
 
 
-def test_room_is_made_before_passes_are_halved(limit: Callable[..., None]) -> None:
-    expected = updated([], micro_batch_size=4, dropout=0.3)[1]
+def test_room_is_made_before_passes_are_halved(limit: Limit) -> None:
+    options = {"micro_batch_size": 4, "dropout": 0.3}
+    expected = updated(**options)[1]
     limit(7)
     asked: list[None] = []
 
@@ -147,114 +144,85 @@ def test_room_is_made_before_passes_are_halved(limit: Callable[..., None]) -> No
         return True
 
     warnings: list[str] = []
-    updater, found = updated(warnings, micro_batch_size=4, dropout=0.3, make_room=make_room)
+    updater, found = updated(warnings, make_room=make_room, **options)
     assert_equal(found, expected)
     assert len(asked) == 1 and updater.forward.budget.limits.rows == 4 and not warnings
 
 
+def test_it_is_halved_again_and_said_once_also_for_probes(limit: Limit) -> None:
+    probes = {"gns_probe_steps": 1, "gns_probe_prompts": 1, "entropy_probe_steps": 1}
+    expected = updated(micro_batch_size=1, **probes)[1]
+    limit(7)
+    warnings: list[str] = []
+    updater, found = updated(warnings, micro_batch_size=4, **probes)
+    assert_equal(found, expected)
+    assert updater.forward.budget.limits.rows == 1 and len(warnings) == 1
+
+
 @pytest.mark.parametrize(("size", "rows"), [(4, 2), (1, 1)])
-def test_a_resume_goes_on_with_the_halved_limit_unless_another_is_set(
-    limit: Callable[..., None], size: int, rows: int
-) -> None:
+def test_a_resume_goes_on_with_the_halved_limit_unless_another_is_set(limit: Limit, size: int, rows: int) -> None:
     limit(14)
-    state = updated([], micro_batch_size=4)[0].state()
-    resumed = updated([], micro_batch_size=size, steps=0)[0]
+    state = orjson.loads(orjson.dumps(updated(micro_batch_size=4)[0].state()))
+    resumed = updated(micro_batch_size=size, steps=0)[0]
     resumed.load_state(state)
     assert resumed.forward.budget.limits.rows == rows
 
 
-def test_it_is_halved_again_and_said_once(limit: Callable[..., None]) -> None:
-    expected = updated([], micro_batch_size=1)[1]
-    limit(7)
-    warnings: list[str] = []
-    updater, found = updated(warnings, micro_batch_size=4)
-    assert_equal(found, expected)
-    assert updater.forward.budget.limits.rows == 1
-    assert len(warnings) == 1
-
-
-def test_one_completion_that_does_not_fit_ends_the_run_with_advice(limit: Callable[..., None]) -> None:
+def test_one_completion_that_does_not_fit_ends_the_run_with_advice(limit: Limit) -> None:
     limit(3)
     with pytest.raises(OutOfMemoryError, match=r"one completion.*Tried to allocate 20.00 GiB.*gradient_checkpointing"):
-        updated([], micro_batch_size=4)
+        updated(micro_batch_size=4)
 
 
-def test_the_noise_scale_is_measured_in_the_smaller_passes_from_the_next_step_on(limit: Callable[..., None]) -> None:
+def test_the_noise_scale_is_measured_in_the_smaller_passes_from_the_next_step_on(limit: Limit) -> None:
     options: dict[str, Any] = {"gradient_noise_scale": True, "num_iterations": 1, "learning_rate": 0.0}
-    expected = [updated([], micro_batch_prompts=size, **options)[1][0] for size in (2, 1)]
+    expected = updated(micro_batch_prompts=1, **options)[1][0]
     limit(7)
     warnings: list[str] = []
     metrics = updated(warnings, micro_batch_prompts=2, **options)[1][0]
-    (warning,) = warnings
-    assert (
-        "trainer.micro_batch_prompts=1, in which the gradient noise scale is measured from the next step on" in warning
-    )
+    assert "trainer.micro_batch_prompts=1, in which the gradient noise scale is measured" in warnings[0]
     assert math.isnan(metrics[0].get("gns/g2", math.nan)), "passes of two sizes"
-    assert metrics[1]["gns/g2"] == pytest.approx(expected[1][1]["gns/g2"])
-    assert metrics[1]["gns/trace"] == pytest.approx(expected[1][1]["gns/trace"])
+    for name in ("gns/g2", "gns/trace"):
+        assert metrics[1][name] == pytest.approx(expected[1][name])
+
+
+def failing(budget: PassBudget, size: PassSize | None, error: Exception) -> Callable[[], None]:
+    """Work that fails once, in a pass of a size, or before the first one."""
+    errors = [error]
+
+    def work() -> None:
+        budget.running = size
+        if errors:
+            raise errors.pop()
+
+    return work
 
 
 def test_a_pass_cut_inside_a_prompt_measures_no_noise_scale() -> None:
     warnings: list[str] = []
-    config = settings(micro_batch_prompts=1, gradient_noise_scale=True)
-    budget = PassBudget(policy_of(model(0)), config, Ranks(), warnings.append)
-
-    def work() -> None:
-        if budget.limits.prompts is not None:
-            budget.running = PassSize(4, 28, 1)
-            raise torch.OutOfMemoryError("full")
-
-    budget.until_it_fits(work)
+    made = settings(micro_batch_prompts=1, gradient_noise_scale=True)
+    budget = PassBudget(policy_of(model(0)), made, Ranks(), warnings.append)
+    budget.until_it_fits(failing(budget, PassSize(4, 28, 1), FULL))
     assert budget.limits.rows == 2
     assert "trainer.micro_batch_size=2, which cannot measure the gradient noise scale" in warnings[0]
 
 
-def test_a_sharded_pass_is_not_repeated(limit: Callable[..., None]) -> None:
+@pytest.mark.parametrize(
+    ("size", "is_sharded", "error", "message"),
+    [
+        (PassSize(4, 28, 2), True, FULL, r"sharded.*micro_batch_size=2"),
+        (PassSize(4, 28, 2), False, RuntimeError("a kernel is missing"), "a kernel is missing"),
+        (None, False, torch.OutOfMemoryError("before the first pass"), "before the first pass"),
+    ],
+)
+def test_what_smaller_passes_would_not_cure_ends_the_run(
+    size: PassSize | None, is_sharded: bool, error: Exception, message: str
+) -> None:
     policy = policy_of(model(0))
-    budget = PassBudget(policy, settings(micro_batch_size=4), Ranks(), lambda message: None)
-    policy.shards = object()  # type: ignore[assignment]
-
-    def work() -> None:
-        budget.running = PassSize(4, 28, 2)
-        raise torch.OutOfMemoryError("full")
-
-    with pytest.raises(OutOfMemoryError, match=r"sharded.*micro_batch_size=2"):
-        budget.until_it_fits(work)
-
-
-def test_other_failures_pass_through() -> None:
-    budget = PassBudget(policy_of(model(0)), settings(), Ranks(), lambda message: None)
-
-    def work() -> None:
-        budget.running = PassSize(4, 28, 2)
-        raise RuntimeError("a kernel is missing")
-
-    with pytest.raises(RuntimeError, match="a kernel is missing"):
-        budget.until_it_fits(work)
-
-    def elsewhere() -> None:
-        raise torch.OutOfMemoryError("before the first pass")
-
-    with pytest.raises(torch.OutOfMemoryError, match="before the first pass"):
-        budget.until_it_fits(elsewhere)
-
-
-def test_probes_are_repeated_too(limit: Callable[..., None]) -> None:
-    options = {"gns_probe_steps": 1, "gns_probe_prompts": 1, "entropy_probe_steps": 1}
-    expected = updated([], micro_batch_size=2, **options)[1]
-    limit(14)
-    assert_equal(updated([], micro_batch_size=4, **options)[1], expected)
-
-
-def test_limits_are_kept_with_the_state(limit: Callable[..., None]) -> None:
-    limit(14)
-    first = updated([], micro_batch_size=4)[0]
-    state = json.loads(json.dumps(first.state()))
-    assert state["limits"] == {"rows": 2, "tokens": first.config.micro_batch_tokens, "prompts": None}
-    second = Updater(policy_of(copy.deepcopy(first.policy.model)), Algorithm.of(first.config), total_steps=4)
-    second.load_state(state)
-    assert second.forward.budget.limits.rows == 2
-    second.load_state({name: value for name, value in state.items() if name != "limits"})  # of an older checkpoint
+    budget = PassBudget(policy, settings(micro_batch_size=4), Ranks(), pytest.fail)
+    policy.shards = object() if is_sharded else None  # type: ignore[assignment]
+    with pytest.raises(OutOfMemoryError if is_sharded else type(error), match=message):
+        budget.until_it_fits(failing(budget, size, error))
 
 
 # --- Limits
@@ -275,10 +243,16 @@ def test_a_limit_is_halved_from_the_failed_pass(limits: PassLimits, failed: Pass
     assert limits.halved(failed) == halved
 
 
-def test_ranks_take_the_smallest_limits() -> None:
-    assert PassLimits.smallest([PassLimits(None, 100, 2), PassLimits(None, 100, 1)]) == PassLimits(None, 100, 1)
-    assert PassLimits.smallest([PassLimits(None, 100, 2), PassLimits(4, 100, None)]) == PassLimits(4, 100, None)
-    assert PassLimits.smallest([PassLimits(None, 50, None), PassLimits(None, 100, None)]).tokens == 50
+@pytest.mark.parametrize(
+    ("one", "other", "smallest"),
+    [
+        (PassLimits(None, 100, 2), PassLimits(None, 100, 1), PassLimits(None, 100, 1)),
+        (PassLimits(None, 100, 2), PassLimits(4, 100, None), PassLimits(4, 100, None)),
+        (PassLimits(None, 50, None), PassLimits(None, 100, None), PassLimits(None, 50, None)),
+    ],
+)
+def test_ranks_take_the_smallest_limits(one: PassLimits, other: PassLimits, smallest: PassLimits) -> None:
+    assert PassLimits.smallest([one, other]) == smallest
 
 
 def test_a_rank_takes_the_limit_that_another_had_to_halve() -> None:
@@ -297,41 +271,15 @@ def test_a_rank_takes_the_limit_that_another_had_to_halve() -> None:
 
 # --- Whole runs
 
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("memory")
-    saved_model(path / "model")
-    (path / "tasks.py").write_text(resumed_runs.TASKS)
-    return path
+WHOLE = {"micro_batch_size": 16, "num_iterations": 2}
 
 
-class Warnings(Callback):
-    def __init__(self) -> None:
-        self.messages: list[str] = []
-
-    def on_warning(self, message: str) -> None:
-        self.messages.append(message)
-
-
-def config(folder: Path, out: Path, **trainer: Any) -> RunConfig:
-    return resumed_runs.config(folder, out, "plain", **{"micro_batch_size": 16, "num_iterations": 2, **trainer})
-
-
-def test_a_resume_goes_on_with_the_halved_limit(folder: Path, tmp_path: Path, limit: Callable[..., None]) -> None:
+def test_a_resume_goes_on_with_the_halved_limit(folder: Path, tmp_path: Path, limit: Limit) -> None:
     limit(100)
-    whole = train(config(folder, tmp_path / "whole"), [said := Warnings()]).run_dir
-    assert sum("out of memory" in message for message in said.messages) == 1
-    parted = train(config(folder, tmp_path / "parted", stop_after=2)).run_dir
+    whole = train(config(folder, tmp_path / "whole", "plain", **WHOLE), [said := Heard()]).run_dir
+    assert sum("out of memory" in message for message in said.warnings) == 1
+    parted = train(config(folder, tmp_path / "parted", "plain", stop_after=2, **WHOLE)).run_dir
     limit()  # as if another process had taken the memory: the limit stays
-    resume(parted, callbacks=[again := Warnings()])
-    assert not any("out of memory" in message for message in again.messages)
-    resumed_runs.assert_same(whole, parted)
-
-
-def test_a_run_that_does_not_fit_is_saved(folder: Path, tmp_path: Path, limit: Callable[..., None]) -> None:
-    limit(2)
-    with pytest.raises(OutOfMemoryError, match="smaller model"):
-        train(config(folder, tmp_path))
-    (run,) = tmp_path.glob("run_*")
-    assert (run / "training_state" / "step_0" / "model" / "model.safetensors").is_file()
+    resume(parted, callbacks=[again := Heard()])
+    assert not any("out of memory" in message for message in again.warnings)
+    assert_same(whole, parted)

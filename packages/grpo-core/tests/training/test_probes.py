@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from small_policies import LENGTHS, batch, model, policy_of, settings, update
 
 from grpo_core.algorithms.noise_scale import gns_from_micro
@@ -22,41 +23,35 @@ PROBES = [
     {"gns_probe_steps": 1, "gns_probe_prompts": 2},
     {"entropy_probe_steps": 1},
 ]
+NOISE = ("gns/g2", "gns/trace")
 
 
-def with_dropout() -> Policy:
-    from peft import LoraConfig, get_peft_model
-
-    network = get_peft_model(
-        model(3).float(), LoraConfig(task_type="CAUSAL_LM", r=2, lora_dropout=0.3, init_lora_weights=False)
-    )
-    return policy_of(network)
+def updater_of(policy: Policy, folder: Path | None = None, **options: object) -> Updater:
+    fixed = {"learning_rate": 0.01, "num_generations": 1, "prompts_per_step": 4, "baseline": "ema"}
+    config = settings(**{**fixed, "micro_batch_prompts": 1, **options})
+    return Updater(policy, Algorithm.of(config), total_steps=4, probe_dir=folder)
 
 
 def three_updates(policy: Policy, folder: Path | None = None, **options: object) -> list[dict[str, float]]:
     torch.manual_seed(7)
-    fixed = {"learning_rate": 0.01, "num_generations": 1, "prompts_per_step": 4, "baseline": "ema"}
-    config = settings(**{**fixed, "micro_batch_prompts": 1, **options})
-    updater = Updater(policy, Algorithm.of(config), total_steps=4, probe_dir=folder)
+    updater = updater_of(policy, folder, **options)
     return [update(updater, updater.forward.freeze(batch())) for _ in range(3)]
 
 
 @pytest.mark.parametrize("probe", PROBES, ids=lambda probe: next(iter(probe)))
 @pytest.mark.parametrize("dropout", [False, True])
 def test_a_probe_leaves_the_weights_bit_identical(probe: dict, dropout: bool) -> None:
-    start = with_dropout() if dropout else policy_of(model(3))
-    plain, probed = (policy_of(copy.deepcopy(start.model)) for _ in range(2))
+    start = model(3)
+    if dropout:
+        lora = LoraConfig(task_type="CAUSAL_LM", r=2, lora_dropout=0.3, init_lora_weights=False)
+        start = get_peft_model(start.float(), lora)
+    plain, probed = (policy_of(copy.deepcopy(start)) for _ in range(2))
     without = three_updates(plain)
     with_probe = three_updates(probed, **probe)
-    for one, other in zip(plain.model.parameters(), probed.model.parameters(), strict=True):
-        assert torch.equal(one, other)
+    assert all(torch.equal(*both) for both in zip(plain.model.parameters(), probed.model.parameters(), strict=True))
     for one, other in zip(without, with_probe, strict=True):
         assert {name: other[name] for name in one} == one
     assert set(with_probe[-1]) > set(without[-1])
-
-
-def _gradient(parameter: torch.Tensor) -> torch.Tensor:
-    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
 
 
 def gradients_of_prompts(made: TrainBatch) -> torch.Tensor:
@@ -67,35 +62,23 @@ def gradients_of_prompts(made: TrainBatch) -> torch.Tensor:
         updater = Updater(policy_of(network), Algorithm.of(settings()), total_steps=1)
         part = updater.gradient.weighted(made.rows(torch.tensor([row])))
         updater.gradient.add(part, updater.coefficients(), UpdateStatistics())
-        found.append(torch.cat([_gradient(parameter).flatten() for parameter in network.parameters()]))
+        gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in network.parameters()]
+        found.append(torch.cat([each.flatten() for each in gradients]))
     return torch.stack(found)
 
 
-def test_the_noise_scale_comes_from_each_prompts_own_gradient() -> None:
-    g2, trace = gns_from_micro(gradients_of_prompts(batch()), b_small=1)
-    metrics = three_updates(policy_of(model(3)), gradient_noise_scale=True)[0]
-    assert metrics["gns/g2"] == pytest.approx(g2, rel=1e-6)
-    assert metrics["gns/trace"] == pytest.approx(trace, rel=1e-6)
-
-
-def test_a_prompt_that_is_skipped_in_compute_counts_as_a_gradient_of_zero() -> None:
-    made = batch()
-    made = replace(made, advantages=torch.tensor([0.5, 0.0, 0.75, 0.0], dtype=torch.float64))
-    g2, trace = gns_from_micro(gradients_of_prompts(made), b_small=1)
-    config = settings(
-        num_generations=1, prompts_per_step=4, baseline="ema", micro_batch_prompts=1, gradient_noise_scale=True
-    )
-    updater = Updater(policy_of(model(3)), Algorithm.of(config), total_steps=1)
+@pytest.mark.parametrize(
+    ("size", "advantages"),
+    [(1, [0.5, -1.0, 0.75, 0.25]), (1, [0.5, 0.0, 0.75, 0.0]), (2, [0.5, -1.0, 0.75, 0.25])],
+    ids=["each prompt's own", "a prompt that is skipped in compute is a gradient of zero", "pairs as drawn"],
+)
+def test_the_noise_scale_comes_from_the_gradients_of_micro_batches(size: int, advantages: list[float]) -> None:
+    made = replace(batch(), advantages=torch.tensor(advantages, dtype=torch.float64))
+    gradients = gradients_of_prompts(made).unflatten(0, (-1, size)).mean(1)
+    updater = updater_of(policy_of(model(3)), gradient_noise_scale=True, micro_batch_prompts=size)
     metrics = update(updater, made)
-    assert (metrics["gns/g2"], metrics["gns/trace"]) == pytest.approx((g2, trace), rel=1e-6)
-
-
-def test_micro_batches_of_several_prompts_are_those_that_were_drawn() -> None:
-    gradients = gradients_of_prompts(batch())
-    pairs = torch.stack([gradients[:2].mean(0), gradients[2:].mean(0)])
-    g2, trace = gns_from_micro(pairs, b_small=2)
-    metrics = three_updates(policy_of(model(3)), gradient_noise_scale=True, micro_batch_prompts=2)[0]
-    assert (metrics["gns/g2"], metrics["gns/trace"]) == pytest.approx((g2, trace), rel=1e-6)
+    expected = gns_from_micro(gradients, b_small=size)
+    assert tuple(metrics[name] for name in NOISE) == pytest.approx(expected, rel=1e-6)
 
 
 def test_without_whole_prompts_nothing_is_measured() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -11,18 +10,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from resumed_runs import STEPS, assert_same, config, model_and_tasks
+from heard import Heard
+from resumed_runs import STEPS, assert_same, config
 
 from grpo_core import train
-from grpo_core.callbacks import Callback, StepRecord
+from grpo_core.callbacks import StepRecord
 from grpo_core.checkpoints import CheckpointStore
 from grpo_core.checkpoints.names import Step
 from grpo_core.training.resume import resume
 
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return model_and_tasks(tmp_path_factory.mktemp("checkpoints"))
+AFTER_EACH_STEP = {"save_minutes": 1e-6}
 
 
 @pytest.fixture(autouse=True)
@@ -30,33 +27,27 @@ def takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("grpo_core.training.run_checkpoints.LARGEST_SHARE", 1e9)
 
 
-AFTER_EACH_STEP = {"save_minutes": 1e-6}
-
-
 def checkpoints(run: Path) -> list[str]:
     return sorted(path.name for path in run.glob("training_state/*"))
 
 
-class Watch(Callback):
+class Watch(Heard):
     """Notes the checkpoints that there are when a step is reported, and copies the run after step 3."""
 
-    def __init__(self, runs: Path, copy: Path | None = None) -> None:
-        self.runs, self.copy, self.seen, self.warnings = runs, copy, list[list[str]](), list[str]()
+    def __init__(self, runs: Path) -> None:
+        super().__init__()
+        self.runs, self.seen = runs, list[list[str]]()
 
     def on_step(self, record: StepRecord) -> None:
         (run,) = self.runs.glob("run_*")
         self.seen.append(checkpoints(run))
-        if record.step == 4 and self.copy is not None:
-            shutil.copytree(run, self.copy, symlinks=True)
-
-    def on_warning(self, message: str) -> None:
-        self.warnings.append(message)
+        if record.step == 4:
+            shutil.copytree(run, self.runs / "killed", symlinks=True)
 
 
 def test_a_killed_run_goes_on_from_it_and_at_the_end_it_is_gone(folder: Path, tmp_path: Path) -> None:
-    killed = tmp_path / "killed"
-    watch = Watch(tmp_path / "runs", killed)
-    run = train(config(folder, tmp_path / "runs", "plain", **AFTER_EACH_STEP), [watch]).run_dir
+    watch, killed = Watch(tmp_path), tmp_path / "killed"
+    run = train(config(folder, tmp_path, "plain", **AFTER_EACH_STEP), [watch]).run_dir
     assert watch.seen == [[], *([f"step_{step}", "step_latest"] for step in range(1, STEPS))]
     assert checkpoints(run) == ["step_final", "step_latest"]
 
@@ -70,11 +61,7 @@ def test_a_killed_run_goes_on_from_it_and_at_the_end_it_is_gone(folder: Path, tm
 
 @pytest.mark.parametrize(
     ("settings", "left"),
-    [
-        ({}, []),
-        ({"save_minutes": None}, []),
-        ({**AFTER_EACH_STEP, "save_every": 2}, ["step_2", "step_4"]),
-    ],
+    [({}, []), ({"save_minutes": None}, []), ({**AFTER_EACH_STEP, "save_every": 2}, ["step_2", "step_4"])],
     ids=str,
 )
 def test_there_is_none_before_its_time_or_beside_others(
@@ -99,9 +86,9 @@ def test_a_full_disk_ends_them_and_not_the_run(folder: Path, tmp_path: Path, mon
 
     monkeypatch.setattr(CheckpointStore, "writing", full_at_2)
     watch = Watch(tmp_path)
-    run = train(config(folder, tmp_path, "plain", **AFTER_EACH_STEP), [watch]).run_dir
+    result = train(config(folder, tmp_path, "plain", **AFTER_EACH_STEP), [watch])
     assert tried == [1, 2, "final"]
     (said,) = [each for each in watch.warnings if "cannot save step_2" in each]
     assert said.endswith("The run goes on, and tries no other before its end.")
-    assert watch.seen[-1] == ["step_1", "step_latest"] and checkpoints(run) == ["step_final", "step_latest"]
-    assert json.loads((run / "summary.json").read_text())["steps"] == STEPS
+    assert watch.seen[-1] == ["step_1", "step_latest"] and checkpoints(result.run_dir) == ["step_final", "step_latest"]
+    assert result.summary["steps"] == STEPS

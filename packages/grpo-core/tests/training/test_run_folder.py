@@ -29,9 +29,9 @@ def made(output_dir: Path) -> Path:
     return folder.path
 
 
-def test_a_name_that_is_taken_gets_a_suffix(tmp_path: Path) -> None:
-    names = [made(tmp_path / "runs").name for _ in range(3)]
-    assert names == [NAME, f"{NAME}_2", f"{NAME}_3"]
+def test_a_name_that_is_taken_gets_a_suffix_and_runs_elsewhere_do_not_matter(tmp_path: Path) -> None:
+    names = [made(tmp_path / where / "runs").name for where in ("a", "a", "a", "b")]
+    assert names == [NAME, f"{NAME}_2", f"{NAME}_3", NAME]
 
 
 def test_runs_of_folders_that_lie_side_by_side_have_different_names(tmp_path: Path) -> None:
@@ -40,11 +40,6 @@ def test_runs_of_folders_that_lie_side_by_side_have_different_names(tmp_path: Pa
         runs = list(threads.map(made, folders))
     assert [run.parent for run in runs] == folders
     assert len({run.name for run in runs}) == len({evaluation_dir(run) / run.name for run in runs}) == 16
-
-
-def test_runs_elsewhere_do_not_matter(tmp_path: Path) -> None:
-    for where in ("a/runs", "b/runs"):
-        assert made(tmp_path / where).name == NAME
 
 
 def test_a_folder_beside_that_may_not_be_read_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,31 +1,32 @@
+"""Completions that a report shows of a batch."""
+
 from __future__ import annotations
 
-from pathlib import Path
+import pytest
 
+from grpo_core import Row, Task, load_task, reward
 from grpo_core.engines.completion import Completion
-from grpo_core.plugins.tasks import load_task
 from grpo_core.prompts.mixture import Draw
 from grpo_core.rollouts.prompt_group import PromptGroup, rollout_of
 from grpo_core.rollouts.rollout import Rollout, Turn
-from grpo_core.task.bound import BoundTask
 from grpo_core.task.score import Score
 from grpo_core.training.report import samples_of
 
-TASK = """
-from grpo_core import Row, Task, reward
 
 @reward()
 def same(answer: str, row: Row) -> float:
     return float(answer == row.gold)
 
-letters = Task("letters", lambda config: [Row(id=x, gold=x) for x in "ab"], lambda row: f"say {row.id}:",
-               lambda text, row: text, (same,), row=Row)
-"""
+
+LETTERS = Task(
+    "letters", lambda config: [Row(id=letter, gold=letter) for letter in "ab"], lambda row: f"say {row.id}:",
+    lambda text, row: text, (same,), row=Row,
+)  # fmt: skip
 
 
-def groups(folder: Path) -> list[PromptGroup]:
-    (folder / "letters.py").write_text(TASK)
-    task: BoundTask = load_task(f"{folder / 'letters.py'}:letters")
+@pytest.fixture(scope="module")
+def groups() -> list[PromptGroup]:
+    task = load_task(LETTERS)
     return [PromptGroup(Draw(task, task.name, row, index), (1,)) for index, row in enumerate(task.rows())]
 
 
@@ -34,20 +35,16 @@ def said(group: PromptGroup, index: int, value: float | None, *texts: str) -> Ro
     return rollout_of(group, index, turns, Score(value), scored_text=None)
 
 
-def test_the_group_whose_rewards_differ_is_shown_each_text_once(tmp_path: Path) -> None:
-    one, two = groups(tmp_path)
+def test_the_group_whose_rewards_differ_is_shown_each_text_once(groups: list[PromptGroup]) -> None:
+    one, two = groups
     rollouts = [said(one, 0, 0.0, "x"), said(one, 0, 0.0, "y"), said(one, 0, None, "z")]
     rollouts += [said(two, 1, 1.0, "b"), said(two, 1, 0.0, "c"), said(two, 1, 1.0, "b")]
-    shown = samples_of([one, two], rollouts, 3)
-    assert [(sample.prompt, sample.text, sample.score.value) for sample in shown] == [
-        ("say b:", "b", 1.0),
-        ("say b:", "c", 0.0),
-    ]
-    assert [sample.text for sample in samples_of([one, two], rollouts, 1)] == ["b"]
+    shown = [(sample.prompt, sample.text, sample.score.value) for sample in samples_of(groups, rollouts, 3)]
+    assert shown == [("say b:", "b", 1.0), ("say b:", "c", 0.0)]
+    assert [sample.text for sample in samples_of(groups, rollouts, 1)] == ["b"]
     assert [sample.text for sample in samples_of([one], rollouts[:3], 3)] == ["x", "y", "z"]
 
 
-def test_an_episode_is_shown_by_its_answers(tmp_path: Path) -> None:
-    one, _ = groups(tmp_path)
-    (shown,) = samples_of([one], [said(one, 0, 1.0, "[4]", "[0]")], 3)
+def test_an_episode_is_shown_by_its_answers(groups: list[PromptGroup]) -> None:
+    (shown,) = samples_of(groups[:1], [said(groups[0], 0, 1.0, "[4]", "[0]")], 3)
     assert shown.text == "[4] · [0]"

@@ -1,284 +1,361 @@
+"""Whole runs: what they leave behind, with each baseline, loss, penalty and sampling rule."""
+
+from __future__ import annotations
+
+import functools
 import json
+import math
 import os
 import signal
-import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 import torch
 import yaml
+from heard import Heard
+from safetensors.torch import load_file
 
-from grpo_core import train
-from grpo_core.callbacks import Callback, RunInfo
-from grpo_core.config import EvalConfig, LoraConfig, RunConfig, TrainerConfig, resolve
+from grpo_core import Row, Task, reward, train
+from grpo_core.callbacks import Callback, StepRecord
+from grpo_core.config import RunConfig, TrainerConfig, resolve, with_settings
+from grpo_core.engines import native
 from grpo_core.errors import AbstentionLimitError, UserError
-from grpo_core.policy.fresh import fresh_model
+from grpo_core.plugins.task_objects import name_tasks
+from grpo_core.policy import load
+from grpo_core.tracking.advice import a_start
+from grpo_core.training.catalogue import CATALOGUE
+from grpo_core.training.result import RunResult
 
-TASKS = """
-from collections.abc import Iterable
-from grpo_core import Invalid, Opponent, Row, Task, TaskConfig, reward
+TIMES = {metric.name for metric in CATALOGUE if not metric.deterministic}
 
-class Letter(Row):
-    letter: str
-
-def load(config) -> Iterable[Letter]:
-    offset = {"train": 0, "validation": 8, "test": 16}[config.split]
-    for index in range(8):
-        letter = chr(97 + offset + index)
-        yield Letter(id=letter, letter=letter, gold=letter, difficulty=1.0 + index // 4)
-
-def prompt(row):
-    return f"{row.letter}{row.letter}"
-
-def validate(text, row):
-    if not text:
-        raise Invalid("nothing")
-    return text
-
-@reward(1.0)
-def printable(answer):
-    return sum(32 <= ord(character) < 127 for character in answer) / len(answer)
-
-@reward(1.0)
-def crashes(answer):
-    return 1 / 0
-
-letters = Task("letters", load, prompt, validate, (printable,), max_completion_length=4, default_model="tiny")
-other = Task("other", load, prompt, validate, (printable,), max_completion_length=4, default_model="tiny")
-@reward(1.0)
-def unpredicted(answer, predictions):
-    assert len(predictions) == 2
-    return float(answer not in predictions)
-
-def many(config) -> Iterable[Letter]:
-    for index in range(80):
-        gold = "x" * (1 + 2 * (index % 4 == 3))
-        name = f"{config.split}{index}"
-        yield Letter(id=name, letter=name, gold=gold, difficulty=1.0 + index % 2)
-
-@reward(1.0)
-def always(text):
-    return 1.0
-
-climb = Task("climb", many, prompt, lambda text, row: text, (always,), max_completion_length=2, order="ladder")
-
-def ask(answer):
-    return f"what follows {answer[:4]!r}?"
-
-duel = Task("duel", load, prompt, validate, (unpredicted,), max_completion_length=4,
-            opponent=Opponent(prompt=ask, samples=2, max_completion_length=3))
-broken = Task("broken", load, prompt, validate, (printable, crashes), max_completion_length=4)
-"""
+Trained = Callable[..., RunResult]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("trainer")
-    model, tokenizer = fresh_model("tiny", seed=0)
-    model.save_pretrained(path / "model")
-    tokenizer.save_pretrained(path / "model")
-    (path / "tasks.py").write_text(TASKS)
-    return path
+def evaluated(trained: Trained) -> RunResult:
+    return trained(eval={"size": 8})
 
 
-def config(folder: Path, out: Path, task: str = "letters", **trainer: object) -> RunConfig:
-    options = {"max_steps": 2, "prompts_per_step": 4, "num_generations": 4, "max_completion_length": 4, **trainer}
-    return RunConfig(
-        task=",".join(f"{folder / 'tasks.py'}:{name}" for name in task.split(",")),
-        model=str(folder / "model"),
-        output_dir=str(out),
-        device="cpu",
-        trainer=TrainerConfig(**options),
-        eval=EvalConfig(size=8),
-    )
+def numbers(result: RunResult) -> list[dict[str, Any]]:
+    return [{name: value for name, value in step.items() if name not in TIMES} for step in result.metrics]
 
 
-def log(run_dir: Path) -> list[dict]:
-    return [json.loads(line) for line in (run_dir / "logs" / "train_log.jsonl").read_text().splitlines()]
+def state_of(result: RunResult) -> dict[str, Any]:
+    return json.loads((result.run_dir / "training_state" / "step_final" / "trainer_state.json").read_text())
 
 
-class Choices(Callback):
-    """Remembers what was chosen for the run."""
-
-    def on_run_start(self, info: RunInfo) -> None:
-        self.choices = info.choices
-
-
-TIMING = {
-    "tokens_per_s", "generate_s", "update_s", "generate_tokens_per_s", "update_tokens_per_s", "step_s",
-    "peak_memory_mib", "memory/generate_mib", "memory/update_mib",
-}  # fmt: skip
-
-
-def test_a_run_leaves_everything_that_was_promised(folder: Path, tmp_path: Path) -> None:
-    result = train(config(folder, tmp_path))
-    run = result.run_dir
-    assert run.parent == tmp_path and run.name.startswith("run_")
+def test_a_run_leaves_everything_that_was_promised(evaluated: RunResult) -> None:
+    run, summary = evaluated.run_dir, evaluated.summary
+    assert run.name.startswith("run_")
     assert yaml.safe_load((run / "config.yaml").read_text())["trainer"]["num_generations"] == 4
     assert "GPU profile cpu: " in (run / "config.yaml").read_text().partition("\n\n")[0]
-    assert len(log(run)) == 2
     assert (run / "logs" / "train.log").read_text().splitlines()[0].startswith("step=1 reward=")
     assert (run / "training_state" / "step_final" / "model" / "model.safetensors").is_file()
-    summary = json.loads((run / "summary.json").read_text())
-    entry = summary["tasks"]["tasks.letters"]
+    assert json.loads((run / "summary.json").read_text()) == summary
+    task = summary["tasks"]["letters.letters"]
     for phase in ("initial", "final"):
-        assert {"solved_rate", "ci_low", "ci_high", "n", "mean_reward"} <= entry[phase].keys()
-        assert entry[phase]["n"] == 8
-    assert {"delta", "delta_ci_low", "delta_ci_high"} <= entry["final"].keys()
+        assert {"solved_rate", "ci_low", "ci_high", "n", "mean_reward"} <= task[phase].keys()
+        assert task[phase]["n"] == 8
+    assert {"delta", "delta_ci_low", "delta_ci_high"} <= task["final"].keys()
     assert {"steps", "seconds", "tokens", "peak_memory_mib", "versions", "seed"} <= summary.keys()
-    for phase in ("memory/generate_mib", "memory/update_mib"):
-        assert summary[phase] == max(step[phase] for step in log(run))
-        assert 0 < summary[phase] <= summary["peak_memory_mib"]
-    rollouts = [json.loads(line) for line in (run / "logs" / "rollouts.jsonl").read_text().splitlines()]
+    for name in ("memory/generate_mib", "memory/update_mib"):
+        assert summary[name] == max(step[name] for step in evaluated.metrics)
+        assert 0 < summary[name] <= summary["peak_memory_mib"]
+    rollouts = evaluated.rollouts()
     assert len(rollouts) == 2 * 4 * 4
-    assert rollouts[0]["score"]["parts"].keys() == {"printable"}
-    assert rollouts[0]["identity"] == entry["identity"]
+    assert rollouts[0].score.parts.keys() == {"printable"}
+    assert rollouts[0].identity == task["identity"]
 
 
-def test_a_resolved_configuration_is_not_resolved_again(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = config(folder, tmp_path, max_steps=1)
-    made = made.model_copy(update={"eval": EvalConfig(size=8, at_start=False, at_end=False)})
-    resolved, seen = resolve(made), Choices()
-    monkeypatch.setattr("grpo_core.training.trainer.resolve", lambda *_: pytest.fail("resolved again"))
-    run = train(resolved, callbacks=[seen]).run_dir
-    assert "trainer.scale_rewards" in {choice.what for choice in resolved.choices}
-    assert [choice for choice in seen.choices if choice in resolved.choices] == list(resolved.choices)
+def test_a_resolved_configuration_is_taken_as_it_is(evaluated: RunResult, tmp_path: Path) -> None:
+    given = yaml.safe_load((evaluated.run_dir / "config.yaml").read_text())
+    settings = {"task": given["task"], "model": given["model"], "output_dir": str(tmp_path), "max_steps": 1}
+    resolved, heard = resolve(with_settings(RunConfig(), {**settings, "eval": {"size": 2}})), Heard()
+    run = train(resolved, [heard], progress=False).run_dir
+    assert [choice for choice in heard.chosen if choice in resolved.choices] == list(resolved.choices) != []
     assert yaml.safe_load((run / "config.yaml").read_text()) == resolved.config.model_dump(mode="json")
 
 
-def test_the_same_seed_gives_the_same_run_bit_for_bit_and_another_does_not(folder: Path, tmp_path: Path) -> None:
-    runs = [train(config(folder, tmp_path)) for _ in range(2)]
-    first, second = (
-        [{name: value for name, value in step.items() if name not in TIMING} for step in log(run.run_dir)]
-        for run in runs
-    )
-    assert first == second
-    other = train(config(folder, tmp_path).model_copy(update={"seed": 1}))
-    assert log(other.run_dir)[0]["reward"] != log(runs[0].run_dir)[0]["reward"]
+def test_the_same_seed_gives_the_same_run_bit_for_bit_and_another_does_not(
+    trained: Trained, evaluated: RunResult
+) -> None:
+    assert numbers(trained(eval={"size": 8})) == numbers(evaluated)
+    assert trained(seed=1).metrics[0]["reward"] != evaluated.metrics[0]["reward"]
 
 
-def test_on_policy_the_ratio_is_one_and_the_sampler_agrees_with_the_trainer(folder: Path, tmp_path: Path) -> None:
-    for temperature in (1.0, 0.7):
-        result = train(config(folder, tmp_path, temperature=temperature))
-        for step in log(result.run_dir):
-            assert step["ratio_mean"] == 1.0
-            assert step["clip_ratio/low"] == step["clip_ratio/high"] == 0.0
-            assert step["sampler_mismatch"] < 1e-5
+def test_on_policy_the_ratio_is_one_and_the_sampler_agrees_with_the_trainer(
+    trained: Trained, evaluated: RunResult
+) -> None:
+    for step in (*evaluated.metrics, *trained(temperature=0.7).metrics):
+        assert step["ratio_mean"] == 1.0
+        assert step["clip_ratio/low"] == step["clip_ratio/high"] == 0.0
+        assert step["sampler_mismatch"] < 1e-5
 
 
-def test_kl_is_zero_at_the_first_step(folder: Path, tmp_path: Path) -> None:
-    run = config(folder, tmp_path, beta=0.05, learning_rate=1e-3)
-    for changed in (run, run.model_copy(update={"lora": LoraConfig(enabled=True, r=4)})):
-        steps = log(train(changed).run_dir)
-        assert steps[0]["kl"] == pytest.approx(0, abs=1e-9)
-        assert steps[1]["kl"] > 0
+def test_a_mixture_keeps_exact_quotas_and_logs_each_task(trained: Trained) -> None:
+    result = trained("letters.py:letters,letters.py:other:3", max_steps=1)
+    assert {"task/letters.letters/reward", "task/letters.other/reward"} <= result.metrics[0].keys()
+    drawn = [rollout.task.rpartition(":")[2] for rollout in result.rollouts()]
+    assert (drawn.count("letters"), drawn.count("other")) == (4, 12)
 
 
-def test_a_mixture_keeps_exact_quotas_and_logs_each_task(folder: Path, tmp_path: Path) -> None:
-    run = config(folder, tmp_path, task="letters,other:3")
-    result = train(run)
-    assert {"task/tasks.letters/reward", "task/tasks.other/reward"} <= log(result.run_dir)[0].keys()
-    lines = [json.loads(line) for line in (result.run_dir / "logs" / "rollouts.jsonl").read_text().splitlines()]
-    first = [line["task"].rpartition(":")[2] for line in lines if line["step"] == 1]
-    assert (first.count("letters"), first.count("other")) == (4, 12)
+def test_too_many_abstentions_end_the_run_and_name_the_task(trained: Trained, tmp_path: Path) -> None:
+    with pytest.raises(AbstentionLimitError, match=r"letters\.broken.*ZeroDivisionError"):
+        trained("letters.py:broken", output_dir=str(tmp_path))
+    (run,) = tmp_path.iterdir()  # and nothing is lost: the evidence and the model are there
+    assert "ZeroDivisionError" in (run / "logs" / "rollouts.jsonl").read_text()
+    assert (run / "training_state" / "step_latest" / "model" / "model.safetensors").is_file()
 
 
-def test_too_many_abstentions_end_the_run_and_name_the_task(folder: Path, tmp_path: Path) -> None:
-    run = config(folder, tmp_path, task="broken").model_copy(update={"eval": EvalConfig(at_start=False, at_end=False)})
-    with pytest.raises(AbstentionLimitError, match=r"tasks\.broken.*ZeroDivisionError"):
-        train(run)
-    (run_dir,) = tmp_path.iterdir()  # and nothing is lost: the evidence and the model are there
-    assert "ZeroDivisionError" in (run_dir / "logs" / "rollouts.jsonl").read_text()
-    assert (run_dir / "training_state" / "step_latest" / "model" / "model.safetensors").is_file()
+class Interrupting(Callback):
+    """Presses Ctrl-C after the second step."""
 
-
-class StopAfter(Callback):
-    def __init__(self, steps: int) -> None:
-        self.steps = steps
-
-    def on_step(self, record) -> None:
-        if record.step == self.steps:
+    def on_step(self, record: StepRecord) -> None:
+        if record.step == 2:
             os.kill(os.getpid(), signal.SIGINT)
 
 
-@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals go to the main thread")
-def test_ctrl_c_stops_cleanly_and_saves(folder: Path, tmp_path: Path) -> None:
+def test_ctrl_c_stops_cleanly_and_saves(trained: Trained) -> None:
     handler = signal.getsignal(signal.SIGINT)
-    result = train(config(folder, tmp_path, max_steps=50), callbacks=[StopAfter(2)])
-    assert result.interrupted
-    assert result.summary["steps"] == 2
-    assert (result.run_dir / "training_state" / "step_latest").resolve().name == "step_2"
-    assert (result.run_dir / "training_state" / "step_2" / "model" / "model.safetensors").is_file()
-    assert json.loads((result.run_dir / "summary.json").read_text())["interrupted"] is True
+    result = trained(callbacks=[Interrupting()], max_steps=50)
+    assert result.interrupted and result.summary["interrupted"] and result.summary["steps"] == 2
+    saved = (result.run_dir / "training_state" / "step_latest").resolve()
+    assert saved.name == "step_2" and (saved / "model" / "model.safetensors").is_file()
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-def test_a_completion_longer_than_the_context_is_refused_with_the_arithmetic(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"context is 512 tokens, 512 - 512 = 0"):
-        train(config(folder, tmp_path, max_completion_length=512))
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_completion_length": 512}, r"context is 512 tokens, 512 - 512 = 0"),
+        ({"max_prompt_length": 1}, "max_prompt_length"),
+    ],
+)
+def test_what_fits_no_prompt_is_refused(trained: Trained, settings: dict[str, int], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        trained(**settings)
 
 
-def test_long_prompts_are_dropped_and_said(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="max_prompt_length"):
-        train(config(folder, tmp_path, max_prompt_length=1))
-
-
-def test_training_moves_the_weights_and_a_zero_learning_rate_does_not(folder: Path, tmp_path: Path) -> None:
-    from safetensors.torch import load_file
-
-    before = load_file(folder / "model" / "model.safetensors")
-    for rate, moves in ((1e-3, True), (0.0, False)):
-        run = train(config(folder, tmp_path, learning_rate=rate))
-        after = load_file(run.run_dir / "training_state" / "step_final" / "model" / "model.safetensors")
-        assert any(not torch.equal(before[name], after[name]) for name in before) is moves
-
-
-def test_the_pass_rate_curriculum_is_updated_and_saved(folder: Path, tmp_path: Path) -> None:
-    from grpo_core.config import CurriculumConfig
-
-    run = config(folder, tmp_path).model_copy(update={"curriculum": CurriculumConfig(enabled=True, ema_alpha=0.5)})
-    result = train(run)
-    state = json.loads((result.run_dir / "training_state" / "step_final" / "trainer_state.json").read_text())
-    assert state["step"] == 2
+def test_the_pass_rate_curriculum_is_updated_and_saved(trained: Trained) -> None:
+    state = state_of(trained(curriculum={"enabled": True, "ema_alpha": 0.5}))
     (order,) = state["mixture"]["orders"].values()
     assert len(order["pass_rate"]) == 8  # every row was drawn once in two steps of four
     assert any(rate != 0.5 for rate in order["pass_rate"].values())
 
 
-def test_a_stateful_baseline_is_kept_and_saved(folder: Path, tmp_path: Path) -> None:
-    result = train(config(folder, tmp_path, baseline="ema", num_generations=1))
-    state = json.loads((result.run_dir / "training_state" / "step_final" / "trainer_state.json").read_text())
-    assert state["baseline"].keys() == {"tasks.letters"}
-
-
 @pytest.mark.parametrize("lora", [False, True])
-def test_an_opponent_answers_the_whole_batch_and_reaches_the_rewards(folder: Path, tmp_path: Path, lora: bool) -> None:
-    run = config(folder, tmp_path, task="duel").model_copy(update={"lora": LoraConfig(enabled=lora, r=4)})
-    result = train(run)
-    for step in log(result.run_dir):
+def test_an_opponent_answers_the_whole_batch_and_reaches_the_rewards(trained: Trained, *, lora: bool) -> None:
+    result = trained("letters.py:duel", lora={"enabled": lora, "r": 4}, eval={"size": 8, "at_start": False})
+    for step in result.metrics:
         assert step["abstained"] == 0
-        assert "task/tasks.duel/part/unpredicted" in step
-    assert result.summary["tasks"]["tasks.duel"]["final"]["n"] == 8
+        assert "task/letters.duel/part/unpredicted" in step
+    assert result.summary["tasks"]["letters.duel"]["final"]["n"] == 8
 
 
-class Rows(Callback):
-    counts: tuple[int, int]
-
-    def on_run_start(self, info) -> None:
-        (self.counts,) = info.tasks.values()
-
-
-def test_a_ladder_climbs_on_held_out_rows_and_long_golds_are_dropped(folder: Path, tmp_path: Path) -> None:
-    from grpo_core.config import CurriculumConfig
-
-    run = config(folder, tmp_path, task="climb", max_gold_length=1).model_copy(
-        update={"curriculum": CurriculumConfig(ladder_eval_steps=1), "eval": EvalConfig(size=80)}
+def test_a_ladder_climbs_on_held_out_rows_and_long_golds_are_dropped(trained: Trained) -> None:
+    heard, evaluation = Heard(), {"size": 80, "surprisal": False}
+    result = trained(
+        "letters.py:climb", [heard], max_gold_length=1, curriculum={"ladder_eval_steps": 1}, eval=evaluation
     )
-    seen = Rows()
-    result = train(run, callbacks=[seen])
-    state = json.loads((result.run_dir / "training_state" / "step_final" / "trainer_state.json").read_text())
-    (order,) = state["mixture"]["orders"].values()
+    (order,) = state_of(result)["mixture"]["orders"].values()
     assert (order["rung"], order["mastered"]) == (2.0, True)  # one rung a step: everything is solved
-    assert seen.counts == (60, 80)  # every fourth gold has three tokens
+    assert list(heard.rows.values()) == [(60, 80)]  # every fourth gold has three tokens
+
+
+# A first batch without anything to learn from
+
+
+def test_a_model_that_was_chosen_and_cannot_learn_ends_the_run_with_advice(tmp_path: Path) -> None:
+    task = f"{Path(__file__).parent / 'programs' / 'hard.py'}:impossible"
+    sizes = {"prompts_per_step": 16, "max_steps": 1, "num_generations": 4, "max_completion_length": 6}
+    with pytest.raises(UserError, match=r"^all 64 completions of the first 16 prompts by tiny earn 0\. ") as caught:
+        train(task, output_dir=str(tmp_path), at_start=False, at_end=False, progress=False, **sizes)
+    assert f"grpo warm-start --task {task} --preset tiny --out ./warm" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("task", "prompts", "warnings"),
+    [("impossible", 16, 1), ("possible", 16, 0), ("impossible", 15, 0)],
+    ids=["a model that was named", "differences", "a few completions"],
+)
+def test_others_are_trained(trained: Trained, task: str, prompts: int, warnings: int) -> None:
+    trained(f"hard.py:{task}", [heard := Heard()], prompts_per_step=prompts, max_steps=1)
+    assert sum("nothing to learn from" in message for message in heard.warnings) == warnings
+
+
+def test_advice_for_an_object_is_python() -> None:
+    @reward()
+    def never(answer: str) -> float:
+        return 0.0
+
+    task = Task("mine", lambda config: [Row(id="1")], lambda row: "?", lambda text, row: text, (never,), row=Row)
+    assert 'grpo_core.warm_start(mine, "./warm", preset="tiny")' in a_start(name_tasks(task).spec)
+
+
+# Algorithms
+
+BASELINES = [
+    "group_mean", "leave_one_out", "batch_mean", "ema", "adaptive", "adaptive_shrink", "role", "pass_at_k",
+    "pass_at_k_best", "maxrl", "bnpo", "reinforce_pp", "reinforce_pp_baseline", "gpg", "opo", "remax", "gdpo",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("baseline", BASELINES)
+def test_every_baseline_trains(trained: Trained, baseline: str) -> None:
+    # Rewards that are 0 or 1 and depend on the completion suit every one of them.
+    result = trained("letters.py:coins", baseline=baseline, scale_rewards="none", num_generations=6)
+    assert max(step["grad_norm"] for step in result.metrics) > 0
+    assert result.summary["skipped_updates"] == 0
+
+
+LOSSES = [
+    "bnpo", "rloo", "reinforce", "gpg", "cispo", "sapo", "dro", "dppo", "gspo", "gspo_token", "gmpo", "luspo", "vespo",
+    "seq_ppo",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("loss_type", LOSSES)
+def test_every_loss_trains_and_its_ratio_is_one_on_policy(trained: Trained, loss_type: str) -> None:
+    (step,) = trained(loss_type=loss_type, max_steps=1).metrics
+    assert step["grad_norm"] > 0 and step["skipped_updates"] == 0
+    assert step["ratio_mean"] == step["ratio_max"] == 1.0
+    assert step["ess"] == pytest.approx(1.0)
+    assert step.get("clip_ratio/region", 0.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("kl", "lora"),
+    [*((kl, False) for kl in ("k1", "k2", "k3", "abs", "fkl", "fkl_k3", "jeffreys", "full")), ("k3", True)],
+)
+def test_every_kl_is_zero_at_the_first_step_in_the_loss(trained: Trained, kl: str, *, lora: bool) -> None:
+    first, second = trained(beta=0.05, kl=kl, lora={"enabled": lora, "r": 2}).metrics
+    assert first["kl"] == pytest.approx(0.0, abs=1e-6)
+    assert second["kl"] != 0.0 if kl in ("k1", "fkl") else second["kl"] > 0
+
+
+@pytest.mark.parametrize("baseline", ["group_mean", "reinforce_pp"])
+def test_kl_in_the_reward_changes_the_advantages_once_the_policy_has_moved(trained: Trained, baseline: str) -> None:
+    options = {"baseline": baseline, "scale_rewards": "none", "learning_rate": 1e-2}
+    plain = trained(**options).metrics
+    penalised = trained(beta=0.5, kl="k1", kl_placement="reward", **options).metrics
+    assert penalised[0]["kl"] == pytest.approx(0.0, abs=1e-6)
+    assert penalised[1]["kl/k3"] > 0
+    assert penalised[0]["grad_norm"] == pytest.approx(plain[0]["grad_norm"], rel=1e-3)
+    assert penalised[1]["grad_norm"] != pytest.approx(plain[1]["grad_norm"], rel=1e-3)
+
+
+def test_the_value_head_learns_and_is_saved(trained: Trained) -> None:
+    value = {"baseline": "value", "value_head": True, "use_gae": True, "scale_rewards": "none"}
+    result = trained(**value, value_learning_rate=1e-2, max_steps=8)
+    assert result.metrics[-1]["loss/value"] < result.metrics[0]["loss/value"]
+    assert (result.run_dir / "training_state/step_final/model/value_head.safetensors").stat().st_size > 1000
+
+
+def test_dynamic_sampling_replaces_groups_that_teach_nothing(trained: Trained) -> None:
+    # Of this task, half of the prompts always get reward 1.
+    assert trained("letters.py:halves", num_generations=8).metrics[0]["frac_reward_zero_std"] > 0
+    for step in trained("letters.py:halves", num_generations=8, dynamic_sampling=True).metrics:
+        assert step["frac_reward_zero_std"] == step["dynamic_sampling/unfilled"] == 0
+        assert step["dynamic_sampling/rejected"] >= 1
+    vain = trained(dynamic_sampling=True, dynamic_sampling_attempts=2, dynamic_sampling_min_std=10.0, max_steps=1)
+    names = ("attempts", "rejected", "unfilled")
+    assert [vain.metrics[0][f"dynamic_sampling/{name}"] for name in names] == [2, 8, 4]  # all 4 groups, twice
+
+
+# Precisions
+
+
+def test_steps_that_overflow_are_skipped_and_counted_and_the_rest_is_learned(
+    folder: Path, trained: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose = load.choose_precision
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    monkeypatch.setattr(load, "choose_precision", lambda precision, _: choose(precision, torch.device("cuda")))
+    monkeypatch.setattr(torch.amp, "GradScaler", functools.partial(torch.amp.GradScaler, init_scale=2.0**28))
+    sizes = {"max_steps": 24, "num_generations": 8, "max_completion_length": 6}
+    result = trained(
+        f"{folder / 'tasks.py'}:letters", [heard := Heard()], learning_rate=3e-3, lr_scheduler_type="constant", **sizes
+    )
+    assert "float16 with a scaled loss, because compute capability 7.5" in heard.choices["precision"].why
+    steps = result.metrics
+    is_skipped = ["grad_norm" not in step for step in steps]  # it has none that is finite
+    assert is_skipped[0] and not is_skipped[-1]
+    assert 3 < sum(is_skipped) < 24 / 2
+    for index, skipped in enumerate(is_skipped[:-1]):
+        assert steps[index + 1]["loss_scale"] == steps[index]["loss_scale"] / (2 if skipped else 1)
+    assert result.summary["skipped_updates"] == steps[-1]["skipped_updates"] == sum(is_skipped)
+    assert all(math.isfinite(value) for step in steps for value in step.values())
+    first, last = (sum(step["reward"] for step in part) / 5 for part in (steps[:5], steps[-5:]))
+    assert last > first + 0.1
+    weights = load_file(result.run_dir / "training_state" / "step_final" / "model" / "model.safetensors")
+    assert all(tensor.dtype == torch.float32 and tensor.isfinite().all() for tensor in weights.values())
+
+
+@pytest.mark.parametrize(
+    ("precision", "settings", "corrected"),
+    [("float32", {}, True), ("bfloat16", {}, False), ("float32", {"rollout_correction": "none"}, False)],
+)
+def test_bfloat16_samples_are_corrected_where_training_is_in_float32(
+    trained: Trained,
+    precision: str,
+    settings: dict[str, str],
+    corrected: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(native, "multiplies_bfloat16", lambda: True)
+    engine = {"args": {"dtype": "bfloat16"}}
+    result = trained(callbacks=[heard := Heard()], precision=precision, engine=engine, **settings)
+    assert ("engine.args.dtype=bfloat16" in str(heard.choices.get("trainer.rollout_correction"))) is corrected
+    assert all(step["sampler_mismatch"] > 0 for step in result.metrics)
+    assert all(("rollout_weight" in step) is corrected for step in result.metrics)
+
+
+# Evaluations
+
+
+def unlearning(trained: Trained, **settings: Any) -> RunResult:
+    """A run that does not learn, so that no evaluation is better than the first."""
+    often = {"size": 4, "interval_steps": 1, "at_start": False, "surprisal": False}
+    return trained(max_steps=6, prompts_per_step=2, num_generations=2, learning_rate=0.0, eval=often, **settings)
+
+
+def test_the_best_step_is_saved_and_outlives_the_pruning(trained: Trained) -> None:
+    result = unlearning(trained, keep_best=True, keep_last=1, save_every=2)
+    state = result.run_dir / "training_state"
+    assert sorted(path.name for path in state.iterdir()) == ["step_1", "step_6", "step_final", "step_latest"]
+    assert result.summary["best"] == {"step": 1, "solved_rate": 1.0, "waited": 5}
+    evaluations = (result.run_dir / "logs" / "evaluations.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in evaluations] == [1, 2, 3, 4, 5, 6, 6]  # the last is the final one
+
+
+def test_a_run_that_gets_no_better_ends_early(trained: Trained) -> None:
+    result = unlearning(trained, early_stop_patience=2)
+    assert (result.summary["steps"], result.interrupted) == (3, False)
+    assert (result.run_dir / "training_state" / "step_final").is_dir()
+
+
+@pytest.mark.parametrize("option", [{"keep_best": True}, {"early_stop_patience": 2}])
+def test_what_goes_by_interval_evaluations_needs_some(option: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"trainer\.(keep_best|early_stop_patience)=.*eval\.interval_steps"):
+        RunConfig(trainer=TrainerConfig(**option))
+
+
+class Memory(Callback):
+    """Resident set after each step, in MiB."""
+
+    def __init__(self) -> None:
+        self.after: list[float] = []
+
+    def on_step(self, record: StepRecord) -> None:
+        self.after.append(psutil.Process().memory_info().rss / 2**20)
+
+
+@pytest.mark.slow
+def test_memory_stays_flat_over_two_hundred_steps(trained: Trained) -> None:
+    memory = Memory()
+    options = {"beta": 0.05, "num_iterations": 2, "entropy_coef": 0.01, "dynamic_sampling": True}
+    trained(callbacks=[memory], max_steps=200, **options)
+    assert max(memory.after[150:]) < 1.05 * max(memory.after[20:50])

@@ -3,330 +3,244 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import group_tasks
 import pytest
-import torch
+import watched_tasks
+from heard import Heard
+from safetensors.torch import load_file
 
-from grpo_core import UserError, train
-from grpo_core.callbacks import Callback, ResolvedDefault, RunInfo
+from grpo_core import Row, UserError, evaluate, load_task, resume
+from grpo_core.callbacks import ResolvedDefault
 from grpo_core.cli.main import main
-from grpo_core.config import EvalConfig, RunConfig, ScoringConfig, TrainerConfig, resolve
-from grpo_core.evaluation.evaluate import Candidate, evaluate, evaluate_as
-from grpo_core.evaluation.settings import EvaluationSettings
+from grpo_core.cli.rollout_selection import Selection, part_times
+from grpo_core.config import RunConfig, ScoringConfig
 from grpo_core.evaluation.setup import ModelOptions
 from grpo_core.interop.trl import EvaluationCallback
-from grpo_core.policy.fresh import fresh_model
-from grpo_core.tracking.rollouts import read_rollouts
-from grpo_core.training.provenance import config_hash, data_hash, versions
-from grpo_core.training.resume import resume
+from grpo_core.policy.load import load_policy
+from grpo_core.training.provenance import config_hash, data_hash
+from grpo_core.training.result import RunResult
 
-TASKS = """
-import json, os
-from collections.abc import Iterable
-from grpo_core import EvaluationDefaults, Row, Task, TaskConfig, reward
-
-class Options(TaskConfig):
-    crash: bool = False
-
-def load(config) -> Iterable[Row]:
-    for index in range(8):
-        yield Row(id=f"{config.split}{index}", gold="x")
-
-@reward(1.0)
-def printable(answer):
-    return sum(32 <= ord(character) < 127 for character in answer) / max(1, len(answer))
-
-@reward(0.0)
-def characters(text):
-    return len(text)
-
-@reward(1.0)
-def held_out(config):
-    return config.split != "train"
-
-def conditions(config):
-    return {"sandbox": os.environ["LEVEL"]}
-
-def metrics(scores):
-    return {"execution/total": len(scores), "execution/characters": sum(s.parts["characters"] for s in scores)}
-
-def broken(scores):
-    return {"execution/broken": 1 / 0 if scores else 0}
-
-def report(found):
-    with open(found.folder / f"report_{found.phase}_{found.step}.json", "w") as file:
-        json.dump([[each.row.id, each.prompt, each.completion, each.score.value] for each in found.records], file)
-    return {f"mbpp_eval/{found.phase}_rate": found.results["solved_rate"], "mbpp_eval/seconds": found.seconds}
-
-def evaluation(config):
-    return EvaluationDefaults(size=3, num_completions=2, temperature=1.0, interval_steps=2, report=report)
-
-def prompt(row):
-    return row.id
-
-rest = dict(max_completion_length=4, default_model="tiny", config=Options)
-code = Task("code", load, prompt, lambda text, row: text, (printable, characters), conditions=conditions,
-            metrics=metrics, evaluation=evaluation, **rest)
-plain = Task("plain", load, prompt, lambda text, row: text, (printable,), metrics=broken, **rest)
-by_split = Task("by_split", load, prompt, lambda text, row: text, (held_out,), **rest)
-clashing = Task("clashing", load, prompt, lambda text, row: text, (printable, characters), metrics=metrics, **rest)
-"""
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("tasks")
-    model, tokenizer = fresh_model("tiny", seed=0)
-    model.save_pretrained(path / "model")
-    tokenizer.save_pretrained(path / "model")
-    (path / "tasks.py").write_text(TASKS)
-    return path
-
-
-@pytest.fixture(autouse=True)
-def level(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LEVEL", "L3: seccomp")
-
-
-class Ears(Callback):
-    def __init__(self) -> None:
-        self.said: list[str] = []
-        self.chosen: list[ResolvedDefault] = []
-
-    def on_run_start(self, info: RunInfo) -> None:
-        self.chosen += info.choices
-
-    def on_choices(self, choices: Sequence[ResolvedDefault]) -> None:
-        self.chosen += choices
-
-    def on_warning(self, message: str) -> None:
-        self.said.append(message)
-
-
-def config(folder: Path, out: Path, tasks: str, *, held: dict[str, Any] | None = None, **trainer: Any) -> RunConfig:
-    return RunConfig(
-        task=",".join(f"{folder / 'tasks.py'}:{name}" for name in tasks.split(",")),
-        model=str(folder / "model"),
-        output_dir=str(out),
-        device="cpu",
-        trainer=TrainerConfig(
-            **{"max_steps": 3, "prompts_per_step": 2, "num_generations": 2, "max_completion_length": 4, **trainer}
-        ),
-        scoring=ScoringConfig(workers=1),
-        eval=EvalConfig(**{"surprisal": False, "size": 4, **(held or {})}),
-    )
-
-
-def lines(run: Path, name: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "logs" / name).read_text().splitlines()]
-
-
+CODE = f"{Path(__file__).parent / 'programs' / 'wishing.py'}:code"
+VARIED = f"{group_tasks.__file__}:varied"
 SANDBOX = {"sandbox": "L3: seccomp"}
+SMALL = {"max_steps": 3, "prompts_per_step": 2, "num_generations": 2}
+
+Trained = Callable[..., RunResult]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def level() -> Iterator[pytest.MonkeyPatch]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LEVEL", "L3: seccomp")
+        yield patch
+
+
+def evaluations(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "logs" / "evaluations.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
-def run(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ears]:
-    os.environ["LEVEL"] = "L3: seccomp"
-    ears, out = Ears(), tmp_path_factory.mktemp("run")
+def wished(trained: Trained, level: object) -> tuple[RunResult, Heard]:
+    heard = Heard()
     # Of eval.*, only surprisal is said: the rest is the task's for `code`, and ours for `plain`.
-    held = EvalConfig(surprisal=False)
-    made = config(folder, out / "runs", "code,plain").model_copy(update={"eval": held})
-    return train(made, (ears,)).run_dir, ears
+    return trained("wishing.py:code,wishing.py:plain", [heard], eval={"surprisal": False}, **SMALL), heard
 
 
-def test_conditions_are_shown_once_and_stored_everywhere(run: tuple[Path, Ears]) -> None:
-    path, ears = run
-    sandbox = [choice for choice in ears.chosen if choice.what == "sandbox"]
-    assert sandbox == [ResolvedDefault("sandbox", "L3: seccomp", "the scores of tasks.code depend on it")]
-    summary = json.loads((path / "summary.json").read_text())["tasks"]
-    assert (summary["tasks.code"]["conditions"], summary["tasks.plain"]["conditions"]) == (SANDBOX, {})
-    assert summary["tasks.code"]["final"]["conditions"] == SANDBOX
-    info = json.loads((path / "training_state" / "step_final" / "training_info.json").read_text())
-    assert info["conditions"] == {"tasks.code": SANDBOX}
-    found = {record.task.rpartition(":")[2]: record.conditions for record in read_rollouts(path)}
-    assert found == {"code": SANDBOX, "plain": None}
-    (meta,) = (path.parent.parent / "eval_runs" / f"{path.name}_tasks.code" / "base").rglob("run_meta.json")
+def test_conditions_are_shown_once_and_stored_everywhere(wished: tuple[RunResult, Heard]) -> None:
+    result, heard = wished
+    sandbox = [choice for choice in heard.chosen if choice.what == "sandbox"]
+    assert sandbox == [ResolvedDefault("sandbox", "L3: seccomp", "the scores of wishing.code depend on it")]
+    tasks = result.summary["tasks"]
+    assert (tasks["wishing.code"]["conditions"], tasks["wishing.plain"]["conditions"]) == (SANDBOX, {})
+    assert tasks["wishing.code"]["final"]["conditions"] == SANDBOX
+    info = json.loads((result.run_dir / "training_state" / "step_final" / "training_info.json").read_text())
+    assert info["conditions"] == {"wishing.code": SANDBOX}
+    assert {each.task.rpartition(":")[2]: each.conditions for each in result.rollouts()} == {
+        "code": SANDBOX, "plain": None,
+    }  # fmt: skip
+    (meta,) = result.run_dir.parent.parent.glob(f"eval_runs/{result.run_dir.name}_wishing.code/base/**/run_meta.json")
     assert json.loads(meta.read_text())["conditions"] == SANDBOX
 
 
-def test_a_reward_reads_the_split_of_its_row(folder: Path, tmp_path: Path) -> None:
-    result = train(config(folder, tmp_path, "by_split"))
-    assert [line["reward"] for line in lines(result.run_dir, "train_log.jsonl")] == [0.0] * 3
-    assert [line["eval/tasks.by_split/mean_reward"] for line in lines(result.run_dir, "evaluations.jsonl")] == [1.0] * 2
+def test_a_reward_reads_the_split_of_its_row(trained: Trained) -> None:
+    result = trained("wishing.py:by_split", max_steps=1, eval={"size": 4})
+    assert result.metrics[0]["reward"] == 0.0
+    assert [line["eval/wishing.by_split/mean_reward"] for line in evaluations(result.run_dir)] == [1.0] * 2
 
 
-def test_a_batchs_numbers_are_logged_under_their_names(run: tuple[Path, Ears]) -> None:
-    path, ears = run
-    logged = lines(path, "train_log.jsonl")
-    assert [line["execution/total"] for line in logged] == [2.0, 2.0, 2.0], "one prompt of two for each task"
-    for line in logged:
-        assert line["execution/characters"] == line["task/tasks.code/part/characters"] * 2
-    broken = [said for said in ears.said if "metrics()" in said]
-    assert len(broken) == 1, "said once, in training and in evaluations"
-    assert broken[0].startswith("task 'tasks.plain': metrics() raised ZeroDivisionError (tasks.py:")
-    assert not any("execution/broken" in line for line in logged)
+def test_a_batchs_numbers_are_logged_under_their_names(wished: tuple[RunResult, Heard]) -> None:
+    result, heard = wished
+    for line in result.metrics:
+        assert line["execution/total"] == 2.0, "one prompt of two for each task"
+        assert line["execution/characters"] == line["task/wishing.code/part/characters"] * 2
+        assert "execution/broken" not in line
+    (broken,) = [said for said in heard.warnings if "metrics()" in said]  # once, in training and in evaluations
+    assert broken.startswith("task 'wishing.plain': metrics() raised ZeroDivisionError (wishing.py:")
 
 
-def test_a_task_is_evaluated_as_it_wishes(run: tuple[Path, Ears]) -> None:
-    path, ears = run
-    wishes = [choice.value for choice in ears.chosen if choice.what == "evaluation"]
-    assert wishes == ["tasks.code: size=3, n=2, temperature=1.0, interval_steps=2"]
-    evaluated = lines(path, "evaluations.jsonl")
-    assert [(line["step"], line["phase"]) for line in evaluated] == [(0, "initial"), (2, "interval"), (3, "final")]
-    for line in evaluated:
-        assert line["eval/tasks.code/n"] == 3.0
-        assert "eval/tasks.code/pass@2" in line
-        assert line["eval/tasks.code/execution/total"] == 6.0
-        low, high = (line[f"eval/tasks.code/execution/characters_ci_{end}"] for end in ("low", "high"))
-        assert low <= line["eval/tasks.code/execution/characters"] <= high
-    assert ["eval/tasks.plain/n" in line for line in evaluated] == [True, False, True]
-    assert evaluated[0]["eval/tasks.plain/n"] == 8.0
-
-
-def test_a_task_reports_its_evaluations(run: tuple[Path, Ears]) -> None:
-    path, _ = run
-    reports = sorted(file.name for file in path.glob("report_*.json"))
+def test_a_task_is_evaluated_and_reports_as_it_wishes(wished: tuple[RunResult, Heard]) -> None:
+    result, heard = wished
+    assert heard.choices["evaluation"].value == "wishing.code: size=3, n=2, temperature=1.0, interval_steps=2"
+    found = evaluations(result.run_dir)
+    assert [(line["step"], line["phase"]) for line in found] == [(0, "initial"), (2, "interval"), (3, "final")]
+    for line in found:
+        assert (line["eval/wishing.code/n"], line["eval/wishing.code/execution/total"]) == (3.0, 6.0)
+        assert "eval/wishing.code/pass@2" in line
+        low, high = (line[f"eval/wishing.code/execution/characters_ci_{end}"] for end in ("low", "high"))
+        assert low <= line["eval/wishing.code/execution/characters"] <= high
+        assert line[f"mbpp_eval/{line['phase']}_rate"] == line["eval/wishing.code/solved_rate"]
+    assert ["eval/wishing.plain/n" in line for line in found] == [True, False, True]
+    assert found[0]["eval/wishing.plain/n"] == 8.0
+    reports = sorted(file.name for file in result.run_dir.glob("report_*.json"))
     assert reports == ["report_final_3.json", "report_initial_0.json", "report_interval_2.json"]
-    records = json.loads((path / "report_initial_0.json").read_text())
+    records = json.loads((result.run_dir / "report_initial_0.json").read_text())
     assert [(row, prompt) for row, prompt, *_ in records] == [(f"test{i // 2}", f"test{i // 2}") for i in range(6)]
-    evaluated = lines(path, "evaluations.jsonl")
-    for line, phase in zip(evaluated, ("initial", "interval", "final"), strict=True):
-        assert line[f"mbpp_eval/{phase}_rate"] == line["eval/tasks.code/solved_rate"]
-    summary = json.loads((path / "summary.json").read_text())["tasks"]
-    assert set(summary["tasks.code"]["initial"]["report"]) == {"mbpp_eval/initial_rate", "mbpp_eval/seconds"}
-    assert "report" not in summary["tasks.plain"]["initial"]
+    tasks = result.summary["tasks"]
+    assert set(tasks["wishing.code"]["initial"]["report"]) == {"mbpp_eval/initial_rate", "mbpp_eval/seconds"}
+    assert "report" not in tasks["wishing.plain"]["initial"]
 
 
-def test_what_the_user_says_stands_above_a_tasks_wish(folder: Path, tmp_path: Path) -> None:
-    held = {"size": 2, "n": 1, "temperature": 0.0, "interval_steps": None, "at_end": False}
-    path = train(config(folder, tmp_path / "runs", "code", held=held, max_steps=2)).run_dir
-    (line,) = lines(path, "evaluations.jsonl")
-    assert (line["phase"], line["eval/tasks.code/n"]) == ("initial", 2.0)
-    assert "eval/tasks.code/pass@2" not in line
+def test_what_the_user_says_stands_above_a_tasks_wish(trained: Trained) -> None:
+    said = {"size": 2, "n": 1, "temperature": 0.0, "interval_steps": None, "at_end": False}
+    (line,) = evaluations(trained("wishing.py:code", eval=said).run_dir)
+    assert (line["phase"], line["eval/wishing.code/n"]) == ("initial", 2.0)
+    assert "eval/wishing.code/pass@2" not in line
 
 
-def test_names_that_two_log_are_refused_before_the_model_loads(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("grpo_core.training.starting_policy.load_policy", lambda *_, **__: pytest.fail("loaded"))
-    with pytest.raises(UserError, match=r"tasks\.clashing logs 'execution/total', which is tasks\.code's already"):
-        train(config(folder, tmp_path, "code,clashing"))
+def test_names_that_two_log_are_refused(trained: Trained) -> None:
+    with pytest.raises(UserError, match=r"wishing\.clashing logs 'execution/total', which is wishing\.code's already"):
+        trained("wishing.py:code,wishing.py:clashing")
 
 
-def test_a_resume_keeps_the_wishes_and_refuses_other_conditions(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def made(out: str, **trainer: Any) -> RunConfig:
-        return config(folder, tmp_path / out, "code", held={"size": 2}, **trainer)
-
-    straight = train(made("straight")).run_dir
-    stopped = train(made("stopped", stop_after=1)).run_dir
-    monkeypatch.setenv("LEVEL", "L2: no namespaces")
+def test_a_resume_keeps_the_wishes_and_refuses_other_conditions(trained: Trained, level: pytest.MonkeyPatch) -> None:
+    stopped = trained("wishing.py:code", eval={"size": 2, "surprisal": False}, stop_after=1, **SMALL).run_dir
+    level.setenv("LEVEL", "L2: no namespaces")
     with pytest.raises(
-        UserError, match=r"tasks\.code is \{'sandbox': 'L2: .* was \{'sandbox': 'L3.*--allow conditions"
+        UserError, match=r"wishing\.code is \{'sandbox': 'L2.* was \{'sandbox': 'L3.*--allow conditions"
     ):
-        resume(stopped)
-    monkeypatch.setenv("LEVEL", "L3: seccomp")
-    resume(stopped)
-
-    def numbers(path: Path) -> list[dict[str, Any]]:
-        timed = ("_s", "seconds", "_mib")
-        return [{k: v for k, v in line.items() if not k.endswith(timed)} for line in lines(path, "evaluations.jsonl")]
-
-    assert numbers(stopped) == numbers(straight)
-    assert [line["phase"] for line in numbers(stopped)] == ["initial", "interval", "final"]
+        resume(stopped, progress=False)
+    level.setenv("LEVEL", "L3: seccomp")
+    resume(stopped, progress=False)
+    assert [line["phase"] for line in evaluations(stopped)] == ["initial", "interval", "final"]
 
 
-def test_other_plugin_versions_are_refused_unless_allowed(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = config(folder, tmp_path, "plain", held={"at_start": False, "at_end": False}, stop_after=1)
-    made = made.model_copy(update={"task": "math.echo?size=8"})
-    path = train(made).run_dir
-    info = json.loads((path / "training_state" / "step_1" / "training_info.json").read_text())
-    assert "grpo-tasks-math" in info["versions"]
-    assert info["config_hash"] == config_hash(resolve(made).config)
-    host = "grpo_core.plugins.PluginHost.distribution"
-    monkeypatch.setattr(host, lambda self, plugin: "grpo-tasks-math 9.9")
+def test_other_plugin_versions_are_refused_unless_allowed(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = trained("math.echo?size=8", stop_after=1).run_dir
+    info = json.loads((run / "training_state" / "step_1" / "training_info.json").read_text())
+    assert info["versions"].keys() >= {"python", "grpo-core", "torch", "grpo-tasks-math"}
+    monkeypatch.setattr("grpo_core.plugins.PluginHost.distribution", lambda self, plugin: "grpo-tasks-math 9.9")
     with pytest.raises(UserError, match=r"grpo-tasks-math is 9\.9 now and was .*--allow versions"):
-        resume(path)
-    assert not resume(path, allow=["versions"]).interrupted
+        resume(run, progress=False)
+    assert not resume(run, allow=["versions"], progress=False).interrupted
 
 
-def test_hashes_change_with_what_they_are_of(folder: Path, tmp_path: Path) -> None:
-    first = config(folder, tmp_path, "plain")
-    assert config_hash(first) == config_hash(config(folder, tmp_path / "elsewhere", "plain", save_every=2))
-    assert config_hash(first) != config_hash(config(folder, tmp_path, "plain", learning_rate=1.0))
-    from grpo_core import Row
+def test_hashes_change_with_what_they_are_of() -> None:
+    def of(**settings: Any) -> str:
+        return config_hash(RunConfig(**settings))
 
+    assert of() == of(output_dir="elsewhere", trainer={"save_every": 2}) != of(trainer={"learning_rate": 1.0})
     rows = [Row(id="1"), Row(id="2")]
     hashes = {data_hash({"a": rows}), data_hash({"a": rows[::-1]}), data_hash({"b": rows}), data_hash({"a": rows[:1]})}
     assert len(hashes) == 4
-    assert len(data_hash({})) == 16
-    assert set(versions()) == {"python", "grpo-core", "torch", "transformers", "peft", "numpy"}
+
+
+# Parts of rewards
+
+
+@pytest.mark.parametrize("baseline", ["group_mean", "gdpo"])
+def test_a_watched_part_changes_no_weight_of_the_model(trained: Trained, baseline: str) -> None:
+    # The tasks have one name, by which random numbers are keyed.
+    plain, watched = (trained(f"{watched_tasks.__file__}:{task}", baseline=baseline) for task in ("plain", "watched"))
+    weights = [load_file(run.run_dir / "training_state/step_final/model/model.safetensors") for run in (plain, watched)]
+    assert weights[0].keys() == weights[1].keys()
+    assert all(weights[0][name].equal(weights[1][name]) for name in weights[0])
+    step = watched.metrics[-1]
+    (part,) = (value for name, value in step.items() if name.endswith("/part/length"))
+    assert part > 100  # it is logged, far above its maximum
+    assert step["grad_norm"] > 0
+
+
+def test_a_watched_part_is_in_no_value_and_not_in_solved() -> None:
+    task = load_task(f"{watched_tasks.__file__}:watched")
+    row = task.rows()[0]
+    for text, value in (("01", 1.0), ("11", 0.0)):  # 48 + 49 = 13 · 7 + 6, and 49 + 49 = 14 · 7
+        score = task.score(text, row)
+        assert (score.value, score.solved) == (value, value == 1.0)
+        assert score.parts["length"] == 200.0
+
+
+def test_a_run_is_trained_on_group_rewards(trained: Trained) -> None:
+    sizes = {"model": "tiny", "max_steps": 1, "prompts_per_step": 2, "max_completion_length": 8}
+    result = trained(VARIED, seed=1, eval={"at_end": False}, **sizes)
+    rollouts = result.rollouts()
+    assert len(rollouts) == 8
+    for rollout in rollouts:
+        parts = rollout.score.parts
+        relative = 0.2 * parts["diversity"] + 0.3 * parts["pairwise_ranking"]
+        assert math.isclose(rollout.reward, 0.5 * parts["has_a"] + relative)
+    assert any(rollout.score.parts["diversity"] > 0 for rollout in rollouts)
+    times = {part.part: part.n for part in part_times(result.run_dir, Selection(step="all"))}
+    assert times["diversity"] == times["pairwise_ranking"] == 8, "grpo rollouts --slow lists them"
+    evaluated = result.summary["tasks"]["group_tasks.varied"]["initial"]
+    assert evaluated["mean_reward"] <= 0.5, "held-out completions are scored by themselves"
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"num_generations": 1, "baseline": "ema"}, r"diversity\(\) compares the completions of a prompt, and trainer"),
+        ({"baseline": "remax"}, "would be missing in the baseline remax"),
+    ],
+)
+def test_group_rewards_are_refused_where_nothing_is_compared(
+    trained: Trained, settings: dict[str, int | str], why: str
+) -> None:
+    with pytest.raises(UserError, match=why):
+        trained(VARIED, **settings)
 
 
 # Beside a training
 
 
 def test_an_evaluation_alone_follows_the_wishes_and_reports(folder: Path, tmp_path: Path) -> None:
-    ears = Ears()
-    spec, model = f"{folder / 'tasks.py'}:code", str(folder / "model")
-    (result,) = evaluate(spec, model, size=2, surprisal=False, output_dir=tmp_path / "out", callbacks=(ears,)).values()
+    heard, model = Heard(), str(folder / "model")
+    found = evaluate(CODE, model, size=2, surprisal=False, output_dir=tmp_path / "out", callbacks=(heard,))
+    (result,) = found.values()
     assert (result["n"], result["completions_per_row"], result["conditions"]) == (2, 2, SANDBOX)
     assert result["metrics"]["execution/total"] == 4.0
     assert result["report"]["mbpp_eval/final_rate"] == result["solved_rate"]
-    assert [choice.what for choice in ears.chosen] == ["sandbox", "evaluation"]
-    assert len(list((tmp_path / "out" / "model_tasks.code").glob("report_final_0.json"))) == 1
-
-
-def test_an_evaluation_that_writes_nothing_gives_a_report_no_folder(folder: Path) -> None:
-    ears = Ears()
-    found = evaluate_as(
-        f"{folder / 'tasks.py'}:code",
-        Candidate(model=str(folder / "model")),
-        {"size": 2},
-        EvaluationSettings(surprisal=False),
-        ModelOptions(scoring=ScoringConfig(workers=1)),
-        callbacks=(ears,),
-    )
-    assert found["tasks.code"]["report"] == {}
-    assert any("report() raised TypeError" in said for said in ears.said), "its own report writes all the same"
+    assert [choice.what for choice in heard.chosen] == ["sandbox", "evaluation"]
+    assert (tmp_path / "out" / "model_wishing.code" / "report_final_0.json").is_file()
 
 
 def test_commands_show_the_conditions(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    spec = f"{folder / 'tasks.py'}:code"
-    line = "why       sandbox L3: seccomp: the scores of tasks.code depend on it"
-    assert main(["sample", spec, "-n", "1", "--json"]) == 0
+    assert main(["sample", CODE, "-n", "1", "--json"]) == 0
     out, err = capsys.readouterr()
-    assert line in err
+    assert "sandbox L3: seccomp: the scores of wishing.code depend on it" in err
     assert json.loads(out)[0]["conditions"] == SANDBOX
     monkeypatch.delenv("LEVEL")
-    assert main(["sample", spec]) == 2
-    assert "error: task 'tasks.code': conditions() raised KeyError (tasks.py:" in capsys.readouterr().err
+    assert main(["sample", CODE]) == 2
+    assert "task 'wishing.code': conditions() raised KeyError (wishing.py:" in capsys.readouterr().err
 
 
 def test_a_trainers_callback_follows_the_wishes(folder: Path, tmp_path: Path) -> None:
-    from types import SimpleNamespace
-
-    made = EvaluationCallback(f"{folder / 'tasks.py'}:code", loading=ModelOptions(scoring=ScoringConfig(workers=1)))
-    model, tokenizer = fresh_model("tiny", seed=0)
-    given = {"model": model, "processing_class": tokenizer}
+    policy = load_policy(str(folder / "model"), device="cpu")
+    made = EvaluationCallback(CODE, loading=ModelOptions(scoring=ScoringConfig(workers=1)))
     arguments = SimpleNamespace(bf16=False, fp16=False, world_size=1, output_dir=str(tmp_path))
     state = SimpleNamespace(global_step=0, log_history=[])
-    moments: list[Callable[..., None]] = [made.on_train_begin, *[made.on_step_end] * 3, made.on_train_end]
+    moments = [made.on_train_begin, *[made.on_step_end] * 3, made.on_train_end]
     for step, moment in zip((0, 1, 2, 3, 3), moments, strict=True):
         state.global_step = step
-        moment(arguments, state, None, **given)
+        moment(arguments, state, None, model=policy.model, processing_class=policy.tokenizer)
     assert [(phase, step) for phase, step, _, _ in made.results] == [("initial", 0), ("interval", 2), ("final", 3)]
-    assert [entry["eval/tasks.code/n"] for entry in state.log_history] == [3.0] * 3
+    assert [entry["eval/wishing.code/n"] for entry in state.log_history] == [3.0] * 3
     assert "mbpp_eval/interval_rate" in state.log_history[1]
-    assert [choice.what for choice in made.choices] == ["sandbox", "evaluation"]
-    assert torch.is_grad_enabled()

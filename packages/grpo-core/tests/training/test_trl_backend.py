@@ -27,40 +27,22 @@ from grpo_core.training.trl_backend import TrlBackend, completion_fields
 pytest.importorskip("trl")
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL's and accelerate's own warnings are not ours to fail on
 
-QUIET: dict[str, Any] = {"size": 8, "at_start": False, "at_end": False}
-
-TURNS = """
-from grpo_core import Row, Task, reward
-
-def load(config) -> list[Row]:
-    return [Row(id=str(n), gold=str(n)) for n in range(8)]
-
-def respond(text, row, turn):
-    return None if turn == 1 and row.id in "0246" else f" no. {row.id}+1="
-
-@reward()
-def digits(text):
-    return sum(character.isdigit() for character in text) / max(1, len(text))
-
-turns = Task("turns", load, lambda row: f"{row.id} + 1 =", lambda text, row: text, (digits,), max_turns=2,
-             respond=respond, max_completion_length=4, stop=("3",))
-
-def fail(text, row):
-    if "7" in text:
-        raise RuntimeError("boom")
-    return text
-
-faulty = Task("faulty", load, lambda row: f"{row.id} + 1 =", fail, (digits,), max_completion_length=4)
-"""
+TURNS = Path(__file__).parent / "programs" / "turns.py"
 
 
 def run(folder: Path, task: str = "math.arithmetic", **settings: Any) -> RunResult:
-    sizes = {"prompts_per_step": 4, "num_generations": 4, "max_steps": 3, "eval": QUIET, "model": "tiny"}
-    return train(task, output_dir=str(folder), progress=False, **{**sizes, **settings})
+    sizes = {"prompts_per_step": 4, "num_generations": 4, "max_steps": 2, "model": "tiny"}
+    quiet = {"eval": {"size": 8, "at_start": False, "at_end": False}, "progress": False}
+    return train(task, output_dir=str(folder), **{**sizes, **quiet, **settings})
 
 
 def numbers(result: RunResult, *names: str) -> list[list[float]]:
     return [[record[name] for name in names] for record in result.metrics]
+
+
+def assert_close(one: RunResult, other: RunResult, *names: str) -> None:
+    for ours, theirs in zip(numbers(one, *names), numbers(other, *names), strict=True):
+        assert ours == pytest.approx(theirs, rel=2e-3, abs=2e-5)
 
 
 @pytest.mark.parametrize(
@@ -77,36 +59,29 @@ def test_both_backends_take_the_same_steps(tmp_path: Path, settings: dict[str, A
     ours, trl = (run(tmp_path, backend=backend, **settings) for backend in ("native", "trl"))
     names = ("reward", "completions/mean_length", "learning_rate", "advantage_std")
     assert numbers(trl, *names) == numbers(ours, *names)
-    for theirs, own in zip(numbers(trl, "grad_norm", "loss"), numbers(ours, "grad_norm", "loss"), strict=True):
-        assert theirs == pytest.approx(own, rel=2e-3, abs=2e-5)
+    assert_close(trl, ours, "grad_norm", "loss")
     assert [line.text for line in trl.rollouts()] == [line.text for line in ours.rollouts()]
     assert trl.summary.keys() == ours.summary.keys()
     assert trl.summary["updates"] == ours.summary["updates"]
 
 
 def test_turns_stop_strings_and_truncated_completions_are_trained_as_ours(tmp_path: Path) -> None:
-    (tmp_path / "tasks.py").write_text(TURNS)
     # A rate of 0: our optimizer takes no step where no completion has an advantage, TRL's one of zeros.
     settings = {"mask_truncated_completions": True, "learning_rate": 0.0}
-    ours, trl = (
-        run(tmp_path, f"{tmp_path / 'tasks.py'}:turns", backend=backend, **settings) for backend in ("native", "trl")
-    )
+    ours, trl = (run(tmp_path, f"{TURNS}:turns", backend=backend, **settings) for backend in ("native", "trl"))
     texts = [rollout.text for rollout in trl.rollouts()]
     assert texts == [rollout.text for rollout in ours.rollouts()]
     assert any(" no. " in text for text in texts)
     assert numbers(trl, "reward", "completions/truncated_frac") == numbers(ours, "reward", "completions/truncated_frac")
-    for theirs, own in zip(numbers(trl, "grad_norm"), numbers(ours, "grad_norm"), strict=True):
-        assert theirs == pytest.approx(own, rel=2e-3)
+    assert_close(trl, ours, "grad_norm")
     assert any(norm > 0 for (norm,) in numbers(trl, "grad_norm"))
 
 
 def test_what_was_not_scored_is_left_out(tmp_path: Path) -> None:
-    (tmp_path / "tasks.py").write_text(TURNS)
-    spec, scoring = f"{tmp_path / 'tasks.py'}:faulty", {"max_abstain_share": 1.0}
-    ours, trl = (run(tmp_path, spec, backend=backend, scoring=scoring) for backend in ("native", "trl"))
+    settings = {"scoring": {"max_abstain_share": 1.0}, "max_steps": 3}
+    ours, trl = (run(tmp_path, f"{TURNS}:faulty", backend=backend, **settings) for backend in ("native", "trl"))
     assert sum(abstained for (abstained,) in numbers(trl, "abstained")) > 0
-    for theirs, own in zip(numbers(trl, "reward", "grad_norm"), numbers(ours, "reward", "grad_norm"), strict=True):
-        assert theirs == pytest.approx(own, rel=2e-3)
+    assert_close(trl, ours, "reward", "grad_norm")
 
 
 class StopAt(Callback):
@@ -130,31 +105,29 @@ class StopAt(Callback):
     ids=["no KL", "KL to a model", "KL to the base of an adapter"],
 )
 def test_a_stopped_run_ends_bit_for_bit_as_the_whole_one(tmp_path: Path, settings: dict[str, Any]) -> None:
-    settings = {"backend": "trl", "max_steps": 4, "learning_rate": 1e-2, "save_every": 1, **settings}
+    settings = {"backend": "trl", "max_steps": 3, "learning_rate": 1e-2, "save_every": 1, **settings}
     whole = run(tmp_path, **settings)
-    stopped = run(tmp_path, callbacks=[StopAt(2)], **settings)
-    assert stopped.interrupted and stopped.summary["steps"] == 2
+    stopped = run(tmp_path, callbacks=[StopAt(1)], **settings)
+    assert stopped.interrupted and stopped.summary["steps"] == 1
     rest = resume(stopped.run_dir, progress=False)
-    assert rest.summary["steps"] == 4 and rest.summary["updates"] == whole.summary["updates"]
+    assert rest.summary["steps"] == 3 and rest.summary["updates"] == whole.summary["updates"]
     names = ("reward", "loss", "entropy", "grad_norm", *(["kl"] if "beta" in settings else []))
     assert numbers(rest, *names) == numbers(whole, *names)
     weights = [next((each.run_dir / "training_state/step_final/model").glob("*.safetensors")) for each in (rest, whole)]
     assert weights[0].read_bytes() == weights[1].read_bytes()
     if "beta" in settings:
-        assert numbers(whole, "kl")[2][0] > 1e-4  # the reference is not the model of the checkpoint
+        assert numbers(whole, "kl")[-1][0] > 1e-4  # the reference is not the model of the checkpoint
 
 
 def test_a_loaded_adapter_is_its_own_reference_in_a_resumed_run(tmp_path: Path) -> None:
     first = run(tmp_path, lora={"enabled": True}, learning_rate=1e-2)
     adapter = str(first.run_dir / "training_state" / "step_final" / "model")
-    settings = {"adapter": adapter, "beta": 0.1, "max_steps": 3, "learning_rate": 1e-2}
+    settings = {"adapter": adapter, "beta": 0.1, "learning_rate": 1e-2}
     native, whole = (run(tmp_path, backend=backend, **settings) for backend in ("native", "trl"))
     stopped = run(tmp_path, backend="trl", callbacks=[StopAt(1)], **settings)
-    rest = resume(stopped.run_dir, progress=False)
     assert numbers(whole, "kl")[0][0] == pytest.approx(0.0, abs=1e-6)  # the base would be far from it
-    for own, mine, other in zip(*(numbers(each, "kl", "grad_norm") for each in (native, rest, whole)), strict=True):
-        assert mine == pytest.approx(other, rel=1e-3, abs=1e-6)
-        assert other == pytest.approx(own, rel=2e-3, abs=2e-5)
+    assert_close(whole, native, "kl", "grad_norm")
+    assert_close(resume(stopped.run_dir, progress=False), whole, "kl", "grad_norm")
 
 
 def test_a_reference_that_followed_the_policy_is_none_that_a_resumed_run_has(tmp_path: Path) -> None:
@@ -179,7 +152,8 @@ def test_a_rollout_of_several_sequences_is_refused() -> None:
 
 def test_evaluations_limits_and_choices_are_those_of_a_run(tmp_path: Path) -> None:
     evaluation = {"size": 8, "interval_steps": 1}
-    result = run(tmp_path, backend="trl", eval=evaluation, early_stop_patience=1, learning_rate=0.0, keep_best=True)
+    settings = {"early_stop_patience": 1, "learning_rate": 0.0, "keep_best": True, "max_steps": 3}
+    result = run(tmp_path, backend="trl", eval=evaluation, **settings)
     entry = result.summary["tasks"]["math.arithmetic"]
     assert entry["initial"]["n"] == entry["final"]["n"] == 8
     # A learning rate of 0 changes nothing: the second evaluation is no better, and patience ends the run.
@@ -192,30 +166,13 @@ def test_a_loss_that_is_not_finite_ends_the_run() -> None:
     setup = SimpleNamespace(config=RunConfig())
     updater = SimpleNamespace(optimizer=SimpleNamespace(updates=6))
     backend: Any = TrlBackend(setup, updater, *[None] * 8)  # type: ignore[arg-type] # what an update looks at
-    backend._step = object()
     with pytest.raises(NonFiniteError, match=r"optimizer step 7, and TRL skips none.*trainer\.backend=native"):
         backend._updated({"loss": math.nan, "grad_norm": 1.0})
 
 
 def test_an_unknown_argument_of_trl_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="'deepspeed'"):
+    with pytest.raises(UserError, match=r"backend_args\.deepspede.*'deepspeed'"):
         run(tmp_path, backend="trl", backend_args={"deepspede": "x"})
-
-
-@pytest.mark.slow  # four runs with evaluations
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("seed", [0, 1])
-def test_both_backends_learn(tmp_path: Path, seed: int) -> None:
-    gains = {}
-    for backend in ("native", "trl"):
-        result = train(
-            "math.arithmetic", backend=backend, max_steps=8, seed=seed, eval={"size": 256}, output_dir=str(tmp_path),
-            progress=False,
-        )  # fmt: skip
-        final = result.summary["tasks"]["math.arithmetic"]["final"]
-        gains[backend] = final["delta"]
-        assert final["delta_ci_low"] > 0, backend
-    assert math.isclose(gains["native"], gains["trl"], abs_tol=0.05), gains
 
 
 def test_the_reference_of_a_decomposed_adapter_leaves_the_policy_as_it_is(tmp_path: Path) -> None:

@@ -1,23 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from grpo_core.cli.dry_run import dry_run
 from grpo_core.config import RunConfig, TrainerConfig, load_config, resolve
-from grpo_core.errors import UnknownNameError, UserError
-from grpo_core.plugins.tasks import bind
-from grpo_core.task.spec import parse_task_specs
+from grpo_core.errors import UserError
 from grpo_core.training.checks import check_training
-from grpo_core.training.trl_settings import (
-    LOSSES,
-    ONLY,
-    OURS,
-    algorithm_arguments,
-    check_backend_args,
-    rows_per_pass,
-)
+from grpo_core.training.trl_settings import LOSSES, OURS, algorithm_arguments, rows_per_pass
 
 
 def config_of(**settings: str) -> RunConfig:
@@ -26,10 +19,11 @@ def config_of(**settings: str) -> RunConfig:
     return resolve(loaded.config, loaded.sources).config
 
 
-def test_the_default_run_and_every_loss_that_trl_has_can_be_trained() -> None:
-    check_training(config_of())
+def test_what_trl_can_do_is_trained() -> None:
     for loss in LOSSES:
         check_training(config_of(trainer__loss_type=loss))
+    check_training(config_of(task=f"{Path(__file__).parent / 'programs' / 'turns.py'}:turns", model="tiny"))
+    check_training(config_of(trainer__backend="native", trainer__baseline="ema"))
 
 
 @pytest.mark.parametrize(
@@ -43,38 +37,25 @@ def test_the_default_run_and_every_loss_that_trl_has_can_be_trained() -> None:
         ({"trainer__beta": "0.1", "trainer__kl_placement": "reward"}, r"trainer\.kl_placement=reward"),
         ({"trainer__loss_type": "grpo", "trainer__std_ddof": "0"}, r"trainer\.std_ddof=0"),
         ({"trainer__micro_batch_size": "auto"}, r"trainer\.micro_batch_size=auto"),
-        ({"trainer__num_generations": "1", "trainer__baseline": "batch_mean"}, r"trainer\.baseline=batch_mean"),
+        ({"trainer__num_generations": "1"}, r"num_generations=1"),
         ({"precision": "float64"}, "precision=float64"),
-        (
-            {"task": "games.nim?opponent=random", "model": "tiny"},
-            r"'games\.nim' is a game.*a number of them that is fixed.*TrlTask",
-        ),
+        ({"task": "games.nim?opponent=random", "model": "tiny"}, r"'games\.nim' is a game.*fixed.*TrlTask"),
         ({"task": "games.nim", "model": "tiny"}, r"is a game.*Use trainer\.backend=native\.$"),
-        (
-            {"trainer__backend_args.max_steps": "3"},
-            r"backend_args\.max_steps: that is decided here: trainer\.max_steps",
-        ),
-        ({"trainer__backend_args.beta": "0.1"}, r"backend_args\.beta: that is decided here: trainer\.beta"),
+        ({"trainer__backend_args.max_steps": "3"}, r"backend_args\.max_steps: .*decided here: trainer\.max_steps"),
+        ({"trainer__backend_args.beta": "0.1"}, r"backend_args\.beta: .*decided here: trainer\.beta"),
         ({"trainer__backend_args.use_vllm": "true"}, r"backend_args\.use_vllm: .*engine\.name"),
     ],
 )
 def test_what_trl_cannot_do_is_refused_by_name(settings: dict[str, str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         check_training(config_of(**settings))
-
-
-def test_a_dry_run_is_refused_as_the_run_would_be() -> None:
-    with pytest.raises(UserError, match=r"trainer\.baseline=ema"):
-        dry_run(resolve(config_of(trainer__baseline="ema")))
+    with pytest.raises(UserError, match=message):
+        dry_run(resolve(config_of(**settings)))
 
 
 def test_arguments_of_trl_need_its_backend() -> None:
     with pytest.raises(UserError, match=r"trainer\.backend=native trains without it"):
         config_of(trainer__backend="native", trainer__backend_args="{deepspeed: ds.json}")
-
-
-def test_the_native_backend_is_not_checked() -> None:
-    check_training(config_of(trainer__backend="native", trainer__baseline="ema"))
 
 
 def test_the_algorithm_as_trl_names_it() -> None:
@@ -85,26 +66,13 @@ def test_the_algorithm_as_trl_names_it() -> None:
         "loss_type": "grpo", "importance_sampling_level": "sequence", "delta": 2, "epsilon": 0.0003,
         "epsilon_high": 0.0004, "scale_rewards": "group", "beta": 0.1, "use_bias_correction_kl": False,
     }  # fmt: skip
-    arguments = algorithm_arguments(trainer)
-    assert {name: arguments[name] for name in expected} == expected
+    assert algorithm_arguments(trainer).items() >= expected.items()
 
 
 def test_the_names_are_those_of_the_installed_trl() -> None:
     trl = pytest.importorskip("trl")
-    from dataclasses import fields
-
-    known = [each.name for each in fields(trl.GRPOConfig)]
     trainer = config_of(trainer__loss_type="sapo", trainer__loss_args="{temperature_pos: 2}").trainer
-    assert not {*algorithm_arguments(trainer), *OURS} - set(known)
-    check_backend_args(TrainerConfig(backend="trl", backend_args={"deepspeed": "ds.json"}), known)
-    with pytest.raises(UnknownNameError, match=r"backend_args\.deepspede.*'deepspeed'"):
-        check_backend_args(TrainerConfig(backend="trl", backend_args={"deepspede": "ds.json"}), known)
-
-
-def test_every_refused_setting_exists() -> None:
-    from grpo_core.config import flatten
-
-    assert not {key for key, _, _ in ONLY} - set(flatten(RunConfig()))
+    assert {each.name for each in fields(trl.GRPOConfig)} >= {*algorithm_arguments(trainer), *OURS}
 
 
 @pytest.mark.parametrize(
@@ -118,19 +86,4 @@ def test_every_refused_setting_exists() -> None:
     ],
 )
 def test_completions_of_a_pass(settings: dict[str, Any], size: int) -> None:
-    trainer = TrainerConfig(prompts_per_step=4, num_generations=4, **settings)
-    assert rows_per_pass(trainer, 16, 100)[0] == size
-
-
-def test_a_task_of_several_turns_is_none_of_the_refused(tmp_path: Any) -> None:
-    from grpo_core.training.trl_settings import check_trl
-
-    file = tmp_path / "turns.py"
-    file.write_text(
-        "from grpo_core import Row, Task, reward\n"
-        "@reward()\ndef right(text): return 1.0\n"
-        "turns = Task('turns', lambda config: [Row(id='a', gold='1')], lambda row: 'p', lambda text, row: text,\n"
-        "             (right,), row=Row, max_turns=2, respond=lambda text, row, turn: 'again')\n"
-    )
-    config = config_of(task="math.arithmetic")
-    check_trl(config, [bind(spec) for spec in parse_task_specs(f"{file}:turns")])
+    assert rows_per_pass(TrainerConfig(prompts_per_step=4, num_generations=4, **settings), 16, 100)[0] == size

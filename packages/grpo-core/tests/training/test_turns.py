@@ -1,27 +1,31 @@
+"""Rollouts of several turns: the rows of a batch, their advantages (GAE among them), denominators and gradients."""
+
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from small_policies import model, policy_of, settings
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from grpo_core import Row, Score, Task, reward
 from grpo_core.algorithms.aggregation import token_weights
 from grpo_core.engines.completion import Completion, FinishReason
+from grpo_core.policy.ranks import Ranks
 from grpo_core.rollouts.rollout import Rollout, Turn
 from grpo_core.training.advantages import AdvantageEstimator
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import TrainBatch, collate
 from grpo_core.training.collect import length_penalty
+from grpo_core.training.forward import ForwardPasses
 from grpo_core.training.statistics import UpdateStatistics
 from grpo_core.training.update import Updater
 
-PAD = 0
-
 
 def turn(
-    prompt: tuple[int, ...], tokens: tuple[int, ...], *, trained: bool = True, finish: FinishReason = "stop"
+    prompt: tuple[int, ...], tokens: tuple[int, ...], finish: FinishReason = "stop", *, trained: bool = True
 ) -> Turn:
     return Turn(prompt, Completion(tokens, (-0.5,) * len(tokens), "", finish, 0), trained)
 
@@ -31,10 +35,15 @@ def rollout(*turns: Turn, group: int = 0, value: float = 1.0, role: str = "") ->
 
 
 def collated(*rollouts: Rollout, mask_truncated: bool = False) -> TrainBatch:
-    return collate(rollouts, pad_id=PAD, mask_truncated=mask_truncated)
+    return collate(rollouts, pad_id=0, mask_truncated=mask_truncated)
 
 
 CONVERSATION = rollout(turn((1, 2), (3, 4)), turn((1, 2, 3, 4, 9, 9), (5,)))
+APART = rollout(turn((1, 2), (3,)), turn((7,), (4, 5)))
+SHORT = rollout(turn((1, 2), (6,)))
+
+
+# Rows
 
 
 def test_turns_that_go_on_are_one_row_with_a_hole() -> None:
@@ -48,27 +57,22 @@ def test_turns_that_go_on_are_one_row_with_a_hole() -> None:
 
 
 def test_turns_with_prompts_of_their_own_are_rows_of_one_rollout() -> None:
-    batch = collated(rollout(turn((1, 2), (3,)), turn((7,), (4, 5))), rollout(turn((1, 2), (6,))))
+    batch = collated(APART, SHORT)
     assert batch.input_ids.tolist() == [[1, 2, 3], [7, 4, 5], [1, 2, 6]]
     assert batch.rollouts is not None and batch.rollouts.tolist() == [0, 0, 1]
     assert batch.prompts is not None and batch.prompts.tolist() == [0, 1, 0]
 
 
-def test_a_turn_of_somebody_else_is_context() -> None:
-    batch = collated(rollout(turn((1,), (2,), trained=False), turn((1, 2), (3,))))
-    assert batch.mask.tolist() == [[False, True]]
-
-
-def test_a_truncated_turn_is_left_out_and_the_others_are_not() -> None:
-    one = rollout(turn((1,), (2, 3), finish="length"), turn((1, 2, 3), (4,)))
-    assert collated(one, mask_truncated=True).mask.tolist() == [[False, False, True]]
-
-
-def test_a_seat_that_was_never_reached_is_counted() -> None:
-    batch = collated(rollout(role="second"), rollout(turn((1,), (2, 3)), role="first"))
-    assert batch.mask.tolist() == [[False, False], [True, True]]
-    weights = token_weights(batch.mask, "constant", max_completion_length=5, rollouts=batch.rollouts)
-    assert weights.sum().item() == pytest.approx(2 / (2 * 5))
+@pytest.mark.parametrize(
+    ("rollouts", "mask"),
+    [
+        ([rollout(turn((1,), (2,), trained=False), turn((1, 2), (3,)))], [[0, 1]]),  # somebody else's turn is context
+        ([rollout(turn((1,), (2, 3), "length"), turn((1, 2, 3), (4,)))], [[0, 0, 1]]),  # a truncated turn
+        ([rollout(role="second"), rollout(turn((1,), (2, 3)), role="first")], [[0, 0], [1, 1]]),  # a seat never reached
+    ],
+)
+def test_what_is_not_trained_is_left_out(rollouts: list[Rollout], mask: list[list[int]]) -> None:
+    assert collated(*rollouts, mask_truncated=True).mask.int().tolist() == mask
 
 
 @pytest.mark.parametrize(
@@ -76,38 +80,42 @@ def test_a_seat_that_was_never_reached_is_counted() -> None:
     [("constant", 1 / (2 * 10)), ("sequence_mean", 1 / (2 * 3)), ("sequence_sum", 1 / 2), ("token_mean", 1 / 4)],
 )
 def test_denominators_count_rollouts_and_all_of_their_tokens(how: str, first: float) -> None:
-    # Two rollouts: one of two turns with 1 + 2 tokens, one of a single token.
-    batch = collated(rollout(turn((1, 2), (3,)), turn((7,), (4, 5))), rollout(turn((1, 2), (6,))))
+    batch = collated(APART, SHORT)  # one of two turns with 1 + 2 tokens, one of a single token
     weights = token_weights(batch.mask, how, max_completion_length=10, rollouts=batch.rollouts)  # type: ignore[arg-type]
     assert weights[0, 0].item() == weights[1, 1].item() == pytest.approx(first)
 
 
-def estimated(batch: TrainBatch, rollouts: list[Rollout], **options: object) -> torch.Tensor:
-    rewards = torch.tensor([one.score.value for one in rollouts if one.score is not None], dtype=torch.float64)
-    estimator = AdvantageEstimator(Algorithm.of(settings(scale_rewards="none", **options)), {})
-    return estimator(batch, rollouts, rewards, ["t"] * len(rollouts), beta=0.0).advantages
+# Advantages
 
 
-def test_every_row_has_the_advantage_of_its_rollout() -> None:
-    rollouts = [rollout(turn((1,), (2,)), turn((7,), (3,)), value=1.0), rollout(turn((1,), (4,)), value=0.0)]
-    # group mean 0.5
-    assert estimated(collated(*rollouts), rollouts).tolist() == [0.5, 0.5, -0.5]
+def estimator_of(**options: object) -> AdvantageEstimator:
+    return AdvantageEstimator(Algorithm.of(settings(**{"scale_rewards": "none", **options})), {})
 
 
-def test_later_turns_discount_a_return() -> None:
+def estimated(
+    batch: TrainBatch, *rollouts: Rollout, rewards: list[float] | None = None, beta: float = 0.0, **options: Any
+) -> TrainBatch:
+    values = [one.score.value for one in rollouts if one.score is not None] if rewards is None else rewards
+    tensor = torch.tensor(values, dtype=torch.float64)
+    return estimator_of(**options)(batch, rollouts, tensor, ["t"] * len(rollouts), beta=beta)
+
+
+def test_every_row_has_the_advantage_of_its_rollout_and_later_turns_discount_a_return() -> None:
+    rollouts = [APART, replace(SHORT, score=Score(0.0))]
+    assert estimated(collated(*rollouts), *rollouts).advantages.tolist() == [0.5, 0.5, -0.5]  # group mean 0.5
     rollouts = [CONVERSATION, replace(CONVERSATION, score=Score(0.0))]
-    made = estimated(collated(*rollouts), rollouts, turn_gamma=0.5)
+    made = estimated(collated(*rollouts), *rollouts, turn_gamma=0.5).advantages
     assert made[0, [0, 1, 4]].tolist() == [0.25, 0.25, 0.5]
     assert made[1, 4].item() == -0.5
 
 
 def test_roles_have_baselines_of_their_own() -> None:
     rollouts = [
-        rollout(turn((1,), (2,)), role="first", value=1.0),
-        rollout(turn((7,), (3,)), role="second", value=-1.0, group=1),
-        rollout(turn((1,), (2,)), role="first", value=1.0),
+        rollout(turn((1,), (2,)), role="first"),
+        rollout(turn((7,), (3,)), role="second", group=1),
+        rollout(turn((1,), (2,)), role="first"),
     ]
-    estimator = AdvantageEstimator(Algorithm.of(settings(scale_rewards="none", baseline="role")), {})
+    estimator = estimator_of(baseline="role")
     rewards = torch.tensor([1.0, -1.0, 1.0], dtype=torch.float64)
     made = estimator(collated(*rollouts), rollouts, rewards, ["t"] * 3, beta=0.0).advantages
     # b starts at 0 and is read before it moves to 0.05 of what it sees
@@ -119,65 +127,153 @@ def test_roles_have_baselines_of_their_own() -> None:
     assert estimator.metrics == {}, "of a batch that nobody could score there is nothing to compare"
 
 
-def test_the_mean_of_a_task_without_roles_moves_once_a_step() -> None:
-    rollouts = [rollout(turn((1,), (2,)), role="first", value=1.0), rollout(turn((1,), (4,)), value=1.0, group=1)]
-    estimator = AdvantageEstimator(Algorithm.of(settings(scale_rewards="none", baseline="role")), {})
-    rewards = torch.ones(2, dtype=torch.float64)
-    estimator(collated(*rollouts), rollouts, rewards, ["game", "sums"], beta=0.0)
+def test_the_mean_of_a_task_without_roles_moves_once_a_step_and_is_compared_with_none() -> None:
+    rollouts = [rollout(turn((1,), (2,)), role="first"), rollout(turn((1,), (4,)), group=1)]
+    estimator = estimator_of(baseline="role")
+    estimator(collated(*rollouts), rollouts, torch.ones(2, dtype=torch.float64), ["game", "sums"], beta=0.0)
     assert estimator.state["sums"] == pytest.approx(0.05)
-
-
-def test_a_task_without_roles_has_no_such_comparison() -> None:
-    one = rollout(turn((1,), (2,)))
-    estimator = AdvantageEstimator(Algorithm.of(settings(scale_rewards="none", baseline="role")), {})
-    estimator(collated(one), [one], torch.ones(1, dtype=torch.float64), ["t"], beta=0.0)
+    estimator = estimator_of(baseline="role")
+    estimator(collated(SHORT), [SHORT], torch.ones(1, dtype=torch.float64), ["t"], beta=0.0)
     assert estimator.metrics == {}
 
 
-def gradient(batch: TrainBatch, **options: object) -> torch.Tensor:
-    policy = policy_of(model(1).double())
+# Advantages of a value head
+
+GAMMA, LAM = 0.9, 0.8
+GAE: dict[str, Any] = {
+    "baseline": "value", "value_head": True, "use_gae": True, "gae_gamma": GAMMA, "gae_lambda": LAM,
+    "advantage_args": {"whiten": False},
+}  # fmt: skip
+CUT = rollout(turn((1, 2), (3, 4, 5), "length"))
+ENDED = rollout(turn((1, 2), (3, 4)))
+
+
+def frozen(batch: TrainBatch, network: Any = None, **options: object) -> TrainBatch:
+    policy = policy_of(network or model(0))
+    policy.add_value_head(seed=0)
+    assert policy.value_head is not None
+    head = policy.value_head.double()
+    torch.nn.init.normal_(head.outer.weight, generator=torch.Generator().manual_seed(0))
+    algorithm = Algorithm.of(settings(**{**GAE, "scale_rewards": "none", **options}))
+    return ForwardPasses(policy, algorithm, Ranks()).freeze(batch)
+
+
+def test_turns_in_rows_of_their_own_are_one_sequence() -> None:
+    other = rollout(turn((1,), (6,)), value=0.0)  # without a second row, so that rows are padded
+    apart = rollout(turn((1, 2), (3, 4)), turn((7,), (5,)))
+    wide = torch.tensor([[0.5, 0.25], [0.125, 9.0], [0.3, 9.0]], dtype=torch.float64)
+    rows = estimated(replace(collated(apart, other), old_values=wide), apart, other, **GAE)
+    wide = torch.tensor([[0.5, 0.25, 9.0, 9.0, 0.125], [0.3, 9.0, 9.0, 9.0, 9.0]], dtype=torch.float64)
+    row = estimated(replace(collated(CONVERSATION, other), old_values=wide), CONVERSATION, other, **GAE)
+
+    third = 1.0 - 0.125
+    second = GAMMA * 0.125 - 0.25 + GAMMA * LAM * third
+    first = GAMMA * 0.25 - 0.5 + GAMMA * LAM * second
+    assert row.advantages[0, [0, 1, 4]].tolist() == pytest.approx([first, second, third])
+    assert rows.advantages.tolist() == [pytest.approx(each) for each in ([first, second], [third, 0.0], [-0.3, 0.0])]
+    assert rows.returns is not None
+    assert rows.returns[0].tolist() == pytest.approx([first + 0.5, second + 0.25])
+
+
+def test_what_the_length_limit_ended_goes_on_with_the_value_of_its_last_state() -> None:
+    batch = frozen(collated(CUT, ENDED), gae_bootstrap=True)
+    longer = frozen(collated(rollout(turn((1, 2), (3, 4, 5, 6))), ENDED))
+    assert longer.old_values is not None and batch.old_values is not None and batch.last_values is not None
+    assert torch.allclose(batch.old_values[0], longer.old_values[0, :3])
+    assert batch.last_values.tolist() == pytest.approx([longer.old_values[0, 3].item(), 0.0])
+
+    made = estimated(batch, CUT, ENDED, gae_bootstrap=True, **GAE)
+    values, last = batch.old_values, batch.last_values[0]
+    assert made.advantages[0, 2].item() == pytest.approx((GAMMA * last - values[0, 2]).item())  # its reward is left out
+    assert made.advantages[1, 1].item() == pytest.approx((1.0 - values[1, 1]).item())
+    assert made.returns is not None and made.returns[0, 2].item() == pytest.approx((GAMMA * last).item())
+
+    unscored = estimated(batch, CUT, ENDED, rewards=[torch.nan, 1.0], gae_bootstrap=True, **GAE)
+    assert unscored.advantages[0].abs().max() == 0
+    assert unscored.returns is not None and torch.equal(unscored.returns[0], values[0])
+
+    unended = frozen(collated(CUT, ENDED))
+    assert unended.last_values is None, "by default the length limit is part of the task"
+    by_default = estimated(unended, CUT, ENDED, **GAE)
+    assert by_default.advantages[0, 2].item() == pytest.approx((1.0 - values[0, 2]).item())
+
+
+def test_a_rollout_that_ends_with_the_context_is_valued_to_its_end() -> None:
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 13, "n_embd": 16, "n_layer": 2, "n_head": 2}
+    network = GPT2LMHeadModel(GPT2Config(**sizes, n_positions=5)).double().eval()
+    batch = frozen(collated(CUT), network, gae_bootstrap=True)  # alone, so that nothing is packed
+    wider = GPT2LMHeadModel(GPT2Config(**sizes, n_positions=6)).double().eval()
+    state = network.state_dict()
+    state["transformer.wpe.weight"] = torch.cat((state["transformer.wpe.weight"], torch.zeros(1, 16)))
+    wider.load_state_dict(state)
+    longer = frozen(collated(rollout(turn((1, 2), (3, 4, 5, 6)))), wider)
+    assert batch.last_values is not None and longer.old_values is not None
+    assert batch.last_values.tolist() == pytest.approx([longer.old_values[0, 3].item()])
+
+
+@pytest.mark.parametrize(
+    ("one", "mask_truncated", "is_cut"),
+    [
+        (rollout(turn((1, 2), (3, 4), "length"), turn((7,), (5,))), False, [False, False]),
+        (rollout(turn((1, 2), (3, 4)), turn((7,), (5,), "length")), False, [False, True]),
+        (CUT, True, [False]),
+    ],
+)
+def test_only_the_end_of_a_rollout_is_cut(one: Rollout, mask_truncated: bool, is_cut: list[bool]) -> None:
+    found = collated(one, mask_truncated=mask_truncated).is_cut
+    assert found is not None and found.tolist() == is_cut
+
+
+def test_the_penalty_of_the_reward_is_taken_off_the_returns_once() -> None:
+    kl = torch.tensor([[0.5, 0.25]], dtype=torch.float64)
+    batch = replace(collated(ENDED), old_values=torch.zeros(1, 2), token_kl=kl)
+    made = estimated(batch, ENDED, value_head=True, baseline="ema", beta=0.1)
+    assert made.returns is not None
+    assert made.returns[0].tolist() == pytest.approx([1.0 - 0.1 * 0.75, 1.0 - 0.1 * 0.25])
+
+
+# Gradients
+
+
+def gradient(batch: TrainBatch, *advantages: float, **options: object) -> torch.Tensor:
+    policy = policy_of(model(1))
     updater = Updater(policy, Algorithm.of(settings(**options)), total_steps=1, max_turns=2)
+    batch = replace(batch, advantages=torch.tensor(advantages, dtype=torch.float64))
     updater.gradient.add(updater.gradient.weighted(batch), updater.coefficients(), UpdateStatistics())
     return torch.cat([p.grad.flatten() for p in policy.parameters() if p.grad is not None])
 
 
-def with_advantages(batch: TrainBatch, *values: float) -> TrainBatch:
-    return replace(batch, advantages=torch.tensor(values, dtype=torch.float64))
-
-
 def test_one_row_with_a_hole_teaches_what_two_rows_teach() -> None:
-    merged = with_advantages(collated(CONVERSATION, rollout(turn((1, 2), (6,)))), 1.0, -0.5)
     first, second = CONVERSATION.turns
-    split = collated(rollout(first), rollout(second), rollout(turn((1, 2), (6,))))
+    split = collated(rollout(first), rollout(second), SHORT)
     split = replace(split, rollouts=torch.tensor([0, 0, 1]), prompts=torch.tensor([0, 1, 0]))
-    assert torch.allclose(gradient(merged), gradient(with_advantages(split, 1.0, 1.0, -0.5)), atol=1e-7)
-    assert gradient(merged).abs().max() > 0
+    merged = gradient(collated(CONVERSATION, SHORT), 1.0, -0.5)
+    assert torch.allclose(merged, gradient(split, 1.0, 1.0, -0.5), atol=1e-7)
+    assert merged.abs().max() > 0
 
 
 def test_feedback_has_no_gradient() -> None:
     changed = rollout(turn((1, 2), (3, 4)), turn((1, 2, 3, 4, 9, 9), (5,), trained=False))
-    alone = with_advantages(collated(rollout(turn((1, 2), (3, 4)))), 1.0)
-    assert torch.allclose(gradient(with_advantages(collated(changed), 1.0)), gradient(alone), atol=1e-7)
+    alone = collated(rollout(turn((1, 2), (3, 4))))
+    assert torch.allclose(gradient(collated(changed), 1.0), gradient(alone, 1.0), atol=1e-7)
 
 
-def test_micro_batches_change_nothing() -> None:
-    rollouts = [rollout(turn((1, 2), (3,)), turn((7,), (4, 5)), group=index // 2) for index in range(4)]
-    batch = with_advantages(collated(*rollouts), *torch.linspace(-1, 1, 8).tolist())
-    assert torch.allclose(gradient(batch), gradient(batch, micro_batch_size=1), atol=1e-7)
-
-
-def test_steps_of_a_batch_hold_whole_groups() -> None:
+def test_steps_of_a_batch_hold_whole_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     rollouts = [
         rollout(*[turn((index + 1, n + 1), (3,)) for n in range(1 + 3 * (index == 0))], group=index // 2)
         for index in range(4)
     ]
-    batch = with_advantages(collated(*rollouts), *[1.0] * 7)
-    updater = Updater(
-        policy_of(model(1)), Algorithm.of(settings(steps_per_generation=2, prompts_per_step=2)), total_steps=1
-    )
+    batch = replace(collated(*rollouts), advantages=torch.ones(7, dtype=torch.float64))
     seen: list[list[int]] = []
-    updater._step = lambda part: seen.append(part.groups.tolist()) or {}  # type: ignore[method-assign,func-returns-value]
-    updater.update(batch)
+
+    def step(updater: Updater, part: TrainBatch) -> dict[str, float]:
+        seen.append(part.groups.tolist())
+        return {}
+
+    monkeypatch.setattr(Updater, "_step", step)
+    algorithm = Algorithm.of(settings(steps_per_generation=2, prompts_per_step=2))
+    Updater(policy_of(model(1)), algorithm, total_steps=1).update(batch)
     assert seen == [[0] * 5, [1] * 2]
 
 
@@ -193,6 +289,5 @@ def test_the_overlong_penalty_is_within_the_limit_of_the_task(limit: int | None,
     task = Task(
         "t", lambda config: [], lambda row: "", lambda text: text, (one_point,), max_completion_length=limit, row=Row
     )
-    one = rollout(turn((1,), tuple(range(length))))
     trainer = settings(max_completion_length=256, soft_overlong_buffer=26)
-    assert length_penalty(trainer, task, one) == expected
+    assert length_penalty(trainer, task, rollout(turn((1,), tuple(range(length))))) == expected

@@ -100,12 +100,7 @@ _ALLOW_TASK = "grpo replay shows what that does to scores; allow it with --allow
 
 def _changed_task(task: BoundTask, info: Mapping[str, Any], packages: Mapping[str, str]) -> str:
     """A sentence about a task that is not the checkpoint's: which ingredients of its identity differ."""
-    ingredients = info.get("ingredients", {}).get(task.spec)
-    if ingredients is None:
-        hashes = f"its identity is {task.identity} now and was {info['identities'].get(task.spec)}"
-        what = f"{hashes} (a checkpoint of that version does not hold the hashes of code, options and data)"
-    else:
-        what = name_changes(task.ingredients, ingredients)
+    what = name_changes(task.ingredients, info["ingredients"].get(task.spec, {}))
     then = info["versions"]
     installed = [
         f"{name} is {version} now and was {then.get(name, 'not used')}"

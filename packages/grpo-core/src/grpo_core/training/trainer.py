@@ -173,9 +173,8 @@ class Trainer:
     def _train(self) -> None:
         if self.config.trainer.backend == "trl":
             TrlBackend(
-                self.setup, self.updater, self.estimator, self.ranks, self.report.memory,
-                collect=lambda: self.collect(self.step + 1), finish=self._finish, is_over=self._is_over,
-                time_share=self.clock.time_share, reference=self.folder.path / REFERENCE_DIR,
+                self.setup, self.updater, self.ranks, self.report.memory, lambda: self.collect(self.step + 1),
+                self.advantages, self._finish, self._is_over, self.clock.time_share, self.folder.path / REFERENCE_DIR,
             ).train(self.step)  # fmt: skip
             return
         while not self._is_over():
@@ -219,7 +218,7 @@ class Trainer:
             mask_truncated=trainer.mask_truncated_completions,
         )
         return self.estimator(
-            forward.freeze(batch),
+            forward.freeze(batch) if trainer.backend == "native" else batch,  # TRL has passes of its own
             collected.rollouts,
             collected.rewards,
             collected.labels,

@@ -11,7 +11,7 @@ import math
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields
 from importlib import metadata
@@ -21,25 +21,20 @@ from typing import Any
 import torch
 
 from grpo_core.callbacks import ResolvedDefault
-from grpo_core.errors import NonFiniteError, UserError
+from grpo_core.errors import NonFiniteError, UnknownNameError, UserError, near_match
 from grpo_core.policy.memory_meter import PhaseMemory
 from grpo_core.policy.ranks import Ranks
 from grpo_core.policy.reference import MODEL_DIR, copied_as_it_is
 from grpo_core.rollouts.episodes import plays_base
-from grpo_core.training.advantages import AdvantageEstimator
-from grpo_core.training.batch import TrainBatch, collate
+from grpo_core.training.batch import TrainBatch
 from grpo_core.training.collect import Collected
 from grpo_core.training.random_state import random_state, restore_random_state
 from grpo_core.training.setup import Setup
-from grpo_core.training.trl_settings import algorithm_arguments, check_backend_args, rows_per_pass
+from grpo_core.training.trl_settings import algorithm_arguments, rows_per_pass
 from grpo_core.training.update import Updater, mean_metrics
 
 METRICS: Mapping[str, str] = {
-    "loss": "loss",
-    "grad_norm": "grad_norm",
-    "learning_rate": "learning_rate",
-    "entropy": "entropy",
-    "kl": "kl",
+    **{name: name for name in ("loss", "grad_norm", "learning_rate", "entropy", "kl")},
     "clip_ratio/low_mean": "clip_ratio/low",
     "clip_ratio/high_mean": "clip_ratio/high",
     "clip_ratio/region_mean": "clip_ratio/region",
@@ -55,26 +50,16 @@ SEEDS = 2**32
 
 
 @dataclass(slots=True)
-class _Step:
-    """A step while TRL trains on its completions."""
-
-    collected: Collected
-    batch: TrainBatch
-    started: float
-    updates: list[dict[str, float]] = field(default_factory=list)
-
-
-@dataclass(slots=True)
 class TrlBackend:
     """Trains a run's policy with TRL.
 
     Attributes:
         setup: Configuration, tasks, policy and planned steps.
         updater: Holds the optimizer, which TRL steps, and counts its steps.
-        estimator: Computes the advantages that are logged; TRL computes its own.
         ranks: The processes of the run.
         memory: Peak memory of the phases of a step.
         collect: Gives the completions of the next step.
+        advantages: Makes a batch of them, with the advantages that are logged; TRL computes its own.
         finish: Called with the completions of a step, their batch and TRL's metrics.
         is_over: Whether no step follows; asked once before each.
         time_share: Share of the time limit that has passed, for a learning rate that follows it.
@@ -83,15 +68,17 @@ class TrlBackend:
 
     setup: Setup
     updater: Updater
-    estimator: AdvantageEstimator
     ranks: Ranks
     memory: PhaseMemory
     collect: Callable[[], Collected]
+    advantages: Callable[[Collected], TrainBatch]
     finish: Callable[[Collected, TrainBatch, Mapping[str, float]], None]
     is_over: Callable[[], bool]
     time_share: Callable[[], float]
     reference: Path
-    _step: _Step | None = None
+    _step: tuple[Collected, TrainBatch] | None = None
+    _started: float = 0.0
+    _updates: list[dict[str, float]] = field(default_factory=list)
     _update_phase: ExitStack = field(default_factory=ExitStack)
 
     def train(self, done: int) -> None:
@@ -108,7 +95,7 @@ class TrlBackend:
         from transformers import PrinterCallback, TrainerCallback
         from trl import GRPOConfig, GRPOTrainer
 
-        check_backend_args(self._config, [each.name for each in fields(GRPOConfig)])
+        _check_names(self._config.backend_args, [each.name for each in fields(GRPOConfig)])
         if self.is_over():
             return
         backend = self
@@ -120,8 +107,11 @@ class TrlBackend:
                 if "loss" in kwargs["logs"]:  # the last log is of the whole training, and holds none
                     control.should_training_stop = backend._updated(kwargs["logs"])
 
-        with tempfile.TemporaryDirectory() as scratch, warnings.catch_warnings():
+        logger = logging.getLogger("trl.trainer.grpo_trainer")
+        with tempfile.TemporaryDirectory() as scratch, warnings.catch_warnings(), ExitStack() as resources:
             warnings.filterwarnings("ignore", "You are using 'rollout_func'", UserWarning)
+            logger.addFilter(_is_no_abstention)
+            resources.callback(logger.removeFilter, _is_no_abstention)
             generators = random_state()
             with self._stored_reference():
                 trainer = GRPOTrainer(
@@ -138,8 +128,7 @@ class TrlBackend:
             restore_random_state(*generators)  # GRPOTrainer has seeded them, and a resumed run goes on with its own
             check_whole(trainer)
             trainer.remove_callback(PrinterCallback)  # our callbacks show the progress
-            with _no_warning_of_abstentions():
-                trainer.train()
+            trainer.train()
 
     @property
     def _config(self) -> Any:
@@ -213,13 +202,8 @@ class TrlBackend:
         """TRL's `rollout_func`: the completions of the next step, this process's share."""
         with self.memory.phase("generate"):
             collected = self.collect()
-        batch = collate(
-            collected.rollouts,
-            pad_id=self.setup.policy.tokenizer.pad_token_id,
-            mask_truncated=self._config.mask_truncated_completions,
-        )
-        batch = self.estimator(batch, collected.rollouts, collected.rewards, collected.labels, beta=0.0)
-        self._step = _Step(collected, batch, time.perf_counter())
+        batch = self.advantages(collected)
+        self._step, self._started = (collected, batch), time.perf_counter()
         self._update_phase.enter_context(self.memory.phase("update"))
         self.setup.policy.model.train()  # TRL computes a loss for training only where it is
         first = self.ranks.rank * len(prompts)
@@ -229,7 +213,6 @@ class TrlBackend:
 
     def _updated(self, logs: Mapping[str, float]) -> bool:
         """Take TRL's metrics of an optimizer step; returns whether the run is over."""
-        assert self._step is not None, "completions come before their loss"
         metrics = {name: float(logs[theirs]) for theirs, name in METRICS.items() if logs.get(theirs) is not None}
         self.updater.optimizer.updates += 1
         if not (math.isfinite(metrics["loss"]) and math.isfinite(metrics["grad_norm"])):
@@ -238,13 +221,14 @@ class TrlBackend:
                 f"none: lower trainer.learning_rate ({self._config.learning_rate:g}), use precision=float32, or "
                 "trainer.backend=native, which skips such steps."
             )
-        self._step.updates.append(metrics)
-        if len(self._step.updates) < self._updates_per_step:
+        self._updates.append(metrics)
+        if len(self._updates) < self._updates_per_step:
             return False
+        assert self._step is not None, "completions come before their loss"
         self._update_phase.close()
-        step, self._step = self._step, None
-        update_s = time.perf_counter() - step.started
-        self.finish(step.collected, step.batch, {**mean_metrics(step.updates), "update_s": update_s})
+        metrics = {**mean_metrics(self._updates), "update_s": time.perf_counter() - self._started}
+        self._updates.clear()
+        self.finish(*self._step, metrics)
         return self.is_over()
 
 
@@ -289,24 +273,21 @@ def check_whole(trainer: Any) -> None:
         )
 
 
-@contextmanager
-def _no_warning_of_abstentions() -> Iterator[None]:
-    """Silence TRL's warning of completions without a reward: ours names the reason, and is given once."""
-
-    def is_other(record: logging.LogRecord) -> bool:
-        return "All reward functions returned None" not in record.getMessage()
-
-    logger = logging.getLogger("trl.trainer.grpo_trainer")
-    logger.addFilter(is_other)
-    try:
-        yield
-    finally:
-        logger.removeFilter(is_other)
-
-
 def task_reward(completions: Sequence[str], task_reward: Sequence[float | None], **unused: Any) -> list[float | None]:
     """The rewards that came with the completions, as TRL's reward function."""
     return list(task_reward)
+
+
+def _is_no_abstention(record: logging.LogRecord) -> bool:
+    """Whether it isn't TRL's warning of completions without a reward: ours names the reason, and is given once."""
+    return "All reward functions returned None" not in record.getMessage()
+
+
+def _check_names(arguments: Iterable[str], known: Sequence[str]) -> None:
+    for name in arguments:
+        if name not in known:
+            hint = near_match(name, known)
+            raise UnknownNameError(f"trainer.backend_args.{name}: TRL's GRPOConfig has no such argument.{hint}")
 
 
 def trl_choices(setup: Setup, ranks: Ranks) -> list[ResolvedDefault]:

@@ -154,9 +154,7 @@ class Updater:
         self.beta.load_state(state["beta"])
         self.entropy_coef.load_state(state["entropy_coef"])
         self.probes.load_state(state["probes"])
-        configured = PassLimits.of(self.config).state()
-        # Older checkpoints do not have both. Limits that were set anew for a resume hold.
-        if "limits" in state and state.get("configured_limits", configured) == configured:
+        if state["configured_limits"] == PassLimits.of(self.config).state():  # else they were set anew for a resume
             self.forward.budget.limits = PassLimits.from_state(state["limits"])
 
 
