@@ -196,7 +196,7 @@ BROKEN = [
         (reply(GOOD, b"", b"207 Multi-Status"), "HTTP 207"),
         (reply(b"\x1b[31m" * 1000, b"", b"418 \x1b[31m"), "HTTP 418|RemoteProtocolError"),
     ],
-    ids=lambda given: repr(given)[:50],
+    ids=lambda given: given.__qualname__.split(".")[0] if callable(given) else repr(given)[:50],
 )
 def test_whatever_an_endpoint_does_is_an_error_in_bounded_time(
     hostile: Hostile, respond: Respond | bytes, why: str

@@ -38,6 +38,7 @@ def test_a_server_and_its_programs_have_a_group(level: str) -> None:
         ("cpu io memory pids", f"{os.getpid()}\n1\n", r"has other processes too; systemd-run --user --scope"),
         ("hugetlb", "", r"has hugetlb, not memory, pids, cpu"),
     ],
+    ids=["shared", "without memory"],
 )
 def test_a_group_that_cannot_be_divided_is_left_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, controllers: str, processes: str, reason: str
