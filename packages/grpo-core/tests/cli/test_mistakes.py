@@ -165,7 +165,12 @@ def stored_run(folder: Path, *, seed: int = 0) -> None:
         state = {"step": 2, "planned_steps": 2, "seconds": 1.0, "best": {"waited": 0}}
         (checkpoint / "trainer_state.json").write_bytes(orjson.dumps(state))
         identities = {"./letters.py:letters": "0" * 16}
-        info = {"training_config": config.model_dump(mode="json"), "identities": identities, "versions": {}}
+        info = {
+            "training_config": config.model_dump(mode="json"),
+            "identities": identities,
+            "ingredients": {},
+            "versions": {},
+        }
         (checkpoint / "training_info.json").write_bytes(orjson.dumps(info))
     score = {"value": 0.0, "parts": {}, "valid": True, "solved": False, "why": "", "fault": ""}
     known = {"identity": "i", "group": 0, "row": {"id": "r"}, "text": "", "tokens": 3, "finish_reason": "stop"}
