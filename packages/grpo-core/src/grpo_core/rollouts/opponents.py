@@ -178,20 +178,24 @@ class EndpointOpponent:
     def sample(
         self, prompts: Sequence[Prompt], opponent: Opponent, keys: Sequence[SampleKey]
     ) -> list[tuple[str, ...] | Unanswered]:
-        """Request the whole batch at once; one failed answer of k leaves its prompt unanswered."""
-        samples = range(opponent.samples)
-        texts = [[""] * opponent.samples for _ in prompts]
-        failures: dict[int, Unanswered] = {}
-        for index, answer in self._engine.answers(
-            [prompt for prompt in prompts for _ in samples],
-            sampling_of(opponent),
-            stop=opponent.stop,
-            seeds=[endpoint_seed(opponent_key(key, sample)) for key in keys for sample in samples],
-        ):
-            texts[index // opponent.samples][index % opponent.samples] = answer.text
-            if answer.error:
-                failures[index // opponent.samples] = Unanswered(answer.error, is_unreadable=answer.is_too_long)
-        return [failures.get(index, tuple(answers)) for index, answers in enumerate(texts)]
+        """Request the whole batch at once; the first failed answer of k leaves its prompt unanswered."""
+        k = opponent.samples
+        answers = dict(
+            self._engine.answers(
+                [prompt for prompt in prompts for _ in range(k)],
+                sampling_of(opponent),
+                stop=opponent.stop,
+                seeds=[endpoint_seed(opponent_key(key, sample)) for key in keys for sample in range(k)],
+            )
+        )
+        groups = [[answers[k * place + sample] for sample in range(k)] for place in range(len(prompts))]
+        failures = [next((answer for answer in group if answer.error), None) for group in groups]
+        return [
+            Unanswered(failure.error, is_unreadable=failure.is_too_long)
+            if failure
+            else tuple(answer.text for answer in group)
+            for group, failure in zip(groups, failures, strict=True)
+        ]
 
 
 def sampling_of(opponent: Opponent) -> Sampling:
