@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from grpo_core import Rules, UserError
-from grpo_tasks_games import draws, tictactoe
-from grpo_tasks_games.draws import move_probabilities
+from grpo_tasks_games import best_response, tictactoe
+from grpo_tasks_games.best_response import move_probabilities
 
 BOARD = "X...O...."  # seven free cells
 
@@ -47,7 +47,7 @@ def test_probabilities_are_those_of_the_draws() -> None:
 
 @pytest.mark.parametrize("player", [twice, shuffled, tictactoe.any_best, tictactoe.careful])
 def test_probabilities_agree_with_play(player: Callable[[str, random.Random], int], monkeypatch: Any) -> None:
-    monkeypatch.setattr(draws, "MAX_OUTCOMES", 20_000)  # seven cells have 5,040 orders
+    monkeypatch.setattr(best_response, "MAX_OUTCOMES", 20_000)  # seven cells have 5,040 orders
     found = move_probabilities(rules_with(player), "mine", BOARD)
     assert sum(found) == pytest.approx(1)
     rng, games = random.Random(0), 4000

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 import pytest
 
-from grpo_core.checkpoints import CHECKSUMS, FORMAT_VERSION, CheckpointError, CheckpointStore, Step, leftovers
+from grpo_core.checkpoints import CHECKSUMS, FORMAT_VERSION, CheckpointError, CheckpointStore, Step
 from grpo_core.errors import ExitCode
 
 
@@ -264,7 +264,7 @@ def test_clean_removes_what_the_dead_left_and_nothing_of_the_living(
         with store.writing(3):
             assert store.clean() == []
         # A folder's time of change cannot be set back: as if the process had started an hour later.
-        monkeypatch.setattr(leftovers, "_CLOCK_SLACK_S", -3600.0)
+        monkeypatch.setattr("grpo_core.checkpoints.store._CLOCK_SLACK_S", -3600.0)
         assert [path.name for path in store.clean()] == [f".step_2.partial-{living.pid}"]
     finally:
         living.communicate(b"\n")

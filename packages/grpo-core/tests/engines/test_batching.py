@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_core.engines.base import Request, SampleKey, Sampling
-from grpo_core.engines.batching import MAX_SLOT_SHARE, PREFILL_TOKENS, RequestGroup, plan, prefill_chunks
 from grpo_core.engines.completion import Completion
+from grpo_core.engines.native import MAX_SLOT_SHARE, PREFILL_TOKENS, RequestGroup, plan, prefill_chunks
 from grpo_core.rollouts.rollout import Rollout, Turn
 from grpo_core.task.row import Row
 from grpo_core.task.score import Score

@@ -11,7 +11,7 @@ from transformers import Cache
 
 from grpo_core.algorithms import cpu_matmul
 from grpo_core.algorithms.hidden_states import completion_logprobs
-from grpo_core.engines import batching, native
+from grpo_core.engines import native
 from grpo_core.engines.base import Engine, Request, SampleKey, Sampling
 from grpo_core.engines.completion import Completion
 from grpo_core.engines.native import FLOAT32_MARGIN, NativeEngine
@@ -159,7 +159,7 @@ def test_tokens_do_not_depend_on_the_batch(name: str, sampling: Sampling, monkey
 
     for options in ({"compact": False}, {"max_batch_tokens": 90}, {"max_batch_tokens": 200}):  # rows, groups split
         assert tokens_of(run(NativeEngine(model, TOKENIZER, **options), requests, sampling)) == together
-    monkeypatch.setattr(batching, "PREFILL_TOKENS", 20)  # prompts read in several parts
+    monkeypatch.setattr(native, "PREFILL_TOKENS", 20)  # prompts read in several parts
     monkeypatch.setattr(native, "SAMPLE_ELEMENTS", 2 * VOCABULARY)  # logits made two rows at a time
     assert tokens_of(run(engine, requests, sampling)) == together
 

@@ -60,7 +60,7 @@ def test_a_cache_that_cannot_be_written_costs_no_verdict(
     def full(*args: object) -> None:
         raise UnusableDatabaseError("database or disk is full")
 
-    monkeypatch.setattr("grpo_core.judges.cache.VerdictCache.put", full)
+    monkeypatch.setattr("grpo_core.judges.service.VerdictCache.put", full)
     model = CustomModel("mine", "m")
     assert [each.value for each in verdicts_of(JudgeService(model, tmp_path), model, "one", "two")] == [0.5, 0.5]
     [record] = caplog.records

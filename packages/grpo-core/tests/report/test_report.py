@@ -13,8 +13,7 @@ from grpo_core.cli import main as entry
 from grpo_core.errors import PluginError
 from grpo_core.plugins.drawing import Frame
 from grpo_core.report.curves import cells, curve, spans
-from grpo_core.report.data import report_data
-from grpo_core.report.healthy import DIAGNOSTICS, RANGES, healthy_range
+from grpo_core.report.data import DIAGNOSTICS, RANGES, healthy_range, report_data
 from grpo_core.report.page import embedded
 from grpo_core.report.rollouts import drawer, gather
 from grpo_core.training.catalogue import CATALOGUE

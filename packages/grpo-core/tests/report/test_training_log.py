@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_core.report.training_log import MAX_STEPS, TrainingLog
+from grpo_core.report.data import MAX_STEPS, TrainingLog
 
 
 def log(folder: Path, lines: list[str]) -> tuple[TrainingLog, list[str]]:

@@ -19,8 +19,8 @@ from grpo_core.errors import EmptyPromptError, UserError
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.evaluation.setup import EvaluationTask, ModelOptions, evaluate_model
 from grpo_core.policy.load import load_policy
-from grpo_core.rollouts.model_opponents import PolicyOpponent
 from grpo_core.rollouts.opponents import EndpointOpponent, EngineOpponent, Unanswered, opponent_key, play_opponents
+from grpo_core.rollouts.task_scoring import PolicyOpponent
 from grpo_core.scoring.scorer import Scorer
 from grpo_core.task.opponent import Opponent
 from grpo_core.task.row import Message, Prompt

@@ -15,9 +15,8 @@ from grpo_core.cli.main import main
 from grpo_core.task.exemptions import FINDINGS
 from grpo_core.testing.answers import canonical, read_gold, sample_rows
 from grpo_core.testing.attacks import attacks
-from grpo_core.testing.fuzz import fuzz
+from grpo_core.testing.fuzz import fuzz, shrink
 from grpo_core.testing.fuzz_report import ADVICE, FuzzReport
-from grpo_core.testing.shrink import shrink
 
 FILE = Path(hackable_tasks.__file__)
 EXAMPLES = Path(__file__).parents[4] / "examples"

@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 from grpo_core import Invalid, Score, Scorer, load_task
 from grpo_core.engines.base import SampleKey
 from grpo_core.policy.load import load_policy
-from grpo_core.rollouts.model_opponents import PolicyOpponent
 from grpo_core.rollouts.opponents import play_opponents
+from grpo_core.rollouts.task_scoring import PolicyOpponent
 from grpo_tasks_code.output_prediction import question
 from grpo_tasks_code.prediction_game.gates import MAX_CHARS, MODULES, check_source
-from grpo_tasks_code.prediction_game.predictions import predicted
-from grpo_tasks_code.prediction_game.task import metrics
+from grpo_tasks_code.prediction_game.task import metrics, predicted
 
 TASK = load_task("code.prediction_game?size=20&timeout_s=1")
 ROW = TASK.rows()[0]

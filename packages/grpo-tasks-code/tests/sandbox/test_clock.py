@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from grpo_tasks_code.sandbox.host.clock import RECHECK_S, Clock, TimeLimit
+from grpo_tasks_code.sandbox.host.job import RECHECK_S, Clock, TimeLimit
 from grpo_tasks_code.sandbox.host.scheduling import Scheduling
 
 LIMIT_S = 2.0

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from grpo_core import UserError, load_task
-from grpo_tasks_gym.verifiers.installed import installed
-from grpo_tasks_gym.verifiers.plugin import grpo_find_task, grpo_tasks
+from grpo_tasks_gym.verifiers.plugin import grpo_find_task, grpo_tasks, installed
 
 
 def install(site: Path, name: str, needs: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -19,18 +19,80 @@ from transformers import PreTrainedTokenizerBase
 from grpo_core.algorithms.causal_lm import CausalLM, causal_lm, evaluating
 from grpo_core.algorithms.cpu_matmul import PackedLinears, multiplies_bfloat16
 from grpo_core.engines.base import Request, Sampling
-from grpo_core.engines.batching import RequestGroup, plan, prefill_chunks
 from grpo_core.engines.compatibility import check_model, check_requests
-from grpo_core.engines.completion import Completion
+from grpo_core.engines.completion import Completion, FinishReason
 from grpo_core.engines.cuda_graphs import Graphs
 from grpo_core.engines.decoding import StopMatcher, StopStrings, TextDecoder, eos_ids
 from grpo_core.engines.fused_body import TOLERANCE, FusedBody
 from grpo_core.engines.kv_cache import SharedPrefixCache, fill
-from grpo_core.engines.sampled_row import SampledRow
-from grpo_core.engines.sampling import SAMPLE_ELEMENTS, UniformStream, sample
+from grpo_core.engines.sampling import SAMPLE_ELEMENTS, UNIFORM_BLOCK, UniformStream, sample
 from grpo_core.engines.shared_attention import attention_through
 from grpo_core.engines.static_decode import LEAST_TOKENS, StaticDecoder, unsupported
 from grpo_core.errors import UserError
+
+MAX_SLOT_SHARE = 4
+"""Query slots per row, at most (slots are prompts × the largest group), so that groups of uneven sizes waste little."""
+
+PREFILL_TOKENS = 8192
+"""Prompt tokens read in one forward: enough to fill the hardware, and it bounds the activations (an MLP of SmolLM2 on
+8,192 tokens takes 50 MiB in float32)."""
+
+
+@dataclass(slots=True)
+class RequestGroup:
+    """Requests that share a prompt.
+
+    Attributes:
+        prompt_ids: The prompt.
+        requests: Indices of the requests.
+    """
+
+    prompt_ids: tuple[int, ...]
+    requests: list[int] = field(default_factory=list)
+
+
+def plan(requests: Sequence[Request], sampling: Sampling, max_batch_tokens: int) -> Iterator[list[RequestGroup]]:
+    """Yield sub-batches, from short prompts to long ones, each with at most `max_batch_tokens` of keys and values.
+
+    A sub-batch holds P·longest prompt + Σ completion limits tokens. A single request that is larger goes alone.
+    """
+    batch: list[RequestGroup] = []
+    completions = rows = largest = 0
+    for group in _by_prompt(requests):
+        length = len(group.prompt_ids)  # sorted, so it is the longest so far
+        for index in group.requests:
+            opens = not batch or batch[-1].prompt_ids != group.prompt_ids
+            members = 1 if opens else len(batch[-1].requests) + 1
+            limit = requests[index].limit(sampling)
+            prompts = len(batch) + opens
+            too_many = prompts * length + completions + limit > max_batch_tokens
+            too_uneven = prompts * max(largest, members) > MAX_SLOT_SHARE * (rows + 1)
+            if batch and (too_many or too_uneven):
+                yield batch
+                batch, completions, rows, largest, members, opens = [], 0, 0, 0, 1, True
+            if opens:
+                batch.append(RequestGroup(group.prompt_ids))
+            batch[-1].requests.append(index)
+            completions, rows, largest = completions + limit, rows + 1, max(largest, members)
+    if batch:
+        yield batch
+
+
+def prefill_chunks(lengths: Sequence[int]) -> Iterator[slice]:
+    """Yield slices of prompts, sorted by length, that are read together: right-padded to at most `PREFILL_TOKENS`."""
+    start = 0
+    for end in range(1, len(lengths) + 1):
+        if end == len(lengths) or (end + 1 - start) * lengths[end] > PREFILL_TOKENS:
+            yield slice(start, end)
+            start = end
+
+
+def _by_prompt(requests: Sequence[Request]) -> list[RequestGroup]:
+    groups: dict[tuple[int, ...], RequestGroup] = {}
+    for index, request in enumerate(requests):
+        groups.setdefault(request.prompt_ids, RequestGroup(request.prompt_ids)).requests.append(index)
+    return sorted(groups.values(), key=lambda group: len(group.prompt_ids))
+
 
 FLOAT32_MARGIN = 1e-3
 """In float32, a greedy token does not depend on the batch where the best logit leads by more than this: matmuls of
@@ -386,3 +448,56 @@ class _Batch:
         for row, (token_id, logprob_value) in zip(self.rows, drawn, strict=True):
             if row.finished is None:
                 row.push(token_id, logprob_value, self._eos_ids)
+
+
+@dataclass(slots=True)
+class SampledRow:
+    """Tokens so far, and what ends it: `limit` tokens, an end token or a stop string.
+
+    Attributes:
+        request: Index of the request.
+        prompt_len: Tokens of the prompt.
+        limit: Most tokens.
+        uniforms: What tokens are drawn with; None is greedy.
+        matcher: Finds stop strings; None without any.
+        token_ids: Tokens so far.
+        logprobs: Their log-probs.
+        text: The text before a stop string, once there is one.
+        finished: Why it has ended; None while it has not.
+    """
+
+    request: int
+    prompt_len: int
+    limit: int
+    uniforms: UniformStream | None
+    matcher: StopMatcher | None
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    text: str | None = None
+    finished: FinishReason | None = None
+    _block: list[float] = field(default_factory=list)
+
+    def uniform(self) -> float:
+        """The uniform that draws the next token."""
+        return self.block()[len(self.token_ids) % UNIFORM_BLOCK]
+
+    def block(self) -> list[float]:
+        """The block of uniforms that the next token's is in; call it once per token."""
+        assert self.uniforms is not None, "greedy rows draw nothing"
+        if len(self.token_ids) % UNIFORM_BLOCK == 0:
+            self._block = self.uniforms.take(UNIFORM_BLOCK).tolist()
+        return self._block
+
+    def push(self, token_id: int, logprob: float, eos_ids: frozenset[int]) -> None:
+        """Add a token, and see whether it ends the completion."""
+        self.token_ids.append(token_id)
+        self.logprobs.append(logprob)
+        if token_id in eos_ids:
+            self.finished = "stop"
+            return
+        if self.matcher is not None:
+            self.text = self.matcher.push(token_id)
+        if self.text is not None:
+            self.finished = "stop"
+        elif len(self.token_ids) == self.limit:
+            self.finished = "length"

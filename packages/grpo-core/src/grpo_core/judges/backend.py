@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from grpo_core.judges.prompts import JudgeCall
 
@@ -49,7 +49,3 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Release what it holds."""
-
-
-OpenBackend = Callable[[Any], Backend]
-"""Makes a backend from the settings of a task, e.g. an `Endpoint` or a `CustomModel`."""

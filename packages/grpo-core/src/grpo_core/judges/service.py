@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import logging
+import math
 import os
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -17,8 +20,7 @@ from typing import Any
 from grpo_core.engines.background import BackgroundLoop
 from grpo_core.errors import UserError
 from grpo_core.judges.backend import Admission, Backend, Reply
-from grpo_core.judges.cache import VerdictCache, key_of
-from grpo_core.judges.database import UnusableDatabaseError
+from grpo_core.judges.database import Database, UnusableDatabaseError
 from grpo_core.judges.limits import Bounds, SharedLimits
 from grpo_core.judges.models import LocalModel
 from grpo_core.judges.prompts import JudgeCall
@@ -27,7 +29,62 @@ from grpo_core.killable.secrets import withhold
 from grpo_core.plugins import variants
 from grpo_core.plugins.folders import cache_folder
 from grpo_core.task.calling import raised
-from grpo_core.task.judging import JudgedReward, JudgeQuestion
+from grpo_core.task.judging import PROTOCOL_VERSION, JudgedReward, JudgeQuestion
+
+MAX_REASON_CHARS = 1000
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS verdicts (
+    key BLOB PRIMARY KEY, value REAL NOT NULL, reason TEXT NOT NULL, created REAL NOT NULL
+) WITHOUT ROWID;
+"""
+
+
+class VerdictCache:
+    """Verdicts by what decides them.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._database = Database(path, _SCHEMA)
+
+    def get(self, key: bytes) -> tuple[float, str] | None:
+        """Value and reason of a verdict; None where there is none."""
+        row = self._database.run(
+            lambda connection: connection.execute("SELECT value, reason FROM verdicts WHERE key = ?", (key,)).fetchone()
+        )
+        if row is None or not isinstance(row[0], float) or not (math.isfinite(row[0]) and 0 <= row[0] <= 1):
+            return None
+        return row[0], str(row[1])
+
+    def put(self, key: bytes, value: float, reason: str) -> None:
+        """Keep a verdict."""
+        content = (key, value, reason[:MAX_REASON_CHARS], time.time())
+        self._database.run(
+            lambda connection: connection.execute("INSERT OR REPLACE INTO verdicts VALUES (?, ?, ?, ?)", content)
+        )
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+
+def key_of(judge: JudgedReward, question: JudgeQuestion, files: Sequence[object] = ()) -> bytes:
+    """Hash of what decides a verdict: model, address, sampling, criterion, texts, and the version of the prompts.
+
+    Args:
+        judge: The judged reward.
+        question: What it is asked.
+        files: Fingerprint of the model's files, of a model that is in a folder.
+    """
+    content = [
+        PROTOCOL_VERSION, judge.kind, judge.criterion, judge.scale, judge.model.address, judge.model.meaning(),
+        question.as_json(), *files,
+    ]  # fmt: skip
+    return hashlib.blake2b(json.dumps(content).encode(), digest_size=24).digest()
+
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -278,11 +335,6 @@ def usages() -> dict[str, Usage]:
         known = by_address.get(service.model.address, Usage())
         by_address[service.model.address] = Usage.total((known, service.usage))
     return by_address
-
-
-def usage_so_far() -> Usage:
-    """What all judges of this process have cost so far."""
-    return Usage.total(usages().values())
 
 
 def withhold_all(variables: tuple[str, ...]) -> None:

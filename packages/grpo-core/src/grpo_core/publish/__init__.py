@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from grpo_core.publish.card import CardFacts
-from grpo_core.publish.hub import PublishError
-from grpo_core.publish.publication import Published, publish
+from grpo_core.publish.publication import Published, PublishError, publish
 
 __all__ = ["CardFacts", "PublishError", "Published", "publish"]

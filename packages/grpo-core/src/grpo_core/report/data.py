@@ -12,14 +12,149 @@ from grpo_core import __version__
 from grpo_core.config.layers import format_value
 from grpo_core.errors import UserError
 from grpo_core.plugins import host
-from grpo_core.report.healthy import DIAGNOSTICS, healthy_range
 from grpo_core.report.rollouts import MAX_ROLLOUTS, drawer, gather
-from grpo_core.report.training_log import TrainingLog
 from grpo_core.tracking.base import plain
+from grpo_core.tracking.diagnoses import DEFAULT_KL_TARGET, MIN_ENTROPY, STARTING_STEPS, named
 from grpo_core.tracking.events import read_branch
-from grpo_core.tracking.jsonl import read_jsonl
+from grpo_core.tracking.jsonl import TRAIN_LOG, read_jsonl, read_lines, with_step
+from grpo_core.tracking.observe import kl_target
 from grpo_core.tracking.runs import RunView, is_number, read_run
 from grpo_core.training.catalogue import CATALOGUE
+
+MAX_STEPS = 1000
+"""Points of a metric; of more logged steps, means over equal numbers of them."""
+
+PHASES = ("generate_s", "update_s")
+"""Metrics of the time that a step spends in each phase; `step_s` is all of it."""
+
+
+class TrainingLog:
+    """Metrics of a run over its logged steps, and the seconds of its phases.
+
+    Args:
+        run: Folder of the run.
+        missing: Receives what could not be read.
+
+    Attributes:
+        steps: Logged steps; of more than `MAX_STEPS`, the last of each of some blocks of equal length.
+        seconds: Phase -> seconds over all steps, `other_s` among them.
+    """
+
+    def __init__(self, run: Path, missing: list[str]) -> None:
+        self.steps: list[int] = []
+        self.seconds: dict[str, float] = {}
+        self._blocks: list[dict[str, tuple[float, int]]] = []  # metric -> sum and number of what is known
+        self._length, self._lines = 1, 0
+        for _, line in read_lines(run / TRAIN_LOG, with_step, missing):
+            self._spend(line)
+            self._add(line)
+        if not self.steps:
+            missing.append("no logged step yet: no metrics")
+
+    def metrics(self) -> dict[str, list[float | None]]:
+        """Metric -> its mean over each block; None where it was not logged or is not finite."""
+        names = dict.fromkeys(name for block in self._blocks for name in block)
+        return {name: [_mean(*block.get(name, (0.0, 0))) for block in self._blocks] for name in names}
+
+    def _add(self, line: dict[str, Any]) -> None:
+        if self._lines % self._length == 0:
+            if len(self._blocks) == MAX_STEPS:
+                self._halve()
+            self._blocks.append({})
+            self.steps.append(0)
+        block = self._blocks[-1]
+        for name, value in line.items():
+            if name != "step" and is_number(value):
+                total, count = block.get(name, (0.0, 0))
+                block[name] = (total + value, count + 1)
+        self.steps[-1] = line["step"]
+        self._lines += 1
+
+    def _halve(self) -> None:
+        """Make one block of each two; `MAX_STEPS` is even, so all are of one length again."""
+        self._blocks = [
+            {
+                name: (first.get(name, (0.0, 0))[0] + value, first.get(name, (0.0, 0))[1] + count)
+                for name, (value, count) in {**dict.fromkeys(first, (0.0, 0)), **second}.items()
+            }
+            for first, second in zip(self._blocks[::2], self._blocks[1::2], strict=True)
+        ]
+        self.steps = self.steps[1::2]
+        self._length *= 2
+
+    def _spend(self, line: dict[str, Any]) -> None:
+        spent = {name: line[name] for name in (*PHASES, "step_s") if is_number(line.get(name))}
+        whole = spent.pop("step_s", math.fsum(spent.values()))
+        for name, seconds in {**spent, "other_s": max(0.0, whole - math.fsum(spent.values()))}.items():
+            self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+
+
+def _mean(total: float, count: int) -> float | None:
+    return float(f"{total / count:.6g}") if count else None
+
+
+Range = tuple[float | None, float | None]
+"""Lowest and highest healthy value; None where there is no bound."""
+
+RANGES: Mapping[str, Range] = {
+    "frac_reward_zero_std": (0.1, 0.5),
+    "completions/truncated_frac": (0, 0.1),
+    "ratio_mean": (0.9, 1.1),
+    "ratio_std": (0, 0.3),
+    "ratio_max": (None, 10),
+    "clip_ratio/region": (0, 0.2),
+    "ess": (0.5, 1),
+    "sampler_mismatch": (0, named("sampler-mismatch").threshold),
+    "abstained": (0, 0),
+}
+"""Ranges that are the same in every run."""
+
+DIAGNOSTICS = (
+    "kl", "entropy", "ratio_mean", "ess", "gns/b_simple", "frac_reward_zero_std", "clip_ratio/region", "grad_norm",
+    "sampler_mismatch", "completions/truncated_frac", "abstained", "loss/policy", "learning_rate",
+)  # fmt: skip
+"""Metrics that a report draws, in this order, where they were logged."""
+
+
+def healthy_range(name: str, settings: Mapping[str, Any], values: Sequence[float | None]) -> Range | None:
+    """Return the healthy range of a metric in a run, or None where it has none.
+
+    Args:
+        name: Name of the metric.
+        settings: Settings of the run, by dotted key.
+        values: Its values over the steps, for ranges that depend on where it began.
+    """
+    if name in RANGES:
+        return RANGES[name]
+    match name:
+        case "kl":
+            return (None, named("kl-high").threshold * _kl_target(settings))
+        case "grad_norm":
+            limit = _number(settings.get("trainer.max_grad_norm"), 0.0)
+            return (0.0, limit) if limit > 0 else None
+        case "entropy":
+            first = [value for value in values if value is not None][:STARTING_STEPS]
+            share = named("entropy-collapse").threshold
+            return (min(MIN_ENTROPY, share * sum(first) / len(first)), None) if first else None
+        case "gns/b_simple":  # within a factor of four of the batch: a single estimate is no better
+            prompts = _number(settings.get("trainer.prompts_per_step"), 0.0)
+            return (prompts / 4, prompts * 4) if prompts > 0 else None
+    return None
+
+
+def _kl_target(settings: Mapping[str, Any]) -> float:
+    """KL per token from which the monitor warns, too; a controller that is not installed here has a known target."""
+    section = "trainer.kl_controller_args."
+    arguments = {name.removeprefix(section): value for name, value in settings.items() if name.startswith(section)}
+    try:
+        return kl_target(str(settings.get("trainer.kl_controller", "constant")), arguments)
+    except UserError:
+        return _number(arguments.get("target"), DEFAULT_KL_TARGET)
+
+
+def _number(value: object, otherwise: float) -> float:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else otherwise
+
 
 REPORT_FORMAT_VERSION = 1
 """Version of the data; changes are announced a minor version ahead."""

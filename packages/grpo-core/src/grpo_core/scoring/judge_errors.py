@@ -31,12 +31,6 @@ def judge_errors(scorer: Scorer, on_progress: Callable[[str, int, int], None] | 
     return [_measured(scorer, judge, known, on_progress) for judge, known in _known(scorer.task)]
 
 
-def check_known(task: BoundTask) -> None:
-    """Check the known verdicts of a task's judges, without asking any; errors are those of `judge_errors`."""
-    for _, known in _known(task):
-        _rows(task, known)
-
-
 def error_choices(errors: Mapping[str, Sequence[JudgeErrors]]) -> list[ResolvedDefault]:
     """The errors as lines that are shown at the start, by the label of the task."""
     return [

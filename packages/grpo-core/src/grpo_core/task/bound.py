@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
+from typing import Any
 
 from pydantic import ValidationError
 
 from grpo_core.errors import DataError, UserError, near_match
 from grpo_core.paths import file_digest
-from grpo_core.task.calling import asked_for, call_by_name, errors_named
-from grpo_core.task.declarations import Declarations
+from grpo_core.task.calling import asked_for, call_by_name, errors_named, raised
 from grpo_core.task.evaluation import EvaluationDefaults
 from grpo_core.task.fingerprint import Fingerprint
 from grpo_core.task.game import Move
@@ -21,7 +21,7 @@ from grpo_core.task.opponent import Opponent
 from grpo_core.task.remote import read_moves
 from grpo_core.task.row import Prompt, Row, TaskConfig, as_prompt, first_problem, prompt_json
 from grpo_core.task.rows import RowLoader, data_files
-from grpo_core.task.score import Score
+from grpo_core.task.score import Score, one_line
 from grpo_core.task.spec import TaskSpec
 from grpo_core.task.task import Task
 from grpo_core.task.turns import TurnState, write_turns
@@ -282,3 +282,75 @@ def _hint(name: str, spec: TaskSpec, error: ValidationError) -> str:
     _, colon, weight = next(reversed(spec.options.values()), "").rpartition(":")
     is_weight = colon and re.fullmatch(r"[0-9.]+", weight)
     return f". A weight stands before the options: {name}:{weight}?…" if is_weight else ""
+
+
+class Declarations:
+    """Calls the functions by which a task declares something, and checks what they return.
+
+    Every method raises `UserError` where the function raises or returns something else than its kind.
+
+    Args:
+        task: The task.
+        name: Full name of the task, for messages.
+        config: Options of the task.
+    """
+
+    def __init__(self, task: Task, name: str, config: TaskConfig) -> None:
+        self._task, self._name, self._config = task, name, config
+
+    def specialized(self) -> Task:
+        """Return the task under the options; see `Task.specialize`."""
+        if self._task.specialize is None:
+            return self._task
+        task = self._call("specialize", self._task)
+        if not isinstance(task, Task):
+            raise UserError(f"task {self._name!r}: specialize() must give a Task, not {task!r:.80}.")
+        if (task.name, task.config, task.specialize) != (self._task.name, self._task.config, None):
+            raise UserError(
+                f"task {self._name!r}: specialize() gave another task: name and config must be those of "
+                "this one, and specialize None."
+            )
+        return task
+
+    def opponent(self) -> Opponent | None:
+        """Return the opponent; see `Task.opponent`."""
+        declared = self._task.opponent
+        if declared is None or isinstance(declared, Opponent):
+            return declared
+        opponent = self._call("opponent", None)
+        if not isinstance(opponent, Opponent):
+            raise UserError(f"task {self._name!r}: opponent() must give an Opponent, not {opponent!r:.80}.")
+        return opponent
+
+    def conditions(self) -> dict[str, str]:
+        """Return what scores depend on, by name; see `Task.conditions`."""
+        texts = self._call("conditions", {})
+        if not isinstance(texts, Mapping) or not all(isinstance(text, str) for pair in texts.items() for text in pair):
+            raise UserError(f"task {self._name!r}: conditions() must give text by name, not {texts!r:.80}.")
+        return {name: one_line(text) for name, text in texts.items()}
+
+    def evaluation(self) -> EvaluationDefaults:
+        """Return the defaults of the task's evaluation; see `Task.evaluation`."""
+        defaults = self._call("evaluation", EvaluationDefaults())
+        if not isinstance(defaults, EvaluationDefaults):
+            raise UserError(f"task {self._name!r}: evaluation() must give EvaluationDefaults, not {defaults!r:.80}.")
+        return defaults
+
+    def max_turns(self) -> int:
+        """Return the bound on the turns; see `Task.max_turns`."""
+        declared = self._task.max_turns
+        turns = declared if isinstance(declared, int) else self._call("max_turns", 1)
+        if not isinstance(turns, int) or turns < 1:
+            raise UserError(f"task {self._name!r}: max_turns() must give a whole number from 1, not {turns!r:.80}.")
+        return turns
+
+    def _call(self, declaration: str, absent: Any) -> Any:
+        function = getattr(self._task, declaration)
+        if function is None:
+            return absent
+        try:
+            return call_by_name(function, {"config": self._config, "task": self._task}, positional=1)
+        except UserError as error:  # the task's own message to its user
+            raise UserError(f"task {self._name!r}: {error}") from error
+        except (Exception, SystemExit) as error:  # the task's code, called before a run: it names itself
+            raise UserError(f"task {self._name!r}: {declaration}() {raised(error)}") from error

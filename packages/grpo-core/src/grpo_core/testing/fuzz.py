@@ -18,9 +18,10 @@ Where judges have a say in what is solved, only the last rule is applied: no jud
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
@@ -31,12 +32,125 @@ from grpo_core.scoring.judged import assume_best
 from grpo_core.scoring.scorer import Scorer
 from grpo_core.task.judging import JudgedReward
 from grpo_core.task.score import Score
-from grpo_core.testing.answers import Sample, sample_rows
+from grpo_core.testing.answers import NUMBER, Gold, Sample, sample_rows
 from grpo_core.testing.attacks import SLOW, Attack, Attempt, attacks, first_wrapper, wrapped
-from grpo_core.testing.forms import solved_forms
 from grpo_core.testing.fuzz_report import Finding, FuzzReport, wilson
 from grpo_core.testing.oracle import Oracle
-from grpo_core.testing.shrink import shrink
+
+_TOKEN = re.compile(r"\s+|\w+|[^\w\s]")
+_BATCH = 16
+"""Texts tried at once: the workers score them side by side, and the first that holds is taken."""
+
+
+def shrink(text: str, holds: Callable[[Sequence[str]], Sequence[bool]], budget: int) -> str:
+    """Remove parts of a text while something still holds: first words and signs, then characters.
+
+    Args:
+        text: A text for which it holds.
+        holds: For each of some texts, whether it holds.
+        budget: Most texts that are tried.
+
+    Returns:
+        A text for which it holds; one from which no single part can be removed, if the budget suffices.
+    """
+    for split in (_TOKEN.findall, list):
+        text, budget = _without_parts(split(text), holds, budget)
+    return text
+
+
+def _without_parts(parts: list[str], holds: Callable[[Sequence[str]], Sequence[bool]], budget: int) -> tuple[str, int]:
+    size = max(1, len(parts) // 2) if parts else 0
+    while size and budget > 0:
+        starts = range(0, len(parts), size)
+        smaller = _first_that_holds(parts, [(start, start + size) for start in starts], holds, budget)
+        budget -= smaller[1]
+        if smaller[0] is not None:
+            parts = smaller[0]
+            size = min(size, len(parts))
+        else:
+            size //= 2
+    return "".join(parts), budget
+
+
+def _first_that_holds(
+    parts: list[str],
+    cuts: Sequence[tuple[int, int]],
+    holds: Callable[[Sequence[str]], Sequence[bool]],
+    budget: int,
+) -> tuple[list[str] | None, int]:
+    """The parts without one of some ranges, and the number of texts tried."""
+    tried = 0
+    for first in range(0, len(cuts), _BATCH):
+        batch = [parts[:start] + parts[end:] for start, end in cuts[first : first + _BATCH]][: max(0, budget - tried)]
+        if not batch:
+            break
+        tried += len(batch)
+        for candidate, kept in zip(batch, holds(["".join(left) for left in batch]), strict=True):
+            if kept:
+                return candidate, tried
+    return None, tried
+
+
+TRIED_ROWS = 4
+
+_FULL_WIDTH = str.maketrans("0123456789", "".join(chr(0xFF10 + digit) for digit in range(10)))
+_LOOK_ALIKES = str.maketrans(
+    "aeocpx",
+    "\N{CYRILLIC SMALL LETTER A}\N{CYRILLIC SMALL LETTER IE}"
+    "\N{CYRILLIC SMALL LETTER O}\N{CYRILLIC SMALL LETTER ES}\N{CYRILLIC SMALL LETTER ER}\N{CYRILLIC SMALL LETTER HA}",
+)
+
+
+def _number(change: Callable[[str], str]) -> Callable[[Gold], str]:
+    def write(gold: Gold) -> str:
+        return gold.before + (change(gold.answer) if NUMBER.fullmatch(gold.answer) else gold.answer) + gold.after
+
+    return write
+
+
+def _answer(change: Callable[[str], str]) -> Callable[[Gold], str]:
+    return lambda gold: gold.before + (change(gold.answer) if gold.is_short else gold.answer) + gold.after
+
+
+FORMS: Mapping[str, Callable[[Gold], str]] = {
+    "a space after it": lambda gold: gold.text + " ",
+    "a line break after it": lambda gold: gold.text + "\n",
+    "a space before it": lambda gold: " " + gold.text,
+    "a line break before it": lambda gold: "\n" + gold.text,
+    "no white space around it": lambda gold: gold.text.strip(),
+    "a full stop": _answer(lambda answer: answer + "."),
+    "upper case": _answer(str.upper),
+    "lower case": _answer(str.lower),
+    "bold": _answer(lambda answer: f"**{answer}**"),
+    "quotes": _answer(lambda answer: f'"{answer}"'),
+    "in a sentence": _answer(lambda answer: f"The answer is {answer}"),
+    "a plus sign": _number(lambda answer: answer if answer[0] in "+-\u2212" else f"+{answer}"),
+    "zeros after the point": _number(lambda answer: answer if "." in answer else f"{answer}.0"),
+    "a zero before": _number(lambda answer: re.sub(r"(?=[0-9])", "0", answer, count=1)),
+    "commas between thousands": _number(
+        lambda answer: f"{int(answer):,}" if re.fullmatch(r"-?[1-9][0-9]{3,}", answer) else answer
+    ),
+    "full-width digits": _number(lambda answer: answer.translate(_FULL_WIDTH)),
+    "look-alike letters": _answer(lambda answer: answer.translate(_LOOK_ALIKES)),
+}
+"""Name -> the gold written so."""
+
+
+def solved_forms(oracle: Oracle) -> dict[str, tuple[int, int]]:
+    """Form -> (times that golds written so are solved, times tried), for golds that are solved and that it changes."""
+    places = [place for place, score in enumerate(oracle.gold_scores) if score is not None and score.solved]
+    trials = []
+    for place in places[:TRIED_ROWS]:
+        gold = oracle.sample.golds[place]
+        assert gold is not None
+        trials += [(name, write(gold), place) for name, write in FORMS.items() if write(gold) != gold.text]
+    scores = oracle.scores([(text, place) for _, text, place in trials])
+    counts: dict[str, tuple[int, int]] = {}
+    for (name, _, _), score in zip(trials, scores, strict=True):
+        solved, tried = counts.get(name, (0, 0))
+        counts[name] = (solved + score.solved, tried + 1)
+    return counts
+
 
 __all__ = ["Finding", "FuzzReport", "fuzz"]
 

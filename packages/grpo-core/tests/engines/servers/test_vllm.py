@@ -28,8 +28,7 @@ from grpo_core.engines.servers import client
 from grpo_core.engines.servers.client import ServerClient
 from grpo_core.engines.servers.engine import ServerEngine
 from grpo_core.engines.servers.products import VLLM
-from grpo_core.engines.servers.vllm import open_vllm
-from grpo_core.engines.servers.vllm_transfer import Control
+from grpo_core.engines.servers.vllm import Control, open_vllm
 from grpo_core.errors import EngineError, NonFiniteError, UserError
 from grpo_core.policy.fresh import fresh_model
 

@@ -16,11 +16,28 @@ from grpo_core.data import ProceduralConfig, procedural, split_of
 from grpo_tasks_code.extraction import block_of, program_of
 from grpo_tasks_code.output_prediction import question
 from grpo_tasks_code.prediction_game.gates import STATES, check_source, output_of
-from grpo_tasks_code.prediction_game.predictions import predicted
 from grpo_tasks_code.programs.faults import break_program
 from grpo_tasks_code.programs.generator import KINDS, LEVELS, Program, generate, kinds_of
 from grpo_tasks_code.sandbox.arguments import longest_run_s
 from grpo_tasks_code.sandboxed import MIN_MEMORY_MIB, conditions
+
+MAX_CHARS = 2_000
+"""Characters of a prediction that are read; 200 tokens are fewer."""
+
+_INTEGER = re.compile(
+    r"(?<![\w.])(?P<sign>[-\N{MINUS SIGN}]?)(?P<digits>[0-9]{1,3}(?:,[0-9]{3}){1,5}|[0-9]{1,18})(?!\w|[.,][0-9])"
+)
+"""An integer that is not part of a longer number, a decimal or a name; in 5-3 it is 3."""
+
+
+def predicted(text: str) -> int | None:
+    """Return the last integer of a prediction, if any; it may be negative and have commas between thousands."""
+    matches = [*_INTEGER.finditer(text[:MAX_CHARS])]
+    if not matches:
+        return None
+    size = int(matches[-1]["digits"].replace(",", ""))
+    return -size if matches[-1]["sign"] else size
+
 
 SAMPLES = 4
 """Predictions per program; with fewer, a lucky guess would decide the reward."""

@@ -7,8 +7,9 @@ verifiers 0.4.0.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cached_property
 from importlib import metadata
@@ -24,7 +25,8 @@ from verifiers.v1.graph import MessageNode
 from verifiers.v1.state import state_cls
 from verifiers.v1.trace import AgentInfo, ModelCall, Trace, TraceTask
 from verifiers.v1.types import AssistantMessage
-from verifiers.v1.utils.loaders import taskset_class, taskset_config_type
+from verifiers.v1.utils.decorators import discover_decorated
+from verifiers.v1.utils.loaders import _plugin_class, import_taskset, taskset_class, taskset_config_type
 
 from grpo_core import Message, UserError
 from grpo_tasks_gym.foreign.source import (
@@ -37,7 +39,84 @@ from grpo_tasks_gym.foreign.source import (
     package_files,
     version_of,
 )
-from grpo_tasks_gym.verifiers.requirements import check_task, check_taskset, needs_runtime, text_of
+
+ROLES = ("system", "user", "assistant")
+
+
+def check_taskset(name: str, taskset: type, config: Any) -> None:
+    """Refuse a taskset that needs more than one completion.
+
+    Raises:
+        UserError: it does; says what.
+    """
+    kind = taskset.task_type()  # type: ignore[attr-defined] # a Taskset
+    if taskset.toolsets(config) or kind.toolsets(config.task):  # type: ignore[attr-defined] # as above
+        raise UserError(f"taskset {name} gives the model tools; a task must need one completion alone.")
+    if kind.NEEDS_CONTAINER:
+        raise UserError(f"taskset {name} needs a container; a task must need one completion alone.")
+    for base in (vf.Env, vf.Harness):
+        if _exports(name, base):
+            raise UserError(
+                f"taskset {name} has {base.__name__.lower()} of its own, which talks to the model in its way; "
+                "a task must need one completion alone."
+            )
+    for hook in ("setup", "finalize"):
+        if getattr(kind, hook) is not getattr(vf.Task, hook):
+            raise UserError(f"taskset {name}: {kind.__name__}.{hook}() needs a runtime, which a completion has not.")
+
+
+def check_task(task: Any) -> None:
+    """Refuse a task that needs more than one completion, or has nothing to score it by.
+
+    Raises:
+        UserError: it does; says what.
+    """
+    if task.data.image is not None:
+        raise UserError(f"it needs a container (image {task.data.image}); a task must need one completion alone.")
+    if task.data.prompt is None:
+        raise UserError("it has no prompt: its user begins the conversation; a task must need one completion alone.")
+    rewards = task.hooks("reward")
+    for hook in (*rewards, *(judge.score for judge in task.plugged_judges())):
+        if needs_runtime(hook):
+            raise UserError(f"its reward {hook.__name__} needs a runtime, which a completion has not.")
+    if not rewards and not task.plugged_judges():
+        raise UserError("it has no @vf.reward, so that nothing can be learned from it.")
+    if discover_decorated(task, "intercept"):
+        raise UserError("it changes what the model is asked (@vf.intercept), which only verifiers can do.")
+    if not isinstance(task.data.prompt, str):
+        for message in task.data.prompt:
+            text_of(message)
+
+
+def needs_runtime(hook: Callable[..., Any]) -> bool:
+    """Whether a function cannot be called without a runtime."""
+    runtime = inspect.signature(hook).parameters.get("runtime")
+    return runtime is not None and runtime.default is inspect.Parameter.empty
+
+
+def text_of(message: Any) -> str:
+    """The text of a message.
+
+    Raises:
+        UserError: it is of another role, or has more than text.
+    """
+    if message.role not in ROLES:
+        raise UserError(f"its prompt has a message of role {message.role}; {', '.join(ROLES)} can be used.")
+    if isinstance(message.content, str):
+        return message.content
+    kinds = {part.type for part in message.content or ()}
+    if kinds - {"text"}:
+        raise UserError(f"its prompt has {', '.join(sorted(kinds - {'text'}))}; text alone can be used.")
+    return "".join(part.text for part in message.content or ())
+
+
+def _exports(name: str, base: type) -> bool:
+    try:
+        _plugin_class(import_taskset(name), base, base.__name__.lower())
+    except TypeError:  # as verifiers says that there is none
+        return False
+    return True
+
 
 GOLD_FORMS = ("{}", "\\boxed{{{}}}", "<answer>{}</answer>")
 """How answers are usually written."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import platform
 import resource
+import shutil
 import signal
 import sys
 from dataclasses import dataclass
@@ -15,8 +16,29 @@ from pathlib import Path
 from typing import Literal
 
 from grpo_tasks_code.sandbox.inside import users
-from grpo_tasks_code.sandbox.inside.folder import Folder
 from grpo_tasks_code.sandbox.inside.wire import Request
+
+
+class Folder:
+    """A writable folder for level L1, emptied after each program.
+
+    Args:
+        path: Existing folder; its creator removes it.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def renew(self) -> bool:
+        """Remove what the last program left; return whether there was anything."""
+        entries = list(os.scandir(self.path))
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            else:
+                os.unlink(entry.path)
+        return bool(entries)
+
 
 if sys.platform == "linux":  # elsewhere there is level L1
     from grpo_tasks_code.sandbox.inside import kernel, namespaces, syscalls
