@@ -6,7 +6,6 @@ import os
 import socket
 import sys
 import urllib.parse
-import urllib.request
 from functools import cache
 from threading import Thread
 
@@ -25,6 +24,8 @@ _TRUE = {"1", "on", "yes", "true"}
 
 def is_reachable(url: str) -> bool:
     """Whether a connection to a server, or to the proxy before it, can be opened within `TIMEOUT_S`."""
+    import urllib.request  # loads http and ssl, which no worker needs
+
     answers: list[bool] = []
 
     def connect() -> None:
