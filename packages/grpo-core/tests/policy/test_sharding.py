@@ -17,9 +17,8 @@ from grpo_core.engines.base import StopRequested
 from grpo_core.engines.servers.model import TrainedModel
 from grpo_core.errors import InfrastructureError, UserError
 from grpo_core.policy.fresh import byte_tokenizer
-from grpo_core.policy.parts import cut_like, gathered_state, local_part, whole
+from grpo_core.policy.parts import gathered_state, whole
 from grpo_core.policy.policy import Policy
-from grpo_core.policy.ranks import backend_of
 from grpo_core.policy.sharding import ShardLayout
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.state import optimizer_tensors
@@ -146,18 +145,6 @@ def test_tied_weights_are_gathered_once() -> None:
     policy = sharded(network)
     state = gathered_state(policy.model)
     assert state["lm_head.weight"] is state["model.embed_tokens.weight"]
-
-
-def test_a_whole_tensor_is_cut_like_another_and_gathered_again() -> None:
-    full, like = torch.arange(26.0).view(13, 2).double(), sharded().model.model.embed_tokens.weight
-    cut = cut_like(full, like)
-    assert isinstance(cut, DTensor) and torch.equal(whole(cut), full) and torch.equal(local_part(cut), full)
-    assert cut_like(full, torch.zeros(1)) is full
-
-
-def test_process_groups_of_a_gpu_exchange_tensors_in_host_memory_too() -> None:
-    assert backend_of(torch.device("cuda", 0)) == "cpu:gloo,cuda:nccl"
-    assert backend_of(torch.device("cpu")) == "gloo"
 
 
 def updated(policy: Policy, *, steps: int = 2) -> list[torch.Tensor]:

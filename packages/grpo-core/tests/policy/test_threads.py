@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
-import subprocess
+import runpy
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import resumed_runs
 import torch
 
+import grpo_core
 from grpo_core import train
 from grpo_core.callbacks import Callback, RunInfo
-from grpo_core.config import EvalConfig, RunConfig, ScoringConfig, TrainerConfig
 from grpo_core.policy import threads
 from grpo_core.policy.threads import computing_with, update_threads
 from grpo_core.training.resume import resume
+
+VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 
 
 @pytest.fixture
@@ -37,14 +41,9 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
         (900_000, 1536, "cpu", {"OMP_WAIT_POLICY": "ACTIVE", "GOMP_SPINCOUNT": "0"}, 2),
     ],
 )
+@pytest.mark.usefixtures("two_cores")
 def test_updates_of_a_small_model_have_a_thread_for_each_gigaflop(
-    two_cores: None,
-    monkeypatch: pytest.MonkeyPatch,
-    parameters: int,
-    tokens: int,
-    device: str,
-    environment: dict[str, str],
-    expected: int | None,
+    monkeypatch: Any, parameters: int, tokens: int, device: str, environment: dict[str, str], expected: int | None
 ) -> None:
     for name, text in environment.items():
         monkeypatch.setenv(name, text)
@@ -60,23 +59,26 @@ def test_the_number_is_as_before_after_a_failure() -> None:
 
 
 @pytest.mark.parametrize(
-    ("imports", "given", "expected"),
+    ("has_torch", "given", "expected"),
     [
-        ("grpo_core", {}, "PASSIVE 2000"),
-        ("torch, grpo_core", {}, "None None"),  # too late: torch has read the environment
-        ("grpo_core", {"OMP_WAIT_POLICY": "active"}, "active None"),
-        ("grpo_core", {"GOMP_SPINCOUNT": "1000"}, "None 1000"),
+        (False, {}, ["PASSIVE", "2000"]),
+        (True, {}, [None, None]),  # too late: torch has read the environment
+        (False, {"OMP_WAIT_POLICY": "active"}, ["active", None]),
+        (False, {"GOMP_SPINCOUNT": "1000"}, [None, "1000"]),
     ],
 )
 def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(
-    imports: str, given: dict[str, str], expected: str
+    has_torch: bool, given: dict[str, str], expected: list[str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = {name: text for name, text in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
-    code = f"import {imports}, os; print(*map(os.environ.get, ('OMP_WAIT_POLICY', 'GOMP_SPINCOUNT')))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**kept, **given}, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == expected
+    if not has_torch:
+        monkeypatch.delitem(sys.modules, "torch")
+    for name in VARIABLES:
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)  # and after the test it is as it was
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    runpy.run_path(grpo_core.__file__)
+    assert [os.environ.get(name) for name in VARIABLES] == expected
 
 
 class Choices(Callback):
@@ -88,15 +90,8 @@ def test_a_run_says_its_threads_and_resumes_with_the_same(
     two_cores: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(threads, "OPERATIONS_OF_THREAD", 1e6)
-    sizes = {"max_steps": 2, "stop_after": 1, "prompts_per_step": 2, "num_generations": 2, "max_completion_length": 4}
-    config = RunConfig(
-        task="math.arithmetic",
-        output_dir=str(tmp_path),
-        device="cpu",
-        trainer=TrainerConfig(**sizes),
-        scoring=ScoringConfig(workers=1),
-        eval=EvalConfig(at_start=False, at_end=False),
-    )
+    resumed_runs.model_and_tasks(tmp_path)
+    config = resumed_runs.config(tmp_path, tmp_path / "run", "plain", max_steps=2, stop_after=1)
     choices, resumed, outside = Choices(), Choices(), torch.get_num_threads()
     run = train(config, (choices,)).run_dir
     monkeypatch.setattr(threads, "_AT_START", 3)
