@@ -5,13 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_core.algorithms.advantages.groups import (
-    deviations,
-    group_counts,
-    group_std,
-    kept_indices,
-    zero_std_fraction,
-)
+from grpo_core.algorithms.advantages.groups import deviations, group_counts, group_std, kept_indices, zero_std_fraction
 
 NAN = math.nan
 

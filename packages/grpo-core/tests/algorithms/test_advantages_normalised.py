@@ -73,7 +73,9 @@ def test_an_advantage_against_a_running_mean_is_not_blown_up_in_a_group_of_one()
 
 @given(solved=st.lists(st.booleans(), min_size=2, max_size=6), k=st.integers(1, 6))
 def test_pass_at_k_is_the_mean_over_all_sets_of_k(solved: list[bool], k: int) -> None:
-    out = normalised.pass_at_k(rewards(*map(float, solved)), torch.zeros(len(solved), dtype=torch.long), k=k)
+    # A reward of 1.1 (with a bonus) is solved, one of 0.4 is not.
+    given_rewards = rewards(*(1.1 if each else 0.4 for each in solved))
+    out = normalised.pass_at_k(given_rewards, torch.zeros(len(solved), dtype=torch.long), k=k)
     sets = list(combinations(range(len(solved)), k))
     if not sets:
         assert not out.any()
@@ -84,15 +86,6 @@ def test_pass_at_k_is_the_mean_over_all_sets_of_k(solved: list[bool], k: int) ->
     for i, advantage in enumerate(out.tolist()):
         with_i = [value for chosen, value in passes.items() if i in chosen]
         assert advantage == pytest.approx((sum(with_i) / len(with_i) - mean) / (deviation + 1e-6), abs=1e-6)
-
-
-def test_pass_at_k_counts_what_reaches_solved_at() -> None:
-    # a reward of 1.1 (with a bonus) is solved, one of 0.4 is not: as for 1 and 0
-    index = groups(0, 0, 0)
-    assert (
-        normalised.pass_at_k(rewards(1.1, 0.4, NAN), index, k=1).tolist()
-        == normalised.pass_at_k(rewards(1, 0, NAN), index, k=1).tolist()
-    )
 
 
 @pytest.mark.parametrize(
@@ -196,24 +189,13 @@ def test_lambda_1_is_the_return_less_the_value_and_0_the_one_step_error(
         assert one_step[row][counts].tolist() == pytest.approx(errors, abs=1e-9)
 
 
-@given(sequences(), st.floats(0, 1), st.floats(0, 1))
-def test_a_sequence_sees_no_other(given_sequences: tuple[Tensor, Tensor, Tensor], gamma: float, lam: float) -> None:
-    rewards, values, mask = given_sequences
-    together, returns = per_token.gae(rewards, values, mask, gamma=gamma, lam=lam)
-    to_go = per_token.returns_to_go(rewards, mask, gamma=gamma)
-    for row in range(len(mask)):
-        one = slice(row, row + 1)
-        alone, its_returns = per_token.gae(rewards[one], values[one], mask[one], gamma=gamma, lam=lam)
-        assert torch.equal(alone, together[one])
-        assert torch.equal(its_returns, returns[one])
-        assert torch.equal(per_token.returns_to_go(rewards[one], mask[one], gamma=gamma), to_go[one])
-
-
 @given(sequences())
 def test_whitening_gives_mean_0_and_variance_1_over_the_tokens_that_count(
     given_sequences: tuple[Tensor, Tensor, Tensor],
 ) -> None:
     values, _, mask = given_sequences
+    equal = torch.full_like(values, float(values.nansum()))
+    assert not per_token.whitened(equal, mask).any(), "equal values give exactly 0"
     out = per_token.whitened(values, mask, epsilon=0.0)
     assert not out[~mask].any()
     chosen = values[mask]
@@ -221,11 +203,6 @@ def test_whitening_gives_mean_0_and_variance_1_over_the_tokens_that_count(
         return
     assert float(out[mask].mean()) == pytest.approx(0, abs=1e-7)
     assert float(out[mask].var()) == pytest.approx(1)
-
-
-@given(st.floats(-1e3, 1e3), st.integers(1, 5))
-def test_whitening_equal_values_gives_exactly_0(number: float, count: int) -> None:
-    assert per_token.whitened(wide([number] * count), torch.ones(1, count).bool()).tolist() == [[0.0] * count]
 
 
 PER_TOKEN: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = {

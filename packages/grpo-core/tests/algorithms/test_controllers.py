@@ -1,5 +1,6 @@
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -63,13 +64,9 @@ def test_the_entropy_bonus_applies_only_below_the_target() -> None:
 
 
 @pytest.mark.parametrize("controller", CONTROLLERS)
-def test_without_a_measurement_the_coefficient_stays(controller: Callable[..., float]) -> None:
-    assert controller(0.02, []) == controllers.constant(0.02, [1e9]) == 0.02
-
-
-@pytest.mark.parametrize("controller", CONTROLLERS)
 @pytest.mark.parametrize("measured", [-1e-9, math.nan, math.inf])
-def test_a_quantity_that_can_be_negative_drives_nothing(controller: Callable[..., float], measured: float) -> None:
+def test_no_measurement_and_one_that_can_be_negative_drive_nothing(controller: Any, measured: float) -> None:
+    assert controller(0.02, []) == controllers.constant(0.02, [1e9]) == 0.02
     with pytest.raises(UserError, match="token mean of k2, k3 or full"):
         controller(0.02, [0.1, measured])
 
@@ -80,19 +77,13 @@ def test_a_quantity_that_can_be_negative_drives_nothing(controller: Callable[...
         (controllers.decay, {"half_life": 0.0}, "half_life=0 must"),
         (controllers.decay, {"minimum": -0.1}, r"minimum=-0\.1 must"),
         (controllers.proportional, {"horizon": 10, "n_steps": 64, "clip": 0.2}, r"Raise horizon above 12\.8"),
-        (
-            controllers.proportional,
-            {"horizon": 10, "n_steps": 50, "clip": 0.2},
-            "Raise horizon",
-        ),  # β could be exactly 0
+        (controllers.proportional, {"horizon": 10, "n_steps": 50, "clip": 0.2}, "Raise"),  # β could be exactly 0
         (controllers.ppo_rule, {"target": 0.0}, "target=0 must be above 0"),
         (controllers.step_rule, {"minimum": 0.5, "maximum": 0.1}, r"minimum=0\.5 and maximum=0\.1"),
         (controllers.adaptive_entropy, {"minimum": -1.0}, "minimum=-1 and maximum="),
     ],
 )
-def test_options_that_make_no_sense_are_refused(
-    controller: Callable[..., float], options: dict[str, float], said: str
-) -> None:
+def test_options_that_make_no_sense_are_refused(controller: Any, options: dict[str, float], said: str) -> None:
     with pytest.raises(UserError, match=said):
         controller(0.02, [0.1], **options)
 

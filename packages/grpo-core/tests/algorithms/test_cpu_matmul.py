@@ -1,7 +1,5 @@
 """Products through oneDNN are those of `F.linear` up to rounding, and packed weights leave a model as it was."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -10,17 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from grpo_core.algorithms import kl as module
-from grpo_core.algorithms.kl import (
-    Direction,
-    fkl,
-    fkl_k3,
-    full_kl,
-    jeffreys,
-    k1,
-    k3,
-    kl_penalty,
-    linear_full_kl,
-)
+from grpo_core.algorithms.kl import Direction, full_kl, k1, k3, kl_penalty, linear_full_kl
 from grpo_core.algorithms.losses import importance_ratio
 
 ESTIMATORS = {name: getattr(module, name) for name in ("k1", "k2", "k3", "abs", "fkl", "fkl_k3", "jeffreys")}
@@ -33,12 +23,6 @@ def tensor(*values: float | str) -> Tensor:
 
 
 # --- estimators
-
-
-@pytest.mark.parametrize("name", ESTIMATORS)
-def test_at_the_reference_every_estimator_is_0(name: str) -> None:
-    logp = tensor(-0.3, -12.0, 0.0)
-    assert ESTIMATORS[name](logp, logp).tolist() == [0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -94,24 +78,18 @@ def exact(z: Tensor, ref: Tensor, direction: Direction) -> tuple[float, Tensor]:
     return value.item(), torch.autograd.grad(value, z)[0]
 
 
-UNBIASED: list[tuple[Callable[..., Tensor], Direction]] = [
-    (k1, "reverse"),
-    (k3, "reverse"),
-    (fkl, "forward"),
-    (fkl_k3, "forward"),
-    (jeffreys, "symmetric"),
-]
+UNBIASED = {"k1": "reverse", "k3": "reverse", "fkl": "forward", "fkl_k3": "forward", "jeffreys": "symmetric"}
 
 
-@pytest.mark.parametrize(("estimator", "direction"), UNBIASED)
+@pytest.mark.parametrize(("name", "direction"), UNBIASED.items())
 @given(logits, logits, logits)
 def test_times_the_ratio_every_unbiased_estimator_has_its_kl_as_mean_and_its_gradient_off_policy_too(
-    estimator: Callable[..., Tensor], direction: Direction, z: Tensor, ref: Tensor, old: Tensor
+    name: str, direction: Direction, z: Tensor, ref: Tensor, old: Tensor
 ) -> None:
     old_logp = old.log_softmax(0)
 
     def weighted(logp: Tensor, ref_logp: Tensor) -> Tensor:
-        return importance_ratio(logp, old_logp) * estimator(logp, ref_logp)
+        return importance_ratio(logp, old_logp) * ESTIMATORS[name](logp, ref_logp)
 
     value, gradient = expected(weighted, z, ref, old)
     assert value == pytest.approx(exact(z, ref, direction)[0], abs=1e-12)

@@ -4,15 +4,14 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from peft import LoraConfig, PromptTuningConfig, get_peft_model
 from small_models import small_model
 from torch import Tensor, nn
 from transformers import Cache, DynamicCache, LlamaConfig, LlamaForCausalLM, T5Config, T5ForConditionalGeneration
 
-from grpo_core.algorithms import logprobs
-from grpo_core.algorithms.causal_lm import CausalLM, causal_lm, evaluating
+from grpo_core.algorithms.causal_lm import CausalLM
 from grpo_core.algorithms.hidden_states import completion_logprobs
 from grpo_core.algorithms.logprobs import full_entropy, linear_logprob
 from grpo_core.errors import UserError
@@ -90,26 +89,6 @@ def test_an_impossible_token_leaves_entropy_and_gradients_finite(temperature: fl
         assert torch.isfinite(grad).all()
 
 
-def test_entropy_as_a_metric_costs_the_backward_pass_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    h, w, ids, b = problem()
-    with_it, without = (linear_logprob(h, w, ids, bias=b, chunk=3, with_entropy=each)[0] for each in (True, False))
-    calls = []
-    monkeypatch.setattr(logprobs, "_below", lambda *_: calls.append(1))
-    upstream = torch.arange(1.0, 8.0, dtype=torch.float64)
-    found, expected = (torch.autograd.grad((logp * upstream).sum(), (h, w, b)) for logp in (with_it, without))
-    torch.testing.assert_close(found, expected, atol=0, rtol=0)
-    assert not calls, "the pass over the logits that only an entropy gradient needs"
-
-
-def test_large_logits_keep_their_digits_in_float32() -> None:
-    # Logits 10,000 and 10,001: log softmax is −log(1 + e) and −log(1 + 1/e), also where float32 steps are 0.001.
-    h, w = torch.ones(2, 1), torch.tensor([[10000.0], [10001.0]])
-    logp, entropy = linear_logprob(h, w, torch.tensor([0, 1]), with_entropy=True)
-    expected = [-math.log(1 + math.e), -math.log(1 + 1 / math.e)]
-    assert logp.tolist() == pytest.approx(expected, rel=1e-6)
-    assert entropy[0].item() == pytest.approx(-sum(math.exp(x) * x for x in expected), rel=1e-6)
-
-
 def test_no_more_than_a_chunk_of_logits_exists(monkeypatch: pytest.MonkeyPatch) -> None:
     h, w, ids, _ = problem(n=10, with_bias=False)
     seen, linear = [], F.linear
@@ -124,9 +103,12 @@ def test_no_more_than_a_chunk_of_logits_exists(monkeypatch: pytest.MonkeyPatch) 
     assert seen == [4, 4, 2] * 2, "forward and backward, four positions at a time"
 
 
-def test_nothing_to_score_still_has_gradients() -> None:
+def test_nothing_to_score_still_has_gradients_and_a_temperature_that_divides_by_nothing_is_refused() -> None:
     # A rank without completions runs the same graph as the others, with zero gradients.
     h, w, ids, b = problem()
+    for temperature in (0.0, -1.0, math.nan):
+        with pytest.raises(ValueError, match="must be above 0"):
+            linear_logprob(h, w, ids, temperature=temperature)
     logp, entropy = linear_logprob(h[:0], w, ids[:0], bias=b, with_entropy=True)
     assert entropy is not None and logp.shape == entropy.shape == (0,)
     (logp.sum() + entropy.sum()).backward()
@@ -150,7 +132,6 @@ def test_half_precision_and_autocast_give_float32_and_sum_in_it() -> None:
 
 
 @given(st.floats(-200, 200), st.integers(0, 4))
-@settings(deadline=None, max_examples=50)
 def test_far_apart_logits_do_not_overflow(offset: float, token: int) -> None:
     h = torch.ones(1, 1)
     w = torch.tensor([[0.0], [1.0], [offset], [-offset], [3 * offset]])
@@ -158,13 +139,8 @@ def test_far_apart_logits_do_not_overflow(offset: float, token: int) -> None:
     expected = w[:, 0].double().log_softmax(0)[token]
     assert entropy is not None and float(entropy) + 1e-5 >= 0 and float(entropy) <= math.log(5) + 1e-5
     assert float(logp) == pytest.approx(float(expected), rel=1e-6, abs=1e-5)
-
-
-@pytest.mark.parametrize("temperature", [0.0, -1.0, math.nan])
-def test_a_temperature_that_divides_by_nothing_is_refused(temperature: float) -> None:
-    h, w, ids, _ = problem()
-    with pytest.raises(ValueError, match="must be above 0"):
-        linear_logprob(h, w, ids, temperature=temperature)
+    far, near = (linear_logprob(h, torch.tensor([[c], [c + 1]]), torch.tensor([0]))[0] for c in (1e4, 0.0))
+    assert float(far) == pytest.approx(float(near), rel=1e-6), "only differences count"
 
 
 # --- full_entropy
@@ -226,12 +202,15 @@ def test_gradients_reach_every_parameter_as_through_full_logits(name: str) -> No
 
 
 @pytest.mark.parametrize("padding", [0, 22, -100])
-def test_padding_is_never_seen(padding: int) -> None:
+def test_padding_is_never_seen_and_lengths_that_do_not_fit_are_refused(padding: int) -> None:
     model = build()
     with torch.no_grad():
         logp, _ = completion_logprobs(model, batch(padding), PROMPTS, COMPLETIONS)
         expected, _ = completion_logprobs(model, batch(5), PROMPTS, COMPLETIONS)
     assert torch.equal(logp, expected)
+    for prompts, completions in (([3, 3], [6, 2]), ([0, 3], [2, 2])):
+        with pytest.raises(ValueError, match="input_ids of 8 columns"):
+            completion_logprobs(model, batch()[:2], torch.tensor(prompts), torch.tensor(completions))
 
 
 def test_columns_of_padding_cost_nothing() -> None:
@@ -245,12 +224,6 @@ def test_columns_of_padding_cost_nothing() -> None:
     logp, _ = completion_logprobs(model, batch(), PROMPTS, torch.zeros_like(PROMPTS))
     logp.sum().backward()
     assert logp.shape == (4, 0) and all(p.grad is None or not p.grad.any() for p in model.parameters())
-
-
-@pytest.mark.parametrize(("prompts", "completions"), [([3, 3], [6, 2]), ([0, 3], [2, 2])])
-def test_lengths_that_do_not_fit_are_refused(prompts: list[int], completions: list[int]) -> None:
-    with pytest.raises(ValueError, match="input_ids of 8 columns"):
-        completion_logprobs(build(), batch()[:2], torch.tensor(prompts), torch.tensor(completions))
 
 
 def test_an_adapter_counts_on_and_off_and_only_it_is_trained() -> None:
@@ -314,18 +287,6 @@ def test_models_whose_logits_are_made_in_an_unknown_way_are_refused(make: Any, m
         scored(model)
 
 
-def test_evaluating_restores_every_flag_on_errors_too() -> None:
-    model = nn.Sequential(nn.Dropout(), nn.Sequential(nn.Dropout(), nn.Linear(1, 1)))
-    model[1].eval()
-    before = [module.training for module in model.modules()]
-    with pytest.raises(KeyboardInterrupt), evaluating(model):
-        assert not any(module.training for module in model.modules())
-        assert not torch.is_grad_enabled()
-        raise KeyboardInterrupt
-    assert [module.training for module in model.modules()] == before
-    assert torch.is_grad_enabled()
-
-
 # --- the parts of a model, in the versions of transformers that are allowed
 
 
@@ -344,13 +305,3 @@ def test_the_cache_is_given_by_the_name_that_the_version_knows(body: nn.Module) 
     cache: Any = DynamicCache()
     parts = CausalLM(model=fresh_model("tiny", 0)[0], body=body, head=nn.Identity())
     assert parts.hidden(torch.zeros(1, 2, dtype=torch.long), cache=cache) is cache
-
-
-def test_a_model_knows_whether_it_is_checkpointed() -> None:
-    model = fresh_model("tiny", 0)[0]
-    parts = causal_lm(model)
-    assert not parts.is_checkpointed
-    model.base_model.gradient_checkpointing = True
-    assert parts.is_checkpointed
-    model.base_model.gradient_checkpointing = False
-    assert not parts.is_checkpointed

@@ -134,10 +134,3 @@ def test_a_model_with_an_attention_of_its_own_is_masked() -> None:
     packed = logprobs(model, PACKS)
     assert not attends_in_parts(causal_lm(model))
     assert torch.allclose(packed, logprobs(model, ALONE), atol=1e-12, rtol=0)
-
-
-def test_pair_cost_is_what_the_formula_says() -> None:
-    model = small_model()
-    model.set_attn_implementation("eager")
-    body = sum(p.numel() for p in model.model.parameters()) - model.model.embed_tokens.weight.numel()
-    assert pair_cost(model) == pytest.approx(2 * 2 * 4 * 4 / body)  # 2 layers, 4 heads of 16/4 = 4

@@ -1,7 +1,5 @@
 """Every loss of the installed TRL on the same numbers: its own `_compute_loss` runs, with a stand-in for the model."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections import defaultdict
@@ -15,7 +13,6 @@ import torch
 from torch import Tensor
 
 from grpo_core.algorithms.aggregation import token_weights, weighted_sum
-from grpo_core.algorithms.corrections import high_entropy_mask, off_policy_mask, rollout_weights
 from grpo_core.algorithms.kl import k3
 from grpo_core.algorithms.losses import importance_ratio, policy_loss
 from grpo_core.plugins import variants
@@ -37,9 +34,7 @@ class Batch:
 
     logp: Tensor
     old: Tensor
-    sampler: Tensor
     ref: Tensor
-    entropy: Tensor
     advantages: Tensor
     mask: Tensor
     groups: Tensor = field(default_factory=lambda: torch.arange(ROWS) // 3)
@@ -58,9 +53,7 @@ def batch(seed: int, spread: float) -> Batch:
     return Batch(
         logp.requires_grad_(),
         (logp + spread * normal(ROWS, TOKENS)).detach(),
-        (logp + spread * normal(ROWS, TOKENS)).detach(),
         (logp + 0.3 * normal(ROWS, TOKENS)).detach(),
-        normal(ROWS, TOKENS).abs(),
         torch.tensor([1.5, -0.7, 0.4, -1.2, 0.0, 2.0], dtype=torch.float64),
         mask,
     )
@@ -92,7 +85,7 @@ def trl_loss(trainer: type, data: Batch, settings: dict[str, Any], **inputs: Ten
         "_entropy_bonus_enabled": settings["entropy_coef"] != 0,
         "use_adaptive_entropy": False,
         "_metrics": {"train": defaultdict(list)},
-        "_get_per_token_logps_and_entropies": lambda *args, **kwargs: (data.logp, data.entropy, None),
+        "_get_per_token_logps_and_entropies": lambda *args, **kwargs: (data.logp, data.logp.detach().abs(), None),
     }
     for name, value in attributes.items():
         setattr(stand_in, name, value)
@@ -111,15 +104,13 @@ CLIP = {"epsilon": 0.2, "epsilon_high": 0.2}
 SEQUENCE = {"importance_sampling_level": "sequence"}
 
 
-def our_loss(
-    name: str, data: Batch, options: dict[str, Any], correction: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+def our_loss(name: str, data: Batch, options: dict[str, Any]) -> tuple[Tensor, Tensor]:
     """The product's policy loss, and the weights of its tokens."""
     how = variants.get("loss", name).aggregation
     assert how is not None
     weights = token_weights(data.mask, how, max_completion_length=MAX_COMPLETION_LENGTH)
     arguments = (data.logp, data.old, data.advantages, data.mask, weights)
-    return policy_loss(variants.resolve("loss", name), *arguments, correction=correction, **options), weights
+    return policy_loss(variants.resolve("loss", name), *arguments, **options), weights
 
 
 def assert_agree(ours: Tensor, theirs: Tensor, data: Batch) -> None:
@@ -195,38 +186,6 @@ def test_with_a_kl_penalty(corrected: bool) -> None:
     if corrected:
         penalty = importance_ratio(data.logp, data.old) * penalty
     assert_agree(ours + 0.04 * weighted_sum(penalty, data.mask, weights), theirs, data)
-
-
-def test_off_policy_rows_and_low_entropy_tokens_left_out() -> None:
-    from trl import GRPOTrainer
-
-    data = batch(6, spread=0.4)
-    settings = {"off_policy_mask_threshold": 0.05, "top_entropy_quantile": 0.4}
-    theirs = trl_loss(GRPOTrainer, data, settings, sampling_per_token_logps=data.sampler)
-    kept = off_policy_mask(data.advantages, data.logp, data.sampler, data.mask, threshold=0.05)
-    assert 0 < kept.sum() < ROWS
-    tokens = high_entropy_mask(data.entropy, data.mask, quantile=0.4)
-    assert_agree(our_loss("grpo", data, CLIP, correction=kept[:, None] * tokens)[0], theirs, data)
-
-
-def test_an_entropy_bonus() -> None:
-    from trl import GRPOTrainer
-
-    data = batch(7, spread=0.4)
-    data.entropy = -data.logp.exp() * data.logp  # any function of the policy, so that it has a gradient
-    theirs = trl_loss(GRPOTrainer, data, {"entropy_coef": 0.1})
-    ours, _ = our_loss("grpo", data, CLIP)
-    mean = token_weights(data.mask, "token_mean", max_completion_length=MAX_COMPLETION_LENGTH)
-    assert_agree(ours - 0.1 * weighted_sum(data.entropy, data.mask, mean), theirs, data)
-
-
-def test_a_rollout_correction() -> None:
-    from trl import GRPOTrainer
-
-    data = batch(8, spread=0.4)
-    weights = rollout_weights(data.old, data.sampler, data.mask, mode="token_truncate", maximum=1.2, minimum=None)
-    theirs = trl_loss(GRPOTrainer, data, {"use_vllm": True}, importance_sampling_ratio=weights)
-    assert_agree(our_loss("grpo", data, CLIP, correction=weights)[0], theirs, data)
 
 
 @pytest.mark.parametrize(("name", "is_on_policy"), [("seq_ppo", False), ("rloo", True)])
