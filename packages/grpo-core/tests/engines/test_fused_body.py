@@ -1,7 +1,5 @@
 """The fused body computes what the model's own code does, or is not used."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -16,13 +14,9 @@ from grpo_core.engines.native import NativeEngine
 from grpo_core.policy.fresh import byte_tokenizer
 
 SIZES = {
-    "hidden_size": 96,
-    "intermediate_size": 160,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 256,
-}
+    "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3, "num_attention_heads": 6,
+    "num_key_value_heads": 2, "max_position_embeddings": 256,
+}  # fmt: skip
 LLAMA3 = {
     "rope_type": "llama3", "rope_theta": 5e4, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,

@@ -81,7 +81,7 @@ GREEDY = Sampling(temperature=0, max_completion_length=25)
 
 @pytest.mark.skipif(not cpu_matmul.has_onednn(), reason="this torch or processor does not use oneDNN here")
 @pytest.mark.parametrize(("dtype", "tolerance"), [("auto", 1e-4), ("bfloat16", 0.5)])
-@pytest.mark.parametrize("name", ["llama", "smollm2", "gpt2", "adapter"])
+@pytest.mark.parametrize("name", ["smollm2", "gpt2", "adapter"])
 def test_packed_weights_sample_the_trained_model(
     name: str, dtype: str, tolerance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,18 +124,24 @@ def test_greedy_is_that_of_generate(name: str) -> None:
     model, requests = build(name), group_requests()
     completions = run(NativeEngine(model, TOKENIZER), requests, GREEDY)
     model.eval()
-    for request, completion in zip(requests, completions, strict=True):
-        ids = torch.tensor([request.prompt_ids])
-        options = {"do_sample": False, "max_new_tokens": GREEDY.max_completion_length, "pad_token_id": 0}
+    options = {"do_sample": False, "max_new_tokens": GREEDY.max_completion_length, "pad_token_id": 0}
+    expected = {}
+    for prompt in {request.prompt_ids for request in requests}:
+        ids = torch.tensor([prompt])
         generated = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), **options)
-        assert tuple(generated[0, len(request.prompt_ids) :].tolist()) == completion.token_ids
+        expected[prompt] = tuple(generated[0, len(prompt) :].tolist())
+    assert [expected[request.prompt_ids] for request in requests] == tokens_of(completions)
 
 
 # --- tokens belong to the request, not to the batch
 
 
+FIRST = [0, 1, 5, 7, 10]
+"""Of each group."""
+
+
 def alone(engine: NativeEngine, requests: list[Request], sampling: Sampling) -> list[Completion]:
-    return [run(engine, [request], sampling)[0] for request in requests]
+    return [run(engine, [requests[index]], sampling)[0] for index in FIRST]
 
 
 @pytest.mark.parametrize(
@@ -151,13 +157,13 @@ def test_tokens_do_not_depend_on_the_batch(name: str, sampling: Sampling, monkey
     engine = NativeEngine(model, TOKENIZER)
     together = tokens_of(run(engine, requests, sampling))
     assert len(set(map(len, together))) > 2 or sampling is GREEDY, "rows of different length, so that some leave early"
-    assert tokens_of(alone(engine, requests, sampling)) == together
+    assert tokens_of(alone(engine, requests, sampling)) == [together[index] for index in FIRST]
 
     order = random.Random(1).sample(range(len(requests)), len(requests))
     shuffled = tokens_of(run(engine, [requests[index] for index in order], sampling))
     assert shuffled == [together[index] for index in order]
 
-    for options in ({"compact": False}, {"max_batch_tokens": 90}, {"max_batch_tokens": 200}):  # rows, groups split
+    for options in ({"compact": False}, {"max_batch_tokens": 130}):  # which splits a group
         assert tokens_of(run(NativeEngine(model, TOKENIZER, **options), requests, sampling)) == together
     monkeypatch.setattr(native, "PREFILL_TOKENS", 20)  # prompts read in several parts
     monkeypatch.setattr(native, "SAMPLE_ELEMENTS", 2 * VOCABULARY)  # logits made two rows at a time
@@ -168,8 +174,9 @@ def test_in_float32_greedy_tokens_agree_wherever_the_margin_says_so() -> None:
     model, requests = build(dtype=torch.float32), group_requests()
     engine = NativeEngine(model, TOKENIZER)
     checked = 0
-    pairs = zip(requests, run(engine, requests, GREEDY), alone(engine, requests, GREEDY), strict=True)
-    for request, batched, single in pairs:
+    together = run(engine, requests, GREEDY)
+    for index, single in zip(FIRST, alone(engine, requests, GREEDY), strict=True):
+        request, batched = requests[index], together[index]
         ids = torch.tensor([request.prompt_ids + batched.token_ids])
         with torch.no_grad():
             best = model.eval()(ids).logits[0, len(request.prompt_ids) - 1 : -1].topk(2).values
@@ -177,7 +184,7 @@ def test_in_float32_greedy_tokens_agree_wherever_the_margin_says_so() -> None:
         certain = clear.index(False)  # after one unclear token anything may follow
         assert batched.token_ids[:certain] == single.token_ids[:certain]
         checked += certain
-    assert checked > 100, "most tokens of a model with real preferences are clear"
+    assert checked > 50, "most tokens of a model with real preferences are clear"
 
 
 # --- ends
@@ -222,13 +229,6 @@ def test_each_request_has_its_own_stop_strings_and_limit(engine: NativeEngine) -
     assert stopped.finish_reason == "stop" and len(stopped.text) < len(free.text)
 
 
-def test_completions_are_yielded_as_they_finish(engine: NativeEngine) -> None:
-    engine.eos_ids = frozenset()
-    made = [Request((1, 2), SampleKey(0, 0, "", n), max_completion_length=limit) for n, limit in enumerate([9, 1, 5])]
-    assert [index for index, _ in engine.generate(made, SAMPLED)] == [1, 2, 0]
-    assert list(engine.generate([], SAMPLED)) == []
-
-
 # --- work is not done twice
 
 
@@ -243,7 +243,7 @@ def test_a_prompt_is_read_once_and_finished_rows_leave() -> None:
     made = [Request(prompts[n // 4], SampleKey(0, 0, "", n), max_completion_length=n + 1) for n in range(8)]
     engine.eos_ids = frozenset()
     shapes.clear()
-    run(engine, made, SAMPLED)
+    assert [index for index, _ in engine.generate(made, SAMPLED)] == list(range(8)), "as they finish"
     # Two prompts of 3 tokens; then row n takes part in n forwards: 7 rows in the first, 6 in the second, …
     assert shapes == [(2, 3), *[(rows, 1) for rows in range(7, 0, -1)]]
 
@@ -295,12 +295,13 @@ def test_an_interruption_leaves_nothing_behind_and_the_engine_works_on(when: int
     assert tokens_of(run(engine, group_requests(), SAMPLED)) == expected
 
 
-def test_two_runs_may_be_interleaved(engine: NativeEngine) -> None:
+def test_two_runs_may_be_interleaved_and_one_of_nothing_has_nothing(engine: NativeEngine) -> None:
     expected = run(engine, group_requests(), SAMPLED)
     first, second = (engine.generate(group_requests(), SAMPLED) for _ in range(2))
     one, other = map(dict, zip(*zip(first, second, strict=True), strict=True))
     assert [one[index] for index in range(len(expected))] == expected
     assert one == other
+    assert list(engine.generate([], SAMPLED)) == []
 
 
 # --- versions, precisions, adapters
@@ -353,14 +354,14 @@ def test_what_exceeds_the_context_or_the_vocabulary_is_refused_at_the_call(engin
         engine.generate([Request((1, 258), SampleKey(0, 0, "", 0))], SAMPLED)
 
 
-def test_a_cpu_without_bfloat16_and_no_budget_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("options", "said"), [({"dtype": "bfloat16"}, "AMX"), ({"max_batch_tokens": 0}, "tokens=0")])
+def test_a_cpu_without_bfloat16_and_no_budget_are_refused(monkeypatch: Any, options: Any, said: str) -> None:
     monkeypatch.setattr(native, "multiplies_bfloat16", lambda: False)
-    with pytest.raises(UserError, match="neither AVX512-BF16 nor AMX"):
-        NativeEngine(build(), TOKENIZER, dtype="bfloat16")
-    with pytest.raises(UserError, match="max_batch_tokens=0"):
-        NativeEngine(build(), TOKENIZER, max_batch_tokens=0)
+    with pytest.raises(UserError, match=said):
+        NativeEngine(build(), TOKENIZER, **options)
 
 
+SOME_LAYERS = {"use_sliding_window": True, "max_window_layers": 1}
 LONGROPE = {
     "rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 2, "long_factor": [2.0] * 2,
     "original_max_position_embeddings": 40,
@@ -370,37 +371,16 @@ LONGROPE = {
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("mistral", {"sliding_window": 30}, "= 43 tokens, 13 more than 30, the model's sliding window"),
-        (
-            "qwen2",
-            {"use_sliding_window": True, "sliding_window": 50, "max_window_layers": 1},
-            "7 more than 50, the model's sliding window",
-        ),
-        (
-            "phi3",
-            {"original_max_position_embeddings": 40, "rope_parameters": LONGROPE},
-            "3 more than 40, up to where longrope",
-        ),
+        ("mistral", {"sliding_window": 30}, "13 more than 30, the model's sliding window"),
+        ("qwen2", {"sliding_window": 50, **SOME_LAYERS}, "7 more than 50, the model's sliding window"),
+        ("phi3", {"original_max_position_embeddings": 40, "rope_parameters": LONGROPE}, "3 more than 40.*longrope"),
+        ("bloom", {}, "BloomForCausalLM: its.*Choose another model"),
+        ("lfm2", {"layer_types": ["conv", "full_attention"]}, "layers of type conv, and only.*Choose another model"),
+        ("gemma2", {"head_dim": 8, "sliding_window": 160}, "its attention uses 'softcap'.*Choose another model"),
     ],
 )
-def test_a_sequence_beyond_what_attention_can_share_is_refused(
-    name: str, changes: dict[str, Any], message: str
-) -> None:
-    engine = NativeEngine(small_model(name, **changes), TOKENIZER)
+def test_what_attention_cannot_share_is_refused(name: str, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        engine.generate(group_requests(), SAMPLED)
-
-
-@pytest.mark.parametrize(
-    ("name", "changes", "message"),
-    [
-        ("bloom", {}, "BloomForCausalLM: its"),
-        ("lfm2", {"layer_types": ["conv", "full_attention"]}, "layers of type conv, and only"),
-        ("gemma2", {"head_dim": 8, "sliding_window": 160}, "its attention uses 'softcap'"),
-    ],
-)
-def test_models_whose_attention_is_another_are_refused(name: str, changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=f"{message}.*Choose another model"):
         run(NativeEngine(small_model(name, **changes), TOKENIZER), group_requests(), SAMPLED)
 
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
@@ -75,13 +73,6 @@ def test_what_was_set_is_sent(endpoint: Server, monkeypatch: pytest.MonkeyPatch)
     assert sent == [expected | {"seed": 11}, expected | {"seed": 12}]
 
 
-def test_a_prefill_is_continued(endpoint: Server) -> None:
-    ask(engine(endpoint), prompt=(*CHAT, Message(role="assistant", content="<think>")))
-    (body,) = endpoint.seen
-    assert body["continue_final_message"] is True
-    assert body["add_generation_prompt"] is False
-
-
 # --- answers
 
 
@@ -112,12 +103,15 @@ def test_the_text_ends_right_after_the_first_complete_stop_string(endpoint: Serv
     assert cut_at_stop("", ()) == ("", False)
 
 
-def test_an_empty_text_is_a_completion_and_no_text_is_none(endpoint: Server) -> None:
+def test_an_empty_text_is_a_completion_and_no_text_or_a_filtered_one_is_none(endpoint: Server) -> None:
     endpoint.respond = say("")
     assert ask(engine(endpoint)) == [Answer("", "stop", tokens=3)]
     endpoint.respond = say(None)
     assert ask(engine(endpoint)) == [Answer("", "stop", error="a reply without text")]
     assert len(endpoint.seen) == 2  # not repeated: drawing until there is a text would choose among completions
+    endpoint.respond = say("I can", finish_reason="content_filter")
+    (answer,) = ask(engine(endpoint))
+    assert answer.text == "" and "content_filter" in answer.error
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
@@ -138,13 +132,8 @@ def test_what_a_reasoning_model_thought_is_part_of_its_completion(
     assert ask(engine(endpoint)) == [Answer(expected, finish_reason, tokens=3)]
     prefilled = (*CHAT, Message(role="assistant", content="<think>\n"))
     assert ask(engine(endpoint), prompt=prefilled)[0].text == expected.removeprefix("<think>")
-
-
-def test_a_filtered_answer_is_no_completion(endpoint: Server) -> None:
-    endpoint.respond = say("I can", finish_reason="content_filter")
-    (answer,) = ask(engine(endpoint))
-    assert answer.text == ""
-    assert "content_filter" in answer.error
+    body = endpoint.seen[-1]  # which is continued
+    assert (body["continue_final_message"], body["add_generation_prompt"]) == (True, False)
 
 
 def test_no_more_requests_than_allowed_are_in_flight(endpoint: Server) -> None:
@@ -162,9 +151,7 @@ def test_no_more_requests_than_allowed_are_in_flight(endpoint: Server) -> None:
 # --- failures
 
 
-@pytest.mark.parametrize(
-    "failure", [(429, b"busy"), (500, b""), (503, b""), (200, b'{"choices": [{"message": {"cont'), (200, b"")]
-)
+@pytest.mark.parametrize("failure", [(429, b"busy"), (503, b""), (200, b'{"choices": [{"message": {"cont'), (200, b"")])
 def test_what_may_succeed_yet_is_repeated(endpoint: Server, failure: Reply) -> None:
     endpoint.respond = lambda request: failure if len(endpoint.seen) < 3 else say("4")(request)
     assert ask(engine(endpoint))[0].text == "4"
@@ -220,9 +207,7 @@ def test_a_wrong_key_or_model_ends_it_at_once(endpoint: Server, status: int) -> 
 # --- the key
 
 
-def test_an_error_has_no_text_and_the_key_is_in_none_about_it(
-    endpoint: Server, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_key_is_in_no_error(endpoint: Server, caplog: pytest.LogCaptureFixture, monkeypatch: Any) -> None:
     endpoint.respond = lambda request: (500, f"\x1b[31m{KEY} failed\n".encode())
     with caplog.at_level(logging.DEBUG):
         subject = engine(endpoint)
@@ -230,12 +215,7 @@ def test_an_error_has_no_text_and_the_key_is_in_none_about_it(
     assert answer.text == ""
     assert "HTTP 500: [31m(the key) failed (tried 3 times)" in answer.error  # no control characters
     assert KEY not in answer.error + repr(subject) + repr(vars(subject)) + caplog.text
-
-
-def test_a_key_that_no_header_can_carry_is_refused_without_being_shown(
-    endpoint: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-\nsecret")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-\nsecret")  # which no header can carry
     with pytest.raises(UserError, match="OPENAI_API_KEY") as refused:
         ask(engine(endpoint))
     assert "secret" not in str(refused.value)
@@ -244,30 +224,24 @@ def test_a_key_that_no_header_can_carry_is_refused_without_being_shown(
 # --- addresses
 
 
-def test_the_model_follows_a_hash_sign() -> None:
-    subject = OpenAIEngine.from_url("http://localhost:8000/v1/#org/model")
-    assert (subject.base_url, subject.model) == ("http://localhost:8000/v1", "org/model")
-
-
 @pytest.mark.parametrize(
     "url", ["localhost:8000/v1#m", "ftp://host/v1#m", "http:///v1#m", "http://host/v1", "http://host:x/v1#m", "", "#m"]
 )
-def test_what_is_no_address_is_refused(url: str) -> None:
+def test_the_model_follows_a_hash_sign_and_what_is_no_address_is_refused(url: str) -> None:
+    subject = OpenAIEngine.from_url("http://localhost:8000/v1/#org/model")
+    assert (subject.base_url, subject.model) == ("http://localhost:8000/v1", "org/model")
     with pytest.raises(UserError, match="endpoint"):
         OpenAIEngine.from_url(url)
 
 
 @pytest.mark.parametrize("url", ["http://user:secret@host/v1#m", "https://host/v1?key=secret#m"])
-def test_an_address_with_a_secret_is_refused_without_showing_it(url: str) -> None:
+def test_an_address_with_a_secret_is_refused_without_showing_it_and_so_are_numbers_out_of_range(url: str) -> None:
     with pytest.raises(UserError, match="OPENAI_API_KEY") as refused:
         OpenAIEngine.from_url(url)
     assert "secret" not in str(refused.value)
-
-
-@pytest.mark.parametrize("bad", [{"concurrency": 0}, {"max_retries": -1}, {"timeout_s": 0.0}])
-def test_numbers_out_of_range_are_refused(bad: dict[str, Any]) -> None:
-    with pytest.raises(UserError):
-        OpenAIEngine("http://host/v1", "m", **bad)
+    for bad in ({"concurrency": 0}, {"max_retries": -1}, {"timeout_s": 0.0}):
+        with pytest.raises(UserError, match=next(iter(bad))):
+            OpenAIEngine("http://host/v1", "m", **bad)  # type: ignore[arg-type] # options of it
 
 
 # --- life

@@ -1,7 +1,5 @@
 """Endpoints that lie, stall and flood: each gives an answer with an error in bounded time and memory, and no text."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import json
@@ -89,42 +87,32 @@ def ask(engine: OpenAIEngine) -> Answer:
     return answer
 
 
+THOUGHT = {"message": {"content": None, "reasoning_content": ["Two and two"]}, "finish_reason": "stop"}
+REFUSED = {"message": {"refusal": "I can't help with that."}, "finish_reason": "stop"}
+WITHOUT_TEXT = [json.dumps({"choices": [each]}) for each in ({}, {"text": None}, {"message": {}}, THOUGHT, REFUSED)]
+OF_ANOTHER_FORM = [
+    b"null", b"[]", b"{}",
+    b'{"choices": null}', b'{"choices": {}}', b'{"choices": []}', b'{"choices": [null]}', b'{"choices": ["4"]}',
+    b'{"choices": [{"text": 4}]}', b'{"choices": [{"text": "\\ud800"}]}', b'{"choices": [{"message": "4"}]}',
+    b'{"choices": [{"message": {"content": [{"type": "text", "text": "4"}]}}]}',
+    b'{"choices": [{"text": "4", "finish_reason": 1}]}',
+    b'{"choices":' * 100_000, b"[" * 1_000_000, b"\xff\xfe{", b"<html>502 Bad Gateway</html>",
+]  # fmt: skip
+TWO = json.dumps({"choices": json.loads(GOOD)["choices"] * 2}).encode()
+
+
 @pytest.mark.parametrize(
-    "choice",
+    ("body", "why"),
     [
-        {},
-        {"text": None},
-        {"message": {}},
-        {"message": {"content": None, "reasoning_content": ["Two and two"]}, "finish_reason": "stop"},
-        {"message": {"refusal": "I can't help with that."}, "finish_reason": "stop"},
+        *((body.encode(), "a reply without text") for body in WITHOUT_TEXT),
+        *((body, "a reply that is no completion") for body in OF_ANOTHER_FORM),
+        (TWO, "the endpoint replied with 2 completions, and one was requested"),
     ],
+    ids=lambda given: repr(given[:60]),
 )
-def test_a_reply_without_text_is_no_completion(hostile: Hostile, choice: dict[str, Any]) -> None:
-    answer = ask(hostile(lambda write: write(reply(json.dumps({"choices": [choice]}).encode()))))
-    assert answer.text == "" and "a reply without text" in answer.error
-
-
-def test_two_completions_where_one_was_requested_are_none(hostile: Hostile) -> None:
-    choices = json.loads(GOOD)["choices"] * 2
-    answer = ask(hostile(lambda write: write(reply(json.dumps({"choices": choices}).encode()))))
-    assert (answer.text, answer.error) == ("", "the endpoint replied with 2 completions, and one was requested")
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"null", b"[]", b"{}",
-        b'{"choices": null}', b'{"choices": {}}', b'{"choices": []}', b'{"choices": [null]}', b'{"choices": ["4"]}',
-        b'{"choices": [{"text": 4}]}', b'{"choices": [{"text": "\\ud800"}]}', b'{"choices": [{"message": "4"}]}',
-        b'{"choices": [{"message": {"content": [{"type": "text", "text": "4"}]}}]}',
-        b'{"choices": [{"text": "4", "finish_reason": 1}]}',
-        b'{"choices":' * 100_000, b"[" * 1_000_000, b"\xff\xfe{", b"<html>502 Bad Gateway</html>",
-    ],
-    ids=lambda body: repr(body[:60]),
-)  # fmt: skip
-def test_a_body_of_the_wrong_form_is_no_completion(hostile: Hostile, body: bytes) -> None:
+def test_a_body_that_is_not_one_text_is_no_completion(hostile: Hostile, body: bytes, why: str) -> None:
     answer = ask(hostile(lambda write: write(reply(body))))
-    assert answer.text == "" and "a reply that is no completion" in answer.error
+    assert answer.text == "" and why in answer.error
     assert len(answer.error) < 500 and answer.error.isprintable()
 
 
@@ -222,8 +210,7 @@ def test_a_compressed_reply_is_refused_before_it_is_unpacked(hostile: Hostile, c
 
 @pytest.mark.parametrize("coding", [b"", b"identity", b" Identity "])
 def test_a_reply_in_no_coding_is_read(hostile: Hostile, coding: bytes) -> None:
-    headers = b"Content-Encoding: " + coding + b"\r\n"
-    assert ask(hostile(lambda write: write(reply(GOOD, headers)))).text == "4"
+    assert ask(hostile(lambda write: write(reply(GOOD, b"Content-Encoding: " + coding + b"\r\n")))).text == "4"
 
 
 def test_cookies_are_not_kept(hostile: Hostile) -> None:

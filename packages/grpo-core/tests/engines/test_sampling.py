@@ -32,9 +32,6 @@ def test_uniforms_are_those_of_philox_keyed_by_the_canonical_key() -> None:
     key = int.from_bytes(hashlib.blake2b(canonical, digest_size=16).digest(), "little")
     expected = np.random.Generator(np.random.Philox(key=key)).random(100)
     assert uniforms(KEY, 100).tolist() == expected.tolist()
-
-
-def test_uniforms_never_change_between_versions() -> None:
     # Recorded once: other numbers here would change every seeded run.
     assert uniforms(KEY, 3).tolist() == [0.6790811837235783, 0.15393682970770717, 0.19541641379977726]
 
@@ -87,7 +84,7 @@ logit = st.floats(-30, 30) | st.just(-math.inf)
 
 
 @given(st.lists(logit, min_size=1, max_size=600).filter(lambda row: max(row) > -math.inf), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_laws_of_the_drawn(dtype: torch.dtype, row: list[float], data: st.DataObject) -> None:
     below_one = st.floats(0, ALMOST_ONE)
@@ -139,16 +136,13 @@ def test_non_finite_logits_are_an_error_that_counts_rows(bad: float) -> None:
 # --- temperature, greedy, filters
 
 
-def test_greedy_takes_the_first_of_the_likeliest_with_the_logprob_at_temperature_one() -> None:
-    token, logprob = sample(f64(0.0, 2.0, 2.0)[None], None, Sampling(temperature=0))
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_greedy_takes_the_first_of_the_likeliest_with_the_logprob_at_temperature_one(dtype: torch.dtype) -> None:
+    token, logprob = sample(f64(0.0, 2.0, 2.0)[None].to(dtype), None, Sampling(temperature=0))
     assert token.item() == 1
     assert logprob.item() == pytest.approx(-math.log(2 + math.exp(-2)))  # 2 - log(e^0 + 2e^2)
-
-
-def test_half_precision_logits_are_widened() -> None:
-    logits = torch.tensor([[0.0, 1.0, 3.0]], dtype=torch.bfloat16)
-    _, logprob = sample(logits, f64(0.99), Sampling())
-    assert logprob.item() == pytest.approx(3 - math.log(1 + math.e + math.e**3), abs=1e-6)
+    _, drawn_logprob = sample(f64(0.0, 2.0, 2.0)[None].to(dtype), f64(0.99), Sampling())
+    assert drawn_logprob.item() == pytest.approx(logprob.item())
 
 
 @pytest.mark.parametrize(
@@ -176,7 +170,7 @@ def test_filters(sampling: Sampling, kept: list[int]) -> None:
     st.floats(0.01, 1),
     st.floats(0, 1),
 )
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_filters_agree_with_transformers(tenths: list[int], top_k: int, top_p: float, min_p: float) -> None:
     logits = torch.tensor([tenths], dtype=torch.float64) / 10
     expected = logits
@@ -199,7 +193,6 @@ def test_filters_agree_with_transformers(tenths: list[int], top_k: int, top_p: f
     [
         ({"temperature": -1.0}, "temperature=-1.0 must be 0 "),
         ({"temperature": math.nan}, "temperature=nan"),
-        ({"temperature": math.inf}, "temperature=inf"),
         ({"top_k": -1}, "top_k=-1"),
         ({"top_p": 0.0}, "top_p=0.0 must be above 0"),
         ({"top_p": 1.5}, "top_p=1.5"),
@@ -225,8 +218,3 @@ def test_sampling_refuses(given: dict[str, float], message: str) -> None:
 def test_a_request_refuses(given: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         Request(**{"prompt_ids": (1,), "key": KEY, **given})  # type: ignore[arg-type]  # wrong values are the point
-
-
-def test_a_request_may_only_lower_the_limit() -> None:
-    sampling = Sampling(max_completion_length=10)
-    assert [Request((1,), KEY, max_completion_length=n).limit(sampling) for n in (None, 3, 30)] == [10, 3, 10]

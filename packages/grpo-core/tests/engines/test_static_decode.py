@@ -1,7 +1,5 @@
 """Static decoding samples what decoding with growing keys and values samples; on a CPU, without capture."""
 
-from __future__ import annotations
-
 import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +22,7 @@ from grpo_core.policy.fresh import byte_tokenizer
 
 SAMPLINGS = {
     "plain": Sampling(max_completion_length=70),
-    "greedy": Sampling(temperature=0, max_completion_length=70),
+    "greedy": Sampling(temperature=0, max_completion_length=40),
     "cold": Sampling(temperature=0.6, max_completion_length=40),
     "top-k": Sampling(top_k=7, max_completion_length=40),
     "top-p": Sampling(top_p=0.8, max_completion_length=40),
@@ -91,12 +89,12 @@ def test_every_family_decodes_the_same(name: str, steps: list[Shape]) -> None:
 def test_ragged_requests_are_sampled_the_same_by_one_engine(name: str, compact: bool, steps: list[Shape]) -> None:
     model = small_model()
     engine = engine_of(model, static=True, compact=compact)  # whose memory stays between batches, and grows
-    for seed in range(6):
+    for seed in range(4):
         requests = requests_of(seed)
         expected = sampled(engine_of(model, static=False), requests, SAMPLINGS[name])
         assert_same(sampled(engine, requests, SAMPLINGS[name]), expected)
     shapes = len({(shape.prompts, shape.group) for shape in steps})
-    assert shapes > 6 or not compact
+    assert shapes > 4 or not compact
 
 
 def test_several_batches_and_chunks_of_rows(monkeypatch: pytest.MonkeyPatch, steps: list[Shape]) -> None:

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -73,20 +71,22 @@ def wait_until(done: Callable[[], bool], what: object) -> None:
         time.sleep(0.02)
 
 
-def wait_for_end(pid: int) -> None:
-    wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE, pid)
-
-
 def wait_until_gone(path: Path) -> None:
     wait_until(lambda: not path.exists(), path)
 
 
-def engine_pid(log: Path) -> int:
-    return int(log.read_text().partition("engine: ")[2].split()[0])
+class Engine:
+    """The process that a server starts, and its shared memory, as the server's log names them."""
 
+    def __init__(self, log: Path) -> None:
+        said = log.read_text()
+        self.pid = int(said.partition("engine: ")[2].split()[0])
+        self.memory = Path(said.partition("memory: ")[2].split()[0])
+        assert self.memory.exists()
 
-def shared_memory(log: Path) -> Path:
-    return Path(log.read_text().partition("memory: ")[2].split()[0])
+    def is_gone(self) -> bool:
+        gone = not psutil.pid_exists(self.pid) or psutil.Process(self.pid).status() == psutil.STATUS_ZOMBIE
+        return gone and not self.memory.exists()
 
 
 def test_a_run_starts_a_server_and_ends_it_with_all_that_it_started(opened: Opened, fake_vllm: None) -> None:
@@ -103,12 +103,10 @@ def test_a_run_starts_a_server_and_ends_it_with_all_that_it_started(opened: Open
     ):
         assert words in said
     assert oct(log.parent.stat().st_mode & 0o777) == "0o700"  # nobody else reaches the socket
-    pid, memory = engine_pid(log), shared_memory(log)
-    assert memory.exists()
+    started = Engine(log)
     engine.close()
-    wait_for_end(pid)
+    wait_until(started.is_gone, "its engine")
     assert not log.parent.exists()
-    assert not memory.exists()
 
 
 def test_an_adapters_server_has_the_base_model_under_its_own_names(
@@ -131,15 +129,10 @@ def test_an_adapters_server_has_the_base_model_under_its_own_names(
     assert set(names) == {name for name, _ in fresh_model("tiny", 1)[0].named_parameters()}
 
 
-def test_a_server_that_does_not_start_says_why(
-    opened: Opened, fake_vllm: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_does_not_start_says_why(opened: Opened, fake_vllm: None, monkeypatch: Any) -> None:
     monkeypatch.setenv("FAKE_VLLM", "fails")
     with pytest.raises(EngineError, match=r"exit status 1; it said: ValueError: No available memory .*server\.log"):
         opened()
-
-
-def test_without_vllm_it_says_what_to_install(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'grpo-core\[vllm\]'.*engine\.url"):
         opened()
@@ -173,11 +166,10 @@ def test_a_server_that_is_killed_ends_in_one_line_with_its_cause(
 ) -> None:
     monkeypatch.setenv("FAKE_VLLM", "dies")
     engine = opened()
-    pid = engine_pid(log_of(engine))
+    started = Engine(log_of(engine))
     with pytest.raises(EngineError, match=r"^the vLLM server is gone .*killed by SIGKILL; its output: /\S+log\)$"):
         complete(engine)
-    wait_for_end(pid)  # what it had started is not left behind
-    wait_until_gone(shared_memory(log_of(engine)))
+    wait_until(started.is_gone, "its engine")
     engine.close()
     assert log_of(engine).exists()
 
@@ -187,11 +179,10 @@ def test_a_server_ends_with_a_trainer_that_is_killed(fake_vllm: None, tmp_path: 
     with subprocess.Popen([sys.executable, program, tmp_path], stdout=subprocess.PIPE, text=True) as trainer:
         assert trainer.stdout is not None
         log = Path(trainer.stdout.readline().strip())
-        pid, memory = engine_pid(log), shared_memory(log)
+        started = Engine(log)
         os.kill(trainer.pid, signal.SIGKILL)
-    wait_for_end(pid)
+    wait_until(started.is_gone, "its engine")
     wait_until_gone(log.parent)
-    wait_until_gone(memory)
 
 
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import base64
 import math
 import pickle
@@ -54,14 +52,6 @@ def token_ids(completions: list[Completion]) -> list[tuple[int, ...]]:
     return [each.token_ids for each in completions]
 
 
-def test_completions_carry_tokens_log_probs_text_and_the_version(fake: FakeVLLM) -> None:
-    engine = opened(fake)
-    engine.sync(5)
-    (completion,) = run(engine, [request()])
-    assert completion == Completion((SEVEN, EOS), (-1.0, -1.0), "7", "stop", 5)
-    assert isinstance(engine, Engine)
-
-
 def test_a_request_leaves_nothing_to_the_servers_defaults(fake: FakeVLLM) -> None:
     sampling = Sampling(temperature=1.0, top_k=5, top_p=0.9, min_p=0.1, max_completion_length=8)
     run(opened(fake), [request(stop=("\n",), max_completion_length=4)], sampling)
@@ -101,9 +91,11 @@ def test_log_probs_that_the_server_cannot_say_are_nan(fake: FakeVLLM) -> None:
 
 def test_weights_are_sent_once_for_each_version_and_the_prefix_cache_is_dropped(fake: FakeVLLM) -> None:
     engine = opened(fake)
+    assert isinstance(engine, Engine)
     engine.sync(1)
     engine.sync(1)
-    run(engine, [request()])
+    (completion,) = run(engine, [request()])
+    assert completion == Completion((SEVEN, EOS), (-1.0, -1.0), "7", "stop", 1)
     engine.sync(2)
     paths = [path.partition("?")[0] for path in fake.paths()]
     assert paths.count("/collective_rpc") == 2
@@ -209,13 +201,8 @@ def test_adapters_that_vllm_cannot_apply_are_refused(fake: FakeVLLM, settings: d
         opened(fake, get_peft_model(fresh_model("tiny", 1)[0], config))
 
 
-def test_ways_to_start_plain_lora_are_no_kinds_of_their_own() -> None:
-    config = LoraConfig(r=4, target_modules=["q_proj"], init_lora_weights="gaussian", use_rslora=True)
-    with serving(FakeVLLM(lora=True)) as fake:
-        opened(fake, get_peft_model(fresh_model("tiny", 1)[0], config)).sync(1)
-
-
 PACKAGES = (500, {"error": {"message": "'NoneType' object has no attribute 'splitlines'"}})
+PROCESSED = {"config": {"logprobs_mode": "processed_logprobs"}}
 
 
 @pytest.mark.parametrize(
@@ -229,16 +216,11 @@ PACKAGES = (500, {"error": {"message": "'NoneType' object has no attribute 'spli
         ({}, {}, {"shared_dir": "/nowhere"}, "shared_dir=/nowhere: No such file"),
         ({}, {}, {"is_quantized": True}, "not there for quantized models"),
         ({}, {}, {"sleep": True}, "start it with --enable-sleep-mode"),
-        ({}, {}, {"transfer": "nccl"}, "has no weight transfer; start it with --weight-transfer-config"),
+        ({}, {}, {"transfer": "nccl"}, "has no weight transfer; start it with"),
         ({"weight_transfer": "nccl"}, {}, {"transfer": "nccl"}, "from an NVIDIA GPU; the model is on cpu"),
         ({}, {}, {"sampling": Sampling(temperature=0.7)}, "raw_logprobs does not say .*temperature=0.7"),
         ({}, {}, {"sampling": Sampling(temperature=0.7, top_p=0.9)}, "engine.name=vllm with trainer.temperature=0.7"),
-        (
-            {"config": {"logprobs_mode": "processed_logprobs"}},
-            {},
-            {"sampling": Sampling(top_p=0.9)},
-            "processed_logprobs does not say",
-        ),
+        (PROCESSED, {}, {"sampling": Sampling(top_p=0.9)}, "processed_logprobs does not say"),
     ],
 )
 def test_a_server_that_cannot_do_what_is_needed_is_refused_with_what_to_do(
@@ -309,12 +291,6 @@ def test_replies_that_are_no_completion(
         run(opened(fake), [request()])
 
 
-def test_two_completions_where_one_was_requested_are_refused(fake: FakeVLLM) -> None:
-    reply_to(fake, "/v1/completions", (200, {"choices": [choice([SEVEN, EOS])] * 2}))
-    with pytest.raises(EngineError, match="replied with 2 completions, and one was requested"):
-        run(opened(fake), [request()])
-
-
 @pytest.mark.parametrize(
     ("sent", "stop", "expected"),
     [
@@ -332,19 +308,17 @@ def test_a_completion_ends_where_our_own_sampler_ends_it(
     assert len(completion.logprobs) == len(completion.token_ids)
 
 
-def test_a_request_that_does_not_fit_is_refused_at_the_call(fake: FakeVLLM) -> None:
+def test_two_completions_and_a_request_that_does_not_fit_are_refused(fake: FakeVLLM) -> None:
+    reply_to(fake, "/v1/completions", (200, {"choices": [choice([SEVEN, EOS])] * 2}))
+    with pytest.raises(EngineError, match="replied with 2 completions, and one was requested"):
+        run(opened(fake), [request()])
     with pytest.raises(UserError, match=r"prompt 505 .* 8 = 513 tokens, 1 more than 512, the server"):
         opened(fake).generate([request("x" * 505)], Sampling(max_completion_length=8))
 
 
 def test_requests_are_in_flight_together_and_an_abandoned_batch_ends(fake: FakeVLLM) -> None:
     together = threading.Barrier(24, timeout=30)
-
-    def respond(server: FakeVLLM, body: dict[str, Any]) -> dict[str, Any]:
-        together.wait()
-        return choice([EOS])
-
-    fake.respond = respond
+    fake.respond = lambda server, body: choice([EOS]) if together.wait() >= 0 else {}
     completions = opened(fake).generate([request(sample=index) for index in range(24)], Sampling())
     next(completions)
     completions.close()  # type: ignore[attr-defined] # a generator
