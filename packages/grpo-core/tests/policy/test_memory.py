@@ -1,7 +1,5 @@
 """Freed memory stays with the process while a run needs it again, and goes back to the system at its end."""
 
-from __future__ import annotations
-
 import json
 import platform
 import subprocess

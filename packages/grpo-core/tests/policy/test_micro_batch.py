@@ -1,7 +1,5 @@
 """`trainer.micro_batch_size=auto`: doubling and halving on the real model, and what is remembered."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -20,7 +18,7 @@ from grpo_core.config import TrainerConfig
 from grpo_core.policy import micro_batch
 from grpo_core.policy.memory import OutOfMemoryError
 from grpo_core.policy.memory_meter import MIB
-from grpo_core.policy.micro_batch import MAX_ENTRIES, SizeCache, TriedSize, choose_micro_batch, largest_that_fits
+from grpo_core.policy.micro_batch import SizeCache, TriedSize, choose_micro_batch, largest_that_fits
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
 from grpo_core.training.resume import resume
@@ -199,12 +197,12 @@ def test_a_file_is_checked(tmp_path: Path, content: str) -> None:
     assert cache.recall("k", [1, 2, 4]) == TriedSize(4, 5, is_remembered=True)
 
 
-def test_a_file_is_bounded_and_the_newest_stay(tmp_path: Path) -> None:
+def test_a_file_is_bounded_and_the_newest_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(micro_batch, "MAX_ENTRIES", 4)
     cache = SizeCache(tmp_path / "deep" / "micro_batch.json")
-    for index in range(MAX_ENTRIES + 3):
-        cache.remember(str(index), TriedSize(1, 5))
-    names = list(json.loads((tmp_path / "deep" / "micro_batch.json").read_text())["sizes"])
-    assert names == [str(index) for index in range(3, MAX_ENTRIES + 3)]
+    for name in "abcdefg":
+        cache.remember(name, TriedSize(1, 5))
+    assert [*json.loads((tmp_path / "deep" / "micro_batch.json").read_text())["sizes"]] == [*"defg"]
     elsewhere = SizeCache(tmp_path / "deep" / "micro_batch.json" / "x")  # which cannot be written, and that is no error
     elsewhere.remember("k", TriedSize(1, 5))
     assert elsewhere.recall("k", [1]) is None

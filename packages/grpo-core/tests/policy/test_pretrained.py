@@ -1,7 +1,5 @@
 """Models and adapters that somebody else saved: damaged ones are refused in one line, and none of their code runs."""
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil
@@ -15,7 +13,6 @@ from published_runs import make_run
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
-from grpo_core import Completer, evaluate
 from grpo_core.cli import main as entry
 from grpo_core.config import LoraConfig
 from grpo_core.errors import UserError
@@ -111,20 +108,14 @@ LAYER = "model.layers.0.mlp.up_proj.weight"
 
 MODELS: list[tuple[Damage, str]] = [
     (content(WEIGHTS, 1000), "model.safetensors is damaged or cut off"),
-    (content(WEIGHTS, b""), "model.safetensors is damaged or cut off"),
     (without(WEIGHTS), "the folder has no model.safetensors."),
     (pickled(WEIGHTS, "pytorch_model.bin"), "its weights are a pickle (pytorch_model.bin), which can run code"),
     (tensors(lambda weights: weights.pop(LAYER)), f"its weights lack {LAYER};"),
     (settings(hidden_size=128), "the shapes of its weights are not those"),
-    (settings(vocab_size=200), "the shapes of its weights are not those"),
     (settings(num_hidden_layers=6), "its weights lack model.layers.4.input_layernorm.weight and 17 more"),
-    (
-        settings(num_hidden_layers=2),
-        "its config.json has fewer layers than its weights, which also hold model.layers.2",
-    ),
+    (settings(num_hidden_layers=2), "its config.json has fewer layers than its weights, which also hold"),
     (settings(num_hidden_layers=10**9), "its config.json says num_hidden_layers=1000000000; a model has 1 to 10000."),
     (settings(num_attention_heads=0), "its configuration: ZeroDivisionError"),
-    (settings(num_attention_heads="four"), "its configuration: StrictDataclassFieldValidationError"),
     (settings(model_type="of_nobody"), "its configuration: The checkpoint you are trying to load has model type"),
     (settings(model_type="t5"), "its weights: Unrecognized configuration class"),
     (settings(model_type="bert"), "its weights lack bert.embeddings.LayerNorm.bias and 75 more"),
@@ -134,7 +125,6 @@ MODELS: list[tuple[Damage, str]] = [
     (settings(sub={"_attn_implementation": {"x": "a/b"}}), "its config.json asks for the kernel a/b"),
     (content("config.json", 20), "its configuration: It looks like the config file at"),
     (content("config.json", b"[]"), "its config.json is not a JSON object."),
-    (content("config.json", b"null"), "its config.json is not a JSON object."),
     (without("tokenizer.json"), "the folder has no tokenizer.json."),
     (content("tokenizer.json", 200), "its tokenizer: "),
     (content("tokenizer_config.json", b"[]"), "its tokenizer: AttributeError"),
@@ -245,13 +235,6 @@ def test_every_command_refuses_it_as_a_mistake(here: Path, capsys: pytest.Captur
     given = "--tokenizer ./m" if "--tokenizer" in command else "--model ./m"
     assert f"error: {given} cannot be loaded: its tokenizer: " in err
     assert (code, out) == (2, "") and "Traceback" not in err
-
-
-def test_python_gets_the_same_error(here: Path) -> None:
-    content(WEIGHTS, 1000)(here / "m")
-    for use in (lambda: Completer("./m", device="cpu"), lambda: evaluate("math.arithmetic?size=4", "./m", size=4)):
-        with pytest.raises(UserError, match=r"^--model \./m cannot be loaded: model\.safetensors is damaged"):
-            use()
 
 
 def test_a_damaged_reference_is_named(here: Path) -> None:

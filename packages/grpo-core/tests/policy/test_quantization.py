@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import resumed_runs
 import torch
+from adapter_kinds import disturb
 from pydantic import ValidationError
 from small_models import small_model
 
@@ -43,19 +44,13 @@ def logits(policy: Policy) -> torch.Tensor:
     return found
 
 
-def disturb(policy: Policy) -> None:
-    with torch.no_grad():
-        for parameter in policy.parameters():
-            parameter.add_(0.05)
-
-
 def test_only_the_adapter_is_trained_and_the_reference_is_the_base_without_it(folder: Path) -> None:
     policy = load_policy(str(folder / "model"), lora=NF4, device="cpu")
     assert type(policy.model.base_model.model.model.layers[0].mlp.up_proj.base_layer).__name__ == "Linear4bit"
     assert all((".lora_" in name) == p.requires_grad for name, p in policy.model.named_parameters())
     policy.freeze_reference()
     start = logits(policy)
-    disturb(policy)
+    disturb(policy.model)
     assert not torch.equal(logits(policy), start)
     with policy.reference() as reference:
         assert torch.equal(logits(reference), start)
@@ -64,7 +59,7 @@ def test_only_the_adapter_is_trained_and_the_reference_is_the_base_without_it(fo
 
 def test_an_adapter_brings_its_base_and_dequantizing_that_changes_nothing(folder: Path, tmp_path: Path) -> None:
     policy = load_policy(str(folder / "model"), lora=NF4, device="cpu")
-    disturb(policy)
+    disturb(policy.model)
     policy.save(tmp_path / "adapter")
     name, adapter = str(folder / "model"), str(tmp_path / "adapter")
     again = load_policy(name, adapter=adapter, device="cpu")  # nothing says nf4 but the adapter's folder

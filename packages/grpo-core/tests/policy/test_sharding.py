@@ -106,13 +106,6 @@ def test_an_empty_pass_draws_no_random_number_and_has_no_gradient() -> None:
     assert all(gradient is not None and not bool(whole(gradient).any()) for gradient in gradients)
 
 
-def test_a_model_that_does_not_name_its_layers_is_refused() -> None:
-    network = model(0)
-    network._no_split_modules = set()
-    with pytest.raises(UserError, match=r"does not name its decoder layers.*trainer\.sharding=none"):
-        sharded(network)
-
-
 def test_saved_weights_are_those_of_the_whole_model(tmp_path: Path) -> None:
     plain, policy = policy_of(model(0)), sharded()
     plain.tokenizer = policy.tokenizer = byte_tokenizer()
@@ -138,13 +131,17 @@ def test_gathered_weights_of_an_adapter_are_all_of_its_own() -> None:
     assert sent is not None and sent.keys() == trained
 
 
-def test_tied_weights_are_gathered_once() -> None:
+def test_tied_weights_are_gathered_once_and_a_model_that_does_not_name_its_layers_is_refused() -> None:
     network = model(0)
     network.config.tie_word_embeddings = True
     network.tie_weights()
     policy = sharded(network)
     state = gathered_state(policy.model)
     assert state["lm_head.weight"] is state["model.embed_tokens.weight"]
+    nameless = model(0)
+    nameless._no_split_modules = set()
+    with pytest.raises(UserError, match=r"does not name its decoder layers.*trainer\.sharding=none"):
+        sharded(nameless)
 
 
 def updated(policy: Policy, *, steps: int = 2) -> list[torch.Tensor]:

@@ -1,7 +1,5 @@
 """The estimated memory: its parts by arithmetic, the whole against a run's peak."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -40,17 +38,17 @@ def plan(**given: object) -> MemoryPlan:
 
 
 def test_the_constants_are_those_of_the_code_that_allocates() -> None:
-    assert estimates.CHUNK_ELEMENTS == logprobs.CHUNK_ELEMENTS
-    assert estimates.CHUNK_ELEMENTS_GPU == logprobs.CHUNK_ELEMENTS_GPU
-    assert estimates.SAMPLED_ELEMENTS == native.SAMPLE_ELEMENTS
+    constants = (estimates.CHUNK_ELEMENTS, estimates.CHUNK_ELEMENTS_GPU, estimates.SAMPLED_ELEMENTS)
+    assert constants == (logprobs.CHUNK_ELEMENTS, logprobs.CHUNK_ELEMENTS_GPU, native.SAMPLE_ELEMENTS)
 
 
-def test_weights_gradients_and_moments_are_exact() -> None:
+def test_weights_gradients_and_moments_are_exact_and_shards_share_them() -> None:
     need = estimate(plan(has_reference=True))
-    assert (need.weights, need.gradients, need.optimizer, need.reference) == tuple(
-        times * QWEN.parameters for times in (4, 4, 8, 4)
-    )
+    parts = (need.weights, need.gradients, need.optimizer, need.reference)
+    assert parts == tuple(times * QWEN.parameters for times in (4, 4, 8, 4))
     assert need.total == pytest.approx(sum(need.parts.values()))
+    whole, shard = estimate(plan()), estimate(plan(shards=4))
+    assert (shard.fixed, shard.activations) == (whole.fixed / 4, whole.activations)
 
 
 def test_a_server_of_the_runs_own_holds_the_model_again() -> None:
@@ -93,18 +91,9 @@ def test_an_adapter_leaves_gradients_and_moments_of_its_own_and_autocast_holds_a
     need, mixed = estimate(plan(trained=trained)), estimate(plan(compute_bytes=2))
     assert (need.gradients, need.optimizer) == (4 * trained, 8 * trained)
     assert mixed.weights == need.weights * 1.5 and mixed.activations < 0.75 * estimate(plan()).activations
-
-
-def test_shards_share_weights_gradients_and_moments() -> None:
-    whole, shard = estimate(plan()), estimate(plan(shards=4))
-    assert shard.fixed == whole.fixed / 4
-    assert shard.activations == whole.activations
-
-
-def test_four_bits_hold_the_linear_layers_alone() -> None:
-    need = estimate(plan(weight_bytes=estimates.NF4_BYTES, compute_bytes=2, trained=1))
-    embeddings = QWEN.parameters - QWEN.linear_parameters
-    assert need.weights == pytest.approx(4 * embeddings + QWEN.linear_parameters * estimates.NF4_BYTES)
+    four_bits = estimate(plan(weight_bytes=estimates.NF4_BYTES, compute_bytes=2, trained=1))
+    embeddings = QWEN.parameters - QWEN.linear_parameters  # which stay as they are
+    assert four_bits.weights == pytest.approx(4 * embeddings + QWEN.linear_parameters * estimates.NF4_BYTES)
 
 
 def test_a_pass_has_no_more_tokens_than_its_step_and_no_fewer_than_one_row() -> None:

@@ -1,7 +1,5 @@
 """Learning rates by size."""
 
-from __future__ import annotations
-
 import pytest
 
 from grpo_core.profiles.recommended import KEYS, SMALL, after_warm_start, learning_rate

@@ -1,11 +1,9 @@
-from __future__ import annotations
-
 import json
 from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_core.errors import DataError, UserError
@@ -61,12 +59,6 @@ def test_buckets_get_exact_shares_of_every_batch(weights: tuple[int, ...], share
         assert counts == dict(enumerate(shares))
 
 
-def test_each_bucket_goes_round() -> None:
-    order = curriculum(12, {f"r{i}": (0.0, 0.5, 1.0)[i // 4] for i in range(12)})
-    rounds = [draw(order, 12) for _ in range(3)]  # 4 of each bucket: every row of it once per round
-    assert len(set(rounds[0])) == 12 and rounds[0] == rounds[1] == rounds[2]
-
-
 def test_results_change_what_is_drawn() -> None:
     order = curriculum(30, {f"r{i}": 0.0 for i in range(10)})
     # A third of the turns is for hard rows; easy is empty, so its third goes to normal.
@@ -79,10 +71,11 @@ def test_an_empty_bucket_passes_its_turn_to_normal_then_hard_then_easy() -> None
     assert (first, {second, third}, fourth) == ("r1", {"r2", "r3"}, "r0")
 
 
-def test_a_batch_larger_than_the_task_repeats_the_longest_ago() -> None:
-    order = curriculum(3)
-    drawn = draw(order, 3)
-    assert order.next(set(drawn)).id == drawn[0]
+def test_each_bucket_goes_round_and_a_batch_larger_than_the_task_repeats_the_longest_ago() -> None:
+    order = curriculum(12, {f"r{i}": (0.0, 0.5, 1.0)[i // 4] for i in range(12)})
+    rounds = [draw(order, 12) for _ in range(3)]  # 4 of each bucket: every row of it once per round
+    assert len(set(rounds[0])) == 12 and rounds[0] == rounds[1] == rounds[2]
+    assert order.next(set(rounds[0])).id == rounds[0][0]
 
 
 @given(
@@ -90,7 +83,6 @@ def test_a_batch_larger_than_the_task_repeats_the_longest_ago() -> None:
     st.lists(st.tuples(st.integers(1, 6), st.floats(0, 1)), max_size=12),
     st.tuples(*[st.integers(0, 3)] * 3).filter(any),
 )
-@settings(max_examples=100)
 def test_a_resumed_curriculum_goes_on_as_if_it_had_not_stopped(
     n_rows: int, history: list[tuple[int, float]], weights: tuple[int, int, int]
 ) -> None:
@@ -131,6 +123,9 @@ def test_a_mastered_rung_unlocks_the_next_and_stays_in_the_draw() -> None:
     assert levels(draw(order, 8)) == {"d1": 6, "d0": 2}  # three quarters
     assert order.report_held_out(1.0, 1, 64)
     assert levels(draw(order, 16)) == {"d2": 12, "d1": 2, "d0": 2}  # an eighth each
+    small = LadderCurriculum(rungs(10, 2), "k")
+    small.report_held_out(0.0, 1, 64)
+    assert levels(draw(small, 12)) == {"d0": 10, "d1": 2}, "it lends its turns before it repeats"
 
 
 def test_nothing_but_enough_held_out_rows_of_its_own_masters_a_rung() -> None:
@@ -140,14 +135,10 @@ def test_nothing_but_enough_held_out_rows_of_its_own_masters_a_rung() -> None:
     assert not order.report_held_out(1.0, 1, 64) and not order.report_held_out(0.0, 1, 31)
     assert order.rung == 0.0
     assert order.report_held_out(0.0, 1, 32)
-
-
-def test_the_top_is_mastered_or_not() -> None:
-    order = LadderCurriculum(rungs(5), "k")
-    assert not order.report_held_out(0.0, 0.95, 64)
-    assert order.mastered
-    order.report_held_out(0.0, 0.5, 64)
-    assert not order.mastered
+    top = LadderCurriculum(rungs(5), "k")
+    for share, is_mastered in ((0.95, True), (0.5, False)):
+        assert not top.report_held_out(0.0, share, 64), "there is no next one"
+        assert top.mastered is is_mastered
 
 
 def test_too_few_held_out_rows_are_refused_ahead_with_the_arithmetic() -> None:
@@ -155,12 +146,6 @@ def test_too_few_held_out_rows_are_refused_ahead_with_the_arithmetic() -> None:
     order.check_held_out(rungs(32, 32))
     with pytest.raises(UserError, match=r"rung 1 of the ladder has 31 held-out rows; it takes 32 .* 32 × 2 rungs"):
         order.check_held_out(rungs(32, 31))
-
-
-def test_a_small_rung_lends_its_turns_before_it_repeats() -> None:
-    order = LadderCurriculum(rungs(10, 2), "k")
-    order.report_held_out(0.0, 1, 64)
-    assert levels(draw(order, 12)) == {"d0": 10, "d1": 2}
 
 
 def test_a_resumed_ladder_goes_on_as_if_it_had_not_stopped() -> None:

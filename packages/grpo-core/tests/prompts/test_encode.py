@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -33,28 +31,15 @@ def goes_on(tokenizer: Any, prompt: Prompt, sampled: tuple[int, ...], text: str,
     return encode_continuation(tokenizer, encode_prompt(tokenizer, prompt), sampled, prompt, text, whole)
 
 
-def test_text_goes_on_behind_the_sampled_tokens(tokenizer: Any) -> None:
-    made = goes_on(tokenizer, "2+2=", ids(tokenizer, "5"), "5", " no: ")
-    assert made == ids(tokenizer, "2+2=5 no: ")
-
-
-def test_a_sampled_end_of_sequence_stays(tokenizer: Any) -> None:
-    sampled = (*ids(tokenizer, "5"), tokenizer.eos_token_id)
-    made = goes_on(tokenizer, "2+2=", sampled, "5", " no: ")
-    assert made == (*ids(tokenizer, "2+2="), *sampled, *ids(tokenizer, " no: "))
-
-
-def test_a_chat_goes_on_as_its_template_would_have_it(tokenizer: Any) -> None:
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_prompt_goes_on_behind_the_sampled_tokens(tokenizer: Any, is_closed: bool) -> None:
+    end = (tokenizer.eos_token_id,) * is_closed  # which the completion sampled, or it was cut
+    made = goes_on(tokenizer, "2+2=", (*ids(tokenizer, "5"), *end), "5", " no: ")
+    assert made == (*ids(tokenizer, "2+2=5"), *end, *ids(tokenizer, " no: "))
     asked = (Message(role="user", content="2+2?"),)
-    sampled = (*ids(tokenizer, "5"), tokenizer.eos_token_id)  # the completion closed its turn itself
-    made = goes_on(tokenizer, asked, sampled, "5", "No.")
-    assert made == ids(tokenizer, f"<user>2+2?{EOS_TOKEN}\n<assistant>5{EOS_TOKEN}\n<user>No.{EOS_TOKEN}\n<assistant>")
-
-
-def test_the_template_closes_a_turn_that_was_cut(tokenizer: Any) -> None:
-    asked = (Message(role="user", content="2+2?"),)
-    made = goes_on(tokenizer, asked, ids(tokenizer, "fi"), "fi", "No.")
-    assert made == ids(tokenizer, f"<user>2+2?{EOS_TOKEN}\n<assistant>fi{EOS_TOKEN}\n<user>No.{EOS_TOKEN}\n<assistant>")
+    made = goes_on(tokenizer, asked, (*ids(tokenizer, "5"), *end), "5", "No.")
+    chat = f"<user>2+2?{EOS_TOKEN}\n<assistant>5{EOS_TOKEN}\n<user>No.{EOS_TOKEN}\n<assistant>"
+    assert made == ids(tokenizer, chat), "as its template would have it"
 
 
 def test_sampled_tokens_are_never_encoded_again(tokenizer: Any) -> None:

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter
@@ -7,7 +5,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_core.errors import DataError, UserError
@@ -64,7 +62,6 @@ def test_impossible_weights_are_refused(weights: list[float]) -> None:
     st.lists(st.integers(0, 1000), min_size=1, max_size=8).filter(any),
     st.lists(st.integers(1, 9), min_size=1, max_size=30),
 )
-@settings(max_examples=150)
 def test_no_count_is_ever_off_by_a_whole_turn(weights: list[int], batches: list[int]) -> None:
     quotas, batched = Quotas(weights), Quotas(weights)
     for turn, _ in enumerate(range(sum(batches)), start=1):
@@ -95,7 +92,6 @@ def test_the_order_depends_on_nothing_but_its_key_and_the_rows() -> None:
 
 
 @given(st.integers(1, 12), st.lists(st.integers(1, 12), min_size=1, max_size=25), st.integers(0, 3))
-@settings(max_examples=150)
 def test_batches_repeat_nothing_and_epochs_lose_nothing(n_rows: int, batches: list[int], seed: int) -> None:
     drawn: Counter[str] = Counter()
     subject = mixture({"a": n_rows}, seed=seed)
@@ -114,17 +110,12 @@ def test_batches_repeat_nothing_and_epochs_lose_nothing(n_rows: int, batches: li
 # --- mixtures
 
 
-def test_a_batch_holds_each_task_by_its_quota() -> None:
+def test_a_batch_holds_each_task_by_its_quota_and_positions_number_the_prompts_of_the_run() -> None:
     subject = mixture({"a": 50, "b": 50}, {"a": 2.0, "b": 1.0})
-    counts = [Counter(draw.label for draw in subject.draw(6)) for _ in range(5)]
-    assert counts == [Counter({"demo.a": 4, "demo.b": 2})] * 5
-
-
-def test_positions_number_the_prompts_of_the_run() -> None:
-    subject = mixture({"a": 5, "b": 5})
-    assert [draw.position for _ in range(3) for draw in subject.draw(4)] == list(range(12))
-    assert subject.drawn == 12
-    assert subject.prompts_per_epoch == 10
+    batches = [subject.draw(6) for _ in range(5)]
+    assert [Counter(draw.label for draw in batch) for batch in batches] == [{"demo.a": 4, "demo.b": 2}] * 5
+    assert [draw.position for batch in batches for draw in batch] == list(range(30))
+    assert (subject.drawn, subject.prompts_per_epoch) == (30, 100)
 
 
 def test_a_task_is_shuffled_the_same_alone_and_mixed() -> None:
@@ -144,7 +135,6 @@ def test_replacing_keeps_the_task_and_repeats_nothing() -> None:
 
 
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 6), st.integers(1, 8))
-@settings(max_examples=60)
 def test_a_resumed_mixture_goes_on_as_if_it_had_not_stopped(size_a: int, size_b: int, before: int, batch: int) -> None:
     def fresh() -> Mixture:
         return mixture({"a": size_a, "b": size_b}, {"a": 1.5, "b": 1.0}, seed=3)
@@ -172,13 +162,10 @@ def test_a_checkpoint_of_another_mixture_is_refused() -> None:
             subject.load_state(state)
 
 
-def test_a_task_without_rows_is_refused_by_name() -> None:
+def test_tasks_that_share_a_name_are_told_apart_by_their_specs_and_one_without_rows_is_refused() -> None:
+    assert task_labels([task("a", template="r1"), task("a"), task("b")]) == ("demo.a?template=r1", "demo.a", "demo.b")
     with pytest.raises(DataError, match=r"demo\.a"):
         Mixture([(task("a"), 1)], {"demo.a": []}, 0)
-
-
-def test_tasks_that_share_a_name_are_told_apart_by_their_specs() -> None:
-    assert task_labels([task("a", template="r1"), task("a"), task("b")]) == ("demo.a?template=r1", "demo.a", "demo.b")
 
 
 def test_results_reach_the_order_of_their_task() -> None:

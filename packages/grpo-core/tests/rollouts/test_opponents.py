@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -72,14 +70,10 @@ def test_rewards_receive_what_the_opponent_answered_who_is_not_asked_about_inval
     assert len(fake.calls) == 1, "with nothing to ask nobody is asked"
 
 
-def test_a_missing_answer_abstains_as_infrastructure(scorer: Scorer) -> None:
+def test_a_missing_answer_and_a_prompt_that_crashes_abstain(scorer: Scorer) -> None:
     first, second = play(scorer, ["7", "8"], Fake(("9",) * 4, Unanswered("HTTP 500")))
-    assert first.value == 1.0
-    assert (second.value, second.fault) == (None, "infrastructure")
+    assert (first.value, second.value, second.fault) == (1.0, None, "infrastructure")
     assert second.why.endswith("guessing.guess, the opponent did not answer: HTTP 500")
-
-
-def test_a_prompt_that_crashes_is_not_scored_as_if_nobody_guessed_right(scorer: Scorer) -> None:
     (score,) = play(scorer, ["666"], fake := Fake())
     assert (score.value, score.fault) == (None, "reward")
     assert score.why == "opponent prompt raised RuntimeError (guessing.py:21): cursed"
@@ -92,15 +86,12 @@ def test_a_question_that_the_opponent_cannot_read_makes_the_completion_invalid(s
     why = "the opponent cannot read it: a prompt of 600 tokens"
     assert first.value == 1.0
     assert second == scorer.task.refuse("8", scorer.task.rows()[1], why)
-    assert (second.value, second.valid, second.fault) == (0.0, False, "")  # the task's value of what is invalid
-    assert second.why == f"invalid: {why}"
+    assert (second.value, second.valid, second.fault, second.why) == (0.0, False, "", f"invalid: {why}")
 
 
 def test_prompts_are_made_in_order_and_none_where_there_is_nothing_to_ask(scorer: Scorer) -> None:
     a, b = scorer.task.rows()
-    prompts = scorer.opponent_prompts(
-        ["7", "\ud800", "666", "8"], [a, a, a, b]
-    )  # one invalid, one whose prompt crashed
+    prompts = scorer.opponent_prompts(["7", "\ud800", "666", "8"], [a, a, a, b])  # one is invalid, one's prompt crashed
     assert prompts == [asked("a", 7), None, None, asked("b", 8)]
     with pytest.raises(UserError, match="2 texts, 1 rows"):
         scorer.opponent_prompts(["1", "2"], [a])
@@ -129,22 +120,17 @@ class Echo:
 OPPONENT = Opponent(prompt=lambda answer: "", samples=2, temperature=0.3, max_completion_length=9, stop=("\n",))
 
 
-def test_an_engine_answers_grouped_and_in_order() -> None:
-    engine = Echo()
-    answers = EngineOpponent(engine, lambda prompt: [len(prompt), 0]).sample(["abc", "d"], OPPONENT, keys(2))
-    assert answers == [("3.0", "3.1"), ("1.0", "1.1")]
-    assert engine.sampling == Sampling(temperature=0.3, max_completion_length=9)
-    assert {request.stop for request in engine.requests} == {("\n",)}
-
-
-def test_a_prompt_beyond_the_context_or_without_tokens_is_unreadable_and_harms_no_other() -> None:
+def test_an_engine_answers_in_order_and_a_prompt_that_it_cannot_read_harms_no_other() -> None:
     def encode(prompt: Prompt) -> list[int]:
         if not prompt:
             raise EmptyPromptError("a prompt became no tokens")
         return [len(prompt)] * len(prompt)
 
-    opponent = EngineOpponent(Echo(), encode, max_context=14)  # 9 are for the answer
+    engine = Echo()
+    opponent = EngineOpponent(engine, encode, max_context=14)  # 9 are for the answer
     first, empty, fits, too_long = opponent.sample(["abc", "", "abcde", "abcdef"], OPPONENT, keys(4))
+    assert engine.sampling == Sampling(temperature=0.3, max_completion_length=9)
+    assert {request.stop for request in engine.requests} == {("\n",)}
     assert (first, fits) == (("3.0", "3.1"), ("5.0", "5.1"))
     assert empty == Unanswered("a prompt became no tokens", is_unreadable=True)
     why = "a prompt of 6 tokens and 9 for the answer; the opponent's context is 14"

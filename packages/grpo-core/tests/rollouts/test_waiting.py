@@ -1,6 +1,3 @@
-from __future__ import annotations
-
-import threading
 from concurrent.futures import Future
 from typing import Any
 
@@ -19,21 +16,15 @@ def context(**options: Any) -> RolloutContext:
 def test_scores_that_take_long_are_told_of_and_come_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multi_turn, "ASK_EVERY_S", 0.02)
     monkeypatch.setattr(multi_turn, "SHOW_AFTER_S", 0.05)
-    futures, told, is_told = [Future[int]() for _ in range(3)], list[tuple[int, int]](), threading.Event()
+    futures, told = [Future[int]() for _ in range(3)], list[tuple[int, int]]()
 
     def tell(done: int, total: int) -> None:
         told.append((done, total))
-        is_told.set()
+        place = (2, 0, 1)[done]
+        futures[place].set_result(place)
 
-    def finish() -> None:
-        for place in (2, 0, 1):
-            is_told.clear()
-            assert is_told.wait(10)
-            futures[place].set_result(place)
-
-    threading.Thread(target=finish).start()
     assert context(on_wait=tell).wait(futures) == [0, 1, 2]
-    assert told[0] == (0, 3) and told[-1] == (2, 3)
+    assert told == [(0, 3), (1, 3), (2, 3)]
 
 
 def test_a_stop_takes_back_the_scores_that_are_still_waited_for() -> None:

@@ -1,11 +1,9 @@
 """Peak resident memory of a short run, less that after imports, beside the estimate of the dry run.
 
-    python peak_memory.py FOLDER '{"hidden_size": 768, …}' [KEY=VALUE…]
+    python peak_memory.py FOLDER '{"hidden_size": 768, …}'
 
 The model is a random Llama; every completion has the full length and every group something to teach.
 """
-
-from __future__ import annotations
 
 import itertools
 import json
@@ -48,7 +46,7 @@ def counted(text: str) -> float:
 long_texts = Task("long_texts", load, prompt, lambda text, row: text, (counted,), row=Row)
 
 
-def main(folder: Path, shape: str, settings: list[str]) -> None:
+def main(folder: Path, shape: str) -> None:
     """Make the model in a process of its own, run two steps, and print both numbers in bytes."""
     model = folder / "model"
     if not model.exists():
@@ -65,7 +63,6 @@ def main(folder: Path, shape: str, settings: list[str]) -> None:
         "task": f"{__file__}:long_texts", "model": str(model), "trainer.max_steps": "2",
         "trainer.max_completion_length": "64", "trainer.prompts_per_step": "2", "eval.at_start": "false",
         "eval.at_end": "false", "output_dir": str(folder / "runs"), "scoring.workers": "1",
-        **dict(word.split("=", 1) for word in settings),
     }  # fmt: skip
     resolved = resolve(load_config(given, environ={}, dotenv_path=None).config)
     need = dry_run(resolved).need
@@ -73,8 +70,8 @@ def main(folder: Path, shape: str, settings: list[str]) -> None:
     imported = psutil.Process().memory_info().rss
     train(resolved)
     peak = memory_meter(None).highest() - imported
-    print(json.dumps({"estimate": int(need.total), "peak": peak, **{k: int(v) for k, v in need.parts.items()}}))
+    print(json.dumps({"estimate": int(need.total), "peak": peak}))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
+    main(Path(sys.argv[1]), sys.argv[2])
