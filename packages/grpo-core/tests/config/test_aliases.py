@@ -1,7 +1,5 @@
 """Words of other trainers for settings of ours."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +25,10 @@ def at(loaded: LoadedConfig, key: str) -> Any:
         ("clip_+", "0.3", "trainer.epsilon_high", 0.3),
         ("kl_coef", "0.02", "trainer.beta", 0.02),
         ("kl_type", "forward", "trainer.kl", "k3"),
-        ("kl_type", "reverse", "trainer.kl", "fkl_k3"),
         ("kl_type", "symmetric", "trainer.kl", "jeffreys"),
         ("baseline_type", "ema", "trainer.baseline", "ema"),
         ("lr_scheduler", "const", "trainer.lr_scheduler_type", "constant"),
         ("buffer_size", "32", "trainer.prompts_per_step", 32),
-        ("microbatch_size", "2", "trainer.micro_batch_prompts", 2),
         ("per_device_train_batch_size", "8", "trainer.micro_batch_size", 8),
         ("warmup_ratio", "0.05", "trainer.warmup_ratio", 0.05),
     ],
@@ -77,10 +73,7 @@ def test_words_that_need_another_setting() -> None:
         ({"adaptive_kl": "yes"}, "adaptive_kl='yes': must be true or false."),
         ({"reward_var_thresh": "-1"}, "reward_var_thresh=-1: must be a number, 0 or more."),
         ({"k_samples": "x"}, "trainer.num_generations=x: must be a whole number"),
-        (
-            {"baseline_type": "role", "ema_alpha": "0.1"},
-            "trainer.baseline=ema or adaptive_shrink; it is role.",
-        ),
+        ({"baseline_type": "role", "ema_alpha": "0.1"}, "trainer.baseline=ema or adaptive_shrink; it is role."),
         ({"kl_target": "0.1"}, "it is constant. Leave it out, or set trainer.kl_controller."),
         ({"kl_coef": "0.1", "adaptive_kl": "true", "kl_horizon": "9"}, "only with trainer.kl_controller=proportional"),
         ({"kl_type": "forwards"}, "no kl 'forwards'"),

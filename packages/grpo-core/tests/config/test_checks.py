@@ -1,7 +1,5 @@
 """Contradictions between the trainer's settings: each is refused in one line that says why and what to do."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 
@@ -39,7 +37,6 @@ def entropy(by: str, coefficient: float = 0.0, **arguments: float) -> dict[str, 
         ({"min_p": 1.0}, "less than 1"),
         ({"loss_type": "drgrpo"}, "Did you mean 'dr_grpo'"),
         ({"kl_controller": "steprule", "beta": 0.1}, "Did you mean 'step_rule'?"),
-        ({"entropy_controller": "adaptiv"}, "Did you mean 'adaptive'?"),
         ({"num_generations": 1}, "or a baseline that needs none: adaptive_shrink, batch_mean, ema, none, reinforce_pp"),
         ({"num_generations": 1, "baseline": "ema", "scale_rewards": "group"}, "standard deviation of one reward"),
         ({"epsilon_high": 0.1}, "trainer.epsilon_high=0.1 is below trainer.epsilon=0.2"),
@@ -71,10 +68,7 @@ def entropy(by: str, coefficient: float = 0.0, **arguments: float) -> dict[str, 
         ({"kl_controller": "step_rule"}, "has nothing to steer at trainer.beta=0"),
         ({"kl_warmup_steps": 5}, "trainer.kl_warmup_steps=5 leads up to trainer.beta=0"),
         ({**K1, "kl_placement": "loss"}, "the expected gradient"),
-        (
-            {**K1, "kl_placement": "reward", "kl_args": {"straight_through": True}},
-            "straight_through=true has no effect",
-        ),
+        ({**K1, "kl_placement": "reward", "kl_args": {"straight_through": True}}, "straight_through=true has no"),
         (steered("ppo_rule", target=-1), "target=-1 must be above 0"),
         (steered("step_rule", minimum=2.0), "minimum=2 and maximum=1 must satisfy"),
         (steered("proportional", clip=40.0), "clip=40.0 · n_steps=1 / horizon=20.0 is 1 or more"),
@@ -156,8 +150,5 @@ def test_a_configuration_lists_its_variants() -> None:
     assert set(listed) == {"loss", "advantage", "kl", "kl_controller", "entropy_controller", "schedule"}
     assert (listed["kl"].name, listed["kl"].arguments, listed["kl"].section) == ("k2", {"a": 1}, "trainer.kl_args")
     assert all(each.section in keys() for each in listed.values())
-
-
-def test_names_and_defaults_in_tables_are_those_of_what_they_are_about() -> None:
     assert all(f"trainer.{name}" in keys() for first, second, _ in EXCLUSIVE for name in (first, second))
     assert inspect.signature(pass_at_k).parameters["k"].default == PASS_AT_K

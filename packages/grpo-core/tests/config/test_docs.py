@@ -1,7 +1,5 @@
 """The generated reference pages are current, and every example in the help works."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """What a GPU profile and a preset set for a run: below everything that is given, never beyond the memory."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -84,10 +82,12 @@ def test_a_profile_overrides_nothing_that_is_given(here: Here) -> None:
     assert {config.sources[key].kind for key in given} == {"command line"}
 
 
-def test_a_model_s_own_recommendation_stands_above_the_profile(here: Here) -> None:
+def test_a_model_s_own_recommendation_stands_above_the_profile_and_resolving_twice_changes_nothing(here: Here) -> None:
     here("H100")
-    config = resolved(task="math.arithmetic").config
+    once = resolved(task="math.arithmetic", preset="ultra_small")
+    config = once.config
     assert (config.model, config.trainer.max_completion_length, config.precision) == ("tiny", 64, "bfloat16")
+    assert resolve(config, once.sources).config == config
 
 
 def test_without_an_accelerator_no_value_changes() -> None:
@@ -135,12 +135,6 @@ def test_the_completion_leaves_room_in_the_context(here: Here, tmp_path: Path) -
     (tmp_path / "config.json").write_text(json.dumps(shape | {"max_position_embeddings": 768}))
     assert "trainer.max_completion_length" not in of_profile(resolved(model=str(tmp_path)))
     assert resolved(model=str(tmp_path), trainer__max_prompt_length=256).config.trainer.max_completion_length == 512
-
-
-def test_resolving_twice_changes_nothing(here: Here) -> None:
-    here("L4")
-    once = resolved(model=SMALL, preset="ultra_small")
-    assert resolve(once.config, once.sources).config == once.config
 
 
 def test_a_profile_named_on_another_machine_counts_with_its_own_memory() -> None:
@@ -229,8 +223,6 @@ def test_a_preset_goes_with_a_recipe(recipe: str) -> None:
     assert trainer.loss_type == resolved(model=SMALL, recipe=recipe).config.trainer.loss_type
     assert config.sources["trainer.loss_type"].kind == "recipe"
     assert "baseline" in [choice.value for choice in config.choices if choice.what == "preset"]
-
-
-def test_what_the_user_says_stands_above_a_preset_and_ends_its_epochs() -> None:
-    trainer = resolved(model=SMALL, preset="baseline", trainer__max_steps=3, trainer__learning_rate=1e-5).config.trainer
-    assert (trainer.learning_rate, trainer.num_train_epochs) == (1e-5, None)
+    given = {"trainer__max_steps": 3, "trainer__learning_rate": 1e-5}
+    trainer = resolved(model=SMALL, preset="baseline", recipe=recipe, **given).config.trainer
+    assert (trainer.learning_rate, trainer.num_train_epochs) == (1e-5, None), "what the user says stands above both"

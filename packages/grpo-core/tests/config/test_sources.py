@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any
@@ -37,10 +35,7 @@ def test_each_layer_wins_over_the_next(tmp_path: Path) -> None:
         del layers[layer]
     loaded = load()
     assert (loaded.config.trainer.beta, str(loaded.sources["trainer.beta"])) == (0.0, "default")
-
-
-def test_every_key_has_a_source() -> None:
-    assert set(load({"seed": "3"}).sources) == set(keys())
+    assert set(loaded.sources) == set(keys())
 
 
 @pytest.mark.parametrize(
@@ -48,7 +43,6 @@ def test_every_key_has_a_source() -> None:
     [
         ("trainer.learning_rate", "1e-5", 1e-5),  # YAML 1.1 would read text
         ("trainer.learning_rate", "1", 1.0),
-        ("trainer.num_generations", "16", 16),
         ("trainer.num_generations", "016", 16),  # and this as octal 14
         ("trainer.max_steps", "null", None),
         ("trainer.scale_rewards", "none", "none"),
@@ -58,7 +52,6 @@ def test_every_key_has_a_source() -> None:
         ("task", "math.gsm8k?size=3,math.echo:2", "math.gsm8k?size=3,math.echo:2"),
         ("output_dir", "true", "true"),
         ("curriculum.weights", "[2, 1, 0.5]", (2.0, 1.0, 0.5)),
-        ("lora.target_modules", "all-linear", "all-linear"),
         ("lora.target_modules", "[q_proj, v_proj]", ("q_proj", "v_proj")),
         ("device", "cuda:1", "cuda:1"),
     ],
@@ -69,11 +62,10 @@ def test_text_is_read_by_what_the_key_holds(key: str, text: str, value: object) 
         assert type(flatten(loaded.config)[key]) is type(value)
 
 
-@pytest.mark.parametrize(("text", "shown"), [('"2"', '"2"'), ('"true"', '"true"'), ("two", "two"), ("2.5", "2.5")])
-def test_a_number_in_quotes_is_shown_with_them(tmp_path: Path, text: str, shown: str) -> None:
-    path = tmp_path / "run.yaml"
-    path.write_text(f"trainer:\n  sharding: hybrid\n  shard_size: {text}\n")
-    assert refusal(config_file=path).startswith(f"trainer.shard_size={shown} ({path}:3): must be a whole number")
+@pytest.mark.parametrize("text", ['"2"', '"true"', "two", "2.5"])
+def test_a_number_in_quotes_is_shown_with_them(tmp_path: Path, text: str) -> None:
+    path = write(tmp_path / "run.yaml", f"trainer:\n  sharding: hybrid\n  shard_size: {text}\n")
+    assert refusal(config_file=path).startswith(f"trainer.shard_size={text} ({path}:3): must be a whole number")
 
 
 @pytest.mark.parametrize(
@@ -81,16 +73,12 @@ def test_a_number_in_quotes_is_shown_with_them(tmp_path: Path, text: str, shown:
     [
         ("trainer.num_generations", "eight", "must be a whole number, 1 or more and at most 10^9. Default: 8."),
         ("trainer.num_generations", "true", "must be a whole number"),
-        ("trainer.num_generations", "", "trainer.num_generations is empty: give a value, or leave it out. Default: 8."),
         ("model", "", "model is empty: give a value, or null, or leave it out. Default: null."),
-        ("tracking.trackers", "", "tracking.trackers is empty"),
         ("trainer.max_steps", "1" + "0" * 30, "must be a whole number, 1 or more and at most 10^9"),
-        ("trainer.learning_rate", "1e300", "must be a number, 0 or more and at most 10."),
         ("trainer.gradient_checkpointing", "yes", "must be true or false"),
         ("trainer.learning_rate", "9" * 5000, "must be a number"),
         ("trainer.max_completion_length", "0", "a completion of 0 tokens has nothing to score or train"),
         ("trainer.temperature", "0", "every advantage is 0"),
-        ("trainer.loss_type", "drgrpo", "Did you mean 'dr_grpo'"),
         ("precision", "bfloat", "Did you mean 'bfloat16'?"),
         ("device", "gpu", "must be auto, cpu, cuda, cuda:N or mps"),
         ("curriculum.weights", "[1, 2]", "must be a list of 3 numbers"),
@@ -131,15 +119,11 @@ def test_values_that_contradict_name_their_sources() -> None:
 @pytest.mark.parametrize(
     ("variable", "said"),
     [
-        (
-            "GRPO_TRAINER__LEARNING_RTE=1",
-            "Did you mean 'GRPO_TRAINER__LEARNING_RATE'",
-        ),
+        ("GRPO_TRAINER__LEARNING_RTE=1", "Did you mean 'GRPO_TRAINER__LEARNING_RATE'"),
         ("GRPO_RUN__SEED=1", "Did you mean 'GRPO_SEED'"),
         ("GRPO_LEARNING_RATE=1", "Did you mean 'GRPO_TRAINER__LEARNING_RATE'"),
         ("GRPO_PLUGIN=1", "Did you mean 'GRPO_PLUGINS'"),
         ("grpo_seed=1", "grpo_seed is written GRPO_SEED, in capitals"),
-        ("Grpo_Trainer__Beta=1", "is written GRPO_TRAINER__BETA, in capitals"),
         ("grpo_plugins=1", "is written GRPO_PLUGINS, in capitals"),
         ("GRPO_MODEL=", "GRPO_MODEL: model is empty"),
     ],

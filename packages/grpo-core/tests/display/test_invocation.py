@@ -1,7 +1,5 @@
 """Printed commands are typed as this process was started."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import builtins
 import math
 from itertools import count
@@ -53,8 +51,7 @@ def test_a_run_has_a_live_table_and_curve(monkeypatch: pytest.MonkeyPatch, tmp_p
         progress.on_evaluation("<b>hostile", "final", {"solved_rate": 0.5, "n": 8})
         progress.on_run_end({"steps": 3}, tmp_path)
     assert len(ids) == 1  # one block that is redrawn
-    assert "<b>" not in shown[-1]["text/html"]
-    assert "report    grpo report" in shown[-1]["text/plain"]
+    assert "<b>" not in shown[-1]["text/html"] and "report    grpo report" in shown[-1]["text/plain"]
 
 
 def test_a_picture_is_well_formed_and_its_title_escaped() -> None:

@@ -1,7 +1,5 @@
 """Rows of the hub are read as they were written: from the repository's files, with the hub and without."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -117,13 +115,9 @@ def test_golds_of_a_csv_repository_are_what_its_lines_say_with_the_hub_and_later
 
 
 def test_configurations_have_files_of_their_own_and_lines_of_several_types(serve: Serve) -> None:
-    files = {
-        "a/1.jsonl": ("a", "007"),
-        "b/x-1.json": ("b", 1),
-        "b/x-2.json": ("c", "z"),  # which `datasets` refuses after a whole number
-        "c.jsonl": ("d", "2024-01-01"),
-    }
-    records = {name: lines({"question": question, "answer": answer}) for name, (question, answer) in files.items()}
+    # After a whole number, `datasets` refuses "z".
+    answers = {"a/1.jsonl": "007", "b/x-1.json": 1, "b/x-2.json": "z", "c.jsonl": "2024-01-01"}
+    records = {name: lines({"question": "q", "answer": answer}) for name, answer in answers.items()}
     serve({"README.md": CONFIGS, **records})
     assert golds(config="/one") == ["007"]
     assert golds(config="/two") == ["1", "z"]

@@ -1,7 +1,5 @@
 """The page in a headless Chromium: it draws, filters, and obeys the keyboard, and hostile text stays text."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path

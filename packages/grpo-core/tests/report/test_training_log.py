@@ -1,7 +1,5 @@
 """A training log is reduced to points, whatever its length."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
