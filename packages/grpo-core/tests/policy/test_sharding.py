@@ -48,7 +48,7 @@ def hidden(policy: Policy) -> torch.Tensor:
     return states.logprobs()[0]
 
 
-def test_every_parameter_is_sharded_and_the_passes_are_the_same() -> None:
+def test_every_parameter_is_sharded_and_the_passes_are_the_same_also_while_they_are_whole() -> None:
     plain = policy_of(model(0))
     expected = hidden(plain).detach()
     policy = sharded()
@@ -59,18 +59,11 @@ def test_every_parameter_is_sharded_and_the_passes_are_the_same() -> None:
         assert torch.equal(hidden(policy), expected)
         with policy.reference() as reference, policy.in_step():  # blocks may be nested
             assert torch.equal(hidden(reference), expected)
-    assert all(isinstance(parameter, DTensor) for parameter in policy.model.parameters())  # nothing is left gathered
-
-
-def test_held_whole_for_many_passes_it_is_the_same_and_shards_again() -> None:
-    policy = sharded()
-    with torch.no_grad(), policy.in_step():
-        expected = hidden(policy)
-        with policy.whole(True):
+        with policy.whole(True):  # held so for many passes
             assert torch.equal(hidden(policy), expected)
             assert not any(isinstance(parameter, DTensor) for parameter in policy.model.parameters())
             assert torch.equal(hidden(policy), expected)
-    assert all(isinstance(parameter, DTensor) for parameter in policy.model.parameters())
+    assert all(isinstance(parameter, DTensor) for parameter in policy.model.parameters())  # nothing is left gathered
     with policy.in_step():  # layers are resharded after a pass again
         hidden(policy).sum().backward()
     assert all(parameter.grad is not None for parameter in policy.model.parameters())

@@ -169,10 +169,9 @@ def test_what_a_ladder_cannot_use_is_refused() -> None:
 @pytest.mark.parametrize(
     ("kind", "bad"),
     [
-        *((PassRateCurriculum, {"boundaries": each}) for each in ((0.8, 0.2), (-0.1, 0.5))),
+        (PassRateCurriculum, {"boundaries": (0.8, 0.2)}),
         (PassRateCurriculum, {"ema_alpha": 0.0}),
         (PassRateCurriculum, {"weights": (0, 0, 0)}),
-        (LadderCurriculum, {"threshold": 0.0}),
         (LadderCurriculum, {"threshold": 1.1}),
         (LadderCurriculum, {"current_share": 0.0}),
     ],

@@ -136,20 +136,15 @@ def test_a_tied_model_is_untied_for_a_server_on_a_cpu_whose_output_layer_updates
     assert torch.equal(sent.eval()(inputs).logits, MODEL.eval()(inputs).logits)
 
 
-def test_a_server_that_was_restarted_is_noticed(fake: FakeVLLM) -> None:
-    engine = opened(fake)
-    engine.sync(1)
-    fake.version = "default"
-    with pytest.raises(EngineError, match=r"has weights of version 'default' and not 'grpo-\w+-1': it was restarted"):
-        run(engine, [request()])
-
-
-def test_a_run_that_sends_weights_while_another_does_is_noticed(fake: FakeVLLM) -> None:
+def test_a_server_that_gets_weights_of_another_run_or_was_restarted_is_noticed(fake: FakeVLLM) -> None:
     one, other = opened(fake), opened(fake)
     fake.on_load = lambda folder: other.sync(1) if len(fake.loaded) == 1 else None  # type: ignore[assignment]
     with pytest.raises(EngineError, match=r"'grpo-\w+-1' and not 'grpo-\w+-1-begun': .*another run uses it"):
         one.sync(1)
     assert [each.text for each in run(other, [request()])] == ["7"]
+    fake.version = "default"
+    with pytest.raises(EngineError, match=r"has weights of version 'default' and not 'grpo-\w+-1': it was restarted"):
+        run(other, [request()])
 
 
 def test_an_adapters_base_is_the_weights_that_nobody_has_trained() -> None:
@@ -233,20 +228,15 @@ def test_a_server_that_cannot_do_what_is_needed_is_refused_with_what_to_do(
             opened(fake, **options)
 
 
-def test_a_folder_that_the_server_does_not_see_is_named(fake: FakeVLLM, tmp_path: Path) -> None:
+def test_weights_that_are_refused_name_their_folder_and_no_key_that_the_server_repeats(
+    fake: FakeVLLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = opened(fake, shared_dir=str(tmp_path))
-    reply_to(fake, "/collective_rpc", (500, {"error": "no such folder"}))
-    with pytest.raises(EngineError, match=r"must see the folder .*weights: engine\.args\.shared_dir"):
-        engine.sync(1)
-
-
-def test_a_key_that_a_server_repeats_is_not_shown(fake: FakeVLLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = opened(fake)
     monkeypatch.setenv("VLLM_API_KEY", "sk-secret")
     padding = "x" * 284  # the key lies across the place where the excerpt is cut
     for said in ("you sent Authorization: Bearer sk-secret", f"{padding}sk-secret"):
         reply_to(fake, "/collective_rpc", (500, {"error": said}))
-        with pytest.raises(EngineError) as error:
+        with pytest.raises(EngineError, match=r"must see the folder .*weights: engine\.args\.shared_dir") as error:
             engine.sync(1)
         assert "sk-s" not in str(error.value)
 
