@@ -181,8 +181,6 @@ def test_a_state_that_went_through_json_continues_bit_identically(
         (baselines.gpg, {"f_norm": 0.0}, "f_norm=0"),
     ],
 )
-def test_an_option_that_cannot_be_is_refused_with_its_range(
-    baseline: Callable[..., Tensor], options: dict[str, Any], said: str
-) -> None:
+def test_an_option_out_of_range_is_refused(baseline: Callable[..., Tensor], options: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said):
         baseline(rewards(1), groups(0), **options)

@@ -190,7 +190,7 @@ def test_lambda_1_is_the_return_less_the_value_and_0_the_one_step_error(
 
 
 @given(sequences())
-def test_whitening_gives_mean_0_and_variance_1_over_the_tokens_that_count(
+def test_whitening_gives_mean_0_and_variance_1_over_tokens_that_count(
     given_sequences: tuple[Tensor, Tensor, Tensor],
 ) -> None:
     values, _, mask = given_sequences

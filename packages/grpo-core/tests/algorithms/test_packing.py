@@ -32,9 +32,7 @@ def logprobs(model: Any, packs: list[tuple[int, ...]], **options: float) -> torc
 
 @pytest.mark.parametrize("attention", ["parts", "sdpa", "eager"])
 @pytest.mark.parametrize("name", MODELS)
-def test_packed_equals_alone_in_values_and_gradients(
-    name: str, attention: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_packed_equals_alone_in_value_and_gradient(name: str, attention: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = small_model(name, **MODELS[name])
     model.set_attn_implementation("eager" if attention == "eager" else "sdpa")
     if attention == "sdpa":
@@ -74,7 +72,7 @@ def test_cheap_attention_packs_a_whole_group_and_dear_attention_none() -> None:
     st.one_of(st.none(), st.integers(1, 5)),
     st.one_of(st.none(), st.integers(1, 60)),
 )
-def test_every_row_is_in_one_pack_of_its_own_group(
+def test_a_row_is_in_one_pack_of_its_group(
     groups: list[int], cost: float, max_rows: int | None, max_tokens: int | None
 ) -> None:
     prompts, completions = [4 + group for group in groups], [1 + index % 5 for index in range(len(groups))]

@@ -163,9 +163,7 @@ def test_loss_types(loss_type: str, seed: int) -> None:
         ("gmpo", 0.4, 0.4, {}, 0.5),
     ],
 )
-def test_losses_without_a_type_of_their_own(
-    name: str, low: float, high: float, settings: dict[str, Any], spread: float
-) -> None:
+def test_losses_without_a_type(name: str, low: float, high: float, settings: dict[str, Any], spread: float) -> None:
     from trl import GRPOTrainer
     from trl.experimental.gmpo import GMPOTrainer
 
@@ -189,9 +187,7 @@ def test_with_a_kl_penalty(corrected: bool) -> None:
 
 
 @pytest.mark.parametrize(("name", "is_on_policy"), [("seq_ppo", False), ("rloo", True)])
-def test_rloo_clips_the_ratio_of_a_whole_completion_and_on_policy_has_the_gradient_of_tokens(
-    name: str, is_on_policy: bool
-) -> None:
+def test_rloo_clips_a_completions_ratio_and_on_policy_has_the_gradient_of_tokens(name: str, is_on_policy: bool) -> None:
     from trl import RLOOTrainer
 
     data = batch(10, spread=0.2)

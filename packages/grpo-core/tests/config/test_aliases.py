@@ -33,9 +33,7 @@ def at(loaded: LoadedConfig, key: str) -> Any:
         ("warmup_ratio", "0.05", "trainer.warmup_ratio", 0.05),
     ],
 )
-def test_a_word_of_theirs_is_taken_wherever_a_setting_is(
-    tmp_path: Path, word: str, text: str, key: str, value: object
-) -> None:
+def test_their_words_are_taken_wherever_ours_are(tmp_path: Path, word: str, text: str, key: str, value: object) -> None:
     file = write(tmp_path / "run.yaml", f"{word}: {text}\n")
     inside = write(tmp_path / "inside.yaml", f"trainer:\n  {word}: {text}\n")
     sources = {

@@ -177,9 +177,7 @@ def test_a_model_that_is_only_evaluated_needs_no_optimizer(here: Here) -> None:
     assert resolve(loaded.config, loaded.sources, trains=False).config.precision == "float16"
 
 
-def test_a_group_of_processes_divides_the_weights_and_offload_leaves_what_runs(
-    here: Here, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_divide_the_weights_and_offload_leaves_what_runs(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "16")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
     accelerator = here("A100")

@@ -199,9 +199,7 @@ def test_reward_scaling_goes_by_the_loss_unless_it_is_given(run: Run, trainer: d
         ("gmpo", {"epsilon_high": 0.3}, (0.3, 0.3)),
     ],
 )
-def test_a_loss_brings_its_own_clip(
-    run: Run, loss: str, given: dict[str, float], clip: tuple[float, float | None]
-) -> None:
+def test_a_loss_brings_its_clip(run: Run, loss: str, given: dict[str, float], clip: tuple[float, float | None]) -> None:
     trainer = run(loss_type=loss, **given).config.trainer
     assert (trainer.epsilon, trainer.epsilon_high) == clip
 
@@ -248,9 +246,7 @@ def test_resolving_twice_changes_nothing(host: PluginHost, run: Run, tmp_path: P
         ("toy.any", "toy.any"),
     ],
 )
-def test_a_task_gets_the_options_that_its_embedded_model_was_made_with(
-    host: PluginHost, run: Run, task: str, adapted: str
-) -> None:
+def test_a_task_gets_the_options_of_its_embedded_model(host: PluginHost, run: Run, task: str, adapted: str) -> None:
     resolved = run(task, "made")
     assert resolved.config.task == adapted
     assert [each.why for each in resolved.choices if each.what == "task"] == [RECOMMENDED] * (task != adapted)
@@ -298,9 +294,7 @@ def test_a_model_s_size_decides_the_learning_rate_where_nobody_does(host: Plugin
     assert rate(str(tmp_path)) == (1e-6, "default")  # of unknown size
 
 
-def test_an_adapter_does_not_take_the_rate_of_a_warm_start_which_is_for_all_weights(
-    host: PluginHost, tmp_path: Path
-) -> None:
+def test_an_adapter_does_not_take_the_rate_of_a_warm_start_of_all_weights(host: PluginHost, tmp_path: Path) -> None:
     shape = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 258}
     (tmp_path / "config.json").write_text(json.dumps(shape))
     (tmp_path / "warm_start.json").write_text(json.dumps({"recommended": {"trainer.learning_rate": 1.2e-4}}))

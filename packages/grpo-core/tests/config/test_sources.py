@@ -252,9 +252,7 @@ def test_a_saved_configuration_is_read_back_equal(tmp_path: Path) -> None:
 
 @settings(max_examples=30)
 @given(st.text(min_size=1, max_size=30).filter(str.isprintable), st.floats(0, 1, width=64), st.integers(0, 2**63 - 1))
-def test_any_configuration_survives_yaml(
-    tmp_path_factory: pytest.TempPathFactory, text: str, beta: float, seed: int
-) -> None:
+def test_any_settings_survive_yaml(tmp_path_factory: pytest.TempPathFactory, text: str, beta: float, seed: int) -> None:
     config = RunConfig.model_validate({"model": text, "seed": seed, "trainer": {"beta": beta}})
     file = write(tmp_path_factory.getbasetemp() / "any.yaml", to_yaml(config))
     assert load(config_file=file).config == config

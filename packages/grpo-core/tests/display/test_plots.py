@@ -28,9 +28,7 @@ def test_a_mark_has_its_interval_at_its_step() -> None:
     width=st.integers(-5, 60),
     height=st.integers(-2, 12),
 )
-def test_any_numbers_fit_any_size(
-    points: list[float], marks: list[tuple[float, float, float]], width: int, height: int
-) -> None:
+def test_any_size_fits(points: list[float], marks: list[tuple[float, ...]], width: int, height: int) -> None:
     known = [(i, *(value, *sorted((low, high)))) for i, (value, low, high) in enumerate(marks)]
     lines = curve(list(enumerate(points)), width, height, known)
     assert not lines or len(lines) == max(2, height)

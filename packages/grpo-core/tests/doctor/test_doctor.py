@@ -139,7 +139,7 @@ def test_a_device_that_is_not_there() -> None:
 
 
 @pytest.mark.parametrize(("emulates", "status"), [(True, "warn"), (False, "ok")])
-def test_bfloat16_that_a_cpu_does_not_multiply_is_a_warning(
+def test_bfloat16_that_a_cpu_emulates_is_a_warning(
     emulates: bool, status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("grpo_core.policy.device.emulates_bfloat16", lambda device: emulates)
@@ -175,9 +175,7 @@ def test_room_for_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, f
         ("9" * 30, "3.0 GiB of 16.0 GiB available", "ok"),
     ],
 )
-def test_memory_is_the_containers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, text: str, status: str
-) -> None:
+def test_memory_is_the_containers(tmp_path: Path, monkeypatch: Any, content: str, text: str, status: str) -> None:
     (tmp_path / "memory.max").write_text(content)
     there: Any = SimpleNamespace(total=16 * machine.GIB, available=3 * machine.GIB)
     monkeypatch.setattr(machine, "CGROUP_MEMORY", tmp_path / "memory.max")

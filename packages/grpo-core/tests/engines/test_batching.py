@@ -39,7 +39,7 @@ def shape(batches: list[list[RequestGroup]]) -> list[list[tuple[int, int]]]:
         ([(3, 64), *[(4, 1)] * 20], 10**6, [[(3, 64), *[(4, 1)] * 3], [(4, 1)] * 17]),
     ],
 )
-def test_a_batch_takes_what_fits(
+def test_batches_take_what_fits(
     groups: list[tuple[int, int]], budget: int, batches: list[list[tuple[int, int]]]
 ) -> None:
     assert shape([*plan(requests(*groups), SAMPLING, budget)]) == batches

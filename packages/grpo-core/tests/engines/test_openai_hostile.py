@@ -186,9 +186,7 @@ BROKEN = [
     ],
     ids=lambda given: given.__qualname__.split(".")[0] if callable(given) else repr(given)[:50],
 )
-def test_whatever_an_endpoint_does_is_an_error_in_bounded_time(
-    hostile: Hostile, respond: Respond | bytes, why: str
-) -> None:
+def test_whatever_it_does_is_an_error_in_bounded_time(hostile: Hostile, respond: Respond | bytes, why: str) -> None:
     started = time.monotonic()
     answer = ask(hostile((lambda write: write(respond)) if isinstance(respond, bytes) else respond))
     assert answer.text == "" and any(each in answer.error for each in why.split("|")), answer

@@ -25,9 +25,7 @@ def small(kind: str = "llama", **changes: Any) -> Any:
     ],
 )
 @pytest.mark.parametrize("count", [1, 3, 4])
-def test_a_deeper_model_computes_the_same_until_it_is_trained(
-    kind: str, changes: dict[str, Any], count: int, tmp_path: Any
-) -> None:
+def test_a_deeper_model_computes_the_same(kind: str, changes: dict[str, Any], count: int, tmp_path: Any) -> None:
     model = small(kind, **changes)
     before = model(TOKENS).logits
     add_layers(model, count)

@@ -75,9 +75,7 @@ def test_the_other_ranks_need_host_memory_for_their_part_alone(found: dict[str, 
     assert other < 0.8  # a half, and a layer that is gathered in the first pass, three times; 0.7 is measured
 
 
-def test_where_no_model_can_be_made_without_its_weights_every_rank_reads_them_and_says_why(
-    found: dict[str, Any],
-) -> None:
+def test_where_no_model_is_made_without_weights_every_rank_reads_them_and_says_why(found: dict[str, Any]) -> None:
     result = found["no structure"]
     value, why = result["choices"]["loading"]
     assert value == "every process reads the whole model"
@@ -113,7 +111,7 @@ def test_structures_are_the_same_with_weights_and_without_and_differ_by_the_firs
     assert difference(before, structure_of(whole)).startswith("lm_head.weight is "), "which was tied"
 
 
-def test_a_model_that_keeps_a_tensor_of_its_own_is_not_made_without_weights(
+def test_a_model_with_a_tensor_of_its_own_is_not_made_without_weights(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = LlamaForCausalLM.__init__

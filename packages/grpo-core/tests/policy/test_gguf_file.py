@@ -120,9 +120,7 @@ def rope(kind: str, **more: float) -> dict[str, Any]:
         ({"head_dim": 16}, {"attention.key_length": 16, "attention.value_length": 16}),  # and not 32 / 4 = 8
     ],
 )
-def test_what_a_file_says_of_a_model_is_computed(
-    tmp_path: Path, kind: str, changes: dict[str, Any], keys: Extra
-) -> None:
+def test_what_a_file_says_is_computed(tmp_path: Path, kind: str, changes: dict[str, Any], keys: Extra) -> None:
     model = model_of(kind, **changes)
     torch.testing.assert_close(logits(loaded_from(tmp_path, model, keys).model), logits(model))
     assert not changes or not torch.allclose(logits(model), logits(model_of(kind)), atol=0.01)
@@ -248,7 +246,7 @@ PIECES = ["<s>", "</s>", "▁", "a", "b", "ab", "▁ab"]  # no <unk>, which tran
     ("keys", "tokens"),
     [({}, ["<s>", "▁ab", "b"]), ({"add_bos_token": False, "add_eos_token": True}, ["▁ab", "b", "</s>"])],
 )
-def test_texts_of_sentencepiece_begin_with_a_token_unless_the_file_says_otherwise(
+def test_texts_of_sentencepiece_begin_with_a_token_or_as_the_file_says(
     tmp_path: Path, keys: Extra, tokens: list[str]
 ) -> None:
     ends = {"bos_token_id": 0, "eos_token_id": 1}
@@ -265,8 +263,6 @@ def test_texts_of_sentencepiece_begin_with_a_token_unless_the_file_says_otherwis
         ({"bos_token_id": 0, "eos_token_id": 1, "add_space_prefix": False}, PIECES, "add_space_prefix=False"),
     ],
 )
-def test_a_tokenizer_that_cannot_be_made_is_refused(
-    tmp_path: Path, keys: Extra, pieces: list[str] | None, named: str
-) -> None:
+def test_an_unknown_tokenizer_is_refused(tmp_path: Path, keys: Extra, pieces: list[str] | None, named: str) -> None:
     with pytest.raises(UserError, match=re.escape(f"tokenizer.ggml.{named}")):
         loaded_from(tmp_path, model_of(), tokenizer=keys, pieces=pieces)

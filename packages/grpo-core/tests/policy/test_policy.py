@@ -53,9 +53,7 @@ def test_auto_precision_on_a_cpu_is_float32_and_says_why() -> None:
 
 
 @pytest.mark.parametrize("emulated", [True, False])
-def test_bfloat16_without_instructions_for_it_is_said_to_be_slow(
-    emulated: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_emulated_bfloat16_is_said_to_be_slow(emulated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_matmul, "has_onednn", lambda: True)
     monkeypatch.setattr(cpu_matmul, "multiplies_bfloat16", lambda: not emulated)
     for precision, slow in (("bfloat16", emulated), ("float16", False), ("float32", False)):

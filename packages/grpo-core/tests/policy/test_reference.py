@@ -49,7 +49,7 @@ def of_reference(policy: Policy) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("modules", ["all-linear", *EMBEDDINGS], ids=str)
-def test_a_fresh_adapter_trains_only_itself_and_its_reference_is_the_base(
+def test_a_fresh_adapter_trains_itself_and_its_reference_is_the_base(
     folder: Path, policy: Policy, modules: Any
 ) -> None:
     adapter = adapted(folder, modules)

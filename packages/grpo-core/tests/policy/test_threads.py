@@ -84,9 +84,7 @@ class Choices(Callback):
         self.threads = [choice.value for choice in info.choices if choice.what == "threads"]
 
 
-def test_a_run_says_its_threads_and_resumes_with_the_same(
-    two_cores: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_resumes_with_its_threads(two_cores: None, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(threads, "OPERATIONS_OF_THREAD", 1e6)
     resumed_runs.model_and_tasks(tmp_path)
     config = resumed_runs.config(tmp_path, tmp_path / "run", "plain", max_steps=2, stop_after=1)

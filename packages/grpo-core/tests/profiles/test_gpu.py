@@ -37,7 +37,7 @@ RECORDED: list[tuple[str, Backend, str, float, str]] = [
 
 
 @pytest.mark.parametrize(("profile", "backend", "name", "gib", "capability"), RECORDED)
-def test_recorded_accelerator_gets_its_profile(
+def test_accelerators_get_their_profiles(
     profile: str, backend: Backend, name: str, gib: float, capability: str
 ) -> None:
     chosen, why = matching(Accelerator(backend, name, int(gib * GIB), capability), BUILT_IN.values())
@@ -71,7 +71,7 @@ class Device:
         ("6.4", "a GPU, 192.0 GiB, architecture gfx942", "mi300"),
     ],
 )
-def test_with_a_driver_torch_says_what_there_is(
+def test_with_a_driver_torch_is_asked(
     monkeypatch: pytest.MonkeyPatch, hip: str | None, said: str, profile: str
 ) -> None:
     monkeypatch.setattr("grpo_core.profiles.accelerator._may_have_accelerator", lambda: True)

@@ -22,9 +22,7 @@ HERE = Path("/srv/work")
         ({}, "a", HERE, "generic", "no sign"),
     ],
 )
-def test_platform_is_recognised_and_explained(
-    environ: dict[str, str], host: str, folder: Path, name: str, why: str
-) -> None:
+def test_platforms_are_recognised(environ: dict[str, str], host: str, folder: Path, name: str, why: str) -> None:
     assert len(detect({"SLURM_JOB_ID": "x" * 5000}, "a", HERE).why) < 200
     platform = detect(environ, host, folder)
     assert platform.name == name

@@ -93,7 +93,7 @@ OF_EMBEDDINGS = pytest.mark.filterwarnings(  # what PEFT warns of is what is tes
 
 
 @OF_EMBEDDINGS
-def test_an_adapter_of_tied_embeddings_is_merged_into_them_alone_or_not_at_all(
+def test_an_adapter_of_tied_embeddings_is_merged_into_them_or_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = make_run(tmp_path / "run_1", lora=True, target_modules=["q_proj", "embed_tokens"])
@@ -221,7 +221,7 @@ def test_what_was_measured_since_is_in_the_card(full: Path, tmp_path: Path) -> N
     ("test", None, 16, "Whether rows of `t` are also trained on is not known."),
     ("train", {"n": 16, "of": 16}, 16, "Those of `t` are of the training split: what they show may be memory."),
 ])  # fmt: skip
-def test_the_card_claims_of_the_rows_only_what_is_known(
+def test_the_card_claims_only_what_is_known(
     split: str, also_trained: dict[str, int] | None, rows: int, text: str
 ) -> None:
     result = {**BASE, "split": split, "n": 16}
@@ -426,7 +426,7 @@ def test_the_command_prints_what_comes_next(full: Path, tmp_path: Path, monkeypa
     (["RUN", "./out", "--step", "1" * 5000], "give latest, final or the number of a step"),
     (["RUN", "./out", "--private"], "--private is for the hub"),
 ])  # fmt: skip
-def test_a_mistake_is_one_line(
+def test_a_mistake_is_a_line(
     full: Path, arguments: list[str], message: str, tmp_path: Path, monkeypatch: Any, capsys: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)

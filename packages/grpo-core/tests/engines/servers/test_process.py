@@ -154,16 +154,12 @@ def test_a_server_that_takes_too_long_is_given_up(opened: Opened, fake_vllm: Non
         ({"transfer": "nccl"}, r"needs engine\.url"),  # a server of its own card
     ],
 )
-def test_options_that_the_run_sets_are_refused(
-    opened: Opened, fake_vllm: None, options: dict[str, str], message: str
-) -> None:
+def test_options_of_the_run_are_refused(opened: Opened, fake_vllm: None, options: dict[str, str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         opened(**options)
 
 
-def test_a_server_that_is_killed_ends_in_one_line_with_its_cause(
-    opened: Opened, fake_vllm: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_is_killed_is_one_line(opened: Opened, fake_vllm: None, monkeypatch: Any) -> None:
     monkeypatch.setenv("FAKE_VLLM", "dies")
     engine = opened()
     started = Engine(log_of(engine))

@@ -123,9 +123,7 @@ def test_after_an_update_greedy_completions_are_the_trainers() -> None:
     assert [each.text for each in after] == [each.text for each in native]
 
 
-def test_a_tied_model_is_untied_for_a_server_on_a_cpu_whose_output_layer_updates_do_not_reach(
-    fake: FakeVLLM, tmp_path: Path
-) -> None:
+def test_a_tied_model_is_untied_for_a_cpu_whose_output_layer_updates_miss(fake: FakeVLLM, tmp_path: Path) -> None:
     fake.device, fake.config["hf_overrides"] = "cpu", {"tie_word_embeddings": False}
     fake.on_load = lambda folder: shutil.copytree(folder, tmp_path / "sent")  # type: ignore[assignment]
     opened(fake).sync(1)
@@ -273,9 +271,7 @@ def test_a_server_that_is_gone_is_one_line() -> None:
         (choice([SEVEN]), EngineError, f"with token {SEVEN}, which is no end of this model's"),
     ],
 )
-def test_replies_that_are_no_completion(
-    fake: FakeVLLM, reply: dict[str, Any], error: type[Exception], message: str
-) -> None:
+def test_what_is_no_completion(fake: FakeVLLM, reply: Any, error: type[Exception], message: str) -> None:
     fake.respond = lambda server, body: reply
     with pytest.raises(error, match=message):
         run(opened(fake), [request()])
