@@ -36,22 +36,19 @@ GROUP_BASELINES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 reward_lists = st.lists(st.one_of(st.floats(-10, 10), st.just(NAN)), max_size=8)
 
 
-@pytest.mark.parametrize(
-    ("baseline", "given_rewards", "options", "expected"),
-    [
-        (baselines.none, (0.5, NAN, -1), {}, [0.5, 0.0, -1.0]),
-        (baselines.group_mean, (0, NAN, 1), {}, [-0.5, 0.0, 0.5]),  # the mean of the two that were scored
-        (baselines.group_mean, (3, NAN), {"singleton": "raw"}, [3.0, 0.0]),
-        (baselines.leave_one_out, (3, NAN), {"singleton": "raw"}, [3.0, 0.0]),
-        (baselines.group_median, (0, 1, 9), {}, [-1.0, 0.0, 8.0]),  # an outlier does not move it
-        (baselines.group_median, (9, 0, 2, 1, NAN), {}, [7.5, -1.5, 0.5, -0.5, 0.0]),  # the middle two are 1 and 2
-        (baselines.remax, (1, NAN, 1), {"greedy_rewards": rewards(0, 1, NAN)}, [1.0, 0.0, 0.0]),
-        (baselines.opo, (1, 0, NAN), {"lengths": rewards(1, 3, 100)}, [0.75, -0.25, 0.0]),  # (1·1 + 3·0) / 4 = 0.25
-        (baselines.gpg, (0, 1, NAN), {"f_norm": 2.0}, [-0.25, 0.25, 0.0]),
-        # n = 2, kappa = 2: half of the group's mean 1 and half of the running mean 0 → b = 0.5
-        (baselines.adaptive_shrink, (0, 2), {"keys": ["a"] * 2, "state": {"a": 0.0}, "kappa": 2.0}, [-0.5, 1.5]),
-    ],
-)
+@pytest.mark.parametrize(("baseline", "given_rewards", "options", "expected"), [
+    (baselines.none, (0.5, NAN, -1), {}, [0.5, 0.0, -1.0]),
+    (baselines.group_mean, (0, NAN, 1), {}, [-0.5, 0.0, 0.5]),  # the mean of the two that were scored
+    (baselines.group_mean, (3, NAN), {"singleton": "raw"}, [3.0, 0.0]),
+    (baselines.leave_one_out, (3, NAN), {"singleton": "raw"}, [3.0, 0.0]),
+    (baselines.group_median, (0, 1, 9), {}, [-1.0, 0.0, 8.0]),  # an outlier does not move it
+    (baselines.group_median, (9, 0, 2, 1, NAN), {}, [7.5, -1.5, 0.5, -0.5, 0.0]),  # the middle two are 1 and 2
+    (baselines.remax, (1, NAN, 1), {"greedy_rewards": rewards(0, 1, NAN)}, [1.0, 0.0, 0.0]),
+    (baselines.opo, (1, 0, NAN), {"lengths": rewards(1, 3, 100)}, [0.75, -0.25, 0.0]),  # (1·1 + 3·0) / 4 = 0.25
+    (baselines.gpg, (0, 1, NAN), {"f_norm": 2.0}, [-0.25, 0.25, 0.0]),
+    # n = 2, kappa = 2: half of the group's mean 1 and half of the running mean 0 → b = 0.5
+    (baselines.adaptive_shrink, (0, 2), {"keys": ["a"] * 2, "state": {"a": 0.0}, "kappa": 2.0}, [-0.5, 1.5]),
+])  # fmt: skip
 def test_what_no_golden_case_has(
     baseline: Callable[..., Tensor], given_rewards: tuple[float, ...], options: dict[str, Any], expected: list[float]
 ) -> None:
@@ -172,15 +169,12 @@ def test_a_state_that_went_through_json_continues_bit_identically(
     assert straight == resumed
 
 
-@pytest.mark.parametrize(
-    ("baseline", "options", "said"),
-    [
-        (baselines.ema, {"keys": ["a"], "state": {}, "alpha": 0.0}, "alpha=0"),
-        (baselines.adaptive_shrink, {"keys": ["a"], "state": {}, "kappa": -1.0}, "kappa=-1"),
-        (baselines.role, {"roles": ["a"], "state": {}, "alpha": 1.0}, "alpha=1"),
-        (baselines.gpg, {"f_norm": 0.0}, "f_norm=0"),
-    ],
-)
+@pytest.mark.parametrize(("baseline", "options", "said"), [
+    (baselines.ema, {"keys": ["a"], "state": {}, "alpha": 0.0}, "alpha=0"),
+    (baselines.adaptive_shrink, {"keys": ["a"], "state": {}, "kappa": -1.0}, "kappa=-1"),
+    (baselines.role, {"roles": ["a"], "state": {}, "alpha": 1.0}, "alpha=1"),
+    (baselines.gpg, {"f_norm": 0.0}, "f_norm=0"),
+])  # fmt: skip
 def test_an_option_out_of_range_is_refused(baseline: Callable[..., Tensor], options: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said):
         baseline(rewards(1), groups(0), **options)

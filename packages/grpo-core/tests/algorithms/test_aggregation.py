@@ -19,18 +19,15 @@ def weights(how: Aggregation, mask: torch.Tensor = MASK, **options: object) -> t
     return token_weights(mask, how, max_completion_length=10, **options)  # type: ignore[arg-type] # options of it
 
 
-@pytest.mark.parametrize(
-    ("how", "first", "second", "counted", "uncounted"),
-    [
-        # Of 2 rows of 3 and 1 tokens; of a row of 2 tokens beside one without, which counts in B or not.
-        ("constant", 1 / 20, 1 / 20, 1 / 20, 1 / 10),
-        ("token_mean", 1 / 4, 1 / 4, 1 / 2, 1 / 2),
-        ("sequence_mean", 1 / 6, 1 / 2, 1 / 4, 1 / 2),
-        ("sequence_sum", 1 / 2, 1 / 2, 1 / 2, 1),
-        ("group_max", 1 / 6, 1 / 6, 1 / 4, 1 / 2),  # both answer one prompt, whose longest completion has 3
-        ("token_sum", 1.0, 1.0, 1, 1),
-    ],
-)
+@pytest.mark.parametrize(("how", "first", "second", "counted", "uncounted"), [
+    # Of 2 rows of 3 and 1 tokens; of a row of 2 tokens beside one without, which counts in B or not.
+    ("constant", 1 / 20, 1 / 20, 1 / 20, 1 / 10),
+    ("token_mean", 1 / 4, 1 / 4, 1 / 2, 1 / 2),
+    ("sequence_mean", 1 / 6, 1 / 2, 1 / 4, 1 / 2),
+    ("sequence_sum", 1 / 2, 1 / 2, 1 / 2, 1),
+    ("group_max", 1 / 6, 1 / 6, 1 / 4, 1 / 2),  # both answer one prompt, whose longest completion has 3
+    ("token_sum", 1.0, 1.0, 1, 1),
+])  # fmt: skip
 def test_the_denominators(how: Aggregation, first: float, second: float, counted: float, uncounted: float) -> None:
     expected = torch.tensor([[first] * 3, [second, 0, 0]], dtype=torch.float64)
     torch.testing.assert_close(weights(how, groups=torch.tensor([0, 0])), expected)

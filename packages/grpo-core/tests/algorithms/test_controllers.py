@@ -28,15 +28,12 @@ def test_proportional_stays_within_its_bound(history: list[float], clip: float) 
     assert 0 < 1 - clip - rounding <= found <= 1 + clip + rounding
 
 
-@pytest.mark.parametrize(
-    ("rule", "kl", "expected"),
-    [
-        (controllers.ppo_rule, 0.15, 0.02),  # on the edges nothing changes: 1.5 times the target, and twice
-        (controllers.step_rule, 0.2, 0.02),
-        (controllers.step_rule, 0.05, 0.02),
-        (controllers.step_rule, 9.0, 0.03),
-    ],
-)
+@pytest.mark.parametrize(("rule", "kl", "expected"), [
+    (controllers.ppo_rule, 0.15, 0.02),  # on the edges nothing changes: 1.5 times the target, and twice
+    (controllers.step_rule, 0.2, 0.02),
+    (controllers.step_rule, 0.05, 0.02),
+    (controllers.step_rule, 9.0, 0.03),
+])  # fmt: skip
 def test_rules_act_outside_a_band_around_the_target(rule: Callable[..., float], kl: float, expected: float) -> None:
     assert rule(0.02, [kl], target=0.1) == pytest.approx(expected)
 
@@ -71,18 +68,15 @@ def test_no_measurement_and_one_that_can_be_negative_drive_nothing(controller: A
         controller(0.02, [0.1, measured])
 
 
-@pytest.mark.parametrize(
-    ("controller", "options", "said"),
-    [
-        (controllers.decay, {"half_life": 0.0}, "half_life=0 must"),
-        (controllers.decay, {"minimum": -0.1}, r"minimum=-0\.1 must"),
-        (controllers.proportional, {"horizon": 10, "n_steps": 64, "clip": 0.2}, r"Raise horizon above 12\.8"),
-        (controllers.proportional, {"horizon": 10, "n_steps": 50, "clip": 0.2}, "Raise"),  # β could be exactly 0
-        (controllers.ppo_rule, {"target": 0.0}, "target=0 must be above 0"),
-        (controllers.step_rule, {"minimum": 0.5, "maximum": 0.1}, r"minimum=0\.5 and maximum=0\.1"),
-        (controllers.adaptive_entropy, {"minimum": -1.0}, "minimum=-1 and maximum="),
-    ],
-)
+@pytest.mark.parametrize(("controller", "options", "said"), [
+    (controllers.decay, {"half_life": 0.0}, "half_life=0 must"),
+    (controllers.decay, {"minimum": -0.1}, r"minimum=-0\.1 must"),
+    (controllers.proportional, {"horizon": 10, "n_steps": 64, "clip": 0.2}, r"Raise horizon above 12\.8"),
+    (controllers.proportional, {"horizon": 10, "n_steps": 50, "clip": 0.2}, "Raise"),  # β could be exactly 0
+    (controllers.ppo_rule, {"target": 0.0}, "target=0 must be above 0"),
+    (controllers.step_rule, {"minimum": 0.5, "maximum": 0.1}, r"minimum=0\.5 and maximum=0\.1"),
+    (controllers.adaptive_entropy, {"minimum": -1.0}, "minimum=-1 and maximum="),
+])  # fmt: skip
 def test_options_that_make_no_sense_are_refused(controller: Any, options: dict[str, float], said: str) -> None:
     with pytest.raises(UserError, match=said):
         controller(0.02, [0.1], **options)

@@ -22,14 +22,11 @@ def test_a_token_that_the_sampler_could_not_score_has_ratio_one() -> None:
     assert rollout_weights(old, sampler, both, mode="sequence_truncate", maximum=9.0, minimum=None)[0, 0] == 2
 
 
-@pytest.mark.parametrize(
-    ("mode", "expected"),
-    [
-        # Ratios 4, 1/2, 1 in the first row, whose product is 2; 1/4 in the second.
-        ("token_truncate", [[3.0, 0.5, 1.0], [0.4, 0.0, 0.0]]),
-        ("sequence_mask", [[2.0, 2.0, 2.0], [0.0, 0.0, 0.0]]),  # which no golden case has
-    ],
-)
+@pytest.mark.parametrize(("mode", "expected"), [
+    # Ratios 4, 1/2, 1 in the first row, whose product is 2; 1/4 in the second.
+    ("token_truncate", [[3.0, 0.5, 1.0], [0.4, 0.0, 0.0]]),
+    ("sequence_mask", [[2.0, 2.0, 2.0], [0.0, 0.0, 0.0]]),  # which no golden case has
+])  # fmt: skip
 def test_rollout_weights(mode: RolloutCorrection, expected: list[list[float]]) -> None:
     old, sampler = tensor([2 * LOG2, -LOG2, 0.0], [-2 * LOG2, 5.0, NAN]), torch.zeros(2, 3, dtype=torch.float64)
     weights = rollout_weights(old, sampler, MASK, mode=mode, maximum=3.0, minimum=0.4)

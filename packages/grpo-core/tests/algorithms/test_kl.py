@@ -147,15 +147,12 @@ def test_full_kl_never_reads_negative(z: Tensor, noise: list[float], direction: 
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize(
-    ("z", "ref"),
-    [
-        (tensor(1.0, "-inf", 0.5), tensor(0.0, "-inf", 2.0)),  # impossible for both
-        (tensor(0.3, "-inf", "-inf"), tensor(0.0, "-inf", "-inf")),  # one survivor
-        (tensor(1.0, "-inf", 0.5), tensor(0.0, 1.0, 2.0)),  # impossible for the policy alone
-        (tensor(1.0, 0.0, 0.5), tensor(0.0, "-inf", 2.0)),  # impossible for the reference alone
-    ],
-)
+@pytest.mark.parametrize(("z", "ref"), [
+    (tensor(1.0, "-inf", 0.5), tensor(0.0, "-inf", 2.0)),  # impossible for both
+    (tensor(0.3, "-inf", "-inf"), tensor(0.0, "-inf", "-inf")),  # one survivor
+    (tensor(1.0, "-inf", 0.5), tensor(0.0, 1.0, 2.0)),  # impossible for the policy alone
+    (tensor(1.0, 0.0, 0.5), tensor(0.0, "-inf", 2.0)),  # impossible for the reference alone
+])  # fmt: skip
 def test_impossible_tokens_leave_the_kl_finite_and_have_no_gradient(
     z: Tensor, ref: Tensor, direction: Direction
 ) -> None:

@@ -261,26 +261,23 @@ class DoubledLogits(LlamaForCausalLM):
         return out
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (
-            lambda: DoubledLogits(LlamaConfig(vocab_size=9, hidden_size=8, num_attention_heads=2)),
-            "DoubledLogits does more",
-        ),
-        (
-            lambda: get_peft_model(build(), PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2)),
-            "adds virtual tokens",
-        ),
-        (lambda: get_peft_model(build(), LoraConfig(r=2, target_modules=["lm_head"])), "Leave lm_head out of"),
-        (
-            lambda: T5ForConditionalGeneration(T5Config(vocab_size=9, d_model=8, d_ff=8, num_layers=1, num_heads=2)),
-            "not a decoder-only language model",
-        ),
-        (lambda: build().model, "not a decoder-only language model"),
-        (lambda: nn.Linear(2, 2), r"a Linear is neither .*model\.module under DistributedDataParallel"),
-    ],
-)
+@pytest.mark.parametrize(("make", "message"), [
+    (
+        lambda: DoubledLogits(LlamaConfig(vocab_size=9, hidden_size=8, num_attention_heads=2)),
+        "DoubledLogits does more",
+    ),
+    (
+        lambda: get_peft_model(build(), PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2)),
+        "adds virtual tokens",
+    ),
+    (lambda: get_peft_model(build(), LoraConfig(r=2, target_modules=["lm_head"])), "Leave lm_head out of"),
+    (
+        lambda: T5ForConditionalGeneration(T5Config(vocab_size=9, d_model=8, d_ff=8, num_layers=1, num_heads=2)),
+        "not a decoder-only language model",
+    ),
+    (lambda: build().model, "not a decoder-only language model"),
+    (lambda: nn.Linear(2, 2), r"a Linear is neither .*model\.module under DistributedDataParallel"),
+])  # fmt: skip
 def test_models_whose_logits_are_made_in_an_unknown_way_are_refused(make: Any, message: str) -> None:
     model = make()
     with pytest.raises(UserError, match=message):

@@ -47,41 +47,35 @@ def test_a_loss_says_whether_it_is_0_without_advantage(name: str) -> None:
 # --- the clipped surrogate
 
 
-@pytest.mark.parametrize(
-    ("objective", "log_ratio", "advantage", "options", "expected"),
-    [
-        # ρ = 10 with A = −1: PPO says 10, δ = 4 says 4 and stops the gradient; A > 0 is clipped at 1.2 as before.
-        (ppo_clip, math.log(10), -1.0, {}, (10.0, 10.0)),
-        (ppo_clip, math.log(10), -1.0, {"delta": 4.0}, (4.0, 0.0)),
-        (ppo_clip, math.log(10), 1.0, {"delta": 4.0}, (-1.2, 0.0)),
-        # At most −c·A = 3 where A = −1; below that nothing changes. Of both, the tighter one holds.
-        (ppo_clip, math.log(2), -1.0, {"dual_clip": 3.0}, (2.0, 2.0)),
-        (ppo_clip, math.log(10), -1.0, {"dual_clip": 3.0, "delta": 2.0}, (2.0, 0.0)),
-        (ppo_clip, math.log(10), -1.0, {"dual_clip": 3.0, "delta": 4.0}, (3.0, 0.0)),
-        # An extreme ratio is clamped unless told otherwise.
-        (ppo_clip, 25.0, -1.0, {}, (math.exp(20), 0.0)),
-        (ppo_clip, 25.0, -1.0, {"max_log_ratio": None}, (math.exp(25), math.exp(25))),
-        # clip(0.1, 1 − 0.2, 5) = 0.8, and the gradient stays: −0.8·A = 1.6, times log π = log 0.1 − 1
-        (cispo, math.log(0.1), -2.0, {"epsilon_low": 0.2}, (1.6 * (math.log(0.1) - 1), 1.6)),
-        # KL of (0.368, 0.632) to (0.607, 0.393): 0.368·(−0.5) + 0.632·log(0.632/0.393) = −0.184 + 0.300 = 0.116
-        (dppo, 0.5, 1.0, {"divergence": "kl", "epsilon": 0.11}, (0.0, 0.0)),
-        (dppo, 0.5, 1.0, {"divergence": "kl", "epsilon": 0.12}, (math.exp(0.5) / 2, -math.exp(0.5))),
-    ],
-)
+@pytest.mark.parametrize(("objective", "log_ratio", "advantage", "options", "expected"), [
+    # ρ = 10 with A = −1: PPO says 10, δ = 4 says 4 and stops the gradient; A > 0 is clipped at 1.2 as before.
+    (ppo_clip, math.log(10), -1.0, {}, (10.0, 10.0)),
+    (ppo_clip, math.log(10), -1.0, {"delta": 4.0}, (4.0, 0.0)),
+    (ppo_clip, math.log(10), 1.0, {"delta": 4.0}, (-1.2, 0.0)),
+    # At most −c·A = 3 where A = −1; below that nothing changes. Of both, the tighter one holds.
+    (ppo_clip, math.log(2), -1.0, {"dual_clip": 3.0}, (2.0, 2.0)),
+    (ppo_clip, math.log(10), -1.0, {"dual_clip": 3.0, "delta": 2.0}, (2.0, 0.0)),
+    (ppo_clip, math.log(10), -1.0, {"dual_clip": 3.0, "delta": 4.0}, (3.0, 0.0)),
+    # An extreme ratio is clamped unless told otherwise.
+    (ppo_clip, 25.0, -1.0, {}, (math.exp(20), 0.0)),
+    (ppo_clip, 25.0, -1.0, {"max_log_ratio": None}, (math.exp(25), math.exp(25))),
+    # clip(0.1, 1 − 0.2, 5) = 0.8, and the gradient stays: −0.8·A = 1.6, times log π = log 0.1 − 1
+    (cispo, math.log(0.1), -2.0, {"epsilon_low": 0.2}, (1.6 * (math.log(0.1) - 1), 1.6)),
+    # KL of (0.368, 0.632) to (0.607, 0.393): 0.368·(−0.5) + 0.632·log(0.632/0.393) = −0.184 + 0.300 = 0.116
+    (dppo, 0.5, 1.0, {"divergence": "kl", "epsilon": 0.11}, (0.0, 0.0)),
+    (dppo, 0.5, 1.0, {"divergence": "kl", "epsilon": 0.12}, (math.exp(0.5) / 2, -math.exp(0.5))),
+])  # fmt: skip
 def test_options_that_no_golden_case_has(
     objective: Objective, log_ratio: float, advantage: float, options: dict[str, Any], expected: tuple[float, float]
 ) -> None:
     assert one_token(objective, log_ratio, advantage, **options) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    ("objective", "options", "said"),
-    [
-        (ppo_clip, {"dual_clip": 1.0}, r"dual_clip=1: must be above 1"),  # which would stop ordinary tokens
-        (cispo, {"epsilon_low": 0.5, "epsilon_high": 0.5}, r"epsilon_low=0\.5, epsilon_high=0\.5: .*must be below"),
-        (sapo, {"temperature_neg": 0.0}, "temperature_neg=0: .*above 0"),
-    ],
-)
+@pytest.mark.parametrize(("objective", "options", "said"), [
+    (ppo_clip, {"dual_clip": 1.0}, r"dual_clip=1: must be above 1"),  # which would stop ordinary tokens
+    (cispo, {"epsilon_low": 0.5, "epsilon_high": 0.5}, r"epsilon_low=0\.5, epsilon_high=0\.5: .*must be below"),
+    (sapo, {"temperature_neg": 0.0}, "temperature_neg=0: .*above 0"),
+])  # fmt: skip
 def test_options_that_make_no_sense_are_refused(objective: Objective, options: dict[str, float], said: str) -> None:
     with pytest.raises(UserError, match=said):
         one_token(objective, 0.0, 1.0, **options)
@@ -191,13 +185,10 @@ def test_delta_and_dual_clip_bound_a_completion() -> None:
 # --- the value head's loss
 
 
-@pytest.mark.parametrize(
-    ("value", "loss", "slope"),
-    [
-        (1.0, 0.32, 0.0),  # moved from 0 to R = 1 and further than 0.2: the error 0.8 is larger and constant
-        (-1.0, 2.0, -2.0),  # moved away from R: its own error 2 is larger than the clipped 1.2
-    ],
-)
+@pytest.mark.parametrize(("value", "loss", "slope"), [
+    (1.0, 0.32, 0.0),  # moved from 0 to R = 1 and further than 0.2: the error 0.8 is larger and constant
+    (-1.0, 2.0, -2.0),  # moved away from R: its own error 2 is larger than the clipped 1.2
+])  # fmt: skip
 def test_a_value_is_protected_only_where_it_moved_the_right_way(value: float, loss: float, slope: float) -> None:
     values = torch.tensor([[value]], dtype=torch.float64, requires_grad=True)
     found = value_loss(values, torch.zeros(1, 1), torch.ones(1, 1), torch.ones(1, 1).bool(), clip=0.2)

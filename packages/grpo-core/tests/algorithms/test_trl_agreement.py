@@ -154,15 +154,12 @@ def test_loss_types(loss_type: str, seed: int) -> None:
     assert_agree(our_loss(loss_type, data, options)[0], theirs, data)
 
 
-@pytest.mark.parametrize(
-    ("name", "low", "high", "settings", "spread"),
-    [
-        ("gspo", 3e-4, 4e-4, SEQUENCE, 0.2),
-        ("gspo_token", 0.1, 0.1, SEQUENCE, 0.2),  # with one advantage for a completion, GSPO-token is GSPO
-        ("grpo", 0.2, 0.2, {"delta": 1.5}, 1.0),
-        ("gmpo", 0.4, 0.4, {}, 0.5),
-    ],
-)
+@pytest.mark.parametrize(("name", "low", "high", "settings", "spread"), [
+    ("gspo", 3e-4, 4e-4, SEQUENCE, 0.2),
+    ("gspo_token", 0.1, 0.1, SEQUENCE, 0.2),  # with one advantage for a completion, GSPO-token is GSPO
+    ("grpo", 0.2, 0.2, {"delta": 1.5}, 1.0),
+    ("gmpo", 0.4, 0.4, {}, 0.5),
+])  # fmt: skip
 def test_losses_without_a_type(name: str, low: float, high: float, settings: dict[str, Any], spread: float) -> None:
     from trl import GRPOTrainer
     from trl.experimental.gmpo import GMPOTrainer

@@ -18,21 +18,18 @@ def at(loaded: LoadedConfig, key: str) -> Any:
     return value[argument[0]] if argument else value
 
 
-@pytest.mark.parametrize(
-    ("word", "text", "key", "value"),
-    [
-        ("k_samples", "4", "trainer.num_generations", 4),
-        ("clip_+", "0.3", "trainer.epsilon_high", 0.3),
-        ("kl_coef", "0.02", "trainer.beta", 0.02),
-        ("kl_type", "forward", "trainer.kl", "k3"),
-        ("kl_type", "symmetric", "trainer.kl", "jeffreys"),
-        ("baseline_type", "ema", "trainer.baseline", "ema"),
-        ("lr_scheduler", "const", "trainer.lr_scheduler_type", "constant"),
-        ("buffer_size", "32", "trainer.prompts_per_step", 32),
-        ("per_device_train_batch_size", "8", "trainer.micro_batch_size", 8),
-        ("warmup_ratio", "0.05", "trainer.warmup_ratio", 0.05),
-    ],
-)
+@pytest.mark.parametrize(("word", "text", "key", "value"), [
+    ("k_samples", "4", "trainer.num_generations", 4),
+    ("clip_+", "0.3", "trainer.epsilon_high", 0.3),
+    ("kl_coef", "0.02", "trainer.beta", 0.02),
+    ("kl_type", "forward", "trainer.kl", "k3"),
+    ("kl_type", "symmetric", "trainer.kl", "jeffreys"),
+    ("baseline_type", "ema", "trainer.baseline", "ema"),
+    ("lr_scheduler", "const", "trainer.lr_scheduler_type", "constant"),
+    ("buffer_size", "32", "trainer.prompts_per_step", 32),
+    ("per_device_train_batch_size", "8", "trainer.micro_batch_size", 8),
+    ("warmup_ratio", "0.05", "trainer.warmup_ratio", 0.05),
+])  # fmt: skip
 def test_their_words_are_taken_wherever_ours_are(tmp_path: Path, word: str, text: str, key: str, value: object) -> None:
     file = write(tmp_path / "run.yaml", f"{word}: {text}\n")
     inside = write(tmp_path / "inside.yaml", f"trainer:\n  {word}: {text}\n")
@@ -64,21 +61,18 @@ def test_words_that_need_another_setting() -> None:
     assert 0.1 > sampled.dynamic_sampling_min_std > 0.1 - 1e-15
 
 
-@pytest.mark.parametrize(
-    ("cli", "message"),
-    [
-        ({"baseline_type": "learned"}, "trainer.baseline=value needs trainer.value_head=true"),
-        ({"adaptive_kl": "yes"}, "adaptive_kl='yes': must be true or false."),
-        ({"reward_var_thresh": "-1"}, "reward_var_thresh=-1: must be a number, 0 or more."),
-        ({"k_samples": "x"}, "trainer.num_generations=x: must be a whole number"),
-        ({"baseline_type": "role", "ema_alpha": "0.1"}, "trainer.baseline=ema or adaptive_shrink; it is role."),
-        ({"kl_target": "0.1"}, "it is constant. Leave it out, or set trainer.kl_controller."),
-        ({"kl_coef": "0.1", "adaptive_kl": "true", "kl_horizon": "9"}, "only with trainer.kl_controller=proportional"),
-        ({"kl_type": "forwards"}, "no kl 'forwards'"),
-        ({"k_samples": "4", "trainer.num_generations": "4"}, "by command line as k_samples, and by command line."),
-        ({"clip_range": "0.1", "clip_eps": "0.1"}, "as clip_range, and by command line as clip_eps"),
-    ],
-)
+@pytest.mark.parametrize(("cli", "message"), [
+    ({"baseline_type": "learned"}, "trainer.baseline=value needs trainer.value_head=true"),
+    ({"adaptive_kl": "yes"}, "adaptive_kl='yes': must be true or false."),
+    ({"reward_var_thresh": "-1"}, "reward_var_thresh=-1: must be a number, 0 or more."),
+    ({"k_samples": "x"}, "trainer.num_generations=x: must be a whole number"),
+    ({"baseline_type": "role", "ema_alpha": "0.1"}, "trainer.baseline=ema or adaptive_shrink; it is role."),
+    ({"kl_target": "0.1"}, "it is constant. Leave it out, or set trainer.kl_controller."),
+    ({"kl_coef": "0.1", "adaptive_kl": "true", "kl_horizon": "9"}, "only with trainer.kl_controller=proportional"),
+    ({"kl_type": "forwards"}, "no kl 'forwards'"),
+    ({"k_samples": "4", "trainer.num_generations": "4"}, "by command line as k_samples, and by command line."),
+    ({"clip_range": "0.1", "clip_eps": "0.1"}, "as clip_range, and by command line as clip_eps"),
+])  # fmt: skip
 def test_a_wrong_value_and_two_of_one_setting_are_refused(cli: dict[str, str], message: str) -> None:
     assert message in refusal(cli)
 

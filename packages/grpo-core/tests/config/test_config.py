@@ -63,16 +63,13 @@ def test_a_key_knows_its_type_and_limits_in_words() -> None:
     assert (keys()["seed"].environment_name, environment_name("trainer.beta")) == ("GRPO_SEED", "GRPO_TRAINER__BETA")
 
 
-@pytest.mark.parametrize(
-    ("wrong", "meant"),
-    [
-        ("lr", ("trainer.learning_rate",)),
-        ("trainer.num_generation", ("trainer.num_generations",)),
-        ("trainer.size", ("eval.size",)),
-        ("max_completion_length", ("trainer.max_completion_length", "eval.max_completion_length")),
-        ("zzzzzz", ()),
-    ],
-)
+@pytest.mark.parametrize(("wrong", "meant"), [
+    ("lr", ("trainer.learning_rate",)),
+    ("trainer.num_generation", ("trainer.num_generations",)),
+    ("trainer.size", ("eval.size",)),
+    ("max_completion_length", ("trainer.max_completion_length", "eval.max_completion_length")),
+    ("zzzzzz", ()),
+])  # fmt: skip
 def test_an_unknown_key_suggests_the_near_one(wrong: str, meant: tuple[str, ...]) -> None:
     assert near(wrong) == meant
     with pytest.raises(UnknownNameError) as caught:

@@ -143,14 +143,11 @@ def test_a_profile_named_on_another_machine_counts_with_its_own_memory() -> None
     assert "for 79.2 GiB; here is CPU" in str(config.sources["precision"])
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"profile": "h10"}, "Did you mean 'h100'"),
-        ({"profile": "a" * 5000}, "^.{,600}$"),
-        ({"preset": "ultrasmall"}, r"no preset 'ultrasmall'.*Did you mean 'ultra_small'"),
-    ],
-)
+@pytest.mark.parametrize(("given", "said"), [
+    ({"profile": "h10"}, "Did you mean 'h100'"),
+    ({"profile": "a" * 5000}, "^.{,600}$"),
+    ({"preset": "ultrasmall"}, r"no preset 'ultrasmall'.*Did you mean 'ultra_small'"),
+])  # fmt: skip
 def test_an_unknown_profile_or_preset_is_refused_with_the_near_name(given: dict[str, str], said: str) -> None:
     with pytest.raises(UnknownNameError, match=said):
         resolved(model=SMALL, **given)

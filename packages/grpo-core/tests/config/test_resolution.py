@@ -101,13 +101,10 @@ def test_different_default_models_ask_for_one(host: PluginHost, run: Run) -> Non
     assert run("toy.small,toy.large", "owner/mine").config.model == "owner/mine"
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"task": "toy.smal"}, r"Did you mean 'toy\.small'"),
-        ({"model": "tinny"}, r"no model 'tinny'\. Did you mean 'tiny'\?"),
-    ],
-)
+@pytest.mark.parametrize(("given", "said"), [
+    ({"task": "toy.smal"}, r"Did you mean 'toy\.small'"),
+    ({"model": "tinny"}, r"no model 'tinny'\. Did you mean 'tiny'\?"),
+])  # fmt: skip
 def test_a_task_or_model_that_is_not_there_is_said_at_once(run: Run, given: dict[str, str], said: str) -> None:
     with pytest.raises(UserError, match=said):
         run(**given)
@@ -164,18 +161,15 @@ def test_a_wrong_recommendation_is_named(host: PluginHost, run: Run, monkeypatch
         run()
 
 
-@pytest.mark.parametrize(
-    ("trainer", "scale"),
-    [
-        ({"loss_type": "dr_grpo"}, "none"),
-        ({"loss_type": "grpo"}, "group"),
-        ({"loss_type": "gspo"}, "group"),
-        ({"loss_type": "rloo"}, "none"),
-        ({"loss_type": "grpo", "scale_rewards": None}, "group"),
-        ({"loss_type": "grpo", "baseline": "maxrl"}, "none"),  # which has a normalisation of its own
-        ({"loss_type": "grpo", "baseline": "ema", "num_generations": 1}, "none"),  # there is no deviation
-    ],
-)
+@pytest.mark.parametrize(("trainer", "scale"), [
+    ({"loss_type": "dr_grpo"}, "none"),
+    ({"loss_type": "grpo"}, "group"),
+    ({"loss_type": "gspo"}, "group"),
+    ({"loss_type": "rloo"}, "none"),
+    ({"loss_type": "grpo", "scale_rewards": None}, "group"),
+    ({"loss_type": "grpo", "baseline": "maxrl"}, "none"),  # which has a normalisation of its own
+    ({"loss_type": "grpo", "baseline": "ema", "num_generations": 1}, "none"),  # there is no deviation
+])  # fmt: skip
 def test_reward_scaling_goes_by_the_loss_unless_it_is_given(run: Run, trainer: dict[str, Any], scale: str) -> None:
     resolved = run(**trainer)
     assert resolved.config.trainer.scale_rewards == scale
@@ -186,35 +180,29 @@ def test_reward_scaling_goes_by_the_loss_unless_it_is_given(run: Run, trainer: d
     assert "trainer.scale_rewards" not in {choice.what for choice in given.choices}
 
 
-@pytest.mark.parametrize(
-    ("loss", "given", "clip"),
-    [
-        ("grpo", {}, (0.2, None)),
-        ("dapo", {}, (0.2, 0.28)),
-        ("dapo", {"epsilon_high": 0.3}, (0.2, 0.3)),
-        ("gspo", {}, (3e-4, 4e-4)),
-        ("gspo", {"epsilon": 0.1}, (0.1, 0.1)),
-        ("cispo", {}, (0.2, 5.0)),
-        ("gmpo", {}, (0.4, None)),
-        ("gmpo", {"epsilon_high": 0.3}, (0.3, 0.3)),
-    ],
-)
+@pytest.mark.parametrize(("loss", "given", "clip"), [
+    ("grpo", {}, (0.2, None)),
+    ("dapo", {}, (0.2, 0.28)),
+    ("dapo", {"epsilon_high": 0.3}, (0.2, 0.3)),
+    ("gspo", {}, (3e-4, 4e-4)),
+    ("gspo", {"epsilon": 0.1}, (0.1, 0.1)),
+    ("cispo", {}, (0.2, 5.0)),
+    ("gmpo", {}, (0.4, None)),
+    ("gmpo", {"epsilon_high": 0.3}, (0.3, 0.3)),
+])  # fmt: skip
 def test_a_loss_brings_its_clip(run: Run, loss: str, given: dict[str, float], clip: tuple[float, float | None]) -> None:
     trainer = run(loss_type=loss, **given).config.trainer
     assert (trainer.epsilon, trainer.epsilon_high) == clip
 
 
-@pytest.mark.parametrize(
-    ("task", "given", "ends"),
-    [
-        ("toy.large", {"max_steps": None, "num_train_epochs": None}, (None, 1.0, None)),
-        ("toy.large", {"max_steps": 3}, (3, None, None)),
-        ("toy.large", {"max_minutes": 2.0}, (None, None, 2.0)),
-        ("toy.small", {"max_minutes": 2.0}, (None, None, 2.0)),  # not the recommended steps
-        ("toy.small", {"max_minutes": 2.0, "max_steps": 7}, (7, None, 2.0)),
-        ("toy.small", {"num_train_epochs": 2.0}, (None, 2.0, None)),
-    ],
-)
+@pytest.mark.parametrize(("task", "given", "ends"), [
+    ("toy.large", {"max_steps": None, "num_train_epochs": None}, (None, 1.0, None)),
+    ("toy.large", {"max_steps": 3}, (3, None, None)),
+    ("toy.large", {"max_minutes": 2.0}, (None, None, 2.0)),
+    ("toy.small", {"max_minutes": 2.0}, (None, None, 2.0)),  # not the recommended steps
+    ("toy.small", {"max_minutes": 2.0, "max_steps": 7}, (7, None, 2.0)),
+    ("toy.small", {"num_train_epochs": 2.0}, (None, 2.0, None)),
+])  # fmt: skip
 def test_something_always_ends_the_run(run: Run, task: str, given: dict[str, Any], ends: tuple[object, ...]) -> None:
     resolved = run(task, **given)
     trainer = resolved.config.trainer
@@ -237,15 +225,12 @@ def test_resolving_twice_changes_nothing(host: PluginHost, run: Run, tmp_path: P
     assert again.sources["trainer.learning_rate"].kind == "file"
 
 
-@pytest.mark.parametrize(
-    ("task", "adapted"),
-    [
-        ("toy.styled", "toy.styled?style=short"),
-        ("toy.styled:2?size=3,toy.any", "toy.styled:2?size=3&style=short,toy.any"),
-        ("toy.styled?style=full", "toy.styled?style=full"),
-        ("toy.any", "toy.any"),
-    ],
-)
+@pytest.mark.parametrize(("task", "adapted"), [
+    ("toy.styled", "toy.styled?style=short"),
+    ("toy.styled:2?size=3,toy.any", "toy.styled:2?size=3&style=short,toy.any"),
+    ("toy.styled?style=full", "toy.styled?style=full"),
+    ("toy.any", "toy.any"),
+])  # fmt: skip
 def test_a_task_gets_the_options_of_its_embedded_model(host: PluginHost, run: Run, task: str, adapted: str) -> None:
     resolved = run(task, "made")
     assert resolved.config.task == adapted

@@ -38,24 +38,21 @@ def test_each_layer_wins_over_the_next(tmp_path: Path) -> None:
     assert set(loaded.sources) == set(keys())
 
 
-@pytest.mark.parametrize(
-    ("key", "text", "value"),
-    [
-        ("trainer.learning_rate", "1e-5", 1e-5),  # YAML 1.1 would read text
-        ("trainer.learning_rate", "1", 1.0),
-        ("trainer.num_generations", "016", 16),  # and this as octal 14
-        ("trainer.max_steps", "null", None),
-        ("trainer.scale_rewards", "none", "none"),
-        ("trainer.gradient_checkpointing", "true", True),
-        ("model", "null", None),
-        ("model", "./a: b", "./a: b"),
-        ("task", "math.gsm8k?size=3,math.echo:2", "math.gsm8k?size=3,math.echo:2"),
-        ("output_dir", "true", "true"),
-        ("curriculum.weights", "[2, 1, 0.5]", (2.0, 1.0, 0.5)),
-        ("lora.target_modules", "[q_proj, v_proj]", ("q_proj", "v_proj")),
-        ("device", "cuda:1", "cuda:1"),
-    ],
-)
+@pytest.mark.parametrize(("key", "text", "value"), [
+    ("trainer.learning_rate", "1e-5", 1e-5),  # YAML 1.1 would read text
+    ("trainer.learning_rate", "1", 1.0),
+    ("trainer.num_generations", "016", 16),  # and this as octal 14
+    ("trainer.max_steps", "null", None),
+    ("trainer.scale_rewards", "none", "none"),
+    ("trainer.gradient_checkpointing", "true", True),
+    ("model", "null", None),
+    ("model", "./a: b", "./a: b"),
+    ("task", "math.gsm8k?size=3,math.echo:2", "math.gsm8k?size=3,math.echo:2"),
+    ("output_dir", "true", "true"),
+    ("curriculum.weights", "[2, 1, 0.5]", (2.0, 1.0, 0.5)),
+    ("lora.target_modules", "[q_proj, v_proj]", ("q_proj", "v_proj")),
+    ("device", "cuda:1", "cuda:1"),
+])  # fmt: skip
 def test_text_is_read_by_what_the_key_holds(key: str, text: str, value: object) -> None:
     for loaded in (load({key: text}), load(environ={environment_name(key): text})):
         assert flatten(loaded.config)[key] == value
@@ -68,25 +65,22 @@ def test_a_number_in_quotes_is_shown_with_them(tmp_path: Path, text: str) -> Non
     assert refusal(config_file=path).startswith(f"trainer.shard_size={text} ({path}:3): must be a whole number")
 
 
-@pytest.mark.parametrize(
-    ("key", "text", "message"),
-    [
-        ("trainer.num_generations", "eight", "must be a whole number, 1 or more and at most 10^9. Default: 8."),
-        ("trainer.num_generations", "true", "must be a whole number"),
-        ("model", "", "model is empty: give a value, or null, or leave it out. Default: null."),
-        ("trainer.max_steps", "1" + "0" * 30, "must be a whole number, 1 or more and at most 10^9"),
-        ("trainer.gradient_checkpointing", "yes", "must be true or false"),
-        ("trainer.learning_rate", "9" * 5000, "must be a number"),
-        ("trainer.max_completion_length", "0", "a completion of 0 tokens has nothing to score or train"),
-        ("trainer.temperature", "0", "every advantage is 0"),
-        ("precision", "bfloat", "Did you mean 'bfloat16'?"),
-        ("device", "gpu", "must be auto, cpu, cuda, cuda:N or mps"),
-        ("curriculum.weights", "[1, 2]", "must be a list of 3 numbers"),
-        ("trainer.loss_args", "5", "must be a number, text, true, false or null"),
-        ("trainer.loss_args.delta", "[1]", "trainer.loss_args.delta=[1]: must be a number"),
-        ("seed", "-1", "0 to 2^63 - 1"),
-    ],
-)
+@pytest.mark.parametrize(("key", "text", "message"), [
+    ("trainer.num_generations", "eight", "must be a whole number, 1 or more and at most 10^9. Default: 8."),
+    ("trainer.num_generations", "true", "must be a whole number"),
+    ("model", "", "model is empty: give a value, or null, or leave it out. Default: null."),
+    ("trainer.max_steps", "1" + "0" * 30, "must be a whole number, 1 or more and at most 10^9"),
+    ("trainer.gradient_checkpointing", "yes", "must be true or false"),
+    ("trainer.learning_rate", "9" * 5000, "must be a number"),
+    ("trainer.max_completion_length", "0", "a completion of 0 tokens has nothing to score or train"),
+    ("trainer.temperature", "0", "every advantage is 0"),
+    ("precision", "bfloat", "Did you mean 'bfloat16'?"),
+    ("device", "gpu", "must be auto, cpu, cuda, cuda:N or mps"),
+    ("curriculum.weights", "[1, 2]", "must be a list of 3 numbers"),
+    ("trainer.loss_args", "5", "must be a number, text, true, false or null"),
+    ("trainer.loss_args.delta", "[1]", "trainer.loss_args.delta=[1]: must be a number"),
+    ("seed", "-1", "0 to 2^63 - 1"),
+])  # fmt: skip
 def test_a_wrong_value_says_what_is_wanted(key: str, text: str, message: str) -> None:
     assert message in refusal({key: text})
 
@@ -116,18 +110,15 @@ def test_values_that_contradict_name_their_sources() -> None:
     assert "[" not in refusal({"trainer.num_generations": "1"}), "what was just typed needs no source"
 
 
-@pytest.mark.parametrize(
-    ("variable", "said"),
-    [
-        ("GRPO_TRAINER__LEARNING_RTE=1", "Did you mean 'GRPO_TRAINER__LEARNING_RATE'"),
-        ("GRPO_RUN__SEED=1", "Did you mean 'GRPO_SEED'"),
-        ("GRPO_LEARNING_RATE=1", "Did you mean 'GRPO_TRAINER__LEARNING_RATE'"),
-        ("GRPO_PLUGIN=1", "Did you mean 'GRPO_PLUGINS'"),
-        ("grpo_seed=1", "grpo_seed is written GRPO_SEED, in capitals"),
-        ("grpo_plugins=1", "is written GRPO_PLUGINS, in capitals"),
-        ("GRPO_MODEL=", "GRPO_MODEL: model is empty"),
-    ],
-)
+@pytest.mark.parametrize(("variable", "said"), [
+    ("GRPO_TRAINER__LEARNING_RTE=1", "Did you mean 'GRPO_TRAINER__LEARNING_RATE'"),
+    ("GRPO_RUN__SEED=1", "Did you mean 'GRPO_SEED'"),
+    ("GRPO_LEARNING_RATE=1", "Did you mean 'GRPO_TRAINER__LEARNING_RATE'"),
+    ("GRPO_PLUGIN=1", "Did you mean 'GRPO_PLUGINS'"),
+    ("grpo_seed=1", "grpo_seed is written GRPO_SEED, in capitals"),
+    ("grpo_plugins=1", "is written GRPO_PLUGINS, in capitals"),
+    ("GRPO_MODEL=", "GRPO_MODEL: model is empty"),
+])  # fmt: skip
 def test_a_wrong_variable_of_ours_is_refused(tmp_path: Path, variable: str, said: str) -> None:
     name, _, value = variable.partition("=")
     assert said in refusal(environ={name: value})
@@ -140,18 +131,15 @@ def test_reserved_and_foreign_variables_are_no_settings() -> None:
     assert loaded.config == RunConfig()
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("GRPO_SEED=1\nthis is no line\n", ".env:2: not NAME=value: this is no line"),
-        ("A=1\nB='open\n", ".env:2: not NAME=value: B='open"),
-        ("GRPO_SEED=1\n# twice\nGRPO_SEED=1\n", ".env:3: GRPO_SEED is given twice, first in line 1."),
-        ("HF_HOME=a\nHF_HOME=b\n", ".env:2: HF_HOME is given twice, first in line 1."),
-        ("GRPO_SEED\n", ".env:1: GRPO_SEED has no value: write GRPO_SEED=value."),
-        ("A=a\0b\n", ".env:1: A has no value"),
-        ("A=" + "a" * 2**20, ".env: more than 1048576 bytes"),
-    ],
-)
+@pytest.mark.parametrize(("text", "said"), [
+    ("GRPO_SEED=1\nthis is no line\n", ".env:2: not NAME=value: this is no line"),
+    ("A=1\nB='open\n", ".env:2: not NAME=value: B='open"),
+    ("GRPO_SEED=1\n# twice\nGRPO_SEED=1\n", ".env:3: GRPO_SEED is given twice, first in line 1."),
+    ("HF_HOME=a\nHF_HOME=b\n", ".env:2: HF_HOME is given twice, first in line 1."),
+    ("GRPO_SEED\n", ".env:1: GRPO_SEED has no value: write GRPO_SEED=value."),
+    ("A=a\0b\n", ".env:1: A has no value"),
+    ("A=" + "a" * 2**20, ".env: more than 1048576 bytes"),
+])  # fmt: skip
 def test_a_line_of_dotenv_that_says_nothing_clear_is_refused(tmp_path: Path, text: str, said: str) -> None:
     assert said in refusal(dotenv_path=write(tmp_path / ".env", text))
 
@@ -191,24 +179,21 @@ def test_a_file_may_use_sections_or_dots(tmp_path: Path) -> None:
     assert (config.seed, config.trainer.beta, config.trainer.kl, config.lora.enabled) == (3, 0.1, "k2", True)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("trainer:\n  num_generation: 4\n", "{file}:2: no setting 'trainer.num_generation'. Did you mean 'trainer.num"),
-        ("seed: 1\nseed: 2\n", "{file}:2: 'seed' is given twice, first in line 1."),
-        ("trainer.beta: 1\ntrainer:\n  beta: 2\n", "trainer.beta is given twice: by {file}:1, and by {file}:3."),
-        ("trainer: 5\n", "trainer is a section"),
-        ("- a\n- b\n", "this file is a list"),
-        ("just text", "this file is a single value"),
-        ("a: [1,\n", "{file}:2: not YAML"),
-        ("seed: !!python/object/apply:os.system ['true']\n", "{file}:1: could not determine a constructor"),
-        ("seed: &a 1\nmodel: *a\n", "{file}:2: not YAML that can be read here: aliases"),
-        ("[1]: 2\n", "{file}:1: a key is a word, not a list"),
-        ("seed: " + "9" * 5000, "{file}:1: "),
-        ("a: " + "[" * 3000, "nested too deeply"),
-        ("trainer: {loss_args: {a: 1, a: 2}}", "{file}:1: 'a' is given twice"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), [
+    ("trainer:\n  num_generation: 4\n", "{file}:2: no setting 'trainer.num_generation'. Did you mean 'trainer.num"),
+    ("seed: 1\nseed: 2\n", "{file}:2: 'seed' is given twice, first in line 1."),
+    ("trainer.beta: 1\ntrainer:\n  beta: 2\n", "trainer.beta is given twice: by {file}:1, and by {file}:3."),
+    ("trainer: 5\n", "trainer is a section"),
+    ("- a\n- b\n", "this file is a list"),
+    ("just text", "this file is a single value"),
+    ("a: [1,\n", "{file}:2: not YAML"),
+    ("seed: !!python/object/apply:os.system ['true']\n", "{file}:1: could not determine a constructor"),
+    ("seed: &a 1\nmodel: *a\n", "{file}:2: not YAML that can be read here: aliases"),
+    ("[1]: 2\n", "{file}:1: a key is a word, not a list"),
+    ("seed: " + "9" * 5000, "{file}:1: "),
+    ("a: " + "[" * 3000, "nested too deeply"),
+    ("trainer: {loss_args: {a: 1, a: 2}}", "{file}:1: 'a' is given twice"),
+])  # fmt: skip
 def test_a_file_that_is_wrong_says_where(tmp_path: Path, text: str, message: str) -> None:
     file = write(tmp_path / "run.yaml", text)
     assert message.format(file=file) in refusal(config_file=file)

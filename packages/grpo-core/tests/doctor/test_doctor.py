@@ -166,15 +166,12 @@ def test_room_for_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, f
     assert found.status == "fail" and "cannot be written; give another --output-dir" in found.text
 
 
-@pytest.mark.parametrize(
-    ("content", "text", "status"),
-    [
-        (str(4 * machine.GIB), "3.0 GiB of 4.0 GiB (the container's limit) available", "ok"),
-        (str(machine.GIB), "1.0 GiB of 1.0 GiB (the container's limit) available; little", "warn"),
-        ("max", "3.0 GiB of 16.0 GiB available", "ok"),
-        ("9" * 30, "3.0 GiB of 16.0 GiB available", "ok"),
-    ],
-)
+@pytest.mark.parametrize(("content", "text", "status"), [
+    (str(4 * machine.GIB), "3.0 GiB of 4.0 GiB (the container's limit) available", "ok"),
+    (str(machine.GIB), "1.0 GiB of 1.0 GiB (the container's limit) available; little", "warn"),
+    ("max", "3.0 GiB of 16.0 GiB available", "ok"),
+    ("9" * 30, "3.0 GiB of 16.0 GiB available", "ok"),
+])  # fmt: skip
 def test_memory_is_the_containers(tmp_path: Path, monkeypatch: Any, content: str, text: str, status: str) -> None:
     (tmp_path / "memory.max").write_text(content)
     there: Any = SimpleNamespace(total=16 * machine.GIB, available=3 * machine.GIB)

@@ -27,18 +27,15 @@ def shape(batches: list[list[RequestGroup]]) -> list[list[tuple[int, int]]]:
     return [[(len(group.prompt_ids), len(group.requests)) for group in batch] for batch in batches]
 
 
-@pytest.mark.parametrize(
-    ("groups", "budget", "batches"),
-    [
-        ([(5, 2), (3, 2), (4, 1)], 1000, [[(3, 2), (4, 1), (5, 2)]]),  # what fits, sorted by the prompts' lengths
-        ([(5, 2), (5, 1)], 40, [[(5, 2), (5, 1)]]),  # two prompts of 5 and three completions of 10
-        ([(5, 2), (5, 1)], 39, [[(5, 2)], [(5, 1)]]),
-        ([(5, 5)], 25, [[(5, 2)], [(5, 2)], [(5, 1)]]),  # 5 + 2·10: pairs
-        ([(5, 2)], 1, [[(5, 1)], [(5, 1)]]),  # what is too large alone goes alone
-        # 64 rows of one prompt and 20 of one row each: with the 4th of these, 5 prompts of 64 slots are 320 > 4·68.
-        ([(3, 64), *[(4, 1)] * 20], 10**6, [[(3, 64), *[(4, 1)] * 3], [(4, 1)] * 17]),
-    ],
-)
+@pytest.mark.parametrize(("groups", "budget", "batches"), [
+    ([(5, 2), (3, 2), (4, 1)], 1000, [[(3, 2), (4, 1), (5, 2)]]),  # what fits, sorted by the prompts' lengths
+    ([(5, 2), (5, 1)], 40, [[(5, 2), (5, 1)]]),  # two prompts of 5 and three completions of 10
+    ([(5, 2), (5, 1)], 39, [[(5, 2)], [(5, 1)]]),
+    ([(5, 5)], 25, [[(5, 2)], [(5, 2)], [(5, 1)]]),  # 5 + 2·10: pairs
+    ([(5, 2)], 1, [[(5, 1)], [(5, 1)]]),  # what is too large alone goes alone
+    # 64 rows of one prompt and 20 of one row each: with the 4th of these, 5 prompts of 64 slots are 320 > 4·68.
+    ([(3, 64), *[(4, 1)] * 20], 10**6, [[(3, 64), *[(4, 1)] * 3], [(4, 1)] * 17]),
+])  # fmt: skip
 def test_batches_take_what_fits(
     groups: list[tuple[int, int]], budget: int, batches: list[list[tuple[int, int]]]
 ) -> None:

@@ -108,18 +108,14 @@ def _patched(made: Any) -> Any:
     return made
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: model(lora=["q_proj"]).get_base_model(),
-        lambda: model("phi3"),
-        lambda: model().double(),
-        lambda: model(hidden_act="gelu"),
-        lambda: _hooked(model()),
-        lambda: _patched(model()),
-    ],
-    ids=["adapter", "another shape", "float64", "another activation", "hook", "patched"],
-)
+@pytest.mark.parametrize("make", [
+    lambda: model(lora=["q_proj"]).get_base_model(),
+    lambda: model("phi3"),
+    lambda: model().double(),
+    lambda: model(hidden_act="gelu"),
+    lambda: _hooked(model()),
+    lambda: _patched(model()),
+], ids=["adapter", "another shape", "float64", "another activation", "hook", "patched"])  # fmt: skip
 def test_what_it_does_not_know_runs_its_own_code(make: Any) -> None:
     assert FusedBody.of(make().model, 4) is None
 

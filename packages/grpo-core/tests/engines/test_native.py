@@ -102,14 +102,11 @@ def test_packed_weights_sample_alike(name: str, dtype: str, tolerance: float, mo
     assert_trained(model, requests, again, tolerance=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        *((name, {}) for name in FAMILIES),
-        ("granite", {"temperature": 0.7}),
-        ("smollm2", {"temperature": 1.3, "top_k": 3, "top_p": 0.9, "min_p": 0.1}),  # which cut tokens, not log-probs
-    ],
-)
+@pytest.mark.parametrize(("name", "options"), [
+    *((name, {}) for name in FAMILIES),
+    ("granite", {"temperature": 0.7}),
+    ("smollm2", {"temperature": 1.3, "top_k": 3, "top_p": 0.9, "min_p": 0.1}),  # which cut tokens, not log-probs
+])  # fmt: skip
 def test_sampler_logprobs_are_those_of_training(name: str, options: dict[str, float]) -> None:
     model, requests = build(name), group_requests()
     sampling = Sampling(max_completion_length=40, **options)  # type: ignore[arg-type] # options of it
@@ -142,14 +139,11 @@ def alone(engine: NativeEngine, requests: list[Request], sampling: Sampling) -> 
     return [run(engine, [requests[index]], sampling)[0] for index in FIRST]
 
 
-@pytest.mark.parametrize(
-    ("name", "sampling"),
-    [
-        *((name, SAMPLED) for name in ("llama", "gemma3", "gpt2", "adapter")),
-        ("smollm2", Sampling(0.7, top_p=0.9, max_completion_length=40)),
-        ("smollm2", GREEDY),
-    ],
-)
+@pytest.mark.parametrize(("name", "sampling"), [
+    *((name, SAMPLED) for name in ("llama", "gemma3", "gpt2", "adapter")),
+    ("smollm2", Sampling(0.7, top_p=0.9, max_completion_length=40)),
+    ("smollm2", GREEDY),
+])  # fmt: skip
 def test_tokens_do_not_depend_on_the_batch(name: str, sampling: Sampling, monkeypatch: pytest.MonkeyPatch) -> None:
     model, requests = build(name), group_requests()
     engine = NativeEngine(model, TOKENIZER)
@@ -366,17 +360,14 @@ LONGROPE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "message"),
-    [
-        ("mistral", {"sliding_window": 30}, "13 more than 30, the model's sliding window"),
-        ("qwen2", {"sliding_window": 50, **SOME_LAYERS}, "7 more than 50, the model's sliding window"),
-        ("phi3", {"original_max_position_embeddings": 40, "rope_parameters": LONGROPE}, "3 more than 40.*longrope"),
-        ("bloom", {}, "BloomForCausalLM: its.*Choose another model"),
-        ("lfm2", {"layer_types": ["conv", "full_attention"]}, "layers of type conv, and only.*Choose another model"),
-        ("gemma2", {"head_dim": 8, "sliding_window": 160}, "its attention uses 'softcap'.*Choose another model"),
-    ],
-)
+@pytest.mark.parametrize(("name", "changes", "message"), [
+    ("mistral", {"sliding_window": 30}, "13 more than 30, the model's sliding window"),
+    ("qwen2", {"sliding_window": 50, **SOME_LAYERS}, "7 more than 50, the model's sliding window"),
+    ("phi3", {"original_max_position_embeddings": 40, "rope_parameters": LONGROPE}, "3 more than 40.*longrope"),
+    ("bloom", {}, "BloomForCausalLM: its.*Choose another model"),
+    ("lfm2", {"layer_types": ["conv", "full_attention"]}, "layers of type conv, and only.*Choose another model"),
+    ("gemma2", {"head_dim": 8, "sliding_window": 160}, "its attention uses 'softcap'.*Choose another model"),
+])  # fmt: skip
 def test_what_attention_cannot_share_is_refused(name: str, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         run(NativeEngine(small_model(name, **changes), TOKENIZER), group_requests(), SAMPLED)

@@ -115,16 +115,13 @@ def test_an_empty_text_is_a_completion_and_no_text_or_a_filtered_one_is_none(end
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
-@pytest.mark.parametrize(
-    ("text", "finish_reason", "thought", "expected"),
-    [
-        ("4", "stop", "2 and 2", "<think>2 and 2</think>4"),
-        ("4", "stop", {"text": "2 and 2"}, "4"),
-        (None, "stop", "2 and 2", "<think>2 and 2</think>"),
-        (None, "length", "2 and", "<think>2 and"),  # the limit ended it
-        (None, "length", None, ""),  # an endpoint that keeps thoughts to itself
-    ],
-)
+@pytest.mark.parametrize(("text", "finish_reason", "thought", "expected"), [
+    ("4", "stop", "2 and 2", "<think>2 and 2</think>4"),
+    ("4", "stop", {"text": "2 and 2"}, "4"),
+    (None, "stop", "2 and 2", "<think>2 and 2</think>"),
+    (None, "length", "2 and", "<think>2 and"),  # the limit ended it
+    (None, "length", None, ""),  # an endpoint that keeps thoughts to itself
+])  # fmt: skip
 def test_what_a_reasoning_model_thought_is_part_of_its_completion(
     endpoint: Server, field: str, text: str | None, finish_reason: Any, thought: Any, expected: str
 ) -> None:
@@ -166,18 +163,15 @@ def test_a_refused_prompt_does_not_harm_the_others(endpoint: Server) -> None:
     assert len(endpoint.seen) == 3  # asking again would not help
 
 
-@pytest.mark.parametrize(
-    ("error", "is_too_long"),
-    [
-        ('{"error": {"message": "...", "code": "context_length_exceeded"}}', True),  # OpenAI
-        ('{"message": "This model\'s maximum context length is 512 tokens. However, you requested 900"}', True),  # vLLM
-        ('{"message": "The input (900 tokens) is longer than the model\'s context length (512)."}', True),  # SGLang
-        ('{"error": {"type": "exceed_context_size_error", "message": "..."}}', True),  # llama.cpp
-        ('{"error": "Input validation error: `inputs` is too long"}', True),
-        ('{"error": "unknown argument top_k"}', False),
-        ('{"error": "max_tokens is too large: 99999"}', False),
-    ],
-)
+@pytest.mark.parametrize(("error", "is_too_long"), [
+    ('{"error": {"message": "...", "code": "context_length_exceeded"}}', True),  # OpenAI
+    ('{"message": "This model\'s maximum context length is 512 tokens. However, you requested 900"}', True),  # vLLM
+    ('{"message": "The input (900 tokens) is longer than the model\'s context length (512)."}', True),  # SGLang
+    ('{"error": {"type": "exceed_context_size_error", "message": "..."}}', True),  # llama.cpp
+    ('{"error": "Input validation error: `inputs` is too long"}', True),
+    ('{"error": "unknown argument top_k"}', False),
+    ('{"error": "max_tokens is too large: 99999"}', False),
+])  # fmt: skip
 def test_a_prompt_refused_for_its_length_is_told_apart(endpoint: Server, error: str, is_too_long: bool) -> None:
     endpoint.respond = lambda request: (400, error.encode())
     answers = ask(engine(endpoint, concurrency=1), n=5)

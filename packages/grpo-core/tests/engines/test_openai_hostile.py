@@ -101,15 +101,11 @@ OF_ANOTHER_FORM = [
 TWO = json.dumps({"choices": json.loads(GOOD)["choices"] * 2}).encode()
 
 
-@pytest.mark.parametrize(
-    ("body", "why"),
-    [
-        *((body.encode(), "a reply without text") for body in WITHOUT_TEXT),
-        *((body, "a reply that is no completion") for body in OF_ANOTHER_FORM),
-        (TWO, "the endpoint replied with 2 completions, and one was requested"),
-    ],
-    ids=lambda given: repr(given[:60]),
-)
+@pytest.mark.parametrize(("body", "why"), [
+    *((body.encode(), "a reply without text") for body in WITHOUT_TEXT),
+    *((body, "a reply that is no completion") for body in OF_ANOTHER_FORM),
+    (TWO, "the endpoint replied with 2 completions, and one was requested"),
+], ids=lambda given: repr(given[:60]))  # fmt: skip
 def test_a_body_that_is_not_one_text_is_no_completion(hostile: Hostile, body: bytes, why: str) -> None:
     answer = ask(hostile(lambda write: write(reply(body))))
     assert answer.text == "" and why in answer.error
@@ -167,25 +163,21 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("respond", "why"),
-    [
-        (drip, TIMED_OUT),
-        (hang(b""), TIMED_OUT),
-        (hang(OK + b"Content-Length: 50\r\n\r\n{"), TIMED_OUT),
-        (endless(b"", b"HTTP/1.1 102 Processing\r\n\r\n"), TIMED_OUT),
-        (endless(OK, FILLER), "RemoteProtocolError"),
-        (endless(CHUNKED, b"10000\r\n" + b"x" * 0x10000 + b"\r\n"), f"more than {MAX_REPLY_BYTES} bytes"),
-        (endless(CHUNKED + b"0\r\n", FILLER), "RemoteProtocolError"),
-        *((data, "RemoteProtocolError") for data in BROKEN),
-        # Without the header, the second try may take the connection that the server is about to close.
-        (OK + b"Connection: close\r\nContent-Length: 5\r\n\r\n" + GOOD, "a reply that is no completion"),
-        (reply(b"", b"Location: http://127.0.0.1:1/\r\n", b"302 Found"), "HTTP 302"),
-        (reply(GOOD, b"", b"207 Multi-Status"), "HTTP 207"),
-        (reply(b"\x1b[31m" * 1000, b"", b"418 \x1b[31m"), "HTTP 418|RemoteProtocolError"),
-    ],
-    ids=lambda given: given.__qualname__.split(".")[0] if callable(given) else repr(given)[:50],
-)
+@pytest.mark.parametrize(("respond", "why"), [
+    (drip, TIMED_OUT),
+    (hang(b""), TIMED_OUT),
+    (hang(OK + b"Content-Length: 50\r\n\r\n{"), TIMED_OUT),
+    (endless(b"", b"HTTP/1.1 102 Processing\r\n\r\n"), TIMED_OUT),
+    (endless(OK, FILLER), "RemoteProtocolError"),
+    (endless(CHUNKED, b"10000\r\n" + b"x" * 0x10000 + b"\r\n"), f"more than {MAX_REPLY_BYTES} bytes"),
+    (endless(CHUNKED + b"0\r\n", FILLER), "RemoteProtocolError"),
+    *((data, "RemoteProtocolError") for data in BROKEN),
+    # Without the header, the second try may take the connection that the server is about to close.
+    (OK + b"Connection: close\r\nContent-Length: 5\r\n\r\n" + GOOD, "a reply that is no completion"),
+    (reply(b"", b"Location: http://127.0.0.1:1/\r\n", b"302 Found"), "HTTP 302"),
+    (reply(GOOD, b"", b"207 Multi-Status"), "HTTP 207"),
+    (reply(b"\x1b[31m" * 1000, b"", b"418 \x1b[31m"), "HTTP 418|RemoteProtocolError"),
+], ids=lambda given: given.__qualname__.split(".")[0] if callable(given) else repr(given)[:50])  # fmt: skip
 def test_whatever_it_does_is_an_error_in_bounded_time(hostile: Hostile, respond: Respond | bytes, why: str) -> None:
     started = time.monotonic()
     answer = ask(hostile((lambda write: write(respond)) if isinstance(respond, bytes) else respond))

@@ -145,18 +145,15 @@ def test_greedy_takes_the_first_of_the_likeliest_with_the_logprob_at_temperature
     assert drawn_logprob.item() == pytest.approx(logprob.item())
 
 
-@pytest.mark.parametrize(
-    ("sampling", "kept"),
-    [
-        (Sampling(top_k=2), [0, 1, 2]),  # 1 and 2 tie for the second place
-        (Sampling(top_k=9), [0, 1, 2, 3]),
-        (Sampling(top_p=0.4), [0]),  # 0.4 alone is at least 0.4
-        (Sampling(top_p=0.5), [0, 1]),  # of the tied ones the first
-        (Sampling(min_p=1.0), [0]),
-        # Top-k leaves 0.4, 0.25, 0.25; of that 0.9, the first two are 0.72, and 0.7 needs both.
-        (Sampling(top_k=2, top_p=0.7), [0, 1]),
-    ],
-)
+@pytest.mark.parametrize(("sampling", "kept"), [
+    (Sampling(top_k=2), [0, 1, 2]),  # 1 and 2 tie for the second place
+    (Sampling(top_k=9), [0, 1, 2, 3]),
+    (Sampling(top_p=0.4), [0]),  # 0.4 alone is at least 0.4
+    (Sampling(top_p=0.5), [0, 1]),  # of the tied ones the first
+    (Sampling(min_p=1.0), [0]),
+    # Top-k leaves 0.4, 0.25, 0.25; of that 0.9, the first two are 0.72, and 0.7 needs both.
+    (Sampling(top_k=2, top_p=0.7), [0, 1]),
+])  # fmt: skip
 def test_filters(sampling: Sampling, kept: list[int]) -> None:
     probabilities = f64(0.4, 0.25, 0.25, 0.1)[None]
     left = filter_probabilities(probabilities, sampling)
@@ -188,33 +185,27 @@ def test_filters_agree_with_transformers(tenths: list[int], top_k: int, top_p: f
     assert torch.equal(left > 0, expected > -math.inf)
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"temperature": -1.0}, "temperature=-1.0 must be 0 "),
-        ({"temperature": math.nan}, "temperature=nan"),
-        ({"top_k": -1}, "top_k=-1"),
-        ({"top_p": 0.0}, "top_p=0.0 must be above 0"),
-        ({"top_p": 1.5}, "top_p=1.5"),
-        ({"min_p": -0.1}, "min_p=-0.1"),
-        ({"min_p": 1.1}, "min_p=1.1"),
-        ({"max_completion_length": 0}, "max_completion_length=0 .*at least 1"),
-    ],
-)
+@pytest.mark.parametrize(("given", "message"), [
+    ({"temperature": -1.0}, "temperature=-1.0 must be 0 "),
+    ({"temperature": math.nan}, "temperature=nan"),
+    ({"top_k": -1}, "top_k=-1"),
+    ({"top_p": 0.0}, "top_p=0.0 must be above 0"),
+    ({"top_p": 1.5}, "top_p=1.5"),
+    ({"min_p": -0.1}, "min_p=-0.1"),
+    ({"min_p": 1.1}, "min_p=1.1"),
+    ({"max_completion_length": 0}, "max_completion_length=0 .*at least 1"),
+])  # fmt: skip
 def test_sampling_refuses(given: dict[str, float], message: str) -> None:
     with pytest.raises(UserError, match=message):
         Sampling(**given)  # type: ignore[arg-type]  # wrong values are the point
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"prompt_ids": ()}, "empty prompt"),
-        ({"stop": "END"}, r"stop='END' must be a tuple of strings, e.g. \('END',\)"),
-        ({"stop": ("a", "")}, "empty stop string"),
-        ({"max_completion_length": 0}, "max_completion_length=0"),
-    ],
-)
+@pytest.mark.parametrize(("given", "message"), [
+    ({"prompt_ids": ()}, "empty prompt"),
+    ({"stop": "END"}, r"stop='END' must be a tuple of strings, e.g. \('END',\)"),
+    ({"stop": ("a", "")}, "empty stop string"),
+    ({"max_completion_length": 0}, "max_completion_length=0"),
+])  # fmt: skip
 def test_a_request_refuses(given: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         Request(**{"prompt_ids": (1,), "key": KEY, **given})  # type: ignore[arg-type]  # wrong values are the point

@@ -120,14 +120,11 @@ def test_a_run_that_names_no_model_takes_one_from_the_cache(closed_port: None, c
     assert "127.0.0.1 cannot be reached" in str(resolved.sources["model"])
 
 
-@pytest.mark.parametrize(
-    ("status", "code", "message"),
-    [
-        (404, "RepoNotFound", "the hub has no such repository, or it is private"),
-        (403, "GatedRepo", "is gated: accept its terms on the hub"),
-        (404, "EntryNotFound", "the repository has no config.json"),
-    ],
-)
+@pytest.mark.parametrize(("status", "code", "message"), [
+    (404, "RepoNotFound", "the hub has no such repository, or it is private"),
+    (403, "GatedRepo", "is gated: accept its terms on the hub"),
+    (404, "EntryNotFound", "the repository has no config.json"),
+])  # fmt: skip
 def test_a_model_that_the_hub_does_not_have_is_refused_by_its_config_alone(
     status: int, code: str, message: str, cache: Path, set_hub: SetHub
 ) -> None:

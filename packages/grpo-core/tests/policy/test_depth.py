@@ -15,15 +15,12 @@ def small(kind: str = "llama", **changes: Any) -> Any:
     return small_model(kind, torch.float32, num_hidden_layers=4, **changes)
 
 
-@pytest.mark.parametrize(
-    ("kind", "changes"),
-    [
-        ("llama", {}),
-        ("qwen2", {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 2}),
-        ("gemma2", {"sliding_window": 4}),
-        ("smollm3", {"no_rope_layer_interval": 2}),
-    ],
-)
+@pytest.mark.parametrize(("kind", "changes"), [
+    ("llama", {}),
+    ("qwen2", {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 2}),
+    ("gemma2", {"sliding_window": 4}),
+    ("smollm3", {"no_rope_layer_interval": 2}),
+])  # fmt: skip
 @pytest.mark.parametrize("count", [1, 3, 4])
 def test_a_deeper_model_computes_the_same(kind: str, changes: dict[str, Any], count: int, tmp_path: Any) -> None:
     model = small(kind, **changes)

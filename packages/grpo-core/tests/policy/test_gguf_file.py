@@ -110,16 +110,13 @@ def rope(kind: str, **more: float) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
-@pytest.mark.parametrize(
-    ("changes", "keys"),
-    [
-        ({}, {}),
-        (rope("default"), {"rope.scaling.type": "none", "rope.scaling.original_context_length": 512}),
-        (rope("linear", factor=4.0), {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}),
-        (rope("linear", factor=4.0), {"rope.scaling.factor": 4.0}),  # llama.cpp's default type
-        ({"head_dim": 16}, {"attention.key_length": 16, "attention.value_length": 16}),  # and not 32 / 4 = 8
-    ],
-)
+@pytest.mark.parametrize(("changes", "keys"), [
+    ({}, {}),
+    (rope("default"), {"rope.scaling.type": "none", "rope.scaling.original_context_length": 512}),
+    (rope("linear", factor=4.0), {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}),
+    (rope("linear", factor=4.0), {"rope.scaling.factor": 4.0}),  # llama.cpp's default type
+    ({"head_dim": 16}, {"attention.key_length": 16, "attention.value_length": 16}),  # and not 32 / 4 = 8
+])  # fmt: skip
 def test_what_a_file_says_is_computed(tmp_path: Path, kind: str, changes: dict[str, Any], keys: Extra) -> None:
     model = model_of(kind, **changes)
     torch.testing.assert_close(logits(loaded_from(tmp_path, model, keys).model), logits(model))
@@ -142,46 +139,37 @@ def test_the_divisors_of_a_llama_3_are_the_scaling_that_they_come_from(tmp_path:
     assert policy.model.config.rope_parameters == llama3
 
 
-@pytest.mark.parametrize(
-    ("keys", "named"),
-    [
-        ({"attention.key_length": 8, "attention.value_length": 16}, "llama.attention.value_length=16"),
-        ({"rope.dimension_count": 4, "attention.key_length": 8}, "llama.rope.dimension_count=4"),
-        ({"rope.scaling.type": "longrope", "rope.scaling.factor": 4.0}, "llama.rope.scaling.type='longrope'"),
-        ({"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0}, "llama.rope.scaling.type='yarn'"),
-        ({"rope.scaling.type": "none", "rope.scaling.factor": 4.0}, "llama.rope.scaling.factor=4.0"),
-        ({"rope.scale_linear": 4.0}, "llama.rope.scale_linear=4.0"),
-        ({"attention.sliding_window": 64}, "llama.attention.sliding_window=64"),
-        ({"attention.causal": False}, "llama.attention.causal=False"),
-        ({"of_next_year": 1}, "llama.of_next_year=1"),
-    ],
-)
+@pytest.mark.parametrize(("keys", "named"), [
+    ({"attention.key_length": 8, "attention.value_length": 16}, "llama.attention.value_length=16"),
+    ({"rope.dimension_count": 4, "attention.key_length": 8}, "llama.rope.dimension_count=4"),
+    ({"rope.scaling.type": "longrope", "rope.scaling.factor": 4.0}, "llama.rope.scaling.type='longrope'"),
+    ({"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0}, "llama.rope.scaling.type='yarn'"),
+    ({"rope.scaling.type": "none", "rope.scaling.factor": 4.0}, "llama.rope.scaling.factor=4.0"),
+    ({"rope.scale_linear": 4.0}, "llama.rope.scale_linear=4.0"),
+    ({"attention.sliding_window": 64}, "llama.attention.sliding_window=64"),
+    ({"attention.causal": False}, "llama.attention.causal=False"),
+    ({"of_next_year": 1}, "llama.of_next_year=1"),
+])  # fmt: skip
 def test_a_key_that_would_make_another_model_is_refused_by_name(tmp_path: Path, keys: Extra, named: str) -> None:
     with pytest.raises(UserError, match=f"says {re.escape(named)}, .*safetensors"):
         loaded_from(tmp_path, model_of(), keys)
 
 
-@pytest.mark.parametrize(
-    ("name", "values", "message"),
-    [
-        ("blk.0.attn_q.bias", [1.0] * 32, r"has the tensor blk\.0\.attn_q\.bias"),
-        ("rope_factors_long.weight", [1.0] * 32, r"has the tensor rope_factors_long\.weight"),
-        ("rope_freqs.weight", [1.0, 2.0, 3.0, 4.0], r"rope_freqs\.weight, and not as Llama 3"),
-    ],
-)
+@pytest.mark.parametrize(("name", "values", "message"), [
+    ("blk.0.attn_q.bias", [1.0] * 32, r"has the tensor blk\.0\.attn_q\.bias"),
+    ("rope_factors_long.weight", [1.0] * 32, r"has the tensor rope_factors_long\.weight"),
+    ("rope_freqs.weight", [1.0, 2.0, 3.0, 4.0], r"rope_freqs\.weight, and not as Llama 3"),
+])  # fmt: skip
 def test_weights_without_a_place_are_refused(tmp_path: Path, name: str, values: list[float], message: str) -> None:
     with pytest.raises(UserError, match=message):
         loaded_from(tmp_path, model_of(), tensors={name: torch.tensor(values)})
 
 
-@pytest.mark.parametrize(
-    ("kind", "keys", "named"),
-    [
-        ("phi3", {"attention.sliding_window": 16}, "phi3.attention.sliding_window=16"),
-        ("gemma3", {"attention.key_length": 8}, "gemma3.attention.key_length=8"),  # scales by 256 all the same
-        ("qwen35", {}, "general.architecture='qwen35'"),  # read by code, which does not say what it passes over
-    ],
-)
+@pytest.mark.parametrize(("kind", "keys", "named"), [
+    ("phi3", {"attention.sliding_window": 16}, "phi3.attention.sliding_window=16"),
+    ("gemma3", {"attention.key_length": 8}, "gemma3.attention.key_length=8"),  # scales by 256 all the same
+    ("qwen35", {}, "general.architecture='qwen35'"),  # read by code, which does not say what it passes over
+])  # fmt: skip
 def test_keys_of_other_architectures_are_refused_by_name(tmp_path: Path, kind: str, keys: Extra, named: str) -> None:
     writer = gguf.GGUFWriter(tmp_path / "m.gguf", kind)
     for key, value in keys.items():
@@ -208,16 +196,13 @@ def test_tokens_that_are_looked_for_keep_their_text(tmp_path: Path) -> None:
     assert len(tokenizer) == 264
 
 
-@pytest.mark.parametrize(
-    ("keys", "before", "after"),
-    [
-        ({}, [], []),
-        ({"add_bos_token": True}, [260], []),
-        ({"add_bos_token": False, "add_eos_token": True}, [], [259]),
-        ({"pre": "llama-bpe"}, [260], []),  # whose texts begin so unless the file says otherwise
-        ({"pre": "llama-bpe", "add_bos_token": False}, [], []),
-    ],
-)
+@pytest.mark.parametrize(("keys", "before", "after"), [
+    ({}, [], []),
+    ({"add_bos_token": True}, [260], []),
+    ({"add_bos_token": False, "add_eos_token": True}, [], [259]),
+    ({"pre": "llama-bpe"}, [260], []),  # whose texts begin so unless the file says otherwise
+    ({"pre": "llama-bpe", "add_bos_token": False}, [], []),
+])  # fmt: skip
 def test_texts_begin_and_end_as_the_file_says(tmp_path: Path, keys: Extra, before: list[int], after: list[int]) -> None:
     added = {"<end>": CONTROL, "<begin>": CONTROL}
     policy = loaded_from(tmp_path, model_of(), added=added, tokenizer={"bos_token_id": 260, **keys})
@@ -227,14 +212,11 @@ def test_texts_begin_and_end_as_the_file_says(tmp_path: Path, keys: Extra, befor
         assert tokenizer("x", add_special_tokens=False)["input_ids"] == [BYTES.index("x")]
 
 
-@pytest.mark.parametrize(
-    ("pre", "tokens"),
-    [
-        ("gpt-2", ["abc"[0:2], "c", "Ġ", "Ġ", "12"]),
-        ("smollm", ["ab", "c", "Ġ", "Ġ", "1", "2"]),
-        ("llama-bpe", ["abc", "Ġ", "Ġ", "12"]),  # a word of the vocabulary, which no merges make
-    ],
-)
+@pytest.mark.parametrize(("pre", "tokens"), [
+    ("gpt-2", ["abc"[0:2], "c", "Ġ", "Ġ", "12"]),
+    ("smollm", ["ab", "c", "Ġ", "Ġ", "1", "2"]),
+    ("llama-bpe", ["abc", "Ġ", "Ġ", "12"]),  # a word of the vocabulary, which no merges make
+])  # fmt: skip
 def test_texts_are_split_as_the_file_says(tmp_path: Path, pre: str, tokens: list[str]) -> None:
     assert loaded_from(tmp_path, model_of(), tokenizer={"pre": pre}).tokenizer.tokenize("abc  12") == tokens
 
@@ -255,14 +237,11 @@ def test_texts_of_sentencepiece_begin_with_a_token_or_as_the_file_says(
     assert len(tokenizer) == 264
 
 
-@pytest.mark.parametrize(
-    ("keys", "pieces", "named"),
-    [
-        ({"pre": "viking"}, None, "pre='viking'"),
-        ({"remove_extra_whitespaces": True}, None, "remove_extra_whitespaces=True"),
-        ({"bos_token_id": 0, "eos_token_id": 1, "add_space_prefix": False}, PIECES, "add_space_prefix=False"),
-    ],
-)
+@pytest.mark.parametrize(("keys", "pieces", "named"), [
+    ({"pre": "viking"}, None, "pre='viking'"),
+    ({"remove_extra_whitespaces": True}, None, "remove_extra_whitespaces=True"),
+    ({"bos_token_id": 0, "eos_token_id": 1, "add_space_prefix": False}, PIECES, "add_space_prefix=False"),
+])  # fmt: skip
 def test_an_unknown_tokenizer_is_refused(tmp_path: Path, keys: Extra, pieces: list[str] | None, named: str) -> None:
     with pytest.raises(UserError, match=re.escape(f"tokenizer.ggml.{named}")):
         loaded_from(tmp_path, model_of(), tokenizer=keys, pieces=pieces)

@@ -176,18 +176,15 @@ def test_what_the_memory_depends_on_is_tried_again(passes: Callable[..., FakeMet
     assert meter.rows, "another memory"
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        "", "[]", "{", "null", '{"format": 2, "sizes": {"k": {"rows": 4, "peak": 5}}}',
-        '{"format": 1, "sizes": []}', '{"format": 1, "sizes": {"k": 4}}',
-        '{"format": 1, "sizes": {"k": {"rows": 5, "peak": 5}}}',
-        '{"format": 1, "sizes": {"k": {"rows": "4", "peak": 5}}}',
-        '{"format": 1, "sizes": {"k": {"rows": 4, "peak": -5}}}', " " * (2 << 20),
-        '{"format": 1, "sizes": {"k": {"rows": true, "peak": 5}}}',
-        '{"format": 1, "sizes": {"k": {"rows": 4, "peak": ' + "9" * 4000 + "}}}",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("content", [
+    "", "[]", "{", "null", '{"format": 2, "sizes": {"k": {"rows": 4, "peak": 5}}}',
+    '{"format": 1, "sizes": []}', '{"format": 1, "sizes": {"k": 4}}',
+    '{"format": 1, "sizes": {"k": {"rows": 5, "peak": 5}}}',
+    '{"format": 1, "sizes": {"k": {"rows": "4", "peak": 5}}}',
+    '{"format": 1, "sizes": {"k": {"rows": 4, "peak": -5}}}', " " * (2 << 20),
+    '{"format": 1, "sizes": {"k": {"rows": true, "peak": 5}}}',
+    '{"format": 1, "sizes": {"k": {"rows": 4, "peak": ' + "9" * 4000 + "}}}",
+])  # fmt: skip
 def test_a_file_is_checked(tmp_path: Path, content: str) -> None:
     path = tmp_path / "micro_batch.json"
     path.write_text(content)

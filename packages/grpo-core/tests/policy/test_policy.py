@@ -24,15 +24,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saved_model(tmp_path_factory.mktemp("model"))
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("tinny", r"no model 'tinny'\. Did you mean 'tiny'\?"),
-        ("./nowhere", "no such folder"),
-        ("/", r"no config\.json"),
-        ("./model.gguf", "no such GGUF file"),
-    ],
-)
+@pytest.mark.parametrize(("name", "message"), [
+    ("tinny", r"no model 'tinny'\. Did you mean 'tiny'\?"),
+    ("./nowhere", "no such folder"),
+    ("/", r"no config\.json"),
+    ("./model.gguf", "no such GGUF file"),
+])  # fmt: skip
 def test_a_model_that_is_not_there_is_refused(name: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         model_source(name)

@@ -101,28 +101,22 @@ def test_without_bitsandbytes_one_line_names_the_extra(folder: Path, monkeypatch
         load_policy(str(folder / "model"), lora=NF4, device="cpu")
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"lora": {"quantization": "nf4"}}, r"freezes the model in 4 bits.*Set lora\.enabled=true"),
-        ({"lora": NF4, "trainer": {"sharding": "full"}}, r"with trainer\.sharding=full: FSDP2 shards.*sharding=none"),
-        ({"lora": NF4, "precision": "float64"}, r"precision=float64: bitsandbytes computes"),
-        ({"lora": NF4, "model": "./x.gguf"}, r"\./x\.gguf is quantized in its own way"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"lora": {"quantization": "nf4"}}, r"freezes the model in 4 bits.*Set lora\.enabled=true"),
+    ({"lora": NF4, "trainer": {"sharding": "full"}}, r"with trainer\.sharding=full: FSDP2 shards.*sharding=none"),
+    ({"lora": NF4, "precision": "float64"}, r"precision=float64: bitsandbytes computes"),
+    ({"lora": NF4, "model": "./x.gguf"}, r"\./x\.gguf is quantized in its own way"),
+])  # fmt: skip
 def test_what_cannot_be_combined_is_refused_before_anything_is_loaded(settings: dict, message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         RunConfig(**settings)
 
 
-@pytest.mark.parametrize(
-    ("text", "error", "message"),
-    [
-        ('{"kind": "int3", "double": true}', UserError, "newer version, or damaged"),
-        ('{"kind": "nf4", "double": 1}', UserError, "newer version, or damaged"),
-        ("nf4", CheckpointError, "not JSON"),
-    ],
-)
+@pytest.mark.parametrize(("text", "error", "message"), [
+    ('{"kind": "int3", "double": true}', UserError, "newer version, or damaged"),
+    ('{"kind": "nf4", "double": 1}', UserError, "newer version, or damaged"),
+    ("nf4", CheckpointError, "not JSON"),
+])  # fmt: skip
 def test_a_base_of_another_kind_than_this_version_knows_is_refused(
     tmp_path: Path, text: str, error: type[Exception], message: str
 ) -> None:

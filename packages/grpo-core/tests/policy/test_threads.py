@@ -27,18 +27,15 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
 
 
-@pytest.mark.parametrize(
-    ("parameters", "tokens", "device", "environment", "expected"),
-    [
-        (900_000, 1536, "cpu", {}, 2),  # 2.8e9 operations, and two cores
-        (900_000, 600, "cpu", {}, None),  # one thread's worth
-        (6_000_000, 1536, "cpu", {}, None),  # on all threads already
-        (900_000, 1536, "cuda", {}, None),
-        (900_000, 1536, "cpu", {"OMP_NUM_THREADS": "2"}, None),  # chosen by the user
-        (900_000, 1536, "cpu", {"OMP_WAIT_POLICY": "ACTIVE"}, None),  # they would spin
-        (900_000, 1536, "cpu", {"OMP_WAIT_POLICY": "ACTIVE", "GOMP_SPINCOUNT": "0"}, 2),
-    ],
-)
+@pytest.mark.parametrize(("parameters", "tokens", "device", "environment", "expected"), [
+    (900_000, 1536, "cpu", {}, 2),  # 2.8e9 operations, and two cores
+    (900_000, 600, "cpu", {}, None),  # one thread's worth
+    (6_000_000, 1536, "cpu", {}, None),  # on all threads already
+    (900_000, 1536, "cuda", {}, None),
+    (900_000, 1536, "cpu", {"OMP_NUM_THREADS": "2"}, None),  # chosen by the user
+    (900_000, 1536, "cpu", {"OMP_WAIT_POLICY": "ACTIVE"}, None),  # they would spin
+    (900_000, 1536, "cpu", {"OMP_WAIT_POLICY": "ACTIVE", "GOMP_SPINCOUNT": "0"}, 2),
+])  # fmt: skip
 @pytest.mark.usefixtures("two_cores")
 def test_updates_of_a_small_model_have_a_thread_for_each_gigaflop(
     monkeypatch: Any, parameters: int, tokens: int, device: str, environment: dict[str, str], expected: int | None
@@ -56,15 +53,12 @@ def test_the_number_is_as_before_after_a_failure() -> None:
     assert torch.get_num_threads() == before
 
 
-@pytest.mark.parametrize(
-    ("has_torch", "given", "expected"),
-    [
-        (False, {}, ["PASSIVE", "2000"]),
-        (True, {}, [None, None]),  # too late: torch has read the environment
-        (False, {"OMP_WAIT_POLICY": "active"}, ["active", None]),
-        (False, {"GOMP_SPINCOUNT": "1000"}, [None, "1000"]),
-    ],
-)
+@pytest.mark.parametrize(("has_torch", "given", "expected"), [
+    (False, {}, ["PASSIVE", "2000"]),
+    (True, {}, [None, None]),  # too late: torch has read the environment
+    (False, {"OMP_WAIT_POLICY": "active"}, ["active", None]),
+    (False, {"GOMP_SPINCOUNT": "1000"}, [None, "1000"]),
+])  # fmt: skip
 def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(
     has_torch: bool, given: dict[str, str], expected: list[str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,17 +61,14 @@ def test_a_server_of_the_runs_own_holds_the_model_again() -> None:
     assert estimate(plan(server=SamplingServer(share=0.0, stays=False))).sampling == 0
 
 
-@pytest.mark.parametrize(
-    ("engine", "backend", "expected"),
-    [
-        ({"name": "native"}, "cuda", None),
-        ({"name": "vllm"}, "cuda", SamplingServer(share=1.0, stays=False)),
-        ({"name": "vllm", "args": {"tensor_parallel_size": 2}}, "cuda", SamplingServer(share=0.5, stays=False)),
-        ({"name": "vllm", "args": {"sleep": False}}, "cuda", SamplingServer(share=1.0, stays=True)),
-        ({"name": "vllm"}, "cpu", SamplingServer(share=1.0, stays=True)),
-        ({"name": "vllm", "url": "http://localhost:8000"}, "cuda", SamplingServer(share=0.0, stays=False)),
-    ],
-)
+@pytest.mark.parametrize(("engine", "backend", "expected"), [
+    ({"name": "native"}, "cuda", None),
+    ({"name": "vllm"}, "cuda", SamplingServer(share=1.0, stays=False)),
+    ({"name": "vllm", "args": {"tensor_parallel_size": 2}}, "cuda", SamplingServer(share=0.5, stays=False)),
+    ({"name": "vllm", "args": {"sleep": False}}, "cuda", SamplingServer(share=1.0, stays=True)),
+    ({"name": "vllm"}, "cpu", SamplingServer(share=1.0, stays=True)),
+    ({"name": "vllm", "url": "http://localhost:8000"}, "cuda", SamplingServer(share=0.0, stays=False)),
+])  # fmt: skip
 def test_where_the_samples_are_drawn_follows_from_the_engine(
     engine: dict[str, object], backend: Backend, expected: SamplingServer | None
 ) -> None:

@@ -64,13 +64,10 @@ class Device:
     gcnArchName = "gfx942:sramecc+:xnack-"  # torch's name
 
 
-@pytest.mark.parametrize(
-    ("hip", "said", "profile"),
-    [
-        (None, "a GPU, 192.0 GiB, compute capability 9.4", "unknown"),
-        ("6.4", "a GPU, 192.0 GiB, architecture gfx942", "mi300"),
-    ],
-)
+@pytest.mark.parametrize(("hip", "said", "profile"), [
+    (None, "a GPU, 192.0 GiB, compute capability 9.4", "unknown"),
+    ("6.4", "a GPU, 192.0 GiB, architecture gfx942", "mi300"),
+])  # fmt: skip
 def test_with_a_driver_torch_is_asked(
     monkeypatch: pytest.MonkeyPatch, hip: str | None, said: str, profile: str
 ) -> None:
@@ -103,26 +100,23 @@ def test_a_printed_command_starts_as_many_processes(
     assert process_options() == options
 
 
-@pytest.mark.parametrize(
-    ("values", "rule"),
-    [
-        ({"name": "a b"}, "a name has letters"),
-        ({"name": "auto"}, "is none of auto, null, none"),
-        ({"description": ""}, "must be a text of at most 200"),
-        ({"backend": "cudaa"}, "must be cuda, rocm, mps, cpu. Did you mean 'cuda'?"),
-        ({"precision": "float61"}, "float64. Did you mean 'float64'?"),
-        ({"capabilities": "9.0"}, "must be a tuple of texts"),
-        ({"capabilities": ("sm_90",)}, "on cuda one is written as '9.0'"),
-        ({"capabilities": ("9.4",), "backend": "rocm"}, "on rocm as 'gfx942'"),
-        ({"capabilities": ("9.0",), "backend": "mps"}, "other backends have none"),
-        ({"min_memory_gib": float("nan")}, "must be a number of GiB"),
-        ({"memory_gib": True}, "must be a number of GiB"),
-        ({"min_memory_gib": 10, "max_memory_gib": 10}, "above min_memory_gib=10"),
-        ({"max_memory_gib": 12, "memory_gib": 12}, "below max_memory_gib"),
-        ({"max_micro_batch_tokens": 1.5}, "must be a whole number of tokens"),
-        ({"backend": "cpu", "max_micro_batch_tokens": 64}, "sets nothing"),
-    ],
-)
+@pytest.mark.parametrize(("values", "rule"), [
+    ({"name": "a b"}, "a name has letters"),
+    ({"name": "auto"}, "is none of auto, null, none"),
+    ({"description": ""}, "must be a text of at most 200"),
+    ({"backend": "cudaa"}, "must be cuda, rocm, mps, cpu. Did you mean 'cuda'?"),
+    ({"precision": "float61"}, "float64. Did you mean 'float64'?"),
+    ({"capabilities": "9.0"}, "must be a tuple of texts"),
+    ({"capabilities": ("sm_90",)}, "on cuda one is written as '9.0'"),
+    ({"capabilities": ("9.4",), "backend": "rocm"}, "on rocm as 'gfx942'"),
+    ({"capabilities": ("9.0",), "backend": "mps"}, "other backends have none"),
+    ({"min_memory_gib": float("nan")}, "must be a number of GiB"),
+    ({"memory_gib": True}, "must be a number of GiB"),
+    ({"min_memory_gib": 10, "max_memory_gib": 10}, "above min_memory_gib=10"),
+    ({"max_memory_gib": 12, "memory_gib": 12}, "below max_memory_gib"),
+    ({"max_micro_batch_tokens": 1.5}, "must be a whole number of tokens"),
+    ({"backend": "cpu", "max_micro_batch_tokens": 64}, "sets nothing"),
+])  # fmt: skip
 def test_a_profile_that_makes_no_sense_is_refused_in_one_line(values: dict[str, Any], rule: str) -> None:
     with pytest.raises(UserError) as refused:
         GpuProfile(**{"name": "slice", "description": "A slice", **values})

@@ -39,16 +39,13 @@ def test_parameters_of_a_shape_and_an_adapter_are_those_of_the_model(tied: bool)
     assert shape.lora_parameters(8) == adapted.get_nb_trainable_parameters()[0]
 
 
-@pytest.mark.parametrize(
-    ("name", "millions"),
-    [
-        ("Qwen/Qwen2.5-0.5B-Instruct", 494.0),
-        ("Qwen/Qwen2.5-7B-Instruct", 7615.6),
-        ("HuggingFaceTB/SmolLM2-135M-Instruct", 134.5),
-        ("Qwen/Qwen3-0.6B", 596.0),
-        ("meta-llama/Llama-3.2-1B", 1235.8),
-    ],
-)
+@pytest.mark.parametrize(("name", "millions"), [
+    ("Qwen/Qwen2.5-0.5B-Instruct", 494.0),
+    ("Qwen/Qwen2.5-7B-Instruct", 7615.6),
+    ("HuggingFaceTB/SmolLM2-135M-Instruct", 134.5),
+    ("Qwen/Qwen3-0.6B", 596.0),
+    ("meta-llama/Llama-3.2-1B", 1235.8),
+])  # fmt: skip
 def test_known_models_have_the_published_number_of_parameters(name: str, millions: float) -> None:
     shape = shape_of(KNOWN[name], "")
     assert shape is not None
@@ -63,15 +60,12 @@ def test_weights_on_disk_are_counted_if_all_are_there(tmp_path: Path) -> None:
     assert parameters(folder) > 26
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        [], {"hidden_size": 64}, {**LLAMA, "vocab_size": -3}, {**LLAMA, "num_hidden_layers": True},
-        {**LLAMA, "hidden_size": "64"}, {**LLAMA, "hidden_size": 64.0}, {**LLAMA, "hidden_size": float("nan")},
-        {**LLAMA, "num_hidden_layers": 2**31 - 1}, {**LLAMA, "num_attention_heads": 2**26, "head_dim": 2**26},
-        {**LLAMA, "text_config": {"hidden_size": -3}},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("config", [
+    [], {"hidden_size": 64}, {**LLAMA, "vocab_size": -3}, {**LLAMA, "num_hidden_layers": True},
+    {**LLAMA, "hidden_size": "64"}, {**LLAMA, "hidden_size": 64.0}, {**LLAMA, "hidden_size": float("nan")},
+    {**LLAMA, "num_hidden_layers": 2**31 - 1}, {**LLAMA, "num_attention_heads": 2**26, "head_dim": 2**26},
+    {**LLAMA, "text_config": {"hidden_size": -3}},
+])  # fmt: skip
 def test_a_config_that_describes_no_decoder_gives_no_shape(tmp_path: Path, config: object) -> None:
     assert model_shape(str(folder_of(tmp_path, config))) is None
 
@@ -81,15 +75,12 @@ def header(value: object) -> bytes:
     return len(content).to_bytes(8, "little") + content
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"", b"\xff" * 16, b"\x02\0\0\0\0\0\0\0{]", header({"a": 1}), header([1]), header({"a": {}}),
-        header({"a": {"shape": [-5, 3]}}), header({"a": {"shape": [1.5]}}), header({"a": {"shape": "ab"}}),
-        header({"a": {"shape": [10**15, 10**15]}}), header({"a": {"shape": [2] * 10**5}}),
-        header({"a": {"shape": [True]}}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("content", [
+    b"", b"\xff" * 16, b"\x02\0\0\0\0\0\0\0{]", header({"a": 1}), header([1]), header({"a": {}}),
+    header({"a": {"shape": [-5, 3]}}), header({"a": {"shape": [1.5]}}), header({"a": {"shape": "ab"}}),
+    header({"a": {"shape": [10**15, 10**15]}}), header({"a": {"shape": [2] * 10**5}}),
+    header({"a": {"shape": [True]}}),
+])  # fmt: skip
 def test_damaged_weights_are_not_counted(tmp_path: Path, content: bytes) -> None:
     folder = folder_of(tmp_path, LLAMA)
     expected = parameters(folder)

@@ -166,16 +166,13 @@ def test_what_a_ladder_cannot_use_is_refused() -> None:
         LadderCurriculum(rows(1), "k")
 
 
-@pytest.mark.parametrize(
-    ("kind", "bad"),
-    [
-        (PassRateCurriculum, {"boundaries": (0.8, 0.2)}),
-        (PassRateCurriculum, {"ema_alpha": 0.0}),
-        (PassRateCurriculum, {"weights": (0, 0, 0)}),
-        (LadderCurriculum, {"threshold": 1.1}),
-        (LadderCurriculum, {"current_share": 0.0}),
-    ],
-)
+@pytest.mark.parametrize(("kind", "bad"), [
+    (PassRateCurriculum, {"boundaries": (0.8, 0.2)}),
+    (PassRateCurriculum, {"ema_alpha": 0.0}),
+    (PassRateCurriculum, {"weights": (0, 0, 0)}),
+    (LadderCurriculum, {"threshold": 1.1}),
+    (LadderCurriculum, {"current_share": 0.0}),
+])  # fmt: skip
 def test_values_out_of_range_are_refused(kind: Any, bad: dict[str, object]) -> None:
     with pytest.raises(UserError):
         kind(rungs(3), "k", **bad)

@@ -145,15 +145,12 @@ def test_a_server_that_takes_too_long_is_given_up(opened: Opened, fake_vllm: Non
     assert not list(tmp_path.glob("grpo-weights-*"))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"options": "--foo 'x"}, r"engine\.args\.options.*No closing quotation"),
-        ({"options": "--seed 3 --uds /elsewhere"}, r"engine\.args\.options.*--uds is set by the run"),
-        ({"options": "--logprobs_mode=raw_logits"}, r"engine\.args\.options.*--logprobs-mode is set by the run"),
-        ({"transfer": "nccl"}, r"needs engine\.url"),  # a server of its own card
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"options": "--foo 'x"}, r"engine\.args\.options.*No closing quotation"),
+    ({"options": "--seed 3 --uds /elsewhere"}, r"engine\.args\.options.*--uds is set by the run"),
+    ({"options": "--logprobs_mode=raw_logits"}, r"engine\.args\.options.*--logprobs-mode is set by the run"),
+    ({"transfer": "nccl"}, r"needs engine\.url"),  # a server of its own card
+])  # fmt: skip
 def test_options_of_the_run_are_refused(opened: Opened, fake_vllm: None, options: dict[str, str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         opened(**options)

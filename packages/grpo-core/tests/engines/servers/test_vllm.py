@@ -176,18 +176,15 @@ def test_an_adapter_is_sent_as_an_adapter_under_a_new_name() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`:UserWarning")
-@pytest.mark.parametrize(
-    ("settings", "named"),
-    [
-        ({"use_dora": True}, "use_dora=True"),
-        ({"init_lora_weights": "pissa"}, "init_lora_weights=pissa"),  # whose base is not the server's
-        ({"alpha_pattern": {"q_proj": 3}}, "alpha_pattern"),  # which vLLM does not read
-        ({"bias": "all"}, "bias=all"),
-        ({"modules_to_save": ["norm"]}, "modules_to_save"),
-        ({"target_modules": ["q_proj", "embed_tokens"]}, "embeddings that are the output layer"),
-        ({"r": 513}, "rank 513"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "named"), [
+    ({"use_dora": True}, "use_dora=True"),
+    ({"init_lora_weights": "pissa"}, "init_lora_weights=pissa"),  # whose base is not the server's
+    ({"alpha_pattern": {"q_proj": 3}}, "alpha_pattern"),  # which vLLM does not read
+    ({"bias": "all"}, "bias=all"),
+    ({"modules_to_save": ["norm"]}, "modules_to_save"),
+    ({"target_modules": ["q_proj", "embed_tokens"]}, "embeddings that are the output layer"),
+    ({"r": 513}, "rank 513"),
+])  # fmt: skip
 def test_adapters_that_vllm_cannot_apply_are_refused(fake: FakeVLLM, settings: dict[str, Any], named: str) -> None:
     config = LoraConfig(**{"r": 4, "target_modules": ["q_proj"], **settings})
     with pytest.raises(UserError, match=f"its server has no .*{named}"):
@@ -198,24 +195,21 @@ PACKAGES = (500, {"error": {"message": "'NoneType' object has no attribute 'spli
 PROCESSED = {"config": {"logprobs_mode": "processed_logprobs"}}
 
 
-@pytest.mark.parametrize(
-    ("server", "replies", "options", "message"),
-    [
-        ({"dev_mode": False}, {}, {}, "Start it so: VLLM_SERVER_DEV_MODE=1 vllm serve"),
-        ({"device": "cpu"}, {}, {}, r"Start it with --hf-overrides '\{\"tie_word_embeddings\": false\}'"),
-        ({}, {"/server_info": PACKAGES}, {}, r"splitlines.* install pip beside vLLM, or put uv on the server's PATH"),
-        ({}, {"/weight_info": (404, {})}, {}, r"older than vLLM 0\.28"),
-        ({}, {}, {"model": adapted()}, "takes no adapters; start it with --enable-lora --max-lora-rank 8"),
-        ({}, {}, {"shared_dir": "/nowhere"}, "shared_dir=/nowhere: No such file"),
-        ({}, {}, {"is_quantized": True}, "not there for quantized models"),
-        ({}, {}, {"sleep": True}, "start it with --enable-sleep-mode"),
-        ({}, {}, {"transfer": "nccl"}, "has no weight transfer; start it with"),
-        ({"weight_transfer": "nccl"}, {}, {"transfer": "nccl"}, "from an NVIDIA GPU; the model is on cpu"),
-        ({}, {}, {"sampling": Sampling(temperature=0.7)}, "raw_logprobs does not say .*temperature=0.7"),
-        ({}, {}, {"sampling": Sampling(temperature=0.7, top_p=0.9)}, "engine.name=vllm with trainer.temperature=0.7"),
-        (PROCESSED, {}, {"sampling": Sampling(top_p=0.9)}, "processed_logprobs does not say"),
-    ],
-)
+@pytest.mark.parametrize(("server", "replies", "options", "message"), [
+    ({"dev_mode": False}, {}, {}, "Start it so: VLLM_SERVER_DEV_MODE=1 vllm serve"),
+    ({"device": "cpu"}, {}, {}, r"Start it with --hf-overrides '\{\"tie_word_embeddings\": false\}'"),
+    ({}, {"/server_info": PACKAGES}, {}, r"splitlines.* install pip beside vLLM, or put uv on the server's PATH"),
+    ({}, {"/weight_info": (404, {})}, {}, r"older than vLLM 0\.28"),
+    ({}, {}, {"model": adapted()}, "takes no adapters; start it with --enable-lora --max-lora-rank 8"),
+    ({}, {}, {"shared_dir": "/nowhere"}, "shared_dir=/nowhere: No such file"),
+    ({}, {}, {"is_quantized": True}, "not there for quantized models"),
+    ({}, {}, {"sleep": True}, "start it with --enable-sleep-mode"),
+    ({}, {}, {"transfer": "nccl"}, "has no weight transfer; start it with"),
+    ({"weight_transfer": "nccl"}, {}, {"transfer": "nccl"}, "from an NVIDIA GPU; the model is on cpu"),
+    ({}, {}, {"sampling": Sampling(temperature=0.7)}, "raw_logprobs does not say .*temperature=0.7"),
+    ({}, {}, {"sampling": Sampling(temperature=0.7, top_p=0.9)}, "engine.name=vllm with trainer.temperature=0.7"),
+    (PROCESSED, {}, {"sampling": Sampling(top_p=0.9)}, "processed_logprobs does not say"),
+])  # fmt: skip
 def test_a_server_that_cannot_do_what_is_needed_is_refused_with_what_to_do(
     server: dict[str, Any], replies: dict[str, tuple[int, Any]], options: dict[str, Any], message: str
 ) -> None:
@@ -257,34 +251,28 @@ def test_a_server_that_is_gone_is_one_line() -> None:
         opened(fake)
 
 
-@pytest.mark.parametrize(
-    ("reply", "error", "message"),
-    [
-        (choice([1, 2], finish_reason="abort"), EngineError, "ended a completion for 'abort'"),
-        ({**choice([1, 2]), "token_ids": None}, EngineError, "0 token ids and 2 log-probs"),
-        (choice([1, 2], logprob=-9999.0), NonFiniteError, "not finite"),
-        ({"finish_reason": 3}, EngineError, "with something else"),
-        (choice([1], logprob=3.0), EngineError, r"a log-prob of 3; none is above 0"),
-        (choice([-5, 1]), EngineError, "token -5, and the model has 258"),
-        (choice([258, 1]), EngineError, "token 258, and the model has 258"),
-        (choice([SEVEN] * 9, finish_reason="length"), EngineError, "9 tokens, and at most 8 were requested"),
-        (choice([SEVEN]), EngineError, f"with token {SEVEN}, which is no end of this model's"),
-    ],
-)
+@pytest.mark.parametrize(("reply", "error", "message"), [
+    (choice([1, 2], finish_reason="abort"), EngineError, "ended a completion for 'abort'"),
+    ({**choice([1, 2]), "token_ids": None}, EngineError, "0 token ids and 2 log-probs"),
+    (choice([1, 2], logprob=-9999.0), NonFiniteError, "not finite"),
+    ({"finish_reason": 3}, EngineError, "with something else"),
+    (choice([1], logprob=3.0), EngineError, r"a log-prob of 3; none is above 0"),
+    (choice([-5, 1]), EngineError, "token -5, and the model has 258"),
+    (choice([258, 1]), EngineError, "token 258, and the model has 258"),
+    (choice([SEVEN] * 9, finish_reason="length"), EngineError, "9 tokens, and at most 8 were requested"),
+    (choice([SEVEN]), EngineError, f"with token {SEVEN}, which is no end of this model's"),
+])  # fmt: skip
 def test_what_is_no_completion(fake: FakeVLLM, reply: Any, error: type[Exception], message: str) -> None:
     fake.respond = lambda server, body: reply
     with pytest.raises(error, match=message):
         run(opened(fake), [request()])
 
 
-@pytest.mark.parametrize(
-    ("sent", "stop", "expected"),
-    [
-        ([SEVEN, EOS, SEVEN], (), ((SEVEN, EOS), "7", "stop")),  # after the end
-        (ids("4\n5\n6"), ("\n5",), (tuple(ids("4\n5")), "4\n5", "stop")),  # after a stop string, which it did not see
-        (ids("123"), ("x",), (tuple(ids("123")), "123", "length")),
-    ],
-)
+@pytest.mark.parametrize(("sent", "stop", "expected"), [
+    ([SEVEN, EOS, SEVEN], (), ((SEVEN, EOS), "7", "stop")),  # after the end
+    (ids("4\n5\n6"), ("\n5",), (tuple(ids("4\n5")), "4\n5", "stop")),  # after a stop string, which it did not see
+    (ids("123"), ("x",), (tuple(ids("123")), "123", "length")),
+])  # fmt: skip
 def test_a_completion_ends_where_our_own_sampler_ends_it(
     fake: FakeVLLM, sent: list[int], stop: tuple[str, ...], expected: tuple[Any, ...]
 ) -> None:
