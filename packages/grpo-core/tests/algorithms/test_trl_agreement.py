@@ -4,7 +4,6 @@ import inspect
 import re
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,19 +27,8 @@ TOLERANCE = 1e-6  # TRL chooses SAPO's temperature in float32
 Objective = Callable[..., Tensor]
 
 
-@dataclass
-class Batch:
+def batch(seed: int, spread: float) -> Any:
     """A random batch, off-policy enough that every clip has tokens on both sides of it."""
-
-    logp: Tensor
-    old: Tensor
-    ref: Tensor
-    advantages: Tensor
-    mask: Tensor
-    groups: Tensor = field(default_factory=lambda: torch.arange(ROWS) // 3)
-
-
-def batch(seed: int, spread: float) -> Batch:
     random = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
@@ -50,12 +38,12 @@ def batch(seed: int, spread: float) -> Batch:
     lengths = torch.tensor([TOKENS, 1, 4, 7, 2, 5])
     mask = torch.arange(TOKENS) < lengths[:, None]
     mask[3, 2] = False  # a token of a tool
-    return Batch(
-        logp.requires_grad_(),
-        (logp + spread * normal(ROWS, TOKENS)).detach(),
-        (logp + 0.3 * normal(ROWS, TOKENS)).detach(),
-        torch.tensor([1.5, -0.7, 0.4, -1.2, 0.0, 2.0], dtype=torch.float64),
-        mask,
+    return SimpleNamespace(
+        logp=logp.requires_grad_(),
+        old=(logp + spread * normal(ROWS, TOKENS)).detach(),
+        ref=(logp + 0.3 * normal(ROWS, TOKENS)).detach(),
+        advantages=torch.tensor([1.5, -0.7, 0.4, -1.2, 0.0, 2.0], dtype=torch.float64),
+        mask=mask,
     )
 
 
@@ -69,7 +57,7 @@ DEFAULTS: dict[str, Any] = {
 """What TRL's configuration says, some of it through the trainer's attributes and some through its `args`."""
 
 
-def trl_loss(trainer: type, data: Batch, settings: dict[str, Any], **inputs: Tensor) -> Tensor:
+def trl_loss(trainer: type, data: Any, settings: dict[str, Any], **inputs: Tensor) -> Tensor:
     """`trainer._compute_loss` with `data.logp` as what its model says; `settings` are those of TRL's configuration."""
     from accelerate import Accelerator
 
@@ -104,7 +92,7 @@ CLIP = {"epsilon": 0.2, "epsilon_high": 0.2}
 SEQUENCE = {"importance_sampling_level": "sequence"}
 
 
-def our_loss(name: str, data: Batch, options: dict[str, Any]) -> tuple[Tensor, Tensor]:
+def our_loss(name: str, data: Any, options: dict[str, Any]) -> tuple[Tensor, Tensor]:
     """The product's policy loss, and the weights of its tokens."""
     how = variants.get("loss", name).aggregation
     assert how is not None
@@ -113,7 +101,7 @@ def our_loss(name: str, data: Batch, options: dict[str, Any]) -> tuple[Tensor, T
     return policy_loss(variants.resolve("loss", name), *arguments, **options), weights
 
 
-def assert_agree(ours: Tensor, theirs: Tensor, data: Batch) -> None:
+def assert_agree(ours: Tensor, theirs: Tensor, data: Any) -> None:
     (gradient,) = torch.autograd.grad(ours, data.logp, retain_graph=True)
     (expected,) = torch.autograd.grad(theirs, data.logp, retain_graph=True)
     assert expected.abs().max() > 1e-3  # or the comparison would show nothing

@@ -96,13 +96,11 @@ def test_a_contradiction_is_refused(values: dict[str, Any], words: str) -> None:
     {"baseline": "group_mean", "beta": 0.1, "kl_placement": "reward", "soft_overlong_buffer": 64},
     {"kl": "full", "kl_placement": "reward", "beta": 0.1},
     {**K1, "kl_placement": "reward"},
-    {"kl": "k1", "kl_placement": "loss", "kl_metric": True},
     {**K1, "kl_placement": "loss", "kl_args": {"straight_through": True}},
     entropy("adaptive"),  # adds, so that it can start from 0
     entropy("decay", 0.01, half_life=9),
     {**MASK, "rollout_correction_min": 0.5},
     {"micro_batch_prompts": 2, "steps_per_generation": 4},
-    {"advantage_args": {"gamma": 0.9}, "baseline": "reinforce_pp"},
 ])  # fmt: skip
 def test_what_is_no_contradiction_is_taken(values: dict[str, Any]) -> None:
     assert TrainerConfig(**values)

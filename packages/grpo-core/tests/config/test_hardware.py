@@ -112,12 +112,6 @@ def test_auto_is_estimated_with_what_it_will_take(here: Here, share: float) -> N
     assert 0.5 * share * accelerator.memory < total <= share * accelerator.memory
 
 
-def test_without_the_shape_only_the_precision_is_set(here: Here, tmp_path: Path) -> None:
-    here("T4")
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "mamba"}))
-    assert of_profile(resolved(model=str(tmp_path))) == {"precision": "float16"}
-
-
 def test_the_machine_is_named_with_the_reasons(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     here("T4")
     monkeypatch.setattr("grpo_core.profiles.platforms.socket.gethostname", lambda: "a")
@@ -129,7 +123,10 @@ def test_the_machine_is_named_with_the_reasons(here: Here, monkeypatch: pytest.M
     assert without.value == "Colab, no GPU profile" and "; profile=null. " in without.why
 
 
-def test_the_completion_leaves_room_in_the_context(here: Here, tmp_path: Path) -> None:
+def test_the_completion_leaves_room_in_the_context_and_without_a_shape_has_none(here: Here, tmp_path: Path) -> None:
+    here("T4")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "mamba"}))
+    assert of_profile(resolved(model=str(tmp_path))) == {"precision": "float16"}
     here("A100")
     shape = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 300}
     (tmp_path / "config.json").write_text(json.dumps(shape | {"max_position_embeddings": 768}))

@@ -101,6 +101,8 @@ def test_what_breaks_or_hangs_is_a_line_and_harms_nothing_else(site: Site, monke
     assert said[2].startswith("doctor_one:vanish crashed the process")
     assert said[3] == "doctor_one:words gave a str, it must give Diagnosis objects"
     assert Diagnosis("sandbox", "ok", "L3") in of(findings, "doctor_one")
+    long = list(diagnosed("doctor_one:long"))
+    assert (len(long), len(long[0].text)) == (50, 500), "both are cut"
     (broken,), (sleeper,) = of(findings, "doctor_broken"), of(findings, "doctor_sleeper")
     assert broken.status == "fail" and "failed to load: ModuleNotFoundError" in broken.text
     assert sleeper.status == "fail" and sleeper.text.endswith("failed to load: it takes longer than 4 s and was ended")
@@ -109,8 +111,8 @@ def test_what_breaks_or_hangs_is_a_line_and_harms_nothing_else(site: Site, monke
     assert torch.status == "fail" and torch.text.startswith("importing it took longer than 0.01 s and was ended")
 
 
-def test_a_broken_plugin_makes_the_exit_code_1_and_alone_is_imported_again(
-    site: Site, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+def test_a_broken_plugin_makes_the_exit_code_1_and_is_imported_again(
+    site: Site, capsys: Capture, monkeypatch: Any
 ) -> None:
     monkeypatch.setenv("COLUMNS", "1000")
     site("broken", "from grpo_core import hookimpl\n\n@hookimpl\ndef grpo_diagnostic():\n    return {}\n")
@@ -133,19 +135,14 @@ def test_an_unknown_profile_is_a_finding() -> None:
     assert found.status == "fail" and "Did you mean 'h100'?" in found.text
 
 
-def test_a_device_that_is_not_there() -> None:
-    _, device = torch_and_device("cuda:7", "auto")
-    assert device.status == "fail" and device.text.startswith("device=cuda:7: torch ")
-
-
 @pytest.mark.parametrize(("emulates", "status"), [(True, "warn"), (False, "ok")])
-def test_bfloat16_that_a_cpu_emulates_is_a_warning(
-    emulates: bool, status: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bfloat16_that_a_cpu_emulates_is_warned_of(emulates: bool, status: str, monkeypatch: Any) -> None:
     monkeypatch.setattr("grpo_core.policy.device.emulates_bfloat16", lambda device: emulates)
     *_, precision = torch_and_device("cpu", "bfloat16")
     assert (precision.name, precision.status) == ("precision", status)
     assert ("several times slower than float32" in precision.text) is emulates
+    _, device = torch_and_device("cuda:7", "auto")  # which is not there
+    assert device.status == "fail" and device.text.startswith("device=cuda:7: torch ")
 
 
 def test_it_brings_no_torch_into_this_process() -> None:
@@ -193,9 +190,3 @@ def test_extras_say_how_they_are_installed(monkeypatch: pytest.MonkeyPatch) -> N
         Diagnosis("extra vllm", "ok", "not installed: pip install 'grpo-core[vllm]'"),
         Diagnosis("extra wandb", "ok", "wandb 0.21"),
     ]
-
-
-def test_long_findings_are_cut(site: Site) -> None:
-    site("one", plugin("long"))
-    found = list(diagnosed("doctor_one:long"))
-    assert (len(found), len(found[0].text)) == (50, 500)

@@ -36,9 +36,7 @@ def shape(batches: list[list[RequestGroup]]) -> list[list[tuple[int, int]]]:
     # 64 rows of one prompt and 20 of one row each: with the 4th of these, 5 prompts of 64 slots are 320 > 4·68.
     ([(3, 64), *[(4, 1)] * 20], 10**6, [[(3, 64), *[(4, 1)] * 3], [(4, 1)] * 17]),
 ])  # fmt: skip
-def test_batches_take_what_fits(
-    groups: list[tuple[int, int]], budget: int, batches: list[list[tuple[int, int]]]
-) -> None:
+def test_a_batch_is_what_fits(groups: list[tuple[int, int]], budget: int, batches: list[list[tuple[int, int]]]) -> None:
     assert shape([*plan(requests(*groups), SAMPLING, budget)]) == batches
 
 

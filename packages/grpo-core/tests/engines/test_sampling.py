@@ -1,5 +1,7 @@
 import hashlib
 import math
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -185,27 +187,20 @@ def test_filters_agree_with_transformers(tenths: list[int], top_k: int, top_p: f
     assert torch.equal(left > 0, expected > -math.inf)
 
 
-@pytest.mark.parametrize(("given", "message"), [
-    ({"temperature": -1.0}, "temperature=-1.0 must be 0 "),
-    ({"temperature": math.nan}, "temperature=nan"),
-    ({"top_k": -1}, "top_k=-1"),
-    ({"top_p": 0.0}, "top_p=0.0 must be above 0"),
-    ({"top_p": 1.5}, "top_p=1.5"),
-    ({"min_p": -0.1}, "min_p=-0.1"),
-    ({"min_p": 1.1}, "min_p=1.1"),
-    ({"max_completion_length": 0}, "max_completion_length=0 .*at least 1"),
+@pytest.mark.parametrize(("kind", "given", "message"), [
+    (Sampling, {"temperature": -1.0}, "temperature=-1.0 must be 0 "),
+    (Sampling, {"temperature": math.nan}, "temperature=nan"),
+    (Sampling, {"top_k": -1}, "top_k=-1"),
+    (Sampling, {"top_p": 0.0}, "top_p=0.0 must be above 0"),
+    (Sampling, {"top_p": 1.5}, "top_p=1.5"),
+    (Sampling, {"min_p": -0.1}, "min_p=-0.1"),
+    (Sampling, {"min_p": 1.1}, "min_p=1.1"),
+    (Sampling, {"max_completion_length": 0}, "max_completion_length=0 .*at least 1"),
+    (partial(Request, key=KEY), {"prompt_ids": ()}, "empty prompt"),
+    (partial(Request, (1,), KEY), {"stop": "END"}, r"stop='END' must be a tuple of strings, e.g. \('END',\)"),
+    (partial(Request, (1,), KEY), {"stop": ("a", "")}, "empty stop string"),
+    (partial(Request, (1,), KEY), {"max_completion_length": 0}, "max_completion_length=0"),
 ])  # fmt: skip
-def test_sampling_refuses(given: dict[str, float], message: str) -> None:
+def test_what_cannot_be_sampled_is_refused(kind: Any, given: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        Sampling(**given)  # type: ignore[arg-type]  # wrong values are the point
-
-
-@pytest.mark.parametrize(("given", "message"), [
-    ({"prompt_ids": ()}, "empty prompt"),
-    ({"stop": "END"}, r"stop='END' must be a tuple of strings, e.g. \('END',\)"),
-    ({"stop": ("a", "")}, "empty stop string"),
-    ({"max_completion_length": 0}, "max_completion_length=0"),
-])  # fmt: skip
-def test_a_request_refuses(given: dict[str, object], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        Request(**{"prompt_ids": (1,), "key": KEY, **given})  # type: ignore[arg-type]  # wrong values are the point
+        kind(**given)

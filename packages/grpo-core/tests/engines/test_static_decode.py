@@ -15,7 +15,7 @@ from grpo_core.engines.base import Request, SampleKey, Sampling, free_memory
 from grpo_core.engines.completion import Completion
 from grpo_core.engines.cuda_graphs import Graphs
 from grpo_core.engines.native import NativeEngine
-from grpo_core.engines.static_cache import Shape, bucket
+from grpo_core.engines.static_cache import Shape
 from grpo_core.engines.static_decode import StaticDecoder, unsupported
 from grpo_core.errors import NonFiniteError
 from grpo_core.policy.fresh import byte_tokenizer
@@ -170,11 +170,6 @@ def test_what_cannot_be_captured_says_why() -> None:
     model.model.layers[0].register_forward_hook(lambda module, arguments, output: None)
     assert "has hooks" in str(unsupported(engine._parts))
     assert engine.choices == (), "a CPU has no graphs, and nothing is said"
-
-
-def test_buckets() -> None:
-    sizes = {1: 1, 3: 3, 5: 6, 7: 8, 9: 12, 13: 16, 33: 48, 49: 64}
-    assert {size: bucket(size) for size in sizes} == sizes
 
 
 # --- captured, on a CUDA device; by hand: pytest -m gpu

@@ -96,9 +96,7 @@ def prepare(home: Path, source: Path, config: str = "default") -> None:
     (folder / "dataset_info.json").write_text(json.dumps(info))
 
 
-def test_golds_of_a_csv_repository_are_its_lines_with_the_hub_and_later_without(
-    serve: Serve, unplug: Callable[[], None]
-) -> None:
+def test_golds_of_csv_are_its_lines_with_the_hub_and_later_without(serve: Serve, unplug: Callable[[], None]) -> None:
     serve(CSV)
     assert golds() == ["007", "NA", "2024-01-01", "1.10"]
     unplug()

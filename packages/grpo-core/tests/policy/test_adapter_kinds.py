@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from adapter_kinds import KINDS, adapter, base_model, outcome, ties
@@ -58,16 +59,15 @@ def test_every_other_type_is_refused_before_its_base_is_read(tmp_path: Path) -> 
     assert set(rows()["another `peft_type`"].values()) == {"refused"}
 
 
-@pytest.mark.parametrize("kind", ["PiSSA", "OLoRA"])
-def test_a_base_in_4_bits_is_not_decomposed(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "quantization", "said"), [
+    ("PiSSA", "nf4", "init_lora_weights='pissa'"),
+    ("OLoRA", "nf4", "init_lora_weights='olora'"),
+    ("bias of the adapter", None, "lora_bias=True"),
+])  # fmt: skip
+def test_what_4_bits_or_merging_change_is_refused(
+    kind: str, quantization: Any, said: str, tmp_path: Path
+) -> None:
     base = base_model(tmp_path / "base", tied=True)
     saved = adapter(base, tmp_path / "adapter", kind)
-    with pytest.raises(UserError, match=f"init_lora_weights='{kind.lower()}'"):
-        load_policy(str(base), adapter=str(saved), lora=LoraConfig(quantization="nf4"), device="cpu")
-
-
-def test_a_bias_that_may_not_be_merged_is_refused(tmp_path: Path) -> None:
-    base = base_model(tmp_path / "base", tied=True)
-    saved = adapter(base, tmp_path / "adapter", "bias of the adapter")
-    with pytest.raises(UserError, match="lora_bias=True"):
-        load_policy(str(base), adapter=str(saved), device="cpu")
+    with pytest.raises(UserError, match=said):
+        load_policy(str(base), adapter=str(saved), lora=LoraConfig(quantization=quantization), device="cpu")

@@ -111,9 +111,7 @@ def test_structures_are_the_same_with_weights_and_without_and_differ_by_the_firs
     assert difference(before, structure_of(whole)).startswith("lm_head.weight is "), "which was tied"
 
 
-def test_a_model_with_a_tensor_of_its_own_is_not_made_without_weights(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_with_a_tensor_of_its_own_is_made_with_weights(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = LlamaForCausalLM.__init__
 
     def with_tensor(self: LlamaForCausalLM, config: LlamaConfig) -> None:

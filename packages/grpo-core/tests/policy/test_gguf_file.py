@@ -228,9 +228,7 @@ PIECES = ["<s>", "</s>", "▁", "a", "b", "ab", "▁ab"]  # no <unk>, which tran
     ("keys", "tokens"),
     [({}, ["<s>", "▁ab", "b"]), ({"add_bos_token": False, "add_eos_token": True}, ["▁ab", "b", "</s>"])],
 )
-def test_texts_of_sentencepiece_begin_with_a_token_or_as_the_file_says(
-    tmp_path: Path, keys: Extra, tokens: list[str]
-) -> None:
+def test_texts_of_sentencepiece_begin_as_the_file_says(tmp_path: Path, keys: Extra, tokens: list[str]) -> None:
     ends = {"bos_token_id": 0, "eos_token_id": 1}
     tokenizer = loaded_from(tmp_path, model_of(), tokenizer={**ends, **keys}, pieces=PIECES).tokenizer
     assert tokenizer.convert_ids_to_tokens(tokenizer("abb")["input_ids"]) == tokens

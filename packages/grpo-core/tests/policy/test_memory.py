@@ -27,13 +27,10 @@ def measured() -> dict[str, list[float]]:
     return dict(json.loads(done.stdout))
 
 
-def test_memory_is_kept_until_it_is_released(measured: dict[str, list[float]]) -> None:
+def test_memory_is_kept_until_it_is_released_and_wholes_leave_no_holes(measured: dict[str, list[float]]) -> None:
     faults, before, after = measured["freed"]
     assert faults < 20_000  # of 65,536 pages
     assert before - after > 200
-
-
-def test_wholes_that_parts_are_cut_from_leave_no_holes(measured: dict[str, list[float]]) -> None:
     assert measured["parts"][0] < 75  # 64 MiB are kept, and 16 MiB are whole when the last parts are cut
 
 

@@ -1,5 +1,5 @@
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import adapter_kinds
 import pytest
@@ -41,14 +41,6 @@ def test_a_hub_model_without_a_network_says_what_to_do(monkeypatch: pytest.Monke
         load_policy("nobody/nothing", device="cpu")
 
 
-def test_auto_precision_on_a_cpu_is_float32_and_says_why() -> None:
-    device, why = choose_device("cpu")
-    assert why == "asked for"
-    assert choose_precision("auto", device)[:2] == (torch.float32, None)
-    assert choose_precision("bfloat16", device)[:2] == (torch.float32, torch.bfloat16)
-    assert choose_precision("float64", device)[:2] == (torch.float64, None)
-
-
 @pytest.mark.parametrize("emulated", [True, False])
 def test_emulated_bfloat16_is_said_to_be_slow(emulated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_matmul, "has_onednn", lambda: True)
@@ -56,14 +48,18 @@ def test_emulated_bfloat16_is_said_to_be_slow(emulated: bool, monkeypatch: pytes
     for precision, slow in (("bfloat16", emulated), ("float16", False), ("float32", False)):
         assert ("slower than float32" in choose_precision(precision, torch.device("cpu"))[2]) == slow
     assert "slower" not in choose_precision("bfloat16", torch.device("cuda"))[2]
+    device, why = choose_device("cpu")
+    assert why == "asked for" and choose_precision("auto", device)[:2] == (torch.float32, None)
+    assert choose_precision("bfloat16", device)[:2] == (torch.float32, torch.bfloat16)
+    assert choose_precision("float64", device)[:2] == (torch.float64, None)
 
 
 @pytest.mark.parametrize(
     ("capability", "autocast"),
     [((7, 0), torch.float16), ((7, 5), torch.float16), ((8, 0), torch.bfloat16), ((12, 0), torch.bfloat16)],
 )  # V100, T4, A100 and one of Blackwell
-def test_auto_precision_goes_by_compute_capability(
-    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], autocast: torch.dtype
+def test_auto_precision_goes_by_the_device(
+    monkeypatch: Any, capability: tuple[int, int], autocast: torch.dtype
 ) -> None:
     # Every CUDA device says that it supports bfloat16: what it can't compute, torch emulates.
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda *_, **__: True)

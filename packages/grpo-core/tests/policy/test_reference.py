@@ -49,9 +49,7 @@ def of_reference(policy: Policy) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("modules", ["all-linear", *EMBEDDINGS], ids=str)
-def test_a_fresh_adapter_trains_itself_and_its_reference_is_the_base(
-    folder: Path, policy: Policy, modules: Any
-) -> None:
+def test_a_fresh_adapter_trains_itself_from_the_base_as_reference(folder: Path, policy: Policy, modules: Any) -> None:
     adapter = adapted(folder, modules)
     trained = [name for name, parameter in adapter.model.named_parameters() if parameter.requires_grad]
     assert trained and all("lora_" in name for name in trained)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import resumed_runs
 import torch
+from launched_ranks import Said
 
 import grpo_core
 from grpo_core import train
-from grpo_core.callbacks import Callback, RunInfo
 from grpo_core.policy import threads
 from grpo_core.policy.threads import computing_with, update_threads
 from grpo_core.training.resume import resume
@@ -73,18 +73,14 @@ def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(
     assert [os.environ.get(name) for name in VARIABLES] == expected
 
 
-class Choices(Callback):
-    def on_run_start(self, info: RunInfo) -> None:
-        self.threads = [choice.value for choice in info.choices if choice.what == "threads"]
-
-
 def test_a_run_resumes_with_its_threads(two_cores: None, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(threads, "OPERATIONS_OF_THREAD", 1e6)
     resumed_runs.model_and_tasks(tmp_path)
     config = resumed_runs.config(tmp_path, tmp_path / "run", "plain", max_steps=2, stop_after=1)
-    choices, resumed, outside = Choices(), Choices(), torch.get_num_threads()
-    run = train(config, (choices,)).run_dir
+    begun, resumed, outside = Said(), Said(), torch.get_num_threads()
+    run = train(config, (begun,)).run_dir
     monkeypatch.setattr(threads, "_AT_START", 3)
     resume(run, callbacks=(resumed,))
-    assert choices.threads == resumed.threads == ["1 for sampling, 2 for updates"], "those that it began with"
+    for said in (begun, resumed):
+        assert said.choices["threads"].value == "1 for sampling, 2 for updates", "those that it began with"
     torch.set_num_threads(outside)

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,8 +70,8 @@ def test_a_server_of_the_runs_own_holds_the_model_again() -> None:
     ({"name": "vllm"}, "cpu", SamplingServer(share=1.0, stays=True)),
     ({"name": "vllm", "url": "http://localhost:8000"}, "cuda", SamplingServer(share=0.0, stays=False)),
 ])  # fmt: skip
-def test_where_the_samples_are_drawn_follows_from_the_engine(
-    engine: dict[str, object], backend: Backend, expected: SamplingServer | None
+def test_the_engine_says_where_samples_are_drawn(
+    engine: Any, backend: Backend, expected: SamplingServer | None
 ) -> None:
     config = RunConfig.model_validate({"engine": engine})
     assert memory_plan(config, QWEN, Accelerator(backend, "a card", 80 * GIB), 100).server == expected

@@ -37,18 +37,13 @@ RECORDED: list[tuple[str, Backend, str, float, str]] = [
 
 
 @pytest.mark.parametrize(("profile", "backend", "name", "gib", "capability"), RECORDED)
-def test_accelerators_get_their_profiles(
-    profile: str, backend: Backend, name: str, gib: float, capability: str
-) -> None:
+def test_accelerators_get_profiles(profile: str, backend: Backend, name: str, gib: float, capability: str) -> None:
     chosen, why = matching(Accelerator(backend, name, int(gib * GIB), capability), BUILT_IN.values())
     assert chosen.name == profile and f"{gib:.1f} GiB" in why
     assert {each for each, *_ in RECORDED} == set(BUILT_IN), "every profile is matched"
-
-
-def test_a_plugin_s_profile_comes_before_ours() -> None:
-    ours = GpuProfile("t4_fast", "Ours", capabilities=("7.5",))
+    of_plugin = GpuProfile("t4_fast", "A plugin's", capabilities=("7.5",))  # which comes before ours
     t4 = Accelerator("cuda", "Tesla T4", int(14.6 * GIB), "7.5")
-    assert matching(t4, [*BUILT_IN.values(), ours])[0] is ours
+    assert matching(t4, [*BUILT_IN.values(), of_plugin])[0] is of_plugin
 
 
 def test_without_a_driver_torch_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,9 +63,7 @@ class Device:
     (None, "a GPU, 192.0 GiB, compute capability 9.4", "unknown"),
     ("6.4", "a GPU, 192.0 GiB, architecture gfx942", "mi300"),
 ])  # fmt: skip
-def test_with_a_driver_torch_is_asked(
-    monkeypatch: pytest.MonkeyPatch, hip: str | None, said: str, profile: str
-) -> None:
+def test_with_a_driver_torch_is_asked(monkeypatch: Any, hip: str | None, said: str, profile: str) -> None:
     monkeypatch.setattr("grpo_core.profiles.accelerator._may_have_accelerator", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
@@ -81,23 +74,18 @@ def test_with_a_driver_torch_is_asked(
     assert detect("cpu").backend == "cpu"
 
 
-@pytest.mark.parametrize("size", ["abc", "", "0", "1.5", "²"])
-def test_a_number_of_processes_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, size: str) -> None:
-    monkeypatch.setenv("WORLD_SIZE", size)
-    with pytest.raises(UserError, match="is no number of processes: unset it"):
-        process_count()
-
-
 @pytest.mark.parametrize(
     ("size", "node_size", "options"),
     [("1", "1", []), ("4", "4", ["--nproc", "4"]), ("16", "8", ["--nnodes", "2", "--nproc", "8"])],
 )
-def test_a_printed_command_starts_as_many_processes(
-    monkeypatch: pytest.MonkeyPatch, size: str, node_size: str, options: list[str]
-) -> None:
+def test_a_command_starts_as_many_processes(monkeypatch: Any, size: str, node_size: str, options: list[str]) -> None:
     monkeypatch.setenv("WORLD_SIZE", size)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", node_size)
     assert process_options() == options
+    for wrong in ("abc", "", "0", "1.5", "²"):
+        monkeypatch.setenv("WORLD_SIZE", wrong)
+        with pytest.raises(UserError, match="is no number of processes: unset it"):
+            process_count()
 
 
 @pytest.mark.parametrize(("values", "rule"), [

@@ -37,16 +37,13 @@ def curriculum(n: int, results: dict[str, float] | None = None, **options: Any) 
 # --- pass rate
 
 
-def test_the_average_moves_by_alpha_from_one_half() -> None:
+def test_the_average_moves_by_alpha_from_one_half_and_boundaries_belong_to_normal() -> None:
     order = curriculum(2, ema_alpha=0.05)
     order.update("r0", 1.0)
     order.update("r0", 0.0)
     # 0.5 -> 0.95·0.5 + 0.05 = 0.525 -> 0.95·0.525 = 0.49875
     assert order.pass_rate("r0") == pytest.approx(0.49875)
     assert order.pass_rate("r1") == 0.5
-
-
-def test_boundaries_belong_to_normal() -> None:
     order = curriculum(4, {"r0": 0.2, "r1": 0.8, "r2": 0.19, "r3": 0.81}, boundaries=(0.2, 0.8))
     assert order.sizes() == {"hard": 1, "normal": 2, "easy": 1}
 
@@ -59,13 +56,10 @@ def test_buckets_get_exact_shares_of_every_batch(weights: tuple[int, ...], share
         assert counts == dict(enumerate(shares))
 
 
-def test_results_change_what_is_drawn() -> None:
+def test_an_empty_bucket_passes_its_turn_to_normal_then_hard_then_easy() -> None:
     order = curriculum(30, {f"r{i}": 0.0 for i in range(10)})
     # A third of the turns is for hard rows; easy is empty, so its third goes to normal.
     assert Counter(int(row_id[1:]) < 10 for row_id in draw(order, 9)) == {True: 3, False: 6}
-
-
-def test_an_empty_bucket_passes_its_turn_to_normal_then_hard_then_easy() -> None:
     order = curriculum(4, {"r0": 0.0, "r1": 1.0}, weights=(0, 0, 1))  # every turn is for easy ones
     first, second, third, fourth = draw(order, 4)
     assert (first, {second, third}, fourth) == ("r1", {"r2", "r3"}, "r0")
@@ -105,6 +99,8 @@ def test_a_checkpoint_of_other_rows_is_refused() -> None:
     state = curriculum(9, {"r8": 1.0}).state()
     with pytest.raises(UserError, match=r"knows 1 rows that this run has not, e\.g\. 'r8'"):
         curriculum(4).load_state(state)
+    with pytest.raises(UserError, match="rungs 0, 1, this run's has 0"):
+        LadderCurriculum(rungs(3), "k").load_state(LadderCurriculum(rungs(3, 3), "k").state())
 
 
 # --- ladder
@@ -159,13 +155,6 @@ def test_a_resumed_ladder_goes_on_as_if_it_had_not_stopped() -> None:
         assert draw(resumed, 5) == draw(straight, 5)
 
 
-def test_what_a_ladder_cannot_use_is_refused() -> None:
-    with pytest.raises(UserError, match="rungs 0, 1, this run's has 0"):
-        LadderCurriculum(rungs(3), "k").load_state(LadderCurriculum(rungs(3, 3), "k").state())
-    with pytest.raises(DataError, match="'r0' has no difficulty"):
-        LadderCurriculum(rows(1), "k")
-
-
 @pytest.mark.parametrize(("kind", "bad"), [
     (PassRateCurriculum, {"boundaries": (0.8, 0.2)}),
     (PassRateCurriculum, {"ema_alpha": 0.0}),
@@ -176,3 +165,5 @@ def test_what_a_ladder_cannot_use_is_refused() -> None:
 def test_values_out_of_range_are_refused(kind: Any, bad: dict[str, object]) -> None:
     with pytest.raises(UserError):
         kind(rungs(3), "k", **bad)
+    with pytest.raises(DataError, match="'r0' has no difficulty"):
+        LadderCurriculum(rows(1), "k")

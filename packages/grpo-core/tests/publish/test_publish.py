@@ -93,9 +93,7 @@ OF_EMBEDDINGS = pytest.mark.filterwarnings(  # what PEFT warns of is what is tes
 
 
 @OF_EMBEDDINGS
-def test_an_adapter_of_tied_embeddings_is_merged_into_them_or_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_adapter_of_tied_embeddings_is_merged_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_run(tmp_path / "run_1", lora=True, target_modules=["q_proj", "embed_tokens"])
     merged = publish(run, str(tmp_path / "out"))
     expected = logits("tiny", run / "training_state" / "step_final" / "model")
@@ -130,9 +128,7 @@ def test_a_kept_adapter_names_its_base(lora: Path, made: dict[str, Published], t
 
 
 @pytest.mark.parametrize("form", ["full", "merged", "adapter"])
-def test_nothing_of_this_machine_is_published_and_it_samples_as_the_run_did(
-    form: str, full: Path, lora: Path, made: dict[str, Published]
-) -> None:
+def test_nothing_of_this_machine_is_published(form: str, full: Path, lora: Path, made: dict[str, Published]) -> None:
     folder = made[form].folder
     paths = (full, full.parent, lora, lora.parent, folder.parent, model_source("tiny").location, Path.cwd())
     for file in folder.iterdir():
@@ -221,9 +217,7 @@ def test_what_was_measured_since_is_in_the_card(full: Path, tmp_path: Path) -> N
     ("test", None, 16, "Whether rows of `t` are also trained on is not known."),
     ("train", {"n": 16, "of": 16}, 16, "Those of `t` are of the training split: what they show may be memory."),
 ])  # fmt: skip
-def test_the_card_claims_only_what_is_known(
-    split: str, also_trained: dict[str, int] | None, rows: int, text: str
-) -> None:
+def test_the_card_claims_what_is_known(split: str, also_trained: dict[str, int] | None, rows: int, text: str) -> None:
     result = {**BASE, "split": split, "n": 16}
     summary = {"tasks": {"t": {"final": result, **({"also_trained": also_trained} if also_trained else {})}}}
     evaluated = Evaluated("t", {}, {**result, "n": rows})
@@ -240,7 +234,7 @@ def test_the_card_claims_only_what_is_known(
     ("t.a", 3, {"n": 4, "temperature": 0.7},
      "--task t.a --model m --n 4 --temperature 0.7 --seed 3 trainer.max_completion_length=256"),
 ])  # fmt: skip
-def test_the_command_of_the_evaluation_leaves_open_what_the_run_left_to_the_task(
+def test_the_command_of_the_evaluation_leaves_open_what_the_run_did(
     task: str, seed: int, held: dict[str, Any], command: str
 ) -> None:
     source: Any = SimpleNamespace(config=RunConfig(task=task, seed=seed, eval=EvalConfig(**held)))

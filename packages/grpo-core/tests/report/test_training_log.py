@@ -35,9 +35,7 @@ LINES = ['{"step": 1, "kl": null}', '{"step": 2, "kl": 4, "late": true}', '{"ste
     ("times", "kl", "other"),
     [(1, [None, 4.0, None], [None, None, 1.0]), (700, [4.0] * 525, [1.0] * 525)],  # then blocks of four lines
 )
-def test_means_are_of_what_is_logged(
-    tmp_path: Path, times: int, kl: list[float | None], other: list[float | None]
-) -> None:
+def test_means_are_of_the_logged(tmp_path: Path, times: int, kl: list[float | None], other: list[float | None]) -> None:
     read, _ = log(tmp_path, LINES * times)
     assert read.metrics() == {"kl": kl, "other": other}
 

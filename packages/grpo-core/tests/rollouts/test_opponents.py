@@ -149,9 +149,7 @@ def test_opponents_never_share_random_numbers_with_the_policy_or_each_other() ->
     assert len({*policy, *theirs}) == 12
 
 
-def test_an_endpoint_answers_with_distinct_repeatable_seeds_and_loses_the_prompt_alone_that_it_refuses(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_endpoint_gets_distinct_repeatable_seeds_and_loses_only_what_it_refuses(monkeypatch: Any) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
     def respond(request: dict[str, Any]) -> tuple[int, bytes]:

@@ -109,9 +109,7 @@ def test_a_run_starts_a_server_and_ends_it_with_all_that_it_started(opened: Open
     assert not log.parent.exists()
 
 
-def test_an_adapters_server_has_the_base_model_under_its_own_names(
-    opened: Opened, fake_vllm: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_adapters_server_has_its_base_model(opened: Opened, fake_vllm: None, monkeypatch: Any) -> None:
     model = get_peft_model(fresh_model("tiny", 1)[0], LoraConfig(r=9, target_modules=["q_proj", "down_proj"]))
     names: list[str] = []
     wait = ServerProcess.wait_until_up

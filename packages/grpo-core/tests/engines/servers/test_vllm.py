@@ -273,8 +273,8 @@ def test_what_is_no_completion(fake: FakeVLLM, reply: Any, error: type[Exception
     (ids("4\n5\n6"), ("\n5",), (tuple(ids("4\n5")), "4\n5", "stop")),  # after a stop string, which it did not see
     (ids("123"), ("x",), (tuple(ids("123")), "123", "length")),
 ])  # fmt: skip
-def test_a_completion_ends_where_our_own_sampler_ends_it(
-    fake: FakeVLLM, sent: list[int], stop: tuple[str, ...], expected: tuple[Any, ...]
+def test_a_completion_ends_where_ours_would(
+    fake: FakeVLLM, sent: list[int], stop: tuple[str, ...], expected: Any
 ) -> None:
     fake.respond = lambda server, body: choice(sent, finish_reason="length")
     (completion,) = run(opened(fake), [request(stop=stop)])
