@@ -64,9 +64,7 @@ def test_every_other_type_is_refused_before_its_base_is_read(tmp_path: Path) -> 
     ("OLoRA", "nf4", "init_lora_weights='olora'"),
     ("bias of the adapter", None, "lora_bias=True"),
 ])  # fmt: skip
-def test_what_4_bits_or_merging_change_is_refused(
-    kind: str, quantization: Any, said: str, tmp_path: Path
-) -> None:
+def test_what_4_bits_or_merging_change_is_refused(kind: str, quantization: Any, said: str, tmp_path: Path) -> None:
     base = base_model(tmp_path / "base", tied=True)
     saved = adapter(base, tmp_path / "adapter", kind)
     with pytest.raises(UserError, match=said):
