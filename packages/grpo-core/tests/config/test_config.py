@@ -11,16 +11,13 @@ from grpo_core.config.trainer import divisors
 from grpo_core.errors import UnknownNameError
 
 
-def test_the_defaults_are_the_vetted_recipe() -> None:
+def test_the_defaults_are_the_vetted_recipe_and_configurations_frozen_and_closed() -> None:
     # The defaults that the project promises; a change here is a change of the recipe.
     trainer = RunConfig().trainer
     assert (trainer.num_generations, trainer.max_prompt_length, trainer.max_completion_length) == (8, 512, 256)
     assert (trainer.temperature, trainer.epsilon, trainer.num_iterations, trainer.beta) == (1.0, 0.2, 1, 0.0)
     assert (trainer.loss_type, trainer.baseline, trainer.scale_rewards) == ("dr_grpo", "group_mean", None)
     assert trainer.rows_per_step == 8 * 8
-
-
-def test_configurations_are_frozen_and_closed() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         RunConfig().seed = 1  # type: ignore[misc] # what is tested
     with pytest.raises(ValidationError, match="Extra inputs"):
@@ -51,12 +48,10 @@ def test_a_key_knows_its_type_and_limits_in_words() -> None:
         "trainer.num_generations": "a whole number, 1 or more and at most 10^9",
         "trainer.top_p": "a number above 0 and at most 1",
         "trainer.min_p": "a number, 0 or more and below 1",
-        "trainer.max_steps": "a whole number, 1 or more and at most 10^9, or null",
         "trainer.scale_rewards": "none, group or batch, or null",
         "curriculum.boundaries": "a list of 2 numbers",
         "trainer.lr_scheduler_type": "constant, cosine, none, or one that a plugin registers",
         "trainer.std_ddof": "0 (of the population) or 1 (Bessel's)",
-        "lora.enabled": "true or false",
     }
     assert {name: keys()[name].allowed for name in words} == words
     assert choices(keys()["trainer.scale_rewards"].annotation) == ("none", "group", "batch")

@@ -67,7 +67,6 @@ def test_a_number_in_quotes_is_shown_with_them(tmp_path: Path, text: str) -> Non
 
 @pytest.mark.parametrize(("key", "text", "message"), [
     ("trainer.num_generations", "eight", "must be a whole number, 1 or more and at most 10^9. Default: 8."),
-    ("trainer.num_generations", "true", "must be a whole number"),
     ("model", "", "model is empty: give a value, or null, or leave it out. Default: null."),
     ("trainer.max_steps", "1" + "0" * 30, "must be a whole number, 1 or more and at most 10^9"),
     ("trainer.gradient_checkpointing", "yes", "must be true or false"),
@@ -78,7 +77,6 @@ def test_a_number_in_quotes_is_shown_with_them(tmp_path: Path, text: str) -> Non
     ("device", "gpu", "must be auto, cpu, cuda, cuda:N or mps"),
     ("curriculum.weights", "[1, 2]", "must be a list of 3 numbers"),
     ("trainer.loss_args", "5", "must be a number, text, true, false or null"),
-    ("trainer.loss_args.delta", "[1]", "trainer.loss_args.delta=[1]: must be a number"),
     ("seed", "-1", "0 to 2^63 - 1"),
 ])  # fmt: skip
 def test_a_wrong_value_says_what_is_wanted(key: str, text: str, message: str) -> None:
@@ -113,7 +111,6 @@ def test_values_that_contradict_name_their_sources() -> None:
 @pytest.mark.parametrize(("variable", "said"), [
     ("GRPO_TRAINER__LEARNING_RTE=1", "Did you mean 'GRPO_TRAINER__LEARNING_RATE'"),
     ("GRPO_RUN__SEED=1", "Did you mean 'GRPO_SEED'"),
-    ("GRPO_LEARNING_RATE=1", "Did you mean 'GRPO_TRAINER__LEARNING_RATE'"),
     ("GRPO_PLUGIN=1", "Did you mean 'GRPO_PLUGINS'"),
     ("grpo_seed=1", "grpo_seed is written GRPO_SEED, in capitals"),
     ("grpo_plugins=1", "is written GRPO_PLUGINS, in capitals"),
@@ -173,19 +170,12 @@ def test_of_two_that_exclude_each_other_the_higher_layer_wins(tmp_path: Path) ->
     assert "both" in refusal({"trainer.max_steps": "40", "trainer.num_train_epochs": "1"})
 
 
-def test_a_file_may_use_sections_or_dots(tmp_path: Path) -> None:
-    file = write(tmp_path / "a.yaml", "seed: 3\ntrainer.beta: 0.1\ntrainer:\n  kl: k2\neval:\nlora: {enabled: true}\n")
-    config = load(config_file=file).config
-    assert (config.seed, config.trainer.beta, config.trainer.kl, config.lora.enabled) == (3, 0.1, "k2", True)
-
-
 @pytest.mark.parametrize(("text", "message"), [
     ("trainer:\n  num_generation: 4\n", "{file}:2: no setting 'trainer.num_generation'. Did you mean 'trainer.num"),
     ("seed: 1\nseed: 2\n", "{file}:2: 'seed' is given twice, first in line 1."),
     ("trainer.beta: 1\ntrainer:\n  beta: 2\n", "trainer.beta is given twice: by {file}:1, and by {file}:3."),
     ("trainer: 5\n", "trainer is a section"),
     ("- a\n- b\n", "this file is a list"),
-    ("just text", "this file is a single value"),
     ("a: [1,\n", "{file}:2: not YAML"),
     ("seed: !!python/object/apply:os.system ['true']\n", "{file}:1: could not determine a constructor"),
     ("seed: &a 1\nmodel: *a\n", "{file}:2: not YAML that can be read here: aliases"),
@@ -220,10 +210,11 @@ def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     assert load(dotenv_path=tmp_path).config == RunConfig(), "a virtual environment may be called .env"
 
 
-def test_a_home_folder_is_found_where_no_shell_expands_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    write(tmp_path / "run.yaml", "seed: 5")
-    assert load(config_file="~/run.yaml").config.seed == 5
+def test_a_file_may_use_sections_or_dots_and_be_in_a_home_folder(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))  # which no shell expands here
+    write(tmp_path / "run.yaml", "seed: 3\ntrainer.beta: 0.1\ntrainer:\n  kl: k2\neval:\nlora: {enabled: true}\n")
+    config = load(config_file="~/run.yaml").config
+    assert (config.seed, config.trainer.beta, config.trainer.kl, config.lora.enabled) == (3, 0.1, "k2", True)
     assert "no such home folder" in refusal(config_file="~nobody-of-this-name/run.yaml")
 
 

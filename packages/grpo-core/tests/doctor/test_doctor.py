@@ -18,7 +18,7 @@ from grpo_core.doctor.examination import Finding, examine
 from grpo_core.doctor.worker import diagnosed, torch_and_device
 from grpo_core.killable import Outcome
 from grpo_core.plugins.facts import Diagnosis
-from grpo_core.plugins.host import default_host
+from grpo_core.plugins.host import PluginHost, default_host
 from grpo_core.profiles.accelerator import Accelerator
 
 ONE = (Path(__file__).parent / "programs" / "doctor_one.py").read_text()
@@ -131,7 +131,7 @@ def test_a_broken_plugin_makes_the_exit_code_1_and_is_imported_again(
 
 def test_an_unknown_profile_is_a_finding() -> None:
     outcome = Outcome("ok", json.dumps(asdict(Accelerator("cpu", "CPU", machine.GIB))).encode())
-    found = examination._profile(RunConfig(profile="h10"), default_host(), outcome, 1.0)
+    found = examination._profile(RunConfig(profile="h10"), PluginHost([]), outcome, 1.0)
     assert found.status == "fail" and "Did you mean 'h100'?" in found.text
 
 
