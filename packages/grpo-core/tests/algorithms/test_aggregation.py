@@ -1,5 +1,3 @@
-import math
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -8,7 +6,6 @@ from hypothesis import strategies as st
 from grpo_core.algorithms import losses, sequence_losses
 from grpo_core.algorithms.aggregation import Aggregation, token_weights, weighted_sum
 from grpo_core.algorithms.losses import policy_loss
-from grpo_core.algorithms.masking import completion_mask, masked_mean, masked_sum
 from grpo_core.errors import UserError
 
 MASK = torch.tensor([[True, True, True], [True, False, False]])
@@ -83,24 +80,3 @@ def test_any_split_into_micro_batches_and_ranks_is_the_full_batch(
     torch.testing.assert_close(split, whole)
     gradients = [torch.autograd.grad(loss, logp)[0] for loss in (split, whole)]
     torch.testing.assert_close(*gradients)
-
-
-# --- masks
-
-
-VALUES = torch.tensor([[1.0, 2.0, math.nan], [4.0, math.inf, -math.inf]])
-KEPT = torch.tensor([[True, True, False], [True, False, False]])
-
-
-def test_a_completion_mask_is_true_at_real_tokens() -> None:
-    assert completion_mask(torch.tensor([3, 1, 0])).tolist() == [[True] * 3, [True, False, False], [False] * 3]
-    assert completion_mask(torch.tensor([1]), 2).tolist() == [[True, False]]
-    assert completion_mask(torch.tensor([], dtype=torch.long)).shape == (0, 0)
-
-
-def test_sums_and_means_do_not_see_what_is_masked() -> None:
-    assert masked_sum(VALUES, KEPT, 1).tolist() == [3, 4]
-    assert masked_mean(VALUES, KEPT, 1).tolist() == [1.5, 4]
-    assert masked_mean(VALUES, KEPT, (0, 1)).item() == pytest.approx(7 / 3)
-    # One mask for both rows is broadcast.
-    assert masked_mean(VALUES[:, :1], torch.tensor([[True]])).item() == 2.5

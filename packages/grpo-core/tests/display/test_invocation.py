@@ -11,7 +11,6 @@ from grpo_core.display.invocation import UV_RUN, command, program
 @pytest.mark.parametrize(("started", "on_path", "variables", "typed"), [
     ("env/bin/grpo", False, {}, "env/bin/grpo"),
     ("env/bin/grpo", True, {}, "grpo"),
-    ("env/bin/grpo-run", True, {}, "grpo"),
     ("env/bin/grpo-run", True, {UV_RUN: "1"}, "uv run grpo"),
     ("/site-packages/grpo_core/__main__.py", False, {}, "env/bin/python -m grpo_core"),
     ("/site-packages/grpo_core/__main__.py", True, {}, "python -m grpo_core"),
