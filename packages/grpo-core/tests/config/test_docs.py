@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -38,9 +39,7 @@ def examples_in_help(name: str, capsys: pytest.CaptureFixture[str]) -> list[list
     return [shlex.split(example) for example in found]
 
 
-def test_the_examples_in_the_help_of_run_and_eval_are_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_examples_in_the_help_are_taken(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     pytest.importorskip("grpo_tasks_math", reason="the examples name its tasks")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run.yaml").write_text("seed: 1\n")
@@ -59,9 +58,6 @@ def test_the_examples_in_the_help_of_run_and_eval_are_taken(
     for arguments in examples:
         assert entry.main(["eval", *arguments]) == 0, capsys.readouterr().err
     assert len(evaluated) == len(examples)
-
-
-def test_the_examples_in_the_help_of_the_others_parse(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("sample", "warm-start"):
         for arguments in examples_in_help(name, capsys):
             load_command(name).make_context(name, arguments)

@@ -90,10 +90,13 @@ def test_a_model_s_own_recommendation_stands_above_the_profile_and_resolving_twi
     assert resolve(config, once.sources).config == config
 
 
-def test_without_an_accelerator_no_value_changes() -> None:
+def test_without_an_accelerator_no_value_changes_unless_a_profile_is_named() -> None:
     plain, without = resolved(model=SMALL), resolved(model=SMALL, profile=None)
     assert flatten(plain.config) | {"profile": None} == flatten(without.config)
     assert of_profile(plain) == {}
+    named = resolved(model=MEDIUM, profile="h100")  # which counts with its own memory
+    assert named.config.precision == "bfloat16"
+    assert "for 79.2 GiB; here is CPU" in str(named.sources["precision"])
 
 
 def test_what_fits_no_profile_is_sized_to_its_memory(here: Here) -> None:
@@ -132,12 +135,6 @@ def test_the_completion_leaves_room_in_the_context_and_without_a_shape_has_none(
     (tmp_path / "config.json").write_text(json.dumps(shape | {"max_position_embeddings": 768}))
     assert "trainer.max_completion_length" not in of_profile(resolved(model=str(tmp_path)))
     assert resolved(model=str(tmp_path), trainer__max_prompt_length=256).config.trainer.max_completion_length == 512
-
-
-def test_a_profile_named_on_another_machine_counts_with_its_own_memory() -> None:
-    config = resolved(model=MEDIUM, profile="h100")
-    assert config.config.precision == "bfloat16"
-    assert "for 79.2 GiB; here is CPU" in str(config.sources["precision"])
 
 
 @pytest.mark.parametrize(("given", "said"), [

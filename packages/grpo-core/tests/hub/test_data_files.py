@@ -26,14 +26,8 @@ CSV = {
 
 CONFIGS = """---
 configs:
-- config_name: one
-  data_files: a/*.jsonl
-- config_name: two
-  data_files:
-  - split: train
-    path: b/x-*.json
-  - split: test
-    path: c.jsonl
+- {config_name: one, data_files: a/*.jsonl}
+- {config_name: two, data_files: [{split: train, path: b/x-*.json}, {split: test, path: c.jsonl}]}
 ---
 """
 
