@@ -162,7 +162,11 @@ def test_advantages_may_differ_within_a_completion() -> None:
     assert row(gmpo, [0.0, 0.0], [1.0, 3.0])[0] == pytest.approx([-2.0, -2.0]), "their mean"
 
 
-def test_vespo_forgets_a_completion_that_is_far_off() -> None:
+def test_delta_and_dual_clip_bound_a_completion_and_vespo_forgets_one_that_is_far_off() -> None:
+    # s = e: PPO's loss at A = −1 is e.
+    assert row(gspo, [1.0, 1.0], [-1.0])[0] == pytest.approx([math.e] * 2)
+    assert row(gspo, [1.0, 1.0], [-1.0], delta=2.0)[0] == pytest.approx([2.0] * 2)
+    assert row(seq_ppo, [0.5, 0.5], [-1.0], dual_clip=1.5)[0] == pytest.approx([1.5] * 2)
     assert row(vespo, [30.0] * 3, [1.0])[1] == [0.0] * 3
     # w = e^−30 counts as 1e−8: φ = 1e−16·e^{3(1 − 1e−8)}
     assert row(vespo, [-15.0] * 2, [1.0])[1] == pytest.approx([-1e-16 * math.exp(3)] * 2, rel=1e-6, abs=0)
@@ -173,13 +177,6 @@ def test_a_mad_completion_is_clamped(objective: Objective) -> None:
     values, gradients = row(objective, [500.0, 500.0], [-1.0])
     assert values == pytest.approx([math.exp(20)] * 2)
     assert gradients == [0.0, 0.0]
-
-
-def test_delta_and_dual_clip_bound_a_completion() -> None:
-    # s = e: PPO's loss at A = −1 is e.
-    assert row(gspo, [1.0, 1.0], [-1.0])[0] == pytest.approx([math.e] * 2)
-    assert row(gspo, [1.0, 1.0], [-1.0], delta=2.0)[0] == pytest.approx([2.0] * 2)
-    assert row(seq_ppo, [0.5, 0.5], [-1.0], dual_clip=1.5)[0] == pytest.approx([1.5] * 2)
 
 
 # --- the value head's loss
