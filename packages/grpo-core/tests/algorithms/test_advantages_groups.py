@@ -23,8 +23,7 @@ def test_interleaved_groups_keep_their_own_statistics_and_leave_abstentions_out(
     assert group_std(values, index).tolist() == pytest.approx([math.sqrt(2), 0, math.sqrt(2), 0])
     assert group_counts(values, index).tolist() == [2, 1, 2, 1]
 
-
-def test_a_large_offset_costs_no_digit() -> None:
+    # A large offset costs no digit.
     small = rewards(0.1, 0.2, 0.4)
     offset = deviations(small + 1e9, groups(0, 0, 0))
     # the offset rewards are rounded to 1e9 · 2^-53 ≈ 1e-7 themselves; their own deviations are exact beyond that

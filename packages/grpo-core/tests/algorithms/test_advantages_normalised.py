@@ -64,9 +64,7 @@ def test_a_deviation_without_epsilon_removes_scale_and_shift(values: list[int], 
     out, moved = (grpo(each, index, epsilon=0.0) for each in (given_rewards, given_rewards * factor + shift))
     assert torch.allclose(out, moved, atol=1e-6) or len(set(values)) == 1
     assert out.isfinite().all()
-
-
-def test_an_advantage_against_a_running_mean_is_not_blown_up_in_a_group_of_one() -> None:
+    # An advantage against a running mean is not blown up in a group of one.
     out = normalised.scale_advantages(rewards(0.5), rewards(1), groups(0), "group", epsilon=1e-4)
     assert out.tolist() == pytest.approx([0.5 / 1.0001])
 
@@ -105,15 +103,13 @@ def test_only_a_single_best_raises_the_maximum() -> None:
     assert normalised.pass_at_k_best(values, index, scale="group", epsilon=0.0).tolist() == [1, 0, 0, 0, 0, 0, 0, 0]
 
 
-def test_a_weight_of_bnpo_has_a_limit() -> None:
+def test_a_weight_of_bnpo_has_a_limit_and_it_takes_another_range_of_rewards() -> None:
     # the mean of the middle group is far outside the narrow density around the others
     values = rewards(*[0.5] * 40, 0.001, 0.003)
     index = torch.tensor([*[i // 2 for i in range(40)], 20, 20])
     free, limited = normalised.bnpo(values, index), normalised.bnpo(values, index, max_weight=2.0)
     assert abs(float(free[-1])) > abs(float(limited[-1])) == pytest.approx(0.001 * 2)
 
-
-def test_bnpo_takes_another_range_of_rewards() -> None:
     values, index = rewards(1, 0, 0, 1, 1, 0), groups(0, 0, 0, 1, 1, 1)
     assert torch.allclose(
         normalised.bnpo(values * 4 - 2, index, minimum=-2.0, maximum=2.0), normalised.bnpo(values, index)

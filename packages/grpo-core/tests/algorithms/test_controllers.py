@@ -13,10 +13,6 @@ CONTROLLERS = [controllers.proportional, controllers.ppo_rule, controllers.step_
 kls = st.lists(st.floats(0, 1e3), min_size=1, max_size=5)
 
 
-def test_decay_halves() -> None:
-    assert controllers.decay(0.08, [], half_life=10) == pytest.approx(0.08 * 0.5**0.1)
-
-
 @given(kls, st.floats(0.01, 0.9))
 def test_proportional_stays_within_its_bound(history: list[float], clip: float) -> None:
     found = controllers.proportional(1.0, history, target=0.05, horizon=10, n_steps=10, clip=clip)
@@ -41,7 +37,8 @@ def test_step_rule_averages_the_last_hundred_and_without_warmup_the_coefficient_
     assert controllers.step_rule(0.02, [50.0, *[0.1] * (controllers.HISTORY - 1)], target=0.1) == pytest.approx(0.03)
 
 
-def test_coefficients_stay_within_their_bounds() -> None:
+def test_decay_halves_and_coefficients_stay_within_their_bounds() -> None:
+    assert controllers.decay(0.08, [], half_life=10) == pytest.approx(0.08 * 0.5**0.1)
     assert controllers.decay(0.02, [9.0], half_life=0.1, minimum=0.01) == 0.01
     assert (controllers.step_rule(9.0, [1.0]), controllers.step_rule(0.0, [0.0])) == (1.0, 0.001)
     assert controllers.adaptive_entropy(0.019, [0.5], target=1.0, delta=0.005, maximum=0.02) == 0.02

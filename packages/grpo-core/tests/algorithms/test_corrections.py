@@ -57,8 +57,7 @@ def test_the_tokens_of_highest_entropy_are_kept() -> None:
     assert high_entropy_mask(entropy, MASK, quantile=0.0).sum() == 1
     assert not high_entropy_mask(entropy, torch.zeros_like(MASK), quantile=0.5).any()
 
-
-def test_a_step_of_very_many_tokens_has_a_quantile_of_entropy() -> None:
+    # Of very many tokens, too.
     entropy = torch.arange(2**24 + 2, dtype=torch.float32).reshape(2, -1)  # more than torch.quantile takes
     kept = high_entropy_mask(entropy, torch.ones_like(entropy, dtype=torch.bool), quantile=0.5)
     assert kept.sum(1).tolist() == [0, 2**23 + 1]

@@ -58,8 +58,7 @@ def test_ratio_statistics() -> None:
     assert found["p99"] == pytest.approx(1 + 0.97 * 2)
     assert (found["max"], found["outliers"], found["clamped"]) == pytest.approx((3.0, 0.5, 0.0))
 
-
-def test_ratio_statistics_count_what_the_clamp_cuts() -> None:
+    # What the clamp cuts is counted.
     log_ratio, mask = tensor(0.0, 20.0, 30.0, -25.0)[None], torch.ones(1, 4, dtype=torch.bool)
     found = ratio_statistics(log_ratio, mask)
     assert (found["clamped"], found["max"]) == pytest.approx((0.5, math.exp(20)))

@@ -52,11 +52,6 @@ def test_packed_equals_alone_in_value_and_gradient(name: str, attention: str, mo
         assert torch.allclose(gradient, found[0][1], atol=1e-12 if name == "gpt2" else 1e-3, rtol=1e-4)
 
 
-def test_a_model_with_a_sliding_window_is_not_packed() -> None:
-    window = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 0}
-    assert not can_pack(small_model("qwen3", **window))
-
-
 def test_cheap_attention_packs_a_whole_group_and_dear_attention_none() -> None:
     lengths = ([10] * 4, [5] * 4, [0, 0, 0, 0])
     assert plan_packs(*lengths, pair_cost=0.0) == [(0, 1, 2, 3)]
@@ -121,6 +116,8 @@ def test_attention_is_in_parts_only_where_it_is_the_same() -> None:
     model.gradient_checkpointing_enable({"use_reentrant": False})
     assert not attends_in_parts(causal_lm(model))  # the backward pass would call the attention again, without parts
     assert not attends_in_parts(causal_lm(small_model("gpt2")))  # which has dropout
+    window = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 0}
+    assert not can_pack(small_model("qwen3", **window))
 
 
 def test_a_model_with_an_attention_of_its_own_is_masked() -> None:

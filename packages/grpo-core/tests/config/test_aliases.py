@@ -25,7 +25,6 @@ def at(loaded: LoadedConfig, key: str) -> Any:
     ("kl_type", "forward", "trainer.kl", "k3"),
     ("baseline_type", "ema", "trainer.baseline", "ema"),
     ("lr_scheduler", "const", "trainer.lr_scheduler_type", "constant"),
-    ("buffer_size", "32", "trainer.prompts_per_step", 32),
     ("per_device_train_batch_size", "8", "trainer.micro_batch_size", 8),
     ("warmup_ratio", "0.05", "trainer.warmup_ratio", 0.05),  # the name itself
 ])  # fmt: skip

@@ -1,13 +1,10 @@
 """The settings themselves: their defaults, bounds, names and words."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from grpo_core.config import RunConfig, flatten
 from grpo_core.config.keys import _HINTS, choices, environment_name, find, keys, known_as, near, sections
-from grpo_core.config.trainer import divisors
 from grpo_core.errors import UnknownNameError
 
 
@@ -49,7 +46,6 @@ def test_a_key_knows_its_type_and_limits_in_words() -> None:
         "trainer.top_p": "a number above 0 and at most 1",
         "trainer.min_p": "a number, 0 or more and below 1",
         "trainer.scale_rewards": "none, group or batch, or null",
-        "curriculum.boundaries": "a list of 2 numbers",
         "trainer.lr_scheduler_type": "constant, cosine, none, or one that a plugin registers",
         "trainer.std_ddof": "0 (of the population) or 1 (Bessel's)",
     }
@@ -61,7 +57,6 @@ def test_a_key_knows_its_type_and_limits_in_words() -> None:
 @pytest.mark.parametrize(("wrong", "meant"), [
     ("lr", ("trainer.learning_rate",)),
     ("trainer.num_generation", ("trainer.num_generations",)),
-    ("trainer.size", ("eval.size",)),
     ("max_completion_length", ("trainer.max_completion_length", "eval.max_completion_length")),
     ("zzzzzz", ()),
 ])  # fmt: skip
@@ -86,8 +81,3 @@ def test_arguments_of_variants_belong_to_their_key_and_a_section_is_none() -> No
         find("trainer.loss_arg.delta", "")
     with pytest.raises(UnknownNameError, match=r"trainer is a section; set one of its keys.*num_generations"):
         find("trainer", "")
-
-
-@given(st.integers(1, 5000))
-def test_divisors_are_all_and_only_those(number: int) -> None:
-    assert divisors(number) == [candidate for candidate in range(1, number + 1) if number % candidate == 0]

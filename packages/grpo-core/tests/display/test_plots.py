@@ -9,12 +9,9 @@ from grpo_core.display.plots import MARK, WHISKER, curve
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
 
 
-def test_a_rising_line_goes_from_corner_to_corner() -> None:
+def test_a_rising_line_goes_from_corner_to_corner_and_a_mark_has_its_interval_at_its_step() -> None:
     drawn = ["1      ⢀⠔⠊", "    ⢀⡠⠊⠁  ", "0 ⡠⠔⠁     ", "  1      9"]
     assert curve([(1, 0.0), (9, 1.0)], 10, 4) == drawn
-
-
-def test_a_mark_has_its_interval_at_its_step() -> None:
     lines = curve([], 12, 6, [(0, 0.5, 0.25, 0.75), (10, 0.5, math.nan, math.nan)])
     first, last = 5, 11  # behind the labels of the values
     assert [line[first] for line in lines[:-1]] == [WHISKER, WHISKER, MARK, WHISKER, WHISKER]

@@ -64,6 +64,11 @@ def test_a_token_is_the_first_whose_cdf_exceeds_u() -> None:
     token, logprob = drawn(logits, f64(0.0, 0.49, 0.5, 0.62, 0.63))
     assert token.tolist() == [0, 0, 1, 1, 2]
     assert logprob.exp().tolist() == pytest.approx([0.5, 0.5, 0.125, 0.125, 0.375], abs=1e-15)
+    # u is below 1, but the sums of a device need not be exact: u = 1 stands for the worst that rounding can do.
+    for last in (0, 200, 599):
+        logits = torch.zeros(1, 600)
+        logits[0, last + 1 :] = -math.inf
+        assert drawn(logits, f64(1.0))[0].item() == last, "the last possible token"
 
 
 @pytest.mark.parametrize("vocabulary", [1, 2, 255, 512, 513, 3 * BLOCK + 1, 49_152])
@@ -102,15 +107,6 @@ def test_laws_of_the_drawn(dtype: torch.dtype, row: list[float], data: st.DataOb
         assert each_logprob == pytest.approx(float(exact[index]), abs=slack, rel=slack)
         assert float(cdf[index]) > each_u - slack
         assert (float(cdf[index - 1]) if index else 0.0) <= each_u + slack
-
-
-@pytest.mark.parametrize("last", [0, 200, 599])
-def test_where_rounding_leaves_nothing_above_u_the_last_possible_token_is_drawn(last: int) -> None:
-    # u is below 1, but the sums of a device need not be exact: u = 1 stands for the worst that rounding can do.
-    logits = torch.zeros(1, 600)
-    logits[0, last + 1 :] = -math.inf
-    token, _ = drawn(logits, f64(1.0))
-    assert token.item() == last
 
 
 def test_a_long_tail_is_not_lost_in_float32() -> None:

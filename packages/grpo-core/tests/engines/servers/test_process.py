@@ -71,10 +71,6 @@ def wait_until(done: Callable[[], bool], what: object) -> None:
         time.sleep(0.02)
 
 
-def wait_until_gone(path: Path) -> None:
-    wait_until(lambda: not path.exists(), path)
-
-
 class Engine:
     """The process that a server starts, and its shared memory, as the server's log names them."""
 
@@ -173,7 +169,7 @@ def test_a_server_ends_with_a_trainer_that_is_killed(fake_vllm: None, tmp_path: 
         started = Engine(log)
         os.kill(trainer.pid, signal.SIGKILL)
     wait_until(started.is_gone, "its engine")
-    wait_until_gone(log.parent)
+    wait_until(lambda: not log.parent.exists(), log)
 
 
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
@@ -187,7 +183,7 @@ def test_weights_do_not_outlive_a_trainer_whose_group_gets_a_signal(tmp_path: Pa
         folder = Path(trainer.stdout.readline().strip())
         assert (folder / "model.safetensors").exists()
         os.killpg(trainer.pid, stop)
-    wait_until_gone(folder)
+    wait_until(lambda: not folder.exists(), folder)
 
 
 @pytest.mark.parametrize(
