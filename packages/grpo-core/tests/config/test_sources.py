@@ -40,7 +40,6 @@ def test_each_layer_wins_over_the_next(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("key", "text", "value"), [
     ("trainer.learning_rate", "1e-5", 1e-5),  # YAML 1.1 would read text
-    ("trainer.learning_rate", "1", 1.0),
     ("trainer.num_generations", "016", 16),  # and this as octal 14
     ("trainer.max_steps", "null", None),
     ("trainer.scale_rewards", "none", "none"),
