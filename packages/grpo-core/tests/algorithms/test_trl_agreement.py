@@ -3,7 +3,6 @@
 import inspect
 import re
 from collections import defaultdict
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,8 +21,6 @@ pytestmark = [
 
 ROWS, TOKENS, MAX_COMPLETION_LENGTH = 6, 9, 16
 TOLERANCE = 1e-6  # TRL chooses SAPO's temperature in float32
-
-Objective = Callable[..., Tensor]
 
 
 def batch(seed: int, spread: float) -> Any:
