@@ -127,7 +127,7 @@ def test_a_server_that_does_not_start_says_why(opened: Opened, fake_vllm: None, 
     monkeypatch.setenv("FAKE_VLLM", "fails")
     with pytest.raises(EngineError, match=r"exit status 1; it said: ValueError: No available memory .*server\.log"):
         opened()
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("grpo_core.engines.servers.products.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'grpo-core\[vllm\]'.*engine\.url"):
         opened()
 
