@@ -17,9 +17,8 @@ import grpo_core
 from grpo_core.cli.main import run_command
 from grpo_tasks_chess.commands import chess as group
 from grpo_tasks_chess.data import making
-from grpo_tasks_chess.engine import EnginePool
 from grpo_tasks_chess.match import play_match, write_pgn
-from grpo_tasks_chess.movers import EngineMover, ModelMover, RandomMover, Reply
+from grpo_tasks_chess.movers import ModelMover, RandomMover, Reply
 
 MakeEngine = Callable[..., str]
 MATE_IN_TWO_PLIES = ["f2f3", "e7e5", "g2g4", "d8h4"]  # fool's mate
@@ -198,16 +197,6 @@ def test_a_game_may_begin_elsewhere(completer: FakeCompleter, capsys: pytest.Cap
     assert "no FEN" in capsys.readouterr().err
     assert grpo_chess(*words, fen, "--pgn", Path(__file__) / "a.pgn") == 2
     assert "a.pgn: " in capsys.readouterr().err
-
-
-def test_movers_give_legal_moves(make_engine: MakeEngine) -> None:
-    board = chess.Board("6k1/5ppp/8/8/8/8/8/R3K3 w - - 0 1")
-    with EnginePool(make_engine(), size=1) as pool:
-        assert EngineMover(pool, 1).reply(board) == Reply(chess.Move.from_uci("a1a8"))
-    assert [RandomMover(3).reply(board).move for _ in range(3)] == [RandomMover(3).reply(board).move] * 3
-    model = ModelMover("m", lambda prompt: " M: a1a8 E: 1 B: e1g1")
-    assert model.reply(board) == Reply(None, "no legal move in UCI: 'e1g1'")
-    assert board.fen() == "6k1/5ppp/8/8/8/8/8/R3K3 w - - 0 1"
 
 
 def test_illegal_moves_are_counted_by_who_gave_them() -> None:

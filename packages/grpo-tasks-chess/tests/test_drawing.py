@@ -14,12 +14,9 @@ START = "rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - 0 1"
     ("task", "row", "text", "caption", "arrows"),
     [
         ("policy", {"best": "d2d4"}, "M: e2e4 E: 0.3 B: e2e4", "e4 chosen; d4 is best", 2),
-        ("policy", {"best": "d2d4"}, "M: e2e4 E: 0.3 B: e2e5", "no legal move chosen; d4 is best", 1),
         ("policy", {"best": "d2d4"}, "<svg onload=alert(1)>", "no legal move chosen; d4 is best", 1),
-        ("best_move", {"best": "d2d4"}, " e2e4", "e4 chosen; d4 is best", 2),
         ("mate_in_one", {"mates": ["d2d4", "d2d3"]}, "e2e4", "e4 chosen; d4 is best", 2),
         ("mate_in_one", {"mates": ["d2d4"]}, "e2e4 d2d4", "no legal move chosen; d4 is best", 1),
-        ("legal_moves", {}, "e2e4", "the position", 0),
     ],
 )
 def test_a_board_has_the_chosen_and_the_best_move(

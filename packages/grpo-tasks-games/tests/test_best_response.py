@@ -233,17 +233,3 @@ def test_in_poker_scripted_players_are_met() -> None:
     assert found["first"]["reward"] == pytest.approx(1 / 8) == -found["second"]["reward"]  # over the six deals
     assert found["first"]["lost"] == pytest.approx(0.4375) == 1 - found["second"]["lost"]
     assert "lost as first" in exploit(*words)
-
-
-def test_a_player_without_probabilities_is_refused_before_the_model_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("grpo_core.Completer", None)
-    (tmp_path / "shuffled.py").write_text(
-        "from dataclasses import replace\n"
-        "from grpo_tasks_games.tictactoe import GAME, legal\n"
-        "def first(board, rng):\n    cells = legal(board)\n    rng.shuffle(cells)\n    return cells[0]\n"
-        "game = replace(GAME, name='shuffled', players={'first': first}, evaluated_against=None)\n"
-    )
-    words = ("tiny", "--task", f"{tmp_path}/shuffled.py:game", "--against", "first")
-    refused(*words, match="more than 10,000 outcomes")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 
 import pytest
 
@@ -67,8 +65,3 @@ def test_a_gold_that_is_no_position_is_an_error(reward: object, gold: str, messa
 def test_a_board_that_cannot_be_solved_is_refused() -> None:
     with pytest.raises(UserError, match="20 cells at most"):
         connect_four("[0]", "", rows=6, columns=7)
-
-
-def test_no_torch_is_imported() -> None:
-    code = "import sys, grpo_tasks_games.rewards; assert not {'torch', 'transformers'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)

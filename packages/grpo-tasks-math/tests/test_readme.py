@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_core import Row, TaskConfig, load_task
-from grpo_core.data import DatasetConfig, ProceduralConfig
+from grpo_core import Row, load_task
 from grpo_tasks_math.arithmetic import ArithmeticRow
 from grpo_tasks_math.base_conversion import BaseConversionRow
 from grpo_tasks_math.comparison import ComparisonRow
@@ -16,7 +15,6 @@ from grpo_tasks_math.countdown import CountdownRow
 from grpo_tasks_math.counting import CountingRow
 from grpo_tasks_math.echo import EchoRow
 from grpo_tasks_math.pattern import PatternRow
-from grpo_tasks_math.plugin import grpo_tasks
 from grpo_tasks_math.word_problem import WordProblemRow
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
@@ -42,18 +40,3 @@ def test_prompt_and_gold_of_the_table(name: str) -> None:
     task = load_task(f"math.{name}")
     assert prompt.replace("⏎", "\n") == task.prompt(EXAMPLES[name])
     assert task.score(gold, EXAMPLES[name]).solved
-
-
-def test_every_task_and_every_option_of_its_own_is_there() -> None:
-    common = {*TaskConfig.model_fields, *ProceduralConfig.model_fields, *DatasetConfig.model_fields}
-    for task in grpo_tasks():
-        assert f"| `math.{task.name}` |" in README
-        for option in set(task.config.model_fields) - common:
-            assert re.search(rf"`{option}[=`]", README), (task.name, option)
-
-
-def test_the_python_example() -> None:
-    task = load_task("math.arithmetic?operations=add&split=test&size=100")
-    row = task.rows()[0]
-    assert f'task.prompt(row)  # "{task.prompt(row)}"' in README
-    assert task.score(" 157", row).solved

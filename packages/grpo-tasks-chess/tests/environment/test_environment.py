@@ -14,7 +14,7 @@ from grpo_core import BoundTask, Score, load_task
 from grpo_tasks_chess.data.games import endgame, light_player, played
 from grpo_tasks_chess.environment.games import generated_rows
 from grpo_tasks_chess.environment.grading import fen_distance, game_state_grade, reward_grade
-from grpo_tasks_chess.environment.rows import EnvironmentRow, make_row
+from grpo_tasks_chess.environment.rows import make_row
 from grpo_tasks_chess.environment.task import metrics
 from grpo_tasks_chess.formats import EnvironmentAnswer
 from grpo_tasks_chess.records import position_key, position_key_of
@@ -36,12 +36,6 @@ def test_prompt_and_gold_are_the_line() -> None:
     # A move that is not legal leaves the board.
     illegal = make_row({"fen": START, "move": "e2e5", "history": ["e2e5"]})
     assert illegal.gold == f"{START}+-1.0+0+1"
-
-
-@pytest.mark.parametrize("shaping", ["graduated", "linear", "binary", "continuous"])
-def test_gold_earns_the_maximum(shaping: str) -> None:
-    score = environment(f"&shaping={shaping}").score(ROW.gold or "", ROW)
-    assert score.value == pytest.approx(1.0) and score.solved and not score.why
 
 
 def test_generated_rows_follow_the_rules() -> None:
@@ -73,19 +67,11 @@ def test_row_i_depends_on_the_seed_the_split_and_i_alone() -> None:
 def test_the_key_of_a_board_is_that_of_its_fen() -> None:
     random = Random(3)
     boards = [chess.Board("r3k2r/8/8/pP6/8/8/8/R3K2R w KQkq a6 0 30"), chess.Board("8/P6k/8/8/8/8/8/K7 w - - 0 60")]
-    boards += (each.copy() for _ in range(20) for each in played(chess.Board(), light_player(random)))
-    boards += (each.copy() for _ in range(50) for each in islice(played(endgame(random), light_player(random)), 5))
+    boards += (each.copy() for _ in range(4) for each in played(chess.Board(), light_player(random)))
+    boards += (each.copy() for _ in range(20) for each in islice(played(endgame(random), light_player(random)), 5))
     assert any(board.has_legal_en_passant() for board in boards)
     for board in boards:
         assert position_key_of(board) == position_key(board.fen())
-
-
-@pytest.mark.parametrize("split", ["train", "validation", "test"])
-def test_the_packaged_set_is_right(split: str) -> None:
-    rows = load_task(f"chess.environment?rows=packaged&split={split}").rows()
-    assert len(rows) >= 20
-    for row in rows:
-        assert isinstance(row, EnvironmentRow) and play(row.fen, row.move, row.history) == row.outcome
 
 
 def test_the_value_is_the_shaped_quality() -> None:
@@ -158,10 +144,7 @@ OUTCOME = {"next_fen": AFTER, "reward": 0.001, "terminated": False, "truncated":
     ("record", "message"),
     [
         ({}, "move: missing"),
-        ({"fen": START, "move": "e4"}, "'e4' is no move in UCI"),
-        ({"fen": START, "move": "e2e4", "history": ["e2e4"] * 11}, "a history of 11 moves; at most 10"),
         ({"fen": START, "move": "e2e4", "history": [1]}, "history: a list of words"),
-        ({"fen": START, "move": "e2e4", "history": ["d2d4"]}, "must end with the move that is played"),
         ({"fen": "8/8/8/8/8/8/8/K7 w - - 0 1", "move": "a1a2"}, "no black king"),
         ({"fen": START, "move": "e2e4", **OUTCOME, "reward": "x"}, "reward: 'x' is no number"),
         ({"fen": START, "move": "e2e4", **OUTCOME, "terminated": None}, "terminated: 'None' is neither"),

@@ -46,13 +46,6 @@ def policy(options: str = "") -> BoundTask:
     return load_task(f"chess.policy?engine=none{options}")
 
 
-@pytest.mark.parametrize("shaping", ["graduated", "linear", "binary", "continuous"])
-def test_gold_earns_the_maximum_in_every_shaping(shaping: str) -> None:
-    score = policy(f"&shaping={shaping}").score(ROW.gold or "", ROW)
-    assert score.value == pytest.approx(1.0) and score.solved and not score.why
-    assert score.parts["graded_by_labels"] == 1.0 and score.parts["graded_by_engine"] == 0.0
-
-
 def test_prompt_and_gold_are_the_line() -> None:
     answer = PolicyAnswer(ROW.moves, ROW.evaluations, ROW.best)
     assert f"{policy().prompt(ROW)}{ROW.gold}" == write_policy_line(START, answer)
