@@ -76,9 +76,7 @@ def test_there_are_enough_rows_to_evaluate(name: str) -> None:
     ("score", "verdict"),
     [
         (Score(1.0, {"ran": 1.0}, valid=True, solved=True), "sandbox: ran"),
-        (Score(0.5, {"ran": 1.0}, valid=True), "sandbox: ran without output"),
         (Score(-1.0, {"ran": 0.0}, valid=True), "sandbox: failed"),
-        (Score(-1.0, {"ran": 0.0, "timed_out": 1.0}, valid=True), "sandbox: ran too long"),
         (Score(-0.5, {"uncompilable": 1.0}, valid=True), "sandbox: does not compile"),
         (Score(1.0, {"tests": 1.0}, valid=True, solved=True), "sandbox: all tests pass"),
         (Score(0.0, {"tests": 0.0}, valid=True, why="tests 0 of 1"), "sandbox: tests 0 of 1"),

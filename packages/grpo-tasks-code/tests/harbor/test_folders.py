@@ -65,9 +65,7 @@ BROKEN = {
     "the operating system 'windows'": {"task_dot_toml": "[environment]\nos = 'windows'\n"},
     "copies 'nothing', which environment/ does not have": {"environment__Dockerfile": "FROM a\nCOPY nothing /app/\n"},
     "at '/usr/bin/x', which is read-only here": {"environment__Dockerfile": "FROM a\nCOPY Dockerfile /usr/bin/x\n"},
-    "at '/tests', which is read-only here": {"environment__Dockerfile": "FROM a\nWORKDIR /tests\n"},
     "at '/', which is read-only here": {"environment__Dockerfile": "FROM a\nWORKDIR /\n"},
-    "at 'relative', which is read-only here": {"task_dot_toml": "[environment]\nworkdir = 'relative'\n"},
 }
 
 

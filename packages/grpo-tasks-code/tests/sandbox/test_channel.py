@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 from collections.abc import Iterator
 
 import pytest
@@ -17,18 +16,6 @@ def channel() -> Iterator[MessageChannel]:
     yield channel
     channel.close()
     channel.program_end.close()
-
-
-def test_messages_go_both_ways(channel: MessageChannel) -> None:
-    program = wire.Channel(channel.program_end.fileno())
-    channel.send(["call", 1])
-    assert program.receive() == ["call", 1]
-    program.send(["value", 2])
-    program.send(["value", 3])
-    assert channel.take() is None  # nothing has been read yet
-    channel.read()
-    assert [channel.take(), channel.take(), channel.take()] == [["value", 2], ["value", 3], None]
-    assert channel.is_open
 
 
 def test_part_of_a_message_is_no_message(channel: MessageChannel) -> None:
@@ -59,12 +46,3 @@ def test_the_end_of_the_program_closes_the_channel(channel: MessageChannel, read
         assert not channel.is_open
     channel.send("to nobody")  # and says nothing
     assert not channel.is_open
-
-
-def test_a_closed_channel_is_watched_no_longer(channel: MessageChannel) -> None:
-    poll = select.poll()
-    channel.watch(poll)
-    channel.program_end.sendall(b"x")
-    assert poll.poll(0) == [(channel.fileno(), select.POLLIN)]
-    channel.close()
-    assert poll.poll(0) == []

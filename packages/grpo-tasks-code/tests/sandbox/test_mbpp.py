@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
+from shared_data import shared_data
 
 from grpo_core import Row, load_task
 from grpo_tasks_code.extraction import program_of
@@ -20,12 +19,7 @@ SLOW_MACHINE_S = 120.0
 
 
 def problems(split: str) -> Sequence[Row]:
-    folders = [Path(os.environ["GRPO_SHARED_DATA"])] if "GRPO_SHARED_DATA" in os.environ else []
-    folders += [parent / "shared" / "data" for parent in Path(__file__).resolve().parents]
-    path = next((file for folder in folders if (file := folder / "mbpp_600.jsonl").is_file()), None)
-    if path is None:
-        pytest.skip("mbpp_600.jsonl is in no shared/data folder above the tests, nor in $GRPO_SHARED_DATA")
-    return load_task(f"code.mbpp?split={split}&path={path}").rows()
+    return load_task(f"code.mbpp?split={split}&path={shared_data('mbpp_600.jsonl')}").rows()
 
 
 def result_of(sandbox: Sandbox, row: Row, gold: str | None) -> TestResult:
@@ -44,8 +38,8 @@ def check_references(sandbox: Sandbox, rows: Sequence[Row]) -> None:
 def test_some_reference_solutions_pass_and_none_of_another_problem(sandbox: Sandbox) -> None:
     rows = [row for row in problems("test") if row.id != "123"]
     odd = [row for row in (*rows, *problems("validation")) if row.id in ("367", "596")]  # tree as set-up; getsizeof
-    check_references(sandbox, [*rows[:20], *odd])
-    for row, other in pairwise(rows[:20]):
+    check_references(sandbox, [*rows[:8], *odd])
+    for row, other in pairwise(rows[:8]):
         assert result_of(sandbox, row, other.gold).passed == 0
 
 

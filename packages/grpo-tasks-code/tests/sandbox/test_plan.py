@@ -111,12 +111,8 @@ EXPECTED = {1: 2}
     [
         ("class Own:\n    def __init__(self, value): self.value = value", True),
         ("@dataclass\nclass Own:\n    x: int = 0\n    tags: list = field(default_factory=list)", True),
-        ("class Own(Enum):\n    RED = 1", True),
-        ("class Own:\n    left = right = None", True),
-        ("class Own(ValueError):\n    pass", True),
         ("class Own:\n    __slots__ = ('a',)", True),
         ("class Own:\n    rows: list = [(1, 2)]", False),
-        ("class Own:\n    n: int = 42", False),
         ("class Own:\n    def __init__(self): assert True", False),
     ],
 )
@@ -142,7 +138,6 @@ def test_setup_that_uses_the_program_is_the_judges() -> None:
         ("try:\n    k(1)\nexcept Odd as error:\n    assert str(error)", ["Odd", "k"]),
         ("assert math.isclose(f(1), 2.5)", "f"),
         ("assert math.double(2) == 4", ["math"]),  # an object of the program's that has a module's name
-        ("assert sum(f(1)) == 3", "f"),
     ],
 )
 def test_names_that_are_the_programs(test: str, names: str | list[str]) -> None:
@@ -158,7 +153,6 @@ def test_names_that_are_the_programs(test: str, names: str | list[str]) -> None:
         ("assert f(3).equals(9)", "asks the program whether its answer is right"),
         ("assert Vector(1).x == 1\nassert Vector(1) == Vector(1)", "object of the program's class Vector"),
         ("a = Vector(1)\na.scale(2)\nassert a == Vector(2)", "compares an object"),
-        ("bag = Bag()\nbag.put(2)\nassert 2 in bag", "object of the program's class Bag"),
         ("a, b = Vector(1), Vector(2)\nassert (a + b).x == 3\nassert a + b == Vector(3)", "class Vector"),
         ("class Own:\n    data = [1]\nassert g(f(key=Own)) == 1", "object of the test's class Own"),
         ("def g():\n    class Own: pass\n    x = Own()\n    assert f(x) == 1\ng()", "object of the test's class Own"),
@@ -175,13 +169,9 @@ def test_a_test_that_leaves_it_to_the_program_is_refused(test: str, message: str
     [
         (["assert f(1) =="], {}, "test 0 is not Python"),
         (["assert f(1) == 1", "f(2)"], {}, "test 1 asserts nothing"),
-        (["def near(a):\n    assert a == 1\nnear(f(1))", "f(2)"], {}, "test 1 asserts nothing"),
         (["f(2)"], {"setup": "def near(a):\n    assert a == 1"}, r"add the call of near\(a\), which nothing calls"),
         (["def check(candidate):\n    assert candidate(1) == 2"], {}, r"add the call of check\(candidate\)"),
-        (["def test_f(x, y=1):\n    assert f(x) == 2"], {}, r"add the call of test_f\(x, y=1\)"),
         (["async def test_f():\n    assert await f(1) == 2"], {}, r"add the call of test_f\(\)"),
-        (["class TestF:\n    def test_f(self):\n        assert f(1) == 2\nTestF()"], {}, r"test_f\(self\)"),
-        (["def a():\n    b()\ndef b():\n    assert f(1) == 2"], {}, r"add the call of b\(\)"),
         (["assert f(1) == 1"], {"setup": "import"}, "setup is not Python"),
         (["assert f(1) == 1"], {"entry_point": "f"}, "def check"),
         (["def check(): assert True"], {"entry_point": "f"}, "def check"),
@@ -261,8 +251,6 @@ assert f(n, [*things]) == reference.solve(n)
         "def make(n):\n    return Own(n)\nassert f(make(1)) == 1",
         "def check(thing, n):\n    assert f(thing) == n\ncheck(Own(1), 1)",
         "head = Own(1)\nhead.next = Own(2)\nassert f(head) == 3",
-        "assert f({'a': Own(1)}, *[Own(2)]) == 3",
-        "T = Own\nassert f(T) == 3",
         "def check(n, *, h):\n    assert h(Own(n)) == 1\ndef all(k):\n    check(1, h=k)\nall(f)",
         "g = f\nassert g(Own(1)) == 1",
     ],

@@ -51,6 +51,14 @@ def sandbox(level: str, remembered: None) -> Iterator[Sandbox]:
         yield sandbox
 
 
+@pytest.fixture
+def any_level(remembered: None) -> Iterator[Sandbox]:
+    """A sandbox of one level, for what is the same at each."""
+    with Sandbox(workers=1) as sandbox:
+        assert prints_one(sandbox)
+        yield sandbox
+
+
 def prints_one(sandbox: Sandbox) -> bool:
     return sandbox.run("print(1)", timeout_s=SLOW_MACHINE_S).stdout == "1\n"
 
@@ -81,19 +89,19 @@ def running_program(sandbox: Sandbox, threads: ThreadPoolExecutor) -> tuple[Any,
     return future, [each for each in descendants() if each not in before]
 
 
-def test_starting_does_not_count(sandbox: Sandbox) -> None:
+def test_starting_does_not_count(any_level: Sandbox) -> None:
     servers = descendants()
     for server in servers:
         server.suspend()
     # They go on when the program's limit is over twice; its clock begins when its process is ready.
     threading.Timer(2.0, lambda: [server.resume() for server in servers]).start()
-    execution = sandbox.run("print(1)", timeout_s=1.0)
+    execution = any_level.run("print(1)", timeout_s=1.0)
     assert (execution.status, execution.stdout) == ("ok", "1\n")
     assert execution.wall_s < 1.0
 
 
 @pytest.fixture
-def starving(sandbox: Sandbox) -> Iterator[Sandbox]:
+def starving(any_level: Sandbox) -> Iterator[Sandbox]:
     """One whose programs share a processor with many others that always want it."""
     processors = os.sched_getaffinity(0)
     processor = min(processors)
@@ -103,7 +111,7 @@ def starving(sandbox: Sandbox) -> Iterator[Sandbox]:
         os.sched_setaffinity(0, {processor})  # servers that are started meanwhile share it, too
         for server in descendants():
             server.cpu_affinity([processor])
-        yield sandbox
+        yield any_level
     finally:
         for hog in hogs:
             hog.kill()
@@ -119,7 +127,7 @@ def test_a_program_that_others_keep_from_running_is_not_at_fault(starving: Sandb
     assert starving.run("import time; time.sleep(600)", timeout_s=1.5).status == "timeout"  # which is no excuse
 
 
-def test_a_starved_program_is_run_twice(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_starved_program_is_run_twice(any_level: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
     def starved(pid: int) -> Scheduling:
@@ -128,19 +136,19 @@ def test_a_starved_program_is_run_twice(sandbox: Sandbox, monkeypatch: pytest.Mo
 
     monkeypatch.setattr("grpo_tasks_code.sandbox.arguments.PATIENCE_S", 0.0)
     monkeypatch.setattr("grpo_tasks_code.sandbox.host.process.scheduling_of", starved)
-    execution = sandbox.run("while True: pass", timeout_s=0.1)
+    execution = any_level.run("while True: pass", timeout_s=0.1)
     assert execution.status == "sandbox_error" and "the machine is too busy" in execution.stderr
     assert len(set(asked)) == 2
     with pytest.raises(InfrastructureError, match="too busy"):
         sandboxed._check(execution)
     for test in ("assert f(1) == 1", "assert f(1) >= 1"):
         asked.clear()
-        result = sandbox.run_tests("def f(n):\n    while True: pass", [test], timeout_s=0.1)
+        result = any_level.run_tests("def f(n):\n    while True: pass", [test], timeout_s=0.1)
         assert result.statuses == ["sandbox_error"] and "the machine is too busy" in result.reasons[0]
         assert len(set(asked)) == 2
 
 
-def test_an_end_that_is_told_or_seen_late_is_no_timeout(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_end_that_is_told_or_seen_late_is_no_timeout(any_level: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     kill, begin = job.Job.kill, job.Job._begin
 
     def late(self: job.Job, why: Status) -> None:
@@ -153,11 +161,11 @@ def test_an_end_that_is_told_or_seen_late_is_no_timeout(sandbox: Sandbox, monkey
 
     with monkeypatch.context() as patch:
         patch.setattr(job.Job, "kill", late)
-        assert sandbox.run("import time; time.sleep(0.4); print(1)", timeout_s=0.2).status == "ok"
+        assert any_level.run("import time; time.sleep(0.4); print(1)", timeout_s=0.2).status == "ok"
         computes = "import time\nwhile time.process_time() < 0.8: pass"
-        assert sandbox.run(computes, timeout_s=0.2).status == "timeout"
+        assert any_level.run(computes, timeout_s=0.2).status == "timeout"
     monkeypatch.setattr(job.Job, "_begin", slow)
-    assert sandbox.run("print(1)", timeout_s=0.2).status == "ok"
+    assert any_level.run("print(1)", timeout_s=0.2).status == "ok"
 
 
 STARTS_FIFTY_THREADS = """
@@ -263,37 +271,37 @@ def test_a_server_outlives_the_thread_that_needed_it_first(level: str) -> None:
         assert descendants()[0] == first
 
 
-def test_an_interrupt_ends_the_program(sandbox: Sandbox) -> None:
+def test_an_interrupt_ends_the_program(any_level: Sandbox) -> None:
     timer = threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT])
     old = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         timer.start()
         with pytest.raises(KeyboardInterrupt):
-            sandbox.run("while True: pass", timeout_s=900)
+            any_level.run("while True: pass", timeout_s=900)
     finally:
         signal.signal(signal.SIGINT, old)
-    assert prints_one(sandbox)
+    assert prints_one(any_level)
 
 
 def _in_child(sandbox: Sandbox, results: Any) -> None:
     results.put(prints_one(sandbox))
 
 
-def test_in_a_forked_child_while_the_parent_runs_a_program(sandbox: Sandbox) -> None:
+def test_in_a_forked_child_while_the_parent_runs_a_program(any_level: Sandbox) -> None:
     context = multiprocessing.get_context("fork")
     results = context.Queue()
     with ThreadPoolExecutor(1) as threads:
-        running = threads.submit(sandbox.run, "import time; time.sleep(1); print(2)", timeout_s=SLOW_MACHINE_S)
+        running = threads.submit(any_level.run, "import time; time.sleep(1); print(2)", timeout_s=SLOW_MACHINE_S)
         time.sleep(0.2)
         with warnings.catch_warnings():  # Python 3.12 warns of a fork beside threads: that is tested
             warnings.simplefilter("ignore", DeprecationWarning)
-            child = context.Process(target=_in_child, args=(sandbox, results))
+            child = context.Process(target=_in_child, args=(any_level, results))
             child.start()
         assert results.get(timeout=60) is True
         child.join(30)
         assert child.exitcode == 0
         assert running.result(60).stdout == "2\n"
-    assert prints_one(sandbox)
+    assert prints_one(any_level)
 
 
 def test_nothing_outlives_a_process_that_is_killed(level: str) -> None:

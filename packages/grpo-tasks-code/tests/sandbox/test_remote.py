@@ -157,7 +157,6 @@ GOOD_TESTS = asdict(TestResult(1, 1, [True], ["passed"], [""], "L3", Execution("
         (OK, "JSON"),
         (OK + b"null", "object"),
         (OK + b"[" * 100_000, "JSON"),
-        (OK + b"not json", "JSON"),
         *(
             (OK + json.dumps({**GOOD, **change}).encode(), next(iter(change)))
             for change in ({"status": "perfect"}, {"stdout": 5}, {"level": None}, {"cpu_s": True}, {"cpu_s": "1"})
@@ -184,13 +183,10 @@ def test_an_answer_that_is_none_says_nothing_of_the_program(answer: bytes, why: 
     [
         {},
         {"passed": 2},
-        {"passed": 0},
         {"per_test": [False]},
         {"per_test": [], "statuses": [], "reasons": [], "passed": 0, "total": 0},
         {"statuses": ["perfect"]},
-        {"statuses": [["passed"]]},
         {"reasons": [None]},
-        {"reasons": []},
         {"execution": {**GOOD, "cpu_s": -1.0}},
         {"execution": None},
     ],

@@ -159,7 +159,6 @@ def test_requests_on_one_connection(server: SandboxServer) -> None:
         b"POST / HTTP/1.1\r\n" + b"X: x\r\n" * 10**5 + b"\r\n",
         b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -5\r\n\r\n",
-        b"POST / HTTP/9.9\r\n\r\n",
         head(10**15),
         head(50) + b"{",  # the rest does not come
     ],
@@ -196,11 +195,9 @@ def test_nobody_waits_for_the_program_of_a_client_that_is_gone() -> None:
     ("headers", "status", "why"),
     [
         ({"Origin": "null"}, 403, "web page"),
-        ({"Origin": "http://localhost:8700"}, 403, "web page"),
         ({"Content_Type": None}, 415, "application/json"),
         ({"Content_Type": "Application/JSON; charset=utf-8"}, 200, ""),
         ({"Authorization": None}, 401, "token"),
-        ({"Authorization": "Bearer"}, 401, "token"),
         ({"Authorization": f"Basic {TOKEN}"}, 401, "token"),
         ({"Authorization": "Bearer \xff"}, 401, "token"),
         ({"X_More": "x" * 40_000}, 431, "headers may have"),
@@ -244,18 +241,15 @@ def test_tokens_of_any_characters(token: str) -> None:
     ("path", "body", "status", "why"),
     [
         ("/run", {"code": "pass", "memory_mib": True}, 400, "memory_mib"),
-        ("/a/run", {"code": "pass", "memory_mib": "512"}, 400, "memory_mib"),
         ("/run", {"code": "pass", "timeout_s": 10**400}, 400, "timeout_s"),
         ("/run", {"code": "pass", "policy": "none"}, 400, "policy"),
         ("/run", {"code": "pass", "cancellation": 5}, 400, "cancellation"),
         ("//run", {"stdin": ""}, 400, "code: Field required"),
         ("/run", None, 400, "dictionary"),
         ("/run_tests", {"code": "pass", "tests": [5]}, 400, "tests.0"),
-        ("/run", b"", 400, ""),
         ("/run", b"\xff\xfe", 400, ""),
         ("/run", b"[" * 90_000, 400, ""),
         ("/jump", {}, 404, "run_tests"),
-        ("/run/", {}, 404, "run_tests"),
         ("/run", {"code": "fail"}, 500, "the server failed: RuntimeError"),  # a bug ends its request alone
         ("/prefix/level", {}, 200, "fake"),  # behind a proxy
     ],
@@ -315,7 +309,6 @@ def test_what_is_no_certificate_is_refused(certificate: Certificate, tmp_path: P
     [
         ("--host 0.0.0.0", "needs a token"),
         ("--port {taken}", "cannot listen on 127.0.0.1"),
-        ("--port 99999", "cannot listen on 127.0.0.1"),
         ("--workers 0", "workers=0"),
         ("--token-file {folder}/empty", "no token in it"),
         ("--token-file {folder}/none", "--token-file"),

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from grpo_core import InfrastructureError, UserError
-from grpo_tasks_code.sandbox import Execution, Policy, Sandbox, SandboxUnavailableError, arun, level, run, run_many
+from grpo_tasks_code.sandbox import Execution, Policy, Sandbox, SandboxUnavailableError, run, run_many
 from grpo_tasks_code.sandbox.arguments import MAX_PROGRAM_BYTES
 from grpo_tasks_code.sandbox.errors import ServerError
 from grpo_tasks_code.sandbox.host import levels
@@ -38,31 +38,15 @@ def test_a_program_that_prints(sandbox: Sandbox) -> None:
 @pytest.mark.parametrize(
     ("code", "status"),
     [
-        (" \n\t\n", "ok"),
-        ("import sys; print(1, file=sys.stderr)", "ok"),
-        ("raise SystemExit", "ok"),
         ("import sys; sys.exit(256)", "ok"),  # Python's own exit code is a byte
-        ("import sys; sys.exit('text')", "runtime_error"),
-        ("import os; os._exit(3)", "runtime_error"),
-        ("raise KeyboardInterrupt", "runtime_error"),
-        ("raise SyntaxError('at run time')", "runtime_error"),
-        ("open('/etc/shadow')", "runtime_error"),  # a refusal is an exception, which a program can handle
-        ("1 +", "syntax_error"),
         ("print('a')\nif:\n", "syntax_error"),
-        ("x = 1\x00", "syntax_error"),
         ("x = '\ud800'", "syntax_error"),
-        ("return 1", "syntax_error"),
         ("(" * 5000 + ")" * 5000, "syntax_error"),
         ("x = " + "-" * 50_000 + "1", "syntax_error"),
         ("# -*- coding: nonsense -*-\nprint(1)", "ok"),  # it is text already
         ("raise MemoryError", "memory"),
-        ("bytearray(1 << 40)", "memory"),
-        ("import os; os.kill(os.getpid(), 9)", "killed"),
-        ("import ctypes; ctypes.string_at(0)", "killed"),
         ("import ctypes; ctypes.CDLL(None).ptrace(0, 0, 0, 0)", "denied"),
         ("print(1)\n" * (MAX_PROGRAM_BYTES // 9 + 1), "denied"),
-        ("print('x' * 2_000_000)", "output_limit"),
-        ("import sys; sys.stderr.write('x' * 2_000_000)", "output_limit"),
     ],
 )
 def test_how_programs_end(sandbox: Sandbox, code: str, status: str) -> None:
@@ -119,13 +103,6 @@ def test_random_numbers_differ(sandbox: Sandbox) -> None:
     assert len({each.stdout for each in sandbox.run_many([code] * 4, timeout_s=SLOW_MACHINE_S)}) == 4
 
 
-def test_many_in_order(sandbox: Sandbox) -> None:
-    codes = [f"print({n})" if n % 3 else "1 / 0" for n in range(20)]
-    executions = sandbox.run_many(codes, timeout_s=SLOW_MACHINE_S, workers=3)
-    assert [each.stdout for each in executions] == [f"{n}\n" if n % 3 else "" for n in range(20)]
-    assert sandbox.run_many([]) == []
-
-
 def test_asyncio_goes_on_meanwhile(sandbox: Sandbox) -> None:
     async def main() -> list[str]:
         code = "import time; time.sleep(0.3); print(input())"
@@ -157,13 +134,11 @@ def test_a_cancelled_task_ends_its_program(sandbox: Sandbox) -> None:
         {"stdin": 3},
         {"timeout_s": 0},
         {"timeout_s": float("nan")},
-        {"timeout_s": "3"},
         {"memory_mib": 0},
         {"memory_mib": 1 << 40},
         {"output_limit_bytes": -1},
         {"policy": "strict"},
         {"machine_state": 8},
-        {"machine_state": 0.5},
     ],
 )
 def test_arguments_that_cannot_be_meant(arguments: dict[str, object]) -> None:
@@ -176,14 +151,6 @@ def test_workers_that_cannot_be_meant() -> None:
         Sandbox(workers=0)
     with pytest.raises(UserError, match="workers=-1"):
         run_many(["pass"], workers=-1)
-
-
-def test_the_functions_of_the_package() -> None:
-    assert [each.stdout for each in run_many(["print(1)", "print(2)"])] == ["1\n", "2\n"]
-    assert asyncio.run(arun("print(3)")).stdout == "3\n"
-    found = level()
-    assert run("pass").level == found.name
-    assert found.guarantee and found.reason and found.title in ("namespaces", "landlock")
 
 
 def test_a_level_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,51 +29,6 @@ def test_a_right_program_passes_and_a_wrong_one_does_not() -> None:
     assert run_tests(MEDIAN, []).total == 0
 
 
-FORMS = """
-def double(n): return 2 * n
-def split(text): return text.split()
-def is_even(n): return n % 2 == 0
-def third(n): return n / 3
-def apply(function, values): return [function(value) for value in values]
-def half(n):
-    if n % 2:
-        raise ValueError(f"{n} is odd")
-    return n // 2
-"""
-
-
-@pytest.mark.parametrize(
-    "test",
-    [
-        "assert 4 == double(2)",
-        "assert double(n=2) == 4.0",
-        "assert double(2) != 5 and not double(2) == 6",
-        "assert is_even(2) is True and not is_even(3)",
-        "assert (is_even(2) or is_even(3)) == True",
-        "assert double(2) in (3, 4)",
-        "assert 3 < double(2) <= 4",
-        "assert type(split('a')) is list",
-        "assert split('a b')[-1:] == ['b']",
-        "assert set(split('b a b')) == {'a', 'b'}",
-        "assert split('É') == ['É'], 'letters with accents'",
-        "assert abs(third(1) - 0.3333) < 1e-3 and round(third(1), 2) == 0.33",
-        "from math import isclose\nassert isclose(third(1), 1 / 3, rel_tol=1e-9)",
-        "assert third(float('inf')) == float('inf')",
-        "assert double(double(2)) == double(3) + 2",
-        "assert apply(lambda n: n + 1, [1, 2]) == [2, 3]",
-        "assert all(double(n) == n + n for n in range(20))",
-        "assert max([1, -3], key=double) == 1",
-        "import random\nrandom.seed(3)\nn = random.randint(1, 9)\nassert double(n) == n + n",
-        "try:\n    half(3)\n    assert False, 'no error'\nexcept ValueError as error:\n    assert 'odd' in str(error)",
-        "def raises(n):\n    try:\n        half(n)\n    except ValueError:\n        return True\nassert raises(3)",
-        "assert double(\n    2\n) == 4  # in several lines",
-    ],
-)
-def test_a_right_program_passes_tests_of_every_form(test: str) -> None:
-    result = run_tests(FORMS, [test])
-    assert result.passed == 1, result
-
-
 POLY = "def poly(xs, x):\n    return sum(c * x ** i for i, c in enumerate(xs))"
 ROOTS = "def check(candidate):\n    for b in range(1, 4):\n        assert abs(poly([-b, 1], candidate([-b, 1]))) < 1e-4"
 
@@ -85,7 +40,6 @@ OF_ITS_CLASS = "class P:\n    def __init__(self, x): self.x = x\ndef check(h):\n
     [
         # A class of the program in the setup, and what the setup imports and defines in the program.
         ("class Node:\n    left = 1", "assert root.left == 2", "root = Node()\nroot.left = 2", 1),
-        ("def f(s: Shape): return math.pi", "assert f(1) > 3", "import math\nclass Shape:\n    pass", 1),
         # HumanEval's `poly` is given in the prompt; a program that redefines it must not judge itself by it.
         ("def f(xs): return -xs[0] / xs[1]", f"{ROOTS}\ncheck(f)", POLY, 1),
         ("def poly(xs, x): return 0\ndef f(xs): return 0", f"{ROOTS}\ncheck(f)", POLY, 0),
@@ -94,23 +48,11 @@ OF_ITS_CLASS = "class P:\n    def __init__(self, x): self.x = x\ndef check(h):\n
         # The program is a module, and not the main one.
         ("def f(): return __name__\nif f() == '__main__':\n    input()", "assert f() == 'solution'", "", 1),
         ("def f(n): return list(range(n))", "assert f(200000) == list(range(200000))", "", 1),
-        ("def f(n): return list(range(n))", f"assert f(3000) == {list(range(3000))}", "", 1),
     ],
 )
 def test_programs_and_setups(code: str, test: str, setup: str, passed: int) -> None:
     result = run_tests(code, [test], setup=setup)
     assert result.passed == passed, result
-
-
-def test_the_form_of_humaneval() -> None:
-    test = (
-        "METADATA = {}\n\n\ndef check(candidate):\n    assert candidate('()') == 1\n"
-        "    assert candidate('') == 0, 'empty'\n    assert True, 'This prints if this assert fails'\n"
-    )
-    loop = "def check(candidate):\n    import random\n    for n in range(9):\n        assert candidate('()' * n) == n\n"
-    right, wrong = "def pairs(text): return len(text) // 2", "def pairs(text): return 1"
-    assert run_tests(right, [test, loop], entry_point="pairs").passed == 2
-    assert list(run_tests(wrong, [test, loop], entry_point="pairs").statuses) == ["failed", "failed"]
 
 
 @pytest.mark.parametrize(
