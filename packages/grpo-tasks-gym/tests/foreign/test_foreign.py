@@ -12,7 +12,7 @@ from grpo_core.data import DataError
 from grpo_core.task.bound import bind_config
 from grpo_core.task.spec import TaskSpec
 from grpo_tasks_gym.foreign.options import ForeignConfig
-from grpo_tasks_gym.foreign.source import identifier
+from grpo_tasks_gym.foreign.source import checked, identifier
 from grpo_tasks_gym.foreign.task import foreign_task
 
 
@@ -111,23 +111,32 @@ def test_parts_are_scored_weighted_and_bounded() -> None:
             {"args": "act:kill"},
             "its code ended the process that reads its rows (its worker was killed by SIGKILL, twice)",
         ),
-        ({"args": "act:set"}, "row 1: cannot be written as JSON"),
-        ({"args": "wide:2000000"}, "with its data; at most 1048576 are read"),
-        ({"args": "count:100001"}, "more than 100000 rows; read the first with ?limit=100000"),
         ({"weights": "exakt:1"}, "weights names 'exakt'; the rewards are exact, short, length"),
-        ({"weights": "2"}, "must name rewards, as in match:1,includes:0.5"),
         ({"maximum": "exact:-1"}, "must be numbers above 0"),
         ({"args": "a:1,a:2"}, "names 'a' twice"),
-        ({"args": "{"}, "no JSON"),
         ({"args": "count"}, "is name:value, several separated by commas"),
         ({"path": "rows.jsonl"}, "this one reads no other file"),
-        ({"limit": "0"}, "limit: "),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(options: dict[str, str], message: str) -> None:
     with pytest.raises(UserError) as caught:
         bound(**options)
     assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ({"act": "set"}, "row 1: cannot be written as JSON"),
+        ({"wide": 2_000_000}, "with its data; at most 1048576 are read"),
+        ({"count": 100_001}, "more than 100000 rows; read the first with .limit=100000"),
+    ],
+)
+def test_rows_that_are_too_many_too_long_or_no_json_are_refused(args: dict[str, Any], message: str) -> None:
+    from greetings import Greetings
+
+    with pytest.raises(DataError, match=message):
+        list(checked(Greetings(args).records(), None))
 
 
 def test_a_split_without_rows_says_how_many_the_others_have() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -34,6 +35,16 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     yield make
     for name in [name for name in sys.modules if name.partition(".")[0] == NAME]:
         del sys.modules[name]
+
+
+def test_listing_and_naming_tasks_imports_no_library() -> None:
+    code = (
+        "import sys; from grpo_core import load_task; from grpo_tasks_gym.verifiers.plugin import grpo_tasks; "
+        "grpo_tasks(); load_task('inspect.task'); load_task('reasoning_gym.leg_counting'); "
+        "print(*{'inspect_ai', 'verifiers', 'torch', 'reasoning_gym'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not done.stdout.split()
 
 
 def test_a_warning_of_a_library_is_no_error_and_what_failed_elsewhere_is_imported_anew(

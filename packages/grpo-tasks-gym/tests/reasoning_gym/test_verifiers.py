@@ -27,8 +27,9 @@ def attacks(file: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", EVALUATING)
-def test_an_answer_is_not_run(name: str, tmp_path: Path) -> None:
+def test_an_answer_is_not_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, where nothing but the verifier would stop it."""
+    monkeypatch.setattr("grpo_tasks_gym.reasoning_gym.rows._needs_process", lambda config: False)
     task = load_task(f"reasoning_gym.{name}?size=1")
     (row,) = task.rows()
     if row.gold is not None:
@@ -38,9 +39,8 @@ def test_an_answer_is_not_run(name: str, tmp_path: Path) -> None:
         assert not score.solved and not file.exists(), attack
 
 
-@pytest.mark.parametrize("field", ["problem", "integrand"])
-def test_a_row_from_elsewhere_is_not_run_either(field: str, tmp_path: Path) -> None:
-    name = "bitwise_arithmetic" if field == "problem" else "simple_integration"
+@pytest.mark.parametrize(("name", "field"), [("bitwise_arithmetic", "problem"), ("simple_integration", "integrand")])
+def test_a_row_from_elsewhere_is_not_run_either(name: str, field: str, tmp_path: Path) -> None:
     task = load_task(f"reasoning_gym.{name}?size=1")
     (row,) = task.rows()
     attack = f"open({str(tmp_path / 'owned')!r}, 'w')"
