@@ -81,7 +81,6 @@ def test_the_prompt(tmp_path: Path) -> None:
         ("", [1, 2, 3, 5, None]),
         ("&visual=keep", [1, 2, 3, 5, 4, None]),
         ("&min_level=2&max_level=4", [2, 3]),
-        ("&min_level=5", [5]),
         ("&subjects=algebra", [3, 5, None]),
         ("&subjects=counting_and_probability,prealgebra", [1, 2]),
     ],

@@ -32,8 +32,6 @@ def test_the_rungs(row: PatternRow, value: float, texts: list[str]) -> None:
 @pytest.mark.parametrize(
     ("terms", "next_terms"),
     [
-        ([0, 1, 2], {3}),
-        ([7, 5, 3], {1}),
         ([5, 5, 5], {5}),  # a cycle of one
         ([0, 1, 0, 1, 0], {1}),
         ([1, 2, 4, 1], {2}),  # a cycle of three, begun again
@@ -41,10 +39,8 @@ def test_the_rungs(row: PatternRow, value: float, texts: list[str]) -> None:
         ([10, 1, 20, 2, 30, 3], {40}),
         ([1, 5, 2, 6, 3], set()),  # only two terms of the half that would go on
         ([3, 6, 12, 24], {48}),
-        ([2, 4, 8], {16}),
         ([0, 1, 3], set()),
         ([1, 2, 3, 5, 8], {13}),
-        ([4, 4, 8, 12, 20], {32}),
         ([5, 3, 7, 4, 9, 5], {11, 3}),  # ambiguous: halves 5 7 9 and 3 4 5, or a cycle of five
     ],
 )

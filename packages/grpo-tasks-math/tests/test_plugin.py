@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from grpo_core import BoundTask, UserError, load_task
-from grpo_core.testing import conformance
 
 PROCEDURAL = (
     "echo", "pattern", "arithmetic", "counting", "base_conversion", "comparison", "word_problem", "countdown",
@@ -17,9 +16,6 @@ ROWS = 210  # a multiple of 2 and 3, so that every level has equally many
 @pytest.fixture(scope="module", params=PROCEDURAL)
 def task(request: pytest.FixtureRequest) -> BoundTask:
     return load_task(f"math.{request.param}?size={ROWS}")
-
-
-test_all_conformance_checks_hold_of_their_mixture = conformance("math.ladder?size=90", rows=9)
 
 
 def test_what_follows_the_stop_string_changes_nothing(task: BoundTask) -> None:

@@ -28,11 +28,9 @@ def test_what_is_not_shown_to_be_right_is_wrong(reward: object, value: float, mo
     [
         ("48 / 2 = 24, 48 + 24 = 72", 1.0),
         ("48 / 2 = 24, 48 + 24 = 73", 0.5),  # 1 of 2
-        ("48 / 2 = 25, 48 + 24 = 73", 0.0),
         ("I think about it at length. " * 40, 0.0),
         ("2 + 2 = 4\n2 + 2 = 5\n" * 60 + "well. " * 40, 0.5),
         ("", 0.0),
-        ("1 = 1", 0.0),
     ],
 )
 def test_reasoning_is_the_share_of_true_steps(completion: str, value: float) -> None:
@@ -49,7 +47,6 @@ def test_reasoning_is_the_share_of_true_steps(completion: str, value: float) -> 
         ("-12", 0.5, ["minus: -12, so 15"]),
         ("1200", 0.5, ["He paid $1,200. Then 15"]),
         ("paris", 0.5, ["It is Paris, no. Lyon: 3"]),
-        ("paris", -1.0, ["Parisian: 3"]),
     ],
 )
 def test_signed_accuracy(gold: str, value: float, completions: list[str]) -> None:

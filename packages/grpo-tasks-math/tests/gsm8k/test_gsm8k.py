@@ -155,9 +155,7 @@ def test_reasoning_is_measured_against_the_references_own(file: Path) -> None:
     [
         ("signed", "plain", " #### 29", 1.0),
         ("signed", "plain", " 29, or rather\n#### 28", 0.5),
-        ("signed", "plain", " #### 129", -1.0),
         ("tag_pref", "r1", "</think><answer>29</answer>", 1.0),
-        ("tag_pref", "r1", "</think>29", 0.0),
         ("tag_math_correct", "r1", "</think><answer>29</answer>", 1.0),
         ("tag_math_correct", "r1", "<answer>29</answer></think><answer>29</answer>", 1.0),  # cut at the first
     ],
@@ -194,8 +192,7 @@ def test_options_that_contradict_each_other_are_refused(options: str, message: s
         load_task(f"math.gsm8k?{options}")
 
 
-@pytest.mark.parametrize("form", ["auto", "latex"])
-@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize(("form", "template"), [("auto", "plain"), ("latex", "r1")])
 def test_the_latex_form(file: Path, form: str, template: str) -> None:
     task = task_of(file, LATEX, f"&form={form}&template={template}")
     (row,) = task.rows()
@@ -210,10 +207,8 @@ def test_the_latex_form(file: Path, form: str, template: str) -> None:
     [
         ({"question": "Q?"}, "", "train.jsonl:1: no field 'answer'"),
         ({"question": "Q?", "answer": "5"}, "", "train.jsonl:1: answer: no ####"),
-        ({"question": "Q?", "answer": "####"}, "", "a final answer of 0 characters"),
         ({"question": " ", "answer": "#### 5"}, "", "an empty question"),
         ({"index": 1, "text": "Q? 18"}, "", "text: not of the form"),
-        ({"text": "Q?<think>x</think>y<answer>5</answer>"}, "", "text: not of the form"),
         ({"question": "Q?", "answer": "#### 5"}, "&form=latex", "no field 'text'"),
         ({"q": "Q?", "a": "#### 5"}, "", "fields="),
     ],

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 
 import pytest
+from shared_data import shared_data
 
 from grpo_tasks_math.rewards import is_mentioned, reasoning
 from grpo_tasks_math.verify import Verdict, verify
 
 
-def shared_data() -> Path | None:
-    """`$GRPO_SHARED_DATA`, or the first `shared/data` in or beside a folder above this file."""
-    if "GRPO_SHARED_DATA" in os.environ:
-        return Path(os.environ["GRPO_SHARED_DATA"])
-    return next((each for up in Path(__file__).resolve().parents if (each := up / "shared" / "data").is_dir()), None)
-
-
 def solutions(name: str) -> list[str]:
-    folder = shared_data()
-    if folder is None or not (folder / name).is_file():
-        pytest.skip(f"{name} is not in $GRPO_SHARED_DATA nor in a shared/data folder above the tests")
-    return [json.loads(line)["answer"] for line in (folder / name).read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line)["answer"] for line in shared_data(name).read_text(encoding="utf-8").splitlines()]
 
 
 @pytest.mark.parametrize("name", ["gsm8k_train.jsonl", "gsm8k_test_500.jsonl"])

@@ -16,7 +16,7 @@ from grpo_tasks_math.verify.extract import extract
 from grpo_tasks_math.verify.reader import read
 from grpo_tasks_math.verify.values import NotANumber
 
-N = 250_000
+N = 100_000
 SECONDS = 5.0
 """Many times what the slowest takes on a busy machine; a quadratic rule would take minutes."""
 

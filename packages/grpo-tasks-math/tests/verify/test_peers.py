@@ -12,18 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from grpo_tasks_math.verify import Verdict, close, verify
+from grpo_tasks_math.verify import Verdict, verify
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).with_name("math_verify_cases.json")).read_bytes())["cases"]
 PATIENCE_S = 60.0
-
-
-@pytest.fixture(scope="module", autouse=True)
-def workers() -> Iterator[None]:
-    yield
-    close()
 
 
 def are_correct(cases: list[dict[str, Any]], *, with_options: bool) -> list[bool]:
