@@ -1,18 +1,12 @@
 from __future__ import annotations
 
+from heard import Heard
+
 from grpo_core.callbacks import Callback, Callbacks
 
 
-class Watch(Callback):
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-
-    def on_warning(self, message: str) -> None:
-        self.warnings.append(message)
-
-
 def test_every_callback_is_notified_also_one_that_is_added_later() -> None:
-    first, second = Watch(), Watch()
+    first, second = Heard(), Heard()
     callbacks = Callbacks([first])
     callbacks.on_warning("a")
     callbacks.add(second)
@@ -22,7 +16,7 @@ def test_every_callback_is_notified_also_one_that_is_added_later() -> None:
 
 
 def test_warn_once_goes_by_kind_and_subject_or_by_the_message() -> None:
-    watch = Watch()
+    watch = Heard()
     callbacks = Callbacks([watch])
     for message in ("a", "a", "b"):
         callbacks.warn_once(message)

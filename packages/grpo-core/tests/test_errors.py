@@ -44,9 +44,7 @@ def test_a_name_in_other_letters_is_near(name: str, names: list[str], near: str)
         (errors.NonFiniteError, ArithmeticError, 1),
     ],
 )
-def test_every_error_is_ours_and_a_matching_stdlib_one(
-    error: type[GrpoError], stdlib: type[Exception], code: int
-) -> None:
+def test_every_error_is_ours_and_a_matching_stdlib_one(error, stdlib, code):
     assert issubclass(error, GrpoError) and issubclass(error, stdlib)
     assert error("x").exit_code == code
     assert [each.value for each in ExitCode] == [0, 1, 2, 3, 130]

@@ -3,8 +3,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from grpo_core.errors import UserError
 from grpo_core.rewards import answer_block, length_penalty, pairwise_ranking, soft_overlong, xml_format
@@ -24,12 +22,6 @@ from grpo_core.rewards import answer_block, length_penalty, pairwise_ranking, so
 )
 def test_length_penalty(chars: int, settings: dict[str, float], expected: float) -> None:
     assert length_penalty("x" * chars, **settings) == pytest.approx(expected)
-
-
-@given(st.integers(0, 400), st.integers(0, 400))
-def test_a_longer_text_never_costs_less(a: int, b: int) -> None:
-    shorter, longer = sorted((a, b))
-    assert -0.1 <= length_penalty("x" * longer) <= length_penalty("x" * shorter) <= 0.0
 
 
 @pytest.mark.parametrize(
@@ -74,25 +66,13 @@ def test_settings_that_are_none_are_refused(call: Callable[[], object], message:
         ("<think>a</think><answer>b</answer>", "think", 0.0),
         ("<think>a<answer>b</answer></think>", None, 0.0),
         ("< think >a</ think ><answer>b</answer>", None, 0.0),
+        ("<think>a</think>x<answer>b</answer>", None, 0.0),
+        ("<answer>b</answer><think>a</think>", None, 0.0),
+        ("<think>a</think><answer>b</answer><answer>b</answer>", None, 0.0),
     ],
 )
 def test_xml_format(text: str, opened: str | None, value: float) -> None:
     assert xml_format(text, opened=opened) == value
-
-
-@given(st.lists(st.sampled_from(["<a>", "</a>", "<b>", "</b>", "x", " "]), max_size=8))
-def test_xml_format_agrees_with_its_definition(pieces: list[str]) -> None:
-    # The definition, written as a state machine: white space only outside, no tag inside a tag.
-    wanted, inside, ok = ["<a>", "</a>", "<b>", "</b>"], False, True
-    for piece in pieces:
-        if piece in ("x", " "):
-            ok &= inside or piece == " "
-        elif wanted and piece == wanted[0]:
-            wanted.pop(0)
-            inside = not inside
-        else:
-            ok = False
-    assert xml_format("".join(pieces), tags=("a", "b")) == float(ok and not wanted)
 
 
 @pytest.mark.parametrize(

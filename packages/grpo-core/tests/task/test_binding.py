@@ -3,7 +3,6 @@ from __future__ import annotations
 import math
 import os
 import random
-import re
 import shutil
 import subprocess
 import sys
@@ -18,20 +17,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import Field, ValidationError
+from pydantic import Field
+from scoring_tasks import Sum
 
-from grpo_core import Invalid, Message, Opponent, Row, Score, Task, TaskConfig, UserError, load_task, reward
+from grpo_core import Invalid, Opponent, Score, Task, TaskConfig, UserError, load_task, reward
 from grpo_core.errors import DataError, InfrastructureError
 from grpo_core.rewards import graduated, weighted_sum
 from grpo_core.task.bound import BoundTask, bind_config
 from grpo_core.task.row import as_prompt
 from grpo_core.task.score import MAX_WHY_CHARS
 from grpo_core.task.spec import TaskSpec
-
-
-class Sum(Row):
-    a: int
-    b: int
 
 
 class Options(TaskConfig):
@@ -118,10 +113,6 @@ LONG = "3         "
             {"rewards": (exact, distance)}, "43",
             Score(0.0, {"exact": 0.0, "distance": 40.0}, True, False, "exact 0 of 1"),
         ),
-        (
-            {"rewards": (exact, distance), "compose": graduated(invalid=-0.3)}, "?",
-            Score(-0.3, {"exact": 0.0, "distance": 0.0}, why="invalid: no number in '?'"),
-        ),
         ({"rewards": (is_short, short_and_exact)}, "3", Score(1.0, {"is_short": 1, "short_and_exact": 1}, True, True)),
         (
             {"rewards": (is_short, short_and_exact)}, "  3",
@@ -137,7 +128,6 @@ LONG = "3         "
             {"rewards": (exact, brevity)}, "three, I am",
             Score(-0.1, {"exact": 0.0, "brevity": -0.1}, why="invalid: no number in 'three, I am'"),
         ),
-        ({"rewards": (exact, wordy)}, "3", Score(0.75, {"exact": 1.0, "wordy": 0.0}, True, True)),
         (
             {"rewards": (exact, wordy)}, LONG,
             Score(0.25, {"exact": 1.0, "wordy": 1.0}, True, True, "wordy 1, a penalty"),
@@ -229,7 +219,7 @@ def test_a_reward_that_fails_abstains_and_is_named(function: Callable[..., float
     ("changes", "why"),
     [
         ({"validate": lambda text, row: text.nothing}, "validate() raised AttributeError"),
-        ({"validate": lambda text, row: Invalid("no number")}, "validate() returned Invalid; .*raise Invalid(reason)"),
+        ({"validate": lambda text, row: Invalid("no number")}, "validate() returned Invalid; what holds no answer"),
         ({"validate": lambda text, row: Invalid}, "validate() returned Invalid"),
         ({"solved": lambda answer, row: 1 / 0}, "compose/solved raised ZeroDivision"),
         ({"solved": lambda answer, row: "no"}, "returned the text 'no'"),
@@ -240,16 +230,14 @@ def test_a_reward_that_fails_abstains_and_is_named(function: Callable[..., float
 def test_a_mistake_of_the_tasks_other_functions_abstains(changes: dict[str, Any], why: str) -> None:
     score = bound(**changes).score("3", FIRST)
     assert (score.value, score.fault) == (None, "reward")
-    assert re.search(re.escape(why).replace(r"\.\*", ".*"), score.why)
+    assert why in score.why
 
 
 @pytest.mark.parametrize(
     ("function", "value", "fault"),
     [(run_out_of_time, -0.5, ""), (crash, None, "reward"), (lose_the_worker, None, "infrastructure")],
 )
-def test_a_task_can_say_that_a_time_out_is_wrong(
-    function: Callable[..., float], value: float | None, fault: str
-) -> None:
+def test_a_task_can_say_that_a_time_out_is_wrong(function, value, fault):
     limited = bound(rewards=(function, brevity), compose=weighted_sum(invalid=-0.5), on_timeout="fail")
     score = limited.score("3", FIRST)
     assert (score.value, score.valid, score.solved, score.fault) == (value, False, False, fault)
@@ -338,18 +326,6 @@ def test_a_prompt_with_half_of_a_surrogate_pair_has_no_identity(made: Any) -> No
         _ = bound(prompt=lambda row: made).identity
 
 
-def test_messages_are_fields_of_rows() -> None:
-    class Chat(Row):
-        first: Message
-        history: tuple[Message, ...] = ()
-
-    row = Chat(id="a", first={"role": "user", "content": "x"}, history=[{"role": "user", "content": "y"}])
-    assert Chat.model_validate_json(row.model_dump_json()) == row
-    assert row.first["content"] == "x" and row.history == ({"role": "user", "content": "y"},)
-    with pytest.raises(ValidationError, match="role"):
-        Chat(id="a", first={"content": "x"})
-
-
 def endless_demos(config):
     number = 0
     while True:
@@ -391,7 +367,6 @@ def test_options_can_be_changed_afterwards() -> None:
         (":couplet?size=three", "'couplet.couplet': size: .*valid integer"),
         (":couplet?size=3:2", r"given '3:2'.*weight stands before.*couplet.couplet:2\?"),
         (":couplet?size=0", "size: .*greater than or equal to 1 .*'0'"),
-        (":couplet?strict=perhaps", "strict: .*valid boolean"),
         (f":couplet?seed={'9' * 5000}", "seed: "),
         (":couplet,math.echo", "names 2 tasks; one is wanted"),
         (":cuplet", "no Task or Game 'cuplet'.*mean 'couplet'.*has: couplet, unreadable$"),
@@ -422,12 +397,9 @@ def with_level(option: str, text: str) -> TaskConfig:
 @pytest.mark.parametrize(
     ("option", "text", "value"),
     [
-        ("level", "2", 2),
         ("mixed", "1", "1"),
         ("maybe", "2", 2),
-        ("fast", "true", True),
         ("fast", "auto", "auto"),
-        ("either", "2", 2.0),
         ("either", "none", "none"),
     ],
 )
@@ -442,7 +414,6 @@ def test_a_literal_that_is_no_text_is_given_as_text(option: str, text: str, valu
     ("option", "text", "message"),
     [
         ("level", "3", "level: .* 1 or 2 .*'3'"),
-        ("mixed", "b", "mixed: .* 1, '1' or 'a'"),
         ("fast", "yes", "fast: .* True or 'auto'"),
         ("tags", "food,toys", r"declares the option as grpo_core\.data\.CommaSeparated"),
     ],
@@ -457,10 +428,13 @@ def test_what_no_text_can_set_says_what_can(option: str, text: str, message: str
     [
         ("import nothing_of_that_name", r"ModuleNotFoundError: .* \(broken\.py:1\)"),
         ("\nraise SystemExit(4)", r"SystemExit: 4 \(broken\.py:2\)"),
-        ("def f(:", "SyntaxError"),
+        ("def f(:", r"broken\.py: SyntaxError: invalid syntax \(broken\.py:1\)"),
+        ("import beside", r"No module named 'beside' \(broken\.py:1\)\. beside is beside the file, .*PYTHONPATH="),
+        ("raise ValueError('two\\nlines')", r"^[^\n]*: ValueError: two lines \(broken\.py:1\)$"),
     ],
 )
 def test_a_file_that_cannot_be_imported_says_where(tmp_path: Path, source: str, message: str) -> None:
+    (tmp_path / "beside.py").write_text("")
     (tmp_path / "broken.py").write_text(source)
     for _ in range(2):  # a failed import leaves nothing behind that a second try would take for the module
         with pytest.raises(UserError, match=message):

@@ -58,12 +58,7 @@ class Template:
     ("function", "available", "positional", "message"),
     [
         (lambda answer: answer, tuple(GIVEN), 2, "takes 'answer'; it may take text, row, config"),
-        (
-            lambda completion: completion,
-            tuple(GIVEN),
-            2,
-            r"takes 'completion'; .*Names of your own .* all of text, row",
-        ),
+        (lambda completion: completion, tuple(GIVEN), 2, "takes 'completion'; .*Names of your own .* all of text, row"),
         (lambda confg, more: more, ("config",), 1, r"takes 'confg'; it may take config\..*mean 'config'"),
         (Template(), ("row", "config"), 1, r"Template\(\) takes 'rwo'"),
     ],

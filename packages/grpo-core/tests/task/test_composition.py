@@ -99,9 +99,7 @@ def test_valid_is_worth_more_than_invalid(compose: Composer, quality: float, pen
 
 @pytest.mark.parametrize("compose", [*SHAPED, ladder(levels=(0.2, 0.6, 1.0))])
 @given(weight=st.floats(0.01, 5), form=QUALITY)
-def test_what_does_not_take_the_answer_counts_for_invalid_ones_without_paying(
-    compose: Composer, weight: float, form: float
-) -> None:
+def test_what_does_not_take_the_answer_counts_for_invalid_ones_without_paying(compose, weight, form):
     specs, parts = (spec("form", weight), EXACT), {"form": form, "exact": 0.0}
     refused = compose(specs, parts, False)
     assert -0.3 <= refused <= compose(specs, parts, True)
@@ -157,36 +155,20 @@ def test_what_cannot_be_meant_is_refused(bad: Callable[[], object], message: str
         bad()
 
 
+def test_a_mark_is_read_and_leaves_the_function_as_it_is() -> None:
+    def right(answer, row, *, free_chars=50):
+        return 1.0
+
+    mark = reward(2.0, maximum=3.0)
+    assert mark(mark(right)) is right and right(1, 1) == 1.0
+    assert reward_specs("t", (right,)) == (RewardSpec("right", right, 2.0, None, 3.0, ("answer", "row")),)
+
+
 @pytest.mark.parametrize("marks", [{"weight": math.nan}, {"weight": math.inf}, {"maximum": 1e31}, {"weight": "1"}])
 @pytest.mark.parametrize("mark", [reward, group_reward])
 def test_marks_are_numbers_in_bounds(mark: Callable[..., Any], marks: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=rf"^{mark.__name__}\(.*must be numbers between -1e\+30 and 1e\+30"):
         mark(**marks)
-
-
-def test_reward_specs_read_the_marks_in_order_and_leave_the_functions_as_they_are() -> None:
-    @reward(0.25)
-    def form(text, *, free_chars=50):
-        return 1.0
-
-    def right(answer, row, config):
-        return float(answer == row)
-
-    def unmarked(predictions):
-        return 1.0
-
-    marked = reward(2.0, needs="form", maximum=3.0)(right)
-    assert marked is reward(2.0, needs="form", maximum=3.0)(marked) is right and marked(1, 1, None) == 1.0
-    assert reward_specs("t", (form, right, unmarked)) == (
-        RewardSpec("form", form, 0.25, None, 1.0, ("text",)),
-        RewardSpec("right", right, 2.0, "form", 3.0, ("answer", "row", "config")),
-        RewardSpec("unmarked", unmarked, 1.0, None, 1.0, ("predictions",)),
-    )
-
-
-@pytest.mark.parametrize(("weight", "maximum", "penalty"), [(1, 1, False), (-1, 1, True), (0, 1, False), (1, 0, True)])
-def test_penalties_can_only_take_away(weight: float, maximum: float, penalty: bool) -> None:
-    assert spec("a", weight, maximum).is_penalty is penalty
 
 
 @pytest.mark.parametrize(

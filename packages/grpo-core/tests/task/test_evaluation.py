@@ -1,29 +1,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from scoring_tasks import sums
 
-from grpo_core import Diagnosis, EvaluationDefaults, InfrastructureError, Row, Task, TaskConfig, UserError, reward
+from grpo_core import Diagnosis, EvaluationDefaults, InfrastructureError, TaskConfig, UserError
 from grpo_core.callbacks import ResolvedDefault
 from grpo_core.scoring.conditions import condition_choices
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.spec import TaskSpec
 
 
-def load(config) -> Iterable[Row]:
-    return [Row(id="1", gold="g")]
-
-
-@reward()
-def right(answer, row):
-    return float(answer == row.gold)
-
-
 def bound(name: str = "code.run", **options: Any) -> BoundTask:
-    task = Task(name.partition(".")[2], load, lambda row: "p", lambda text, row: text, (right,), **options)
+    task = replace(sums, name=name.partition(".")[2], **options)
     return BoundTask(task, name, TaskConfig(seed=7), TaskSpec(name))
 
 
@@ -85,17 +77,16 @@ def test_an_evaluation_is_left_to_the_user_unless_the_task_wishes_something() ->
     assert bound(evaluation=lambda config: wishes).evaluation is wishes
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"size": 0}, {"num_completions": 0}, {"max_completion_length": -1}, {"interval_steps": 0},
-        {"temperature": -0.1}, {"temperature": float("nan")}, {"top_p": 0.0}, {"top_p": 1.5},
-    ],
-)  # fmt: skip
-def test_wishes_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
-    ((name, value),) = wrong.items()
+OUT_OF_RANGE = [
+    ("size", 0), ("num_completions", 0), ("max_completion_length", -1), ("interval_steps", 0), ("temperature", -0.1),
+    ("temperature", float("nan")), ("top_p", 0.0), ("top_p", 1.5),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value"), OUT_OF_RANGE)
+def test_wishes_out_of_range_are_refused(name: str, value: float) -> None:
     with pytest.raises(UserError, match=re.escape(f"EvaluationDefaults({name}={value})")):
-        EvaluationDefaults(**wrong)
+        EvaluationDefaults(**{name: value})
 
 
 def test_a_diagnosis_has_one_of_three_states() -> None:

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scoring_tasks import load, prompt, validate
 
-from grpo_core import BoundTask, Invalid, Row, Task, TaskConfig, load_task, reward
+from grpo_core import BoundTask, Task, load_task, reward
 from grpo_core.rewards import graduated, ladder, weighted_sum
 from grpo_core.task.explanation import Explanation, explain
 from grpo_core.task.score import Score
-
-
-def load(config: TaskConfig) -> Iterable[Row]:
-    yield Row(id="r", gold="4")
-
-
-def validate(text: str, row: Row) -> int:
-    if not text.isdecimal():
-        raise Invalid("no number")
-    return int(text)
 
 
 @reward(0.5)
@@ -57,7 +47,7 @@ COMPOSERS = {
 
 def task(compose: Any = COMPOSERS["weighted"]) -> BoundTask:
     rewards = (small, even, long, length)
-    return load_task(Task("t", load, lambda row: "?", validate, rewards, compose=compose))
+    return load_task(Task("t", load, prompt, validate, rewards, compose=compose))
 
 
 def explained(text: str, compose: Any = COMPOSERS["weighted"]) -> Explanation:

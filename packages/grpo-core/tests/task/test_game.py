@@ -96,9 +96,7 @@ def test_a_transcript_says_all_of_an_episode(moves: list[str], size: int) -> Non
         ("9" * 10_000, 0.0, False, None, ""),
     ],
 )
-def test_a_game_is_a_task_whose_completion_is_a_transcript(
-    text: str, value: float, valid: bool, part: str | None, why: str
-) -> None:
+def test_a_game_is_a_task_whose_completion_is_a_transcript(text, value, valid, part, why):
     score = heap().score(text, EPISODE)
     assert (score.value, score.valid, score.solved, score.fault) == (value, valid, value == 1.0, "")
     assert why in score.why
@@ -219,9 +217,7 @@ OTHERS = dict.fromkeys("ab", lambda state, rng: 1)
         ({"evaluated_against": ()}, ("random",)),
     ],
 )
-def test_self_play_is_evaluated_against_the_opponents_that_the_author_names(
-    change: dict[str, Any], rivals: tuple[str, ...]
-) -> None:
+def test_self_play_is_evaluated_against_the_opponents_that_the_author_names(change, rivals):
     game = changed(**change)
     assert game.rivals == rivals
     evaluated = matchups({"heap": load_task(game_task(game))})

@@ -5,16 +5,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+from scoring_tasks import Sum
 
 from grpo_core import Row, Task, TaskConfig, reward
 from grpo_core.errors import DataError
 from grpo_core.task.rows import RowLoader
 from grpo_core.task.watching import watching
-
-
-class Sum(Row):
-    a: int
-    b: int
 
 
 class Loose(Row):
@@ -52,17 +48,6 @@ def test_rows_without_end_end_in_an_error(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(rows_of(endless, TaskConfig(size=3))) == 3
 
 
-def test_rows_that_take_long_are_reported_while_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grpo_core.task.rows.REPORT_S", 0.0)
-    reports: list[tuple[str, int, int]] = []
-    with watching(lambda *report: reports.append(report)):
-        rows_of(lambda config: itertools.islice(endless(config), 3))
-        rows_of(endless, TaskConfig(size=2))
-    rows_of(endless, TaskConfig(size=2))
-    unknown = [(f"rows of demo.add, {number} so far", 0, 0) for number in range(3)]
-    assert reports == [*unknown, ("rows of demo.add", 0, 2), ("rows of demo.add", 1, 2)]
-
-
 class Choosing(TaskConfig):
     themes: tuple[str, ...] = ()
     longest: int = 9
@@ -83,9 +68,7 @@ CHOICE = {"themes": ("mateIn7", "fork"), "longest": 3}
         ("a.csv", CHOICE, ["train"], r"a\.csv has 1 row with longest=3&themes=mateIn7,fork: 1 train, 0 validation, 0"),
     ],
 )
-def test_a_split_of_a_file_without_rows_counts_those_of_the_others(
-    path: str, options: Any, splits: list[str], message: str
-) -> None:
+def test_a_split_of_a_file_without_rows_counts_those_of_the_others(path, options, splits, message):
     def load(config) -> Iterable[Sum]:
         return [Sum(id=str(number), a=number, b=0) for number, split in enumerate(splits) if split == config.split]
 

@@ -59,11 +59,6 @@ def test_a_written_spec_is_readable_and_has_no_weight() -> None:
     assert str(TaskSpec("a.b", 3.0, {"path": "data/{split}.jsonl"})) == "a.b?path=data/{split}.jsonl"
 
 
-def test_with_options_sets_and_removes() -> None:
-    spec = TaskSpec("a.b", 2.0, {"split": "test", "size": "3"})
-    assert spec.with_options(size=None, seed=7) == TaskSpec("a.b", 2.0, {"split": "test", "seed": "7"})
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

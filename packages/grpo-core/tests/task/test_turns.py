@@ -196,9 +196,7 @@ UNREADABLE = Unanswered("600 tokens", is_unreadable=True)
         ("second", UNREADABLE, None, "infrastructure", ""),  # nothing of it was written by the policy
     ],
 )
-def test_an_opponent_that_does_not_answer_is_no_win(
-    scorers: dict[str, Scorer], seat: str, answer: Unanswered, value: float | None, fault: str, why: str
-) -> None:
+def test_an_opponent_that_does_not_answer_is_no_win(scorers, seat, answer, value, fault, why):
     (one,) = played(scorers[seat], "2", opponent=Rival(answer))
     score = one.scores()[seat].result()
     assert (score.value, score.valid, score.fault) == (value, False, fault) and why in score.why

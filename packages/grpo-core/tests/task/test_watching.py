@@ -1,6 +1,5 @@
 """An author's function that does not return in this process, where nothing can kill it, is told."""
 
-import threading
 import time
 from collections.abc import Iterator
 
@@ -8,8 +7,7 @@ import pytest
 
 from grpo_core import Row, Task, load_task, reward
 from grpo_core.plugins.task_objects import name_tasks
-from grpo_core.task import watching as slow_calls
-from grpo_core.task.watching import calling, watching
+from grpo_core.task.watching import watching
 
 
 @reward()
@@ -50,14 +48,3 @@ def test_a_prompt_and_a_row_that_do_not_come_are_told(told: list[str]) -> None:
     assert len(told) == reports, "only what runs is told"
     assert {each.partition(",")[0] for each in told} >= {"load() of python.slow", "prompt() of row '2' of python.slow"}
     assert any(each.endswith("running for 0 s") for each in told)
-
-
-def test_calls_of_two_threads_end_in_any_order() -> None:
-    first, second = calling("a"), calling("b")
-    with first:
-        thread = threading.Thread(target=second.__enter__)
-        thread.start()
-        thread.join()
-    assert [what for what, since in slow_calls._calls] == ["b"]
-    second.__exit__(None, None, None)
-    assert slow_calls._calls == []

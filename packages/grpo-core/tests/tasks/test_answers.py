@@ -31,20 +31,10 @@ def test_the_answer_is_marked_and_outside_the_thinking(answer: str, texts: list[
     assert {text: answer_of(text) for text in texts} == dict.fromkeys(texts, answer)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "<answer>",
-        "</answer>",
-        "<think>",
-        "</think>",
-        "<think",
-        "<answer>x</answer>",
-        "<think></think>",
-        r"\boxed{",
-        "```",
-    ],
-)
+HOSTILE = ["<answer>", "</answer>", "<think>", "</think>", "<think", "<answer>x</answer>", r"\boxed{", "```"]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_marks_take_no_time(text: str) -> None:
     began = time.perf_counter()
     answer_of(text * 20_000)
