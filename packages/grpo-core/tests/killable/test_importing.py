@@ -69,9 +69,7 @@ def test_an_unguarded_script_ends_with_one_line_and_no_worker(tmp_path: Path, wh
     assert len(imports(file)) == 2  # the script, and the file as a task
 
 
-def test_a_file_that_starts_work_in_a_thread_cannot_do_so_in_workers(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_starts_work_in_a_thread_cannot_do_so_in_workers(tmp_path, capfd):
     file = script(tmp_path, IN_A_THREAD)
     with Scorer(f"{file}:one", workers=1) as scorer:
         scorer.warm()

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from pathlib import Path
 
-import killable_targets
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,7 +18,6 @@ from ray_clusters import EXECUTORS, executing, local_only
 
 from grpo_core.errors import InfrastructureError, UserError
 from grpo_core.killable import KillablePool, Outcome, worker_set
-from grpo_core.killable.quarantine import CAPACITY, Quarantine
 from grpo_core.killable.ray import RayPool
 
 ENOUGH_S = 30.0
@@ -30,13 +28,6 @@ ENOUGH_S = 30.0
 def executor(request: pytest.FixtureRequest) -> Iterator[str]:
     with executing(request.param, __name__, {"KillablePool": RayPool}):
         yield request.param
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _targets_are_importable() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(Path(killable_targets.__file__).parent))  # the pool must hand sys.path on
-        yield
 
 
 def pool(workers: int = 1, factory: str = "make", *args: str | float, **options: float) -> KillablePool:
@@ -153,9 +144,7 @@ def test_arguments_and_directory_are_handed_on(tmp_path: Path, monkeypatch: pyte
         assert one(workers, "cwd:").value == os.fsencode(tmp_path)
 
 
-def test_environment_variables_are_set_beside_those_of_this_process(
-    monkeypatch: pytest.MonkeyPatch, executor: str
-) -> None:
+def test_environment_variables_are_set_beside_those_of_this_process(monkeypatch, executor):
     local_only(executor, "a node's variables are its own")
     monkeypatch.setenv("GRPO_KILLABLE_OURS", "ours")
     environment = {"PYTHONHASHSEED": "0", "GRPO_KILLABLE_WORKER": "theirs"}
@@ -194,9 +183,7 @@ def test_what_does_not_end_is_killed(payload: str) -> None:
         ([b"echo:"] * 60, b"sleep:0.3", 3, 0.55),
     ],
 )
-def test_time_behind_other_items_does_not_count(
-    before: list[bytes], payload: bytes, count: int, timeout_s: float
-) -> None:
+def test_time_behind_other_items_does_not_count(before, payload, count, timeout_s):
     with pool() as workers:
         workers.map(before, ENOUGH_S)
         values(workers.map([payload] * count, timeout_s))
@@ -211,9 +198,7 @@ def test_slow_payloads_do_not_wait_behind_slower_ones() -> None:
 
 
 @pytest.mark.parametrize(("payload", "status", "restarts"), [("sleep:0.25", "ok", 0), ("late_bomb:", "error", 1)])
-def test_an_answer_counts_that_came_while_nobody_could_look(
-    payload: str, status: str, restarts: int, executor: str
-) -> None:
+def test_an_answer_counts_that_came_while_nobody_could_look(payload, status, restarts, executor):
     """Before a deadline that has passed meanwhile, or before its worker left for lack of memory."""
     local_only(executor, "each node looks after its own workers")
     with pool() as workers:
@@ -296,16 +281,9 @@ def test_more_time_is_another_chance(shared: KillablePool) -> None:
     assert one(shared, "die:", 2.0).why.startswith("quarantined, as for the same input before: its worker exited")
 
 
-def test_quarantine_forgets_the_least_recently_used() -> None:
-    quarantine = Quarantine()
-    for index in range(CAPACITY):
-        quarantine.admit(b"%d" % index, 1.0, Outcome("timeout", why="late"))
-    assert quarantine.find(b"0", 1.0) is not None  # used: now 1 is the oldest
-    quarantine.admit(b"one more", 1.0, Outcome("crashed", why="dead"))
-    assert quarantine.find(b"0", 1.0) is not None
-    assert quarantine.find(b"1", 1.0) is None
-    found = quarantine.find(b"one more", 99.0)
-    assert found == Outcome("crashed", why="quarantined, as for the same input before: dead")
+def test_a_fallback_follows_a_payload_that_timed_out(shared: KillablePool) -> None:
+    late = shared.submit_as(b"spin:late", 0.2, lambda outcome: outcome, fallback=b"echo:late").result()
+    assert (late.status, late.value) == ("timeout", b"late")
 
 
 # Workers that cannot start
@@ -340,14 +318,6 @@ def test_a_target_that_loads_for_ever_is_unavailable(executor: str) -> None:
     assert "the target was not loaded after 0.2" in outcome.why
 
 
-def test_a_missing_interpreter_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "/no/such/python")
-    with pool() as workers:
-        outcome = one(workers, "echo:")
-    assert outcome.status == "unavailable"
-    assert "cannot start a process: [Errno 2] No such file or directory: '/no/such/python'" in outcome.why
-
-
 def test_restarts_are_bounded(tmp_path: Path) -> None:
     log = tmp_path / "starts"
     with pool(1, "make_counted", str(log)) as workers:
@@ -378,20 +348,6 @@ def test_after_a_pause_one_worker_tries_for_all(tmp_path: Path, monkeypatch: pyt
 
 
 # Callers
-
-
-def test_many_threads_share_a_pool(shared: KillablePool) -> None:
-    results: dict[int, list[bytes]] = {}
-
-    def call(thread: int) -> None:
-        results[thread] = values(shared.map([b"echo:%d.%d" % (thread, index) for index in range(50)], ENOUGH_S))
-
-    threads = [threading.Thread(target=call, args=(thread,)) for thread in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert results == {thread: [b"%d.%d" % (thread, index) for index in range(50)] for thread in range(8)}
 
 
 def test_a_thread_that_ends_takes_no_worker_with_it() -> None:

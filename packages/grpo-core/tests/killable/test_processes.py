@@ -27,11 +27,6 @@ ENOUGH_S = 30.0
 HERE = str(Path(killable_targets.__file__).parent)
 
 
-@pytest.fixture(autouse=True)
-def _targets_are_importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(HERE)
-
-
 _OTHERS: list[psutil.Process] = []
 """Processes that other tests of this process have left running, such as a shared sandbox."""
 
@@ -280,9 +275,7 @@ def _with_an_old_kernel(patch: pytest.MonkeyPatch) -> None:
         ("escape", _with_an_old_kernel),
     ],
 )
-def test_what_a_worker_started_ends_though_its_keeper_was_killed(
-    verb: str, prepare: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_worker_started_ends_though_its_keeper_was_killed(verb, prepare, tmp_path, monkeypatch):
     prepare(monkeypatch)
     log = tmp_path / "pids"
     with pool() as workers:
@@ -307,20 +300,6 @@ def test_a_pool_that_fails_answers_everybody(monkeypatch: pytest.MonkeyPatch) ->
         outcomes = [future.result(ENOUGH_S) for future in futures]
     assert [outcome.status for outcome in outcomes] == ["unavailable"] * 2
     assert outcomes[0].why.startswith("the pool failed: RuntimeError: out of luck")
-
-
-@LINUX
-def test_a_keeper_closes_only_what_is_open() -> None:
-    """A range up to the limit takes minutes where the system call for ranges is missing."""
-    program = """
-        import os
-        from grpo_core.killable import worker
-        os.closerange = None
-        held = os.pipe()
-        worker._close_inherited()
-        assert os.open("/dev/null", os.O_RDONLY) == 3
-    """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True)
 
 
 @LINUX

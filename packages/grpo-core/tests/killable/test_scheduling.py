@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import killable_targets
 import pytest
 
 from grpo_core.killable import KillablePool, scheduling
@@ -22,11 +21,9 @@ OTHERS = 5
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[KillablePool]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(Path(killable_targets.__file__).parent))
-        with KillablePool("killable_targets:make_on_one_processor", workers=1, name="test") as workers:
-            workers.warm()
-            yield workers
+    with KillablePool("killable_targets:make_on_one_processor", workers=1, name="test") as workers:
+        workers.warm()
+        yield workers
 
 
 @pytest.fixture(scope="module")
