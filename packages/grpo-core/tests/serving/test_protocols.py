@@ -100,9 +100,7 @@ def test_slime(server: TaskServer) -> None:
         ("/group_tasks.words/remote_rm", {"prompt": "", "response": "a", "label": "train0"}, 501, "compares the"),
     ],
 )
-def test_what_a_trainer_cannot_have_is_refused(
-    server: TaskServer, path: str, body: dict[str, Any], status: int, why: str
-) -> None:
+def test_what_a_trainer_cannot_have_is_refused(server, path, body, status, why):
     refusal = refused(server, path, body)
     assert refusal[0] == status and why in refusal[1]
 

@@ -142,9 +142,7 @@ def test_a_client_that_still_sends_gets_the_whole_refusal(server: TaskServer, pa
         (HEAD + b"Content-Length: 9\r\n\r\n{", False, b"408", b""),
     ],
 )
-def test_a_client_that_is_slow_or_ends_its_side_is_told_why(
-    server: TaskServer, request_: bytes, ends: bool, status: bytes, said: bytes
-) -> None:
+def test_a_client_that_is_slow_or_ends_its_side_is_told_why(server, request_, ends, status, said):
     answer = answer_to(server, request_, ends=ends)
     assert answer[9:12] == status and said in answer
     assert ask(server, f"{SUMS}/score", RIGHT)["solved"]
@@ -164,13 +162,13 @@ def test_hanging_completions_cost_others_no_more_than_a_worker() -> None:
 
 
 def test_a_full_queue_refuses_and_says_when_to_come_again() -> None:
-    with serving(sums, bounds=Bounds(requests=1, waiting=1), timeout_s=3.0) as server:
+    with serving(sums, bounds=Bounds(requests=1, waiting=1), timeout_s=2.5) as server:
         ask(server, "/score", RIGHT)
         bodies = [{"row": "1+1", "completion": "spin"}, RIGHT]
         threads = [threading.Thread(target=ask, args=(server, "/score", body)) for body in bodies]
         for thread in threads:
             thread.start()
-            time.sleep(0.5)
+            time.sleep(0.3)
         status, _, headers = send(server, "/score", RIGHT)
         assert (status, headers["Retry-After"]) == (429, "1")
         for thread in threads:
@@ -179,7 +177,7 @@ def test_a_full_queue_refuses_and_says_when_to_come_again() -> None:
 
 
 def test_what_a_client_no_longer_waits_for_is_not_scored() -> None:
-    with serving(sums, timeout_s=2.0) as server:
+    with serving(sums, timeout_s=1.5) as server:
         ask(server, "/score", RIGHT)
         body = json.dumps({"row": "1+1", "completions": ["spin", *map(str, range(900))]}).encode()
         with connection(server) as gone:
