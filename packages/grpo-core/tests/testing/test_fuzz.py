@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from random import Random
 
 import hackable_tasks
 import pytest
@@ -24,7 +24,7 @@ EXAMPLES = Path(__file__).parents[4] / "examples"
 
 @cache
 def fuzzed(name: str, n: int = 200, seed: int = 0) -> FuzzReport:
-    return fuzz(f"{FILE}:{name}", n, seed, workers=2)
+    return fuzz(f"{FILE}:{name}", n, seed)
 
 
 def kinds(report: FuzzReport) -> set[str]:
@@ -58,7 +58,6 @@ def test_an_answer_that_many_rows_share_is_chance(seed: int) -> None:
         ("same_end", "partial"),
         ("part_of_word", "partial"),
         ("some_letters", "constant"),
-        ("backtracking_digits", "slow"),
     ],
 )
 def test_a_comparison_of_a_part_is_found(name: str, kind: str) -> None:
@@ -96,7 +95,7 @@ def test_hackability_counts_the_rows_of_all_attacks_of_a_kind() -> None:
 def test_what_judges_decide_is_no_finding() -> None:
     report = fuzzed("judged")
     assert not report.findings and report.note.startswith("judges have a say and none was asked")
-    assert not fuzz(f"{EXAMPLES}/tasks/apology.py:apology", 100, workers=2).findings
+    assert not fuzz(f"{EXAMPLES}/tasks/apology.py:apology", 60).findings
     assert kinds(fuzzed("judged_crashing", 60)) == {"crash"}
 
 
@@ -115,33 +114,32 @@ def test_text_that_is_run_is_found_and_does_no_harm(tmp_path: Path, monkeypatch:
     assert all(str(tmp_path) not in finding.completion for finding in report.findings)
 
 
-@pytest.mark.parametrize("name", ["backtracking", "backtracking_fails"])
-def test_a_completion_that_hangs_is_a_finding(name: str) -> None:
-    (finding,) = fuzzed(name, 80).findings
-    assert finding.kind == "slow" and "no answer within 0.5 s" in finding.why
-    assert "aaa" in finding.completion and len(finding.completion) < 10_000  # of 30,000
+HANGING = [("backtracking", 80, "aaa"), ("backtracking_fails", 80, "aaa"), ("backtracking_digits", 150, "111")]
+
+
+@pytest.mark.parametrize(("name", "n", "text"), HANGING)
+def test_a_completion_that_hangs_is_a_finding(name: str, n: int, text: str) -> None:
+    task = replace(getattr(hackable_tasks, name), timeout_s=0.2)
+    (finding,) = (each for each in fuzz(task, n).findings if each.kind == "slow")
+    assert "no answer within 0.2 s" in finding.why
+    assert text in finding.completion and len(finding.completion) < 10_000  # of 30,000
 
 
 def test_a_declared_finding_is_exempt_with_its_reason_and_the_command_says_the_same(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    report = fuzzed("declared", 100, 5)
+    capsys,
+):
+    report = fuzzed("declared", 60, 5)
     assert {finding.kind: finding.exempt for finding in report.findings} == {
         "several": "a list is allowed here",
         "changed": "",
     }
     assert [finding.kind for finding in report.failures] == ["changed"]
-    options = ("-k", "gold", "--rows", "1", "--fuzz", "100", "--seed", "5", "--json")
+    options = ("-k", "gold", "--rows", "1", "--fuzz", "60", "--seed", "5", "--json")
     assert main(["check", f"{FILE}:declared", *options]) == 1
     (task,) = json.loads(capsys.readouterr().out)["tasks"]
     assert task["fuzz"] == json.loads(json.dumps(report.as_json())), "the same seed, the same report"
     exempt = next(result for result in task["results"] if result["status"] == "exempt")
     assert (exempt["check"], exempt["text"]) == ("fuzz.several", "a list is allowed here")
-
-
-def test_another_seed_makes_another_report() -> None:
-    first, other = (json.dumps(fuzzed("any_of_several", 80, seed).as_json()) for seed in (3, 4))
-    assert first != other
 
 
 def test_forms_of_a_gold_are_no_findings_but_counted() -> None:
@@ -198,41 +196,15 @@ def test_a_gold_is_read_around_its_answer() -> None:
     assert canonical("1,200.0") == canonical(" 1200 ") and canonical("Yes.") == canonical("yes")
 
 
-def test_shrinking_keeps_what_is_needed_and_its_budget() -> None:
-    calls: list[str] = []
-
-    def holds(texts: list[str] | tuple[str, ...]) -> list[bool]:
-        calls.extend(texts)
-        return ["7" in text and "<" in text for text in texts]
-
-    text = " ".join(Random(0).choices(["well", "then", "9"], k=400)) + " <answer>7</answer>"
-    assert sorted(shrink(text, holds, 300)) == ["7", "<"] and len(calls) <= 300
-    calls.clear()
-    assert holds([shrink(text, holds, 5)]) == [True] and len(calls) <= 6
+SEVERAL = ["fuzz.several", "Read exactly one answer", "hackability 1.00 (95%: 0.91"]
+NONE = ["none of 60 completions", "hackability 0, at most 0.09"]
 
 
-@pytest.mark.parametrize(
-    ("name", "code", "printed"),
-    [
-        (
-            "any_of_several",
-            1,
-            ["fuzz.several", "Read exactly one answer", "hackability 1.00 (95%: 0.91"],
-        ),
-        ("sound_sums", 0, ["none of 100 completions", "hackability 0, at most 0.09"]),
-    ],
-)
-def test_the_command_prints_findings_with_their_advice(
-    name: str, code: int, printed: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["check", f"{FILE}:{name}", "-k", "gold", "--rows", "1", "--fuzz", "100"]) == code
+@pytest.mark.parametrize(("name", "code", "printed"), [("any_of_several", 1, SEVERAL), ("sound_sums", 0, NONE)])
+def test_the_command_prints_findings_with_their_advice(name, code, printed, capsys):
+    assert main(["check", f"{FILE}:{name}", "-k", "gold", "--rows", "1", "--fuzz", "60"]) == code
     out = " ".join(capsys.readouterr().out.split())
     assert all(words in out for words in printed)
-
-
-def test_an_exemption_from_a_finding_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(UserError, match=r"Did you mean 'fuzz.several'\?"):
-        Task("one", one_row, ask, whole_number, (right,), row=Sum, exempt={"fuzz.severel": "misspelt"})
 
 
 def test_every_kind_of_finding_has_advice() -> None:
