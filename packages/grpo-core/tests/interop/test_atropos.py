@@ -168,8 +168,3 @@ def test_every_row_comes_once_in_each_pass_in_an_order_of_its_own(adapter: Any) 
 
     drawn = asyncio.run(draw())
     assert sorted(drawn[:5]) == sorted(drawn[5:]) == sorted(rows_of(SUMS)) and drawn[:5] != drawn[5:]
-
-
-def test_a_task_is_needed(adapter: Any) -> None:
-    with pytest.raises(UserError, match=r"no task: give --env\.task"):
-        environment(adapter, Server(), "")

@@ -32,9 +32,7 @@ class TestReward(AnswerLaws):
         return Played(answer["rewards"].item(), {name: each.item() for name, each in answer["extra_logs"].items()})
 
 
-def test_the_reward_scores_what_follows_the_prompt_and_logs_why_a_run_ends(
-    adapter: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_reward_scores_what_follows_the_prompt_and_logs_why_a_run_ends(adapter, caplog):
     reward = adapter.TaskReward(SUMS, workers=1)
     with reward.adapter:
         with pytest.raises(UserError, match="does not contain its prompt"):
@@ -98,9 +96,7 @@ def test_an_agent_answers_once_and_is_scored(adapter: Any) -> None:
     assert in_a_template["reward"] == 2.0 and in_a_template["observation_tokens"][0] != BOS
 
 
-def test_what_cannot_be_scored_is_sampled_again_and_ends_the_run_after_some(
-    adapter: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_cannot_be_scored_is_sampled_again_and_ends_the_run_after_some(adapter, caplog):
     engine = Engine("404", "5")
     response = executed(adapter, engine, SUMS, "2 + 2 =", sum_row())
     assert (response["reward"], response["action_ranges"]) == (0.0, [(8, 10)]) and not engine.answers
@@ -116,9 +112,7 @@ def test_what_cannot_be_scored_is_sampled_again_and_ends_the_run_after_some(
         (CHAT_GUESS, "<user>guess:</s><assistant>", "<user>guess:</s><assistant>", "<user>", "</s><assistant>"),
     ],
 )
-def test_turns_are_one_sequence_in_which_only_the_model_is_trained(
-    adapter: Any, spec: str, prompt: str, begin: str, between: str, end: str
-) -> None:
+def test_turns_are_one_sequence_in_which_only_the_model_is_trained(adapter, spec, prompt, begin, between, end):
     long = "?" * 60
     engine = Engine("3", long, "7")
     response = executed(adapter, engine, spec, prompt, secret_row(7), length=200)

@@ -35,9 +35,7 @@ def test_a_batch_of_several_prompts_is_scored_in_order() -> None:
         ("4 404 5 404", None, 2, [2.0, 2.0, 0.0, 0.0]),  # the same row twice in a batch is two groups
     ],
 )
-def test_what_cannot_be_scored_gets_the_mean_of_its_group(
-    completions: str, indices: list[int] | None, size: int, expected: list[float], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_cannot_be_scored_gets_the_mean_of_its_group(completions, indices, size, expected, caplog):
     with caplog.at_level(logging.WARNING):
         assert rewards(completions.split(), indices=indices, size=size) == expected
     assert "completions were not scored" in caplog.text and "LookupError" in caplog.text

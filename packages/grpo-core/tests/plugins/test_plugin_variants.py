@@ -11,10 +11,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from ears import Ears
 from evaluation_runs import TASKS
 
 from grpo_core import evaluate, train
-from grpo_core.callbacks import Callback
 from grpo_core.config import EngineConfig, EvalConfig, RunConfig, TrackingConfig, TrainerConfig, load_config
 from grpo_core.errors import UserError
 from grpo_core.evaluation.evaluate import Candidate, evaluate_as
@@ -23,77 +23,11 @@ from grpo_core.evaluation.setup import ModelOptions
 from grpo_core.plugins.host import PluginHost
 from grpo_core.policy.fresh import fresh_model
 
-# The two files of a plugin: what it brings, and where that is said.
-MODULE = """
-from grpo_core.engines.native import NativeEngine
-
-calls = []
-
-def loss(logp, old_logp, advantages, mask, *, scale: float = 1.0):
-    calls.append(("loss", scale))
-    return -scale * advantages[:, None] * (logp - old_logp).exp()
-
-def baseline(rewards, groups, *, shift: float = 0.0):
-    calls.append(("baseline", shift))
-    return rewards - shift
-
-def kl(logp, ref_logp):
-    calls.append(("kl", None))
-    return (logp - ref_logp).square()
-
-def metric(rewards, rollouts):
-    return {"mine/rewards": len(rewards), "mine/tokens": sum(rollout.n_tokens for rollout in rollouts)}
-
-def broken(batch):
-    raise ValueError("no such number")
-
-class Tracker:
-    def __init__(self, run):
-        self.run = run
-
-    def numbers(self, step, values):
-        calls.append(("tracker", values.get("mine/rewards")))
-
-    def table(self, step, name, columns, rows): ...
-    def note(self, step, text): ...
-    def close(self, *, failed): ...
-
-class Engine(NativeEngine):
-    def generate(self, requests, sampling):
-        calls.append(("engine", sampling.temperature))
-        yield from super().generate(requests, sampling)
-"""
-
-PLUGIN = """
-from grpo_core import Variant, hookimpl
-
-@hookimpl
-def grpo_variants():
-    return {
-        "loss": {"mine": Variant("third_party:loss", formula="-A rho", aggregation="sequence_mean")},
-        "advantage": {"mine": Variant("third_party:baseline", formula="r - shift", needs_group=False)},
-        "kl": {"mine": "third_party:kl"},
-        "metric": {"mine": "third_party:metric", "broken": "third_party:broken"},
-        "tracker": {"mine": "third_party:Tracker"},
-        "engine": {"mine": "third_party:Engine"},
-    }
-"""
-
-
-class Ears(Callback):
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-
-    def on_warning(self, message: str) -> None:
-        self.warnings.append(message)
-
 
 @pytest.fixture
-def third_party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+def third_party(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """The plugin, installed; its module of functions."""
-    (tmp_path / "third_party.py").write_text(MODULE)
-    (tmp_path / "third_party_plugin.py").write_text(PLUGIN)
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(Path(__file__).with_name("programs"))
     host = PluginHost([metadata.EntryPoint("third", "third_party_plugin", "grpo")])
     monkeypatch.setattr("grpo_core.plugins.host.default_host", lambda: host)
     yield importlib.import_module("third_party")
@@ -132,7 +66,7 @@ def test_a_plugin_brings_all_that_architecture_says(third_party: ModuleType, fol
     assert dict(third_party.calls) == {"loss": 2.0, "baseline": -0.5, "kl": None, "tracker": 4.0, "engine": 1.0}
     (line,) = [json.loads(text) for text in (result.run_dir / "logs" / "train_log.jsonl").read_text().splitlines()]
     assert line["mine/rewards"] == 4.0 and 4 <= line["mine/tokens"] <= 16
-    assert any("metric 'broken' raised ValueError (third_party.py:" in warning for warning in ears.warnings)
+    assert any("metric 'broken' raised ValueError (third_party.py:" in warning for warning in ears.said)
 
 
 def test_an_engine_of_a_plugin_also_evaluates(third_party: ModuleType, folder: Path) -> None:
@@ -152,8 +86,6 @@ def test_an_engine_of_a_plugin_also_evaluates(third_party: ModuleType, folder: P
         ({"tracking.metrics": "mine,mine"}, r"tracking\.metrics: mine is given twice"),
     ],
 )
-def test_a_name_that_no_plugin_registers_is_refused(
-    third_party: ModuleType, given: dict[str, str], message: str
-) -> None:
+def test_a_name_that_no_plugin_registers_is_refused(third_party, given, message):
     with pytest.raises(UserError, match=message):
         load_config(given, environ={}, dotenv_path=None)

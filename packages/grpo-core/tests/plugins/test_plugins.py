@@ -127,9 +127,7 @@ def grpo_find_task(name):
         ("rhyme.x_ode", PluginError, r"grpo_find_task\('x_ode'\) must give the Task of this name, or None"),
     ],
 )
-def test_a_plugin_may_find_tasks_that_it_cannot_list(
-    site: Path, name: str, error: type[Exception], message: str
-) -> None:
+def test_a_plugin_may_find_tasks_that_it_cannot_list(site, name, error, message):
     install(site, "rhyme", TASKS + FINDS)
     host = host_of(site)
     assert list(host.tasks("rhyme")) == RHYME and host.task("rhyme.ode").name == "ode"
@@ -162,11 +160,9 @@ HARMFUL = [  # what hangs or ends a process is not imported here
     ("import os\nos._exit(0)", "it ends the process that imports it (its worker exited with status 0, twice)"),
     ("import ctypes\nctypes.string_at(0)", "it ends the process that imports it (its worker was killed by SIGSEGV"),
     ("raise KeyboardInterrupt", "failed to load: KeyboardInterrupt (grpo_NAME.py:"),
-    (HOOK + "raise KeyboardInterrupt", "failed to load: KeyboardInterrupt (grpo_NAME.py:"),
 ]
 A_HOOK_FAILS = [
     ("grpo_models", "['small']", "grpo_models() raised TypeError: a str where an EmbeddedModel is wanted"),
-    ("grpo_models", "1 / 0", "grpo_models() raised ZeroDivisionError"),
     ("grpo_variants", "{'kl': 3}", "grpo_variants() raised TypeError"),
     ("grpo_commands", "'rhyme'", "grpo_commands() raised ValueError"),
     ("grpo_profiles", "['slice']", "grpo_profiles() gave a str, it must give GpuProfile objects"),
@@ -284,9 +280,7 @@ def test_a_broken_module_is_imported_here_once(site: Path) -> None:
 # Restriction
 
 
-def test_the_caller_or_the_environment_restricts_to_plugins_beside_core(
-    site: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_caller_or_the_environment_restricts_to_plugins_beside_core(site, monkeypatch):
     install(site, "core", OTHERS, distribution="stands-for-core")
     install(site, "rhyme")
     install(site, "other")
@@ -371,7 +365,13 @@ from grpo_core import Scorer, load_task
 with Scorer("rhyme.couplet", workers=1) as scorer:
     print(scorer.score([""], scorer.task.rows())[0].fault or "scored")
 """
-SHOW = "from grpo_core.cli.main import main_run; assert main_run(['--show-config']) == 0; import torch"
+SHOW = """
+import os, sys
+from grpo_core.cli.main import main_run
+assert main_run(["--show-config"]) == 0
+assert "torch" not in sys.modules
+assert os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] == "0"  # else torch's import fails
+"""
 
 
 @pytest.mark.parametrize(
@@ -382,9 +382,7 @@ SHOW = "from grpo_core.cli.main import main_run; assert main_run(['--show-config
         (b"[other]\nno equals sign\n", SHOW, "trainer.learning_rate"),
     ],
 )
-def test_what_breaks_pydantics_or_torchs_own_search_for_plugins_breaks_no_process(
-    site: Path, points: bytes, program: str, printed: str
-) -> None:
+def test_what_breaks_pydantics_or_torchs_own_search_for_plugins_breaks_no_process(site, points, program, printed):
     install(site, "rhyme")
     install(site, "binary", points=points)
     (site / "grpo_raises.py").write_text(RAISES_IN_A_WORKER)
@@ -442,9 +440,7 @@ def test_what_a_plugin_gives_is_remembered_until_it_changes(site: Path, looked_a
     assert looked_at == ["rhyme"] * 3
 
 
-def test_a_failure_is_listed_from_memory_for_a_while_and_tried_again_when_it_is_asked_for(
-    site: Path, looked_at: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_is_listed_from_memory_for_a_while_and_tried_again_when_it_is_asked_for(site, looked_at, monkeypatch):
     install(site, "bad", f"import os\nif not os.path.exists({str(site / 'licence')!r}):\n    os._exit(0)\n{TASKS}")
     assert host_of(site).reports()[0].error == host_of(site).reports()[0].error != ""
     assert looked_at == ["bad"]
@@ -458,14 +454,14 @@ def test_a_failure_is_listed_from_memory_for_a_while_and_tried_again_when_it_is_
     assert host_of(site).reports()[0].error == ""
 
 
-@pytest.mark.parametrize("entry", ["", "nope", "[]", "[" * 100_000, '{"format": 1, "plugins": []}', "null"])
-def test_a_damaged_memory_is_made_anew(site: Path, cache: Path, entry: str) -> None:
+def test_a_damaged_memory_is_made_anew(site: Path, cache: Path) -> None:
     install(site, "rhyme")
     facts = host_of(site).facts()
     (file,) = (cache / "plugins").iterdir()
-    file.write_text(entry)
-    assert host_of(site).facts() == facts
-    assert "rhyme" in json.loads(file.read_text())["plugins"]
+    for entry in ("", "nope", "[]", "[" * 100_000, '{"format": 1, "plugins": []}', "null"):
+        file.write_text(entry)
+        assert host_of(site).facts() == facts, entry[:50]
+        assert "rhyme" in json.loads(file.read_text())["plugins"]
 
 
 KEYS = st.sampled_from([*PluginFacts().to_json(), "name", "x"])
@@ -497,9 +493,7 @@ def test_a_forged_memory_runs_nothing(site: Path, cache: Path) -> None:
     assert host.variant("kl", "k9") == Variant("grpo_rhyme:k9")
 
 
-def test_a_folder_that_cannot_be_written_is_one_line(
-    site: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_cannot_be_written_is_one_line(site, monkeypatch, capsys):
     (site / "file").touch()
     monkeypatch.setenv("GRPO_CACHE_DIR", str(site / "file"))
     install(site, "rhyme")
@@ -531,9 +525,7 @@ def test_a_worker_imports_the_plugin_of_its_task_alone(site: Path) -> None:
     assert score.solved and not (site / "grpo_other.py.imported").exists()
 
 
-def test_a_worker_that_looks_for_a_model_goes_by_what_is_remembered(
-    site: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_looks_for_a_model_goes_by_what_is_remembered(site, cache, monkeypatch):
     install(site, "rhyme", OTHERS)
     install(site, "other")
     host_of(site).facts()

@@ -52,13 +52,6 @@ def test_messages_of_a_task_stay_messages():
         assert [message["role"] for message in conversation.messages] == ["system", "user", "assistant", "user"]
 
 
-def test_a_game_begins_with_what_the_player_sees_and_may_end_in_an_illegal_move():
-    with TaskAdapter(heap(), "a trainer", "episode", workers=1) as adapter:
-        (row,) = adapter.task.rows()
-        assert adapter.first_messages(row) == [user("first sees 5:")]
-        assert run(Conversation(adapter, row).replay(["1", "nothing"])).value == -1.0
-
-
 def test_a_prompt_of_one_turn_needs_no_beginning_and_ends_at_its_stop_string():
     with TaskAdapter(replace(scoring_tasks.sums, stop=("\n",)), "a trainer", "episode", workers=1) as adapter:
         row = adapter.task.rows()[2]
@@ -68,6 +61,8 @@ def test_a_prompt_of_one_turn_needs_no_beginning_and_ends_at_its_stop_string():
 def test_what_has_no_single_reward_is_refused():
     with pytest.raises(UserError, match=r"first and second, each .* a trainer takes one per episode.*=random"):
         TaskAdapter(heap(opponent="self", seat="both"), "a trainer", "episode")
+    with pytest.raises(UserError, match="has a model as its opponent: serve one"):
+        TaskAdapter(scoring_tasks.guess, "a trainer")
     TaskAdapter(group_tasks.words, "a trainer", "episodes").close()
 
 

@@ -151,9 +151,7 @@ def test_files_depend_on_the_task(trainer: str, spec: str, name: str, text: str)
     ("trainer", "spec", "message"),
     [
         ("slime", GUESS, "has several turns; slime's reward gets one completion"),
-        ("areal", WORDS, r"has the group reward shortest\(\)"),
         ("openrlhf", HEAP, "is a game, which OpenRLHF cannot train"),
-        ("nemo-rl", GUESS, "has several turns; NeMo-RL's reward gets one completion"),
         ("prime-rl", WORDS, r"has the group reward shortest\(\)"),
         ("verl", ALL_SEATS, r"plays first and second.*\?opponent=random"),
         ("verl", "math.arithmetik", "arithmetic"),
@@ -179,9 +177,7 @@ def test_paths_of_options_are_whole_and_mentioned(tmp_path: Path, monkeypatch: p
         assert "has to lie there on every machine" in made["README.md"]
 
 
-def test_files_and_models_of_this_folder_are_whole_and_what_is_no_path_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_and_models_of_this_folder_are_whole_and_what_is_no_path_stays(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "evals.py").write_text("")
     (tmp_path / "tasks.py").write_text(

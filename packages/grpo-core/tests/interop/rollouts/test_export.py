@@ -163,9 +163,7 @@ def test_every_completion_has_every_part(run: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "package"), [("inspect", "inspect_ai"), ("verifiers", "verifiers")])
-def test_the_command_says_what_to_install_and_leaves_nothing(
-    run: Path, capsys: pytest.CaptureFixture[str], name: str, package: str
-) -> None:
+def test_the_command_says_what_to_install_and_leaves_nothing(run, capsys, name, package):
     if importlib.util.find_spec(package) is not None:
         pytest.skip(f"{package} is installed")
     assert entry.main(["rollouts", str(run), "--export", name]) == 2

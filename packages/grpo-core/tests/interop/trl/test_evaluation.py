@@ -1,17 +1,14 @@
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 from evaluation_runs import TASKS
-from trl_trainers import save_model, trainer_of
 
 from grpo_core.errors import UserError
 from grpo_core.evaluation.settings import EvaluationSettings
-from grpo_core.interop.trl import EvaluationCallback, dataset, reward_funcs
+from grpo_core.interop.trl import EvaluationCallback
 from grpo_core.policy.fresh import fresh_model
 
 ARGS = SimpleNamespace(bf16=False, fp16=False, world_size=1, output_dir="out")
@@ -54,9 +51,7 @@ class FakeTrainer:
         ({}, 2, 3, [("final", 5)]),  # of a training that is resumed
     ],
 )
-def test_at_the_start_each_interval_and_the_end(
-    spec: str, options: dict[str, Any], steps: int, start: int, moments: list[tuple[str, int]]
-) -> None:
+def test_at_the_start_each_interval_and_the_end(spec, options, steps, start, moments):
     trainer = FakeTrainer(EvaluationCallback(spec, settings=SETTINGS, **options))
     trainer.train(steps, start)
     assert trainer.moments() == moments
@@ -92,38 +87,3 @@ def test_mistakes_are_found_when_it_is_made(spec: str) -> None:
 def test_a_misspelt_name_of_the_module_is_an_import_error() -> None:
     with pytest.raises(ImportError, match="EvaluationCalback"):
         from grpo_core.interop.trl import EvaluationCalback  # type: ignore[attr-defined] # noqa: F401
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # TRL's and accelerate's own warnings are not ours to fail on
-def test_a_real_trl_trainer_trains_the_same_with_it_and_without(spec: str, tmp_path: Path) -> None:
-    pytest.importorskip("trl")
-    trained = spec.replace(":letters", ":several")
-    save_model(tmp_path)
-
-    def run(with_callback: bool) -> list[dict[str, Any]]:
-        functions = reward_funcs(trained, workers=1)
-        short = {"max_completion_length": 4, "learning_rate": 1e-2}
-        trainer = trainer_of(tmp_path, functions, dataset(trained), short)
-        if with_callback:
-            trainer.add_callback(EvaluationCallback(spec, interval_steps=1, trainer=trainer, settings=SETTINGS))
-        trainer.train()
-        for function in functions:
-            function.close()
-        history: list[dict[str, Any]] = trainer.state.log_history
-        return history
-
-    def training(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        timed = ("step_time", "runtime", "per_second", "epoch")
-        return [
-            {name: value for name, value in entry.items() if not any(word in name for word in timed)}
-            for entry in history
-            if not any(name.startswith("eval/") for name in entry)
-        ]
-
-    alone, watched = run(False), run(True)
-    assert training(watched) == training(alone)
-    assert any(entry.get("reward_std") for entry in alone), "there is something to learn"
-    first, *_, last = (entry for entry in watched if "eval/tasks.letters/solved_rate" in entry)
-    assert (first["step"], last["step"]) == (0, 2) and "eval/tasks.letters/delta_ci_low" in last
-    assert last["eval/tasks.letters/surprisal/mean"] != first["eval/tasks.letters/surprisal/mean"]

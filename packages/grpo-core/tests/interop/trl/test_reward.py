@@ -60,17 +60,6 @@ def test_one_number_per_completion_in_order(add: TaskReward, completions: list[A
     assert add(**batch(completions)) == rewards
 
 
-def test_a_hang_is_wrong_where_the_task_says_so() -> None:
-    (function,) = reward_funcs(f"{TASKS}:strict", workers=1, max_abstain_share=0.0)
-    log = Log()
-    try:
-        assert function(**batch(["hang", "3"], task=None), **log.keywords()) == [0.0, 1.0]
-    finally:
-        function.close()
-    assert log.metrics["trl_tasks.strict/abstained_rate"] == 0.0
-    assert log.columns["trl_tasks.strict/solved"] == [False, True]
-
-
 def test_a_hang_and_a_crash_are_none_and_spoil_nothing_else(add: TaskReward) -> None:
     log = Log()
     assert add(**batch(["hang", "3", "crash"]), **log.keywords()) == [None, 1.0, None]

@@ -10,13 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import scoring_tasks
 import small_games
 from absent_trainers import GUESS, HEAP, SUMS, AnswerLaws, EpisodeLaws, Played, rows_of, secret_row, sum_row, trainer
 
 from grpo_core.errors import UnscoredError, UserError
 from grpo_core.interop.adapter import TaskAdapter
 from grpo_core.interop.verl import record
+from grpo_core.plugins.tasks import load_task
 
 
 class Output(SimpleNamespace):
@@ -140,15 +140,10 @@ def test_what_cannot_be_scored_has_no_sequence_where_no_filter_needs_one(adapter
     assert played(adapter, Server("404"), SUMS, sum_row()) == []
 
 
-def test_stop_strings_reach_the_server_and_the_deprecated_trainer_is_refused(adapter: Any, tmp_path: Path) -> None:
-    file = tmp_path / "stopping.py"
-    file.write_text(
-        f"import sys\nsys.path.insert(0, {str(Path(scoring_tasks.__file__).parent)!r})\n"
-        "from dataclasses import replace\nfrom scoring_tasks import sums\n"
-        "stopping = replace(sums, name='stopping', stop=('.',))\n"
-    )
-    server = Server("0.")
-    played(adapter, server, f"{file}:stopping", sum_row())
-    assert server.requests[0]["sampling_params"] == {"temperature": 1.0, "stop": ["."]}
+def test_stop_strings_reach_the_server_and_the_deprecated_trainer_is_refused(adapter: Any) -> None:
+    server, spec = Server("0"), "math.arithmetic?size=1"
+    played(adapter, server, spec, *rows_of(spec))
+    stop = list(load_task(spec).task.stop)
+    assert stop and server.requests[0]["sampling_params"] == {"temperature": 1.0, "stop": stop}
     with pytest.raises(UserError, match=r"trainer\.use_v1=true"):
         played(adapter, Server("0"), SUMS, sum_row(), use_v1=False)

@@ -68,7 +68,6 @@ def as_it_is(text, row):
 
 both = (number, exact)
 add = Task("add", load, text_prompt, validate, both, stop=("\n",), timeout_s=0.5)
-strict = Task("strict", load, text_prompt, validate, both, timeout_s=0.5, on_timeout="fail")
 same = Task("same", load, text_prompt, validate, both)
 chat = Task("chat", load, chat_prompt, as_it_is, (digits,))
 prefill = Task("prefill", load, prefilled, validate, both)
