@@ -14,7 +14,8 @@ import small_games
 from trl_trainers import rewards_logged, save_model, trainer_of
 
 from grpo_core.errors import UserError
-from grpo_core.interop.trl import TrlTask
+from grpo_core.evaluation.settings import EvaluationSettings
+from grpo_core.interop.trl import EvaluationCallback, TrlTask
 
 trl = pytest.importorskip("trl")
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL's and accelerate's own warnings are not ours to fail on
@@ -44,10 +45,10 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return seen
 
 
-def rolled_out(folder: Path, spec: str) -> Any:
+def rolled_out(folder: Path, spec: str, **options: Any) -> Any:
     """A trainer after two steps with our rollouts."""
     with TrlTask(spec, workers=1) as task:
-        trainer = trainer_of(folder, task.reward_funcs, task.train_dataset, rollout_func=task.rollout_func)
+        trainer = trainer_of(folder, task.reward_funcs, task.train_dataset, rollout_func=task.rollout_func, **options)
         trainer.train()
     return trainer
 
@@ -61,7 +62,10 @@ def texts_of(trainer: Any, batches: list[dict[str, Any]], mask: str = "completio
 
 
 def test_completions_end_at_the_stop_string(folder: Path, batches: list[dict[str, Any]]) -> None:
-    texts = texts_of(rolled_out(folder, f"{TASKS}:stopping"), batches)
+    evaluation = EvaluationCallback("math.echo", settings=EvaluationSettings(size=2, max_completion_length=4))
+    trainer = rolled_out(folder, f"{TASKS}:stopping", callbacks=[evaluation])
+    assert [entry["step"] for entry in trainer.state.log_history if "eval/math.echo/n" in entry] == [0, 2]
+    texts = texts_of(trainer, batches)
     stop = ("a", "e", "1", "2", "3", " ")
     assert any(text.endswith(stop) for text in texts)
     assert not any(string in text[:-1] for text in texts for string in stop)
@@ -98,9 +102,7 @@ def call(tool: str, text: str) -> str:
     ],
     ids=["answers", "moves"],
 )
-def test_the_real_tool_loop_plays_a_task(
-    folder: Path, spec: str, tool: str, answers: list[str], shown: list[str]
-) -> None:
+def test_the_real_tool_loop_plays_a_task(folder, spec, tool, answers, shown):
     with TrlTask(spec, workers=1) as task:
         long, environments = {"max_completion_length": 2000, "max_steps": 1}, task.environment_factory
         trainer = trainer_of(folder, task.reward_funcs, task.train_dataset, long, environment_factory=environments)
