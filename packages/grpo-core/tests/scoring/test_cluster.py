@@ -55,11 +55,6 @@ def test_conditions_that_differ_name_their_nodes() -> None:
     assert module._merged(nodes, conditions) == {"sandbox": "L3 (on a); L2 (on b, c, d, e and 1 more)", "same": "x"}
 
 
-def test_the_versions_are_those_of_core_and_of_the_tasks_package() -> None:
-    versions = module._versions([load_task("math.arithmetic"), load_task(SPEC)])
-    assert sorted(versions) == ["grpo-core", "grpo-tasks-math"]
-
-
 def test_a_task_file_is_stored_by_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRPO_CACHE_DIR", str(tmp_path))
     task = load_task(f"{SPEC}?size=3")

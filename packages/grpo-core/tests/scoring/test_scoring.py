@@ -4,9 +4,10 @@ import asyncio
 import multiprocessing
 import pickle
 import re
+import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from grpo_core.errors import AbstentionLimitError, DataError, InfrastructureErro
 from grpo_core.plugins.task_files import MAX_BYTES
 from grpo_core.scoring import abstention
 from grpo_core.scoring.abstention import check_abstentions, is_out_of_time, out_of_time_reason, reason_head
-from grpo_core.scoring.scorer import MAX_TEXT_CHARS, _shared_scorer, shared_scorer
+from grpo_core.scoring.scorer import MAX_TEXT_CHARS, shared_scorer
 from grpo_core.scoring.wire import decode_request, encode_request
 
 FILE = Path(scoring_tasks.__file__)
@@ -84,7 +85,7 @@ SURROGATES = st.text(st.characters(categories=["Cs"]), max_size=3)
 ANY_TEXT = st.lists(st.text(max_size=8) | SURROGATES, max_size=5).map("".join)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(texts=st.lists(ANY_TEXT | st.integers(-9, 9).map(str), max_size=20), data=st.data())
 def test_any_text_scores_as_in_process(scorer: Scorer, texts: list[str], data: st.DataObject) -> None:
     rows = [data.draw(st.sampled_from(ROWS)) for _ in texts]
@@ -108,25 +109,24 @@ def test_scores_say_how_long_each_part_took(scorer: Scorer) -> None:
 # Abstention
 
 
-@pytest.mark.parametrize(
-    ("text", "fault", "why"),
-    [
-        ("404", "reward", r"reward right\(\) raised LookupError \(scoring_tasks.py:45\): no such number: 404"),
-        ("500", "reward", "task scoring_tasks.sums: its worker exited with status 1, twice"),
-        ("501", "reward", "task scoring_tasks.sums: its worker was killed by SIGSEGV, twice"),
-        ("502", "reward", r"reward right\(\) raised MemoryError .*memory limit is scoring.memory_mib"),
-        ("spin", "timeout", "task scoring_tasks.sums: no answer within 0.5 s"),
-    ],
-)
-def test_a_failing_reward_abstains_and_harms_nobody_else(text: str, fault: str, why: str) -> None:
-    texts = ["4", "3", text, "4", "x"]
+FAULTS = {
+    "404": ("reward", r"reward right\(\) raised LookupError \(scoring_tasks.py:45\): no such number: 404"),
+    "500": ("reward", "task scoring_tasks.sums: its worker exited with status 1, twice"),
+    "501": ("reward", "task scoring_tasks.sums: its worker was killed by SIGSEGV, twice"),
+    "502": ("reward", r"reward right\(\) raised MemoryError .*memory limit is scoring.memory_mib"),
+    "spin": ("timeout", "task scoring_tasks.sums: no answer within 0.5 s"),
+}
+
+
+def test_failing_rewards_abstain_and_harm_nobody_else() -> None:
+    texts = ["4", "3", *FAULTS, "4", "x"]
     with Scorer(SUMS, workers=2, timeout_s=0.5, memory_mib=512) as scorer:
         scorer.warm()
-        scores = scorer.score(texts, [ROWS[2]] * 5)
-        assert (scorer.stats.scored, scorer.stats.abstained) == (4, {fault: 1})
-    assert [score.value for score in scores] == [2.0, 0.0, None, 2.0, 0.0]
-    assert (scores[2].fault, scores[2].abstained, scores[2].solved) == (fault, True, False)
-    assert re.match(why, scores[2].why)
+        scores = scorer.score(texts, [ROWS[2]] * len(texts))
+        assert (scorer.stats.scored, scorer.stats.abstained) == (4, {"reward": 4, "timeout": 1})
+    assert [score.value for score in scores] == [2.0, 0.0, *[None] * 5, 2.0, 0.0]
+    for score, (fault, why) in zip(scores[2:7], FAULTS.values(), strict=True):
+        assert (score.fault, score.abstained, score.solved) == (fault, True, False) and re.match(why, score.why)
 
 
 def test_poison_is_quarantined_and_reasons_are_counted() -> None:
@@ -197,9 +197,7 @@ def test_what_waits_for_a_closed_scorer_abstains_and_nothing_else_is_taken() -> 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    file = tmp_path / "edited_tasks.py"
-    file.write_text(FILE.read_text())
-    return file
+    return Path(shutil.copy(FILE, tmp_path / "edited_tasks.py"))
 
 
 def revalue(file: Path) -> None:
@@ -207,9 +205,7 @@ def revalue(file: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [Path.unlink, revalue])
-def test_new_workers_score_with_the_file_that_the_task_was_loaded_from(
-    file: Path, change: Callable[[Path], object]
-) -> None:
+def test_new_workers_score_with_the_file_that_the_task_was_loaded_from(file, change):
     with Scorer(load_task(f"{file}:sums"), workers=1, timeout_s=1.0) as scorer:
         before = scorer.score(["4"], [ROWS[2]])
         change(file)
@@ -231,16 +227,9 @@ def test_a_file_that_was_edited_is_loaded_anew(file: Path) -> None:
         load_task(f"{file}:sums")
 
 
-def test_a_file_that_cannot_be_read_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_too_large_is_named(file: Path) -> None:
     file.write_bytes(b"#" * (MAX_BYTES + 1))
     with pytest.raises(UserError, match=r"edited_tasks.py has more than 8 MiB"):
-        load_task(f"{file}:sums")
-
-    def refused(*_: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "open", refused)  # permissions do not bind every user
-    with pytest.raises(UserError, match=r"edited_tasks.py cannot be read: Permission denied"):
         load_task(f"{file}:sums")
 
 
@@ -269,9 +258,7 @@ class Loose(Row):
         (lambda scorer: Scorer(SUMS, max_abstain_share=1.5), UserError, "between 0 and 1"),
     ],
 )
-def test_what_cannot_be_scored_is_refused(
-    scorer: Scorer, ask: Callable[[Scorer], object], error: type[Exception], message: str
-) -> None:
+def test_what_cannot_be_scored_is_refused(scorer, ask, error, message):
     with pytest.raises(error, match=message):
         ask(scorer)
 
@@ -320,14 +307,6 @@ def test_coroutines_and_copies_score_too(scorer: Scorer) -> None:
     with pickle.loads(pickle.dumps(scorer)) as copy:
         assert repr(copy) == repr(scorer) == f"Scorer({SPEC!r}, workers=2, timeout_s=20)"
         assert copy.score(["4"], [ROWS[2]])[0].value == 2.0
-
-
-def test_the_shared_scorer_is_one_per_spec() -> None:
-    assert shared_scorer(SPEC) is shared_scorer(SPEC)
-    assert shared_scorer(SPEC) is not shared_scorer(f"{SPEC}?scale=2")
-    assert shared_scorer(SPEC).score(["4"], [ROWS[2]])[0].value == 2.0
-    shared_scorer(SPEC).close()
-    _shared_scorer.cache_clear()
 
 
 def _score_in_child(scorer: Scorer, answers: multiprocessing.Queue[object]) -> None:

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,25 +10,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scoring_tasks import sums
 
-from grpo_core import EvaluationDefaults, EvaluationReport, Row, Score, Task, TaskConfig, UserError, reward
+from grpo_core import EvaluationDefaults, EvaluationReport, Score, TaskConfig, UserError
 from grpo_core.scoring.metrics import MetricNames, Numbers, batch_numbers, known_names, reported_numbers, step_numbers
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.spec import TaskSpec
 
 
-def load(config) -> Iterable[Row]:
-    return [Row(id="1")]
-
-
-@reward()
-def right(answer):
-    return 1.0
-
-
 def bound(name: str = "code.run", metrics: Any = None, **options: Any) -> BoundTask:
-    _, _, own = name.partition(".")
-    task = Task(own, load, lambda row: "p", lambda text, row: text, (right,), metrics=metrics, **options)
+    task = replace(sums, name=name.partition(".")[2], metrics=metrics, **options)
     return BoundTask(task, name, TaskConfig(), TaskSpec(name))
 
 
