@@ -108,7 +108,7 @@ def test_the_judge_sees_what_the_author_says(server: Server) -> None:
 
 def test_the_judges_time_is_not_the_tasks_whose_own_limit_holds() -> None:
     def slowly(asked: Asked) -> str:
-        time.sleep(1.0)
+        time.sleep(0.7)
         return asked.grade(10)
 
     with judging(slowly) as slow:
@@ -150,18 +150,14 @@ LATE = pytest.mark.parametrize(("on_timeout", "rate"), [("abstain", None), ("fai
 
 
 @LATE
-def test_a_text_that_is_too_long_for_the_judge_is_out_of_its_limit(
-    server: Server, on_timeout: OnTimeout, rate: float | None
-) -> None:
+def test_a_text_that_is_too_long_for_the_judge_is_out_of_its_limit(server, on_timeout, rate):
     [late] = scored(replace(polite(server.url, max_chars=20), on_timeout=on_timeout), "x" * 21)
     assert (late.value, late.valid, late.fault) == (rate, False, "timeout" if rate is None else "")
     assert "too long for judge polite: 21 characters" in late.why and not server.seen
 
 
 @LATE
-def test_texts_that_do_not_fit_the_judges_model_are_out_of_their_limit_and_no_outage(
-    on_timeout: OnTimeout, rate: float | None
-) -> None:
+def test_texts_that_do_not_fit_the_judges_model_are_out_of_their_limit_and_no_outage(on_timeout, rate):
     with judging(small_context) as small:
         task = replace(polite(small.url, model={"concurrency": 1}), on_timeout=on_timeout)
         *late, fine = scored(task, "x" * 31, "y" * 31, "z" * 31, "please")
@@ -171,11 +167,10 @@ def test_texts_that_do_not_fit_the_judges_model_are_out_of_their_limit_and_no_ou
     assert fine.value == 1.5
 
 
-@LATE
-@pytest.mark.parametrize("longest", ["judge's model", "judge's option"])
-def test_one_overlong_answer_does_not_cost_the_others_their_comparison(
-    longest: str, on_timeout: OnTimeout, rate: float | None
-) -> None:
+@pytest.mark.parametrize(
+    ("longest", "on_timeout", "rate"), [("judge's model", "abstain", None), ("judge's option", "fail", 0.0)]
+)
+def test_one_overlong_answer_does_not_cost_the_others_their_comparison(longest, on_timeout, rate):
     with judging(small_context if longest == "judge's model" else by_politeness) as small:
         task = best(small.url, **({} if longest == "judge's model" else {"max_chars": 20}))
         *others, late = compared(replace(task, on_timeout=on_timeout), "go", "please", "please " * 5)
