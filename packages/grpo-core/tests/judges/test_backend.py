@@ -54,9 +54,7 @@ def test_what_a_backend_raises_is_no_verdict_and_names_it(tmp_path: Path) -> Non
     assert verdict.value is None and "backend 'mine' raised ImportError" in verdict.why
 
 
-def test_a_cache_that_cannot_be_written_costs_no_verdict(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_cache_that_cannot_be_written_costs_no_verdict(tmp_path, monkeypatch, caplog):
     def full(*args: object) -> None:
         raise UnusableDatabaseError("database or disk is full")
 

@@ -93,11 +93,3 @@ def test_a_missing_file_and_a_row_that_does_not_exist_are_named(tmp_path: Path) 
     task = best("http://127.0.0.1:1/v1", known=[Known(ROW, "a", 1.0)])  # of a pairwise judge
     with Scorer(task, workers=1) as scorer, pytest.raises(UserError, match="compares answers"):
         judge_errors(scorer)
-
-
-def test_progress_counts_the_verdicts() -> None:
-    told: list[tuple[str, int, int]] = []
-    known = [Known(ROW, "right 9", 1.0), Known(ROW, "wrong 1", 0.0)]
-    with judging(lenient) as server, Scorer(polite(server.url, known=known), workers=1) as scorer:
-        judge_errors(scorer, lambda *progress: told.append(progress))
-    assert told == [("judge polite", done, 2) for done in range(3)]

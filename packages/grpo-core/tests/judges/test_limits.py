@@ -106,9 +106,7 @@ def test_processes_together_have_no_more_in_flight_than_is_allowed(tmp_path: Pat
     assert len(changes) == 36 and max(accumulate(changes)) == 2
 
 
-def test_a_broken_file_is_made_again_and_one_that_cannot_be_made_is_an_error(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_broken_file_is_made_again_and_one_that_cannot_be_made_is_an_error(tmp_path, caplog):
     (tmp_path / "limits.sqlite").write_bytes(b"this is no database" * 100)
     shared = limits(tmp_path, Bounds(1), Clock())
     assert isinstance(shared.begin(1), int)

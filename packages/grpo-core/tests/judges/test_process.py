@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from judge_processes import small_classifier
 from grpo_core.judges import LocalModel, classifier, rubric
 from grpo_core.judges.process import ProcessBackend
 from grpo_core.judges.service import JudgeService, Verdict
+from grpo_core.killable import Outcome
+from grpo_core.plugins.loading import resolve
 from grpo_core.task.judging import JudgedReward, JudgeQuestion
 
 
@@ -51,9 +54,7 @@ def test_a_process_that_hangs_or_dies_is_made_again(ask: Callable[..., list[Verd
     assert good.value == 0.1
 
 
-def test_a_batch_that_cannot_be_sent_has_no_verdict_and_no_one_waits(
-    ask: Callable[..., list[Verdict]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_that_cannot_be_sent_has_no_verdict_and_no_one_waits(ask, monkeypatch):
     monkeypatch.setattr("grpo_core.killable.pool.MAX_FRAME_BYTES", 10_000)
     judge, backend = counting(batch_size=1)
 
@@ -87,10 +88,25 @@ def test_verdicts_of_a_local_model_are_of_its_files(tmp_path: Path) -> None:
     assert LocalModel("tiny").files() == ()
 
 
-def test_a_classifier_gives_the_probability_of_a_label(ask: Callable[..., list[Verdict]], tmp_path: Path) -> None:
+class InProcess:
+    """A pool whose handler is called here, where torch is loaded already."""
+
+    def __init__(self, target: str, args: tuple[Any, ...], **options: Any) -> None:
+        self.handle = resolve(target)(*args)
+
+    def submit(self, payload: bytes, timeout_s: float) -> Future[Outcome]:
+        future: Future[Outcome] = Future()
+        future.set_result(Outcome("ok", self.handle(payload)))
+        return future
+
+    def close(self) -> None: ...
+
+
+def test_a_classifier_gives_the_probability_of_a_label(ask, tmp_path, monkeypatch):
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+    monkeypatch.setattr("grpo_core.judges.process.KillablePool", InProcess)
     folder = small_classifier(tmp_path / "model", ("rude", "polite"))
     judge = classifier(folder, label="polite", device="cpu")
     texts = ["please", "go away", "please please go"]

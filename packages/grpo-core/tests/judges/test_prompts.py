@@ -63,9 +63,7 @@ def test_a_verdict_is_the_last_line_and_nothing_else(ending: str, value: float |
         (call(YES_OR_NO), {"0": 0.0, "1": 1.0, "2": None}),
     ],
 )
-def test_a_comparison_names_a_text_or_a_tie_and_a_scale_of_one_is_yes_or_no(
-    asked: JudgeCall, values: dict[str, float | None]
-) -> None:
+def test_a_comparison_names_a_text_or_a_tie_and_a_scale_of_one_is_yes_or_no(asked, values):
     assert {said: asked.verdict(f"verdict-{asked.nonce}: {said}") for said in values} == values
 
 

@@ -63,9 +63,7 @@ def test_a_verdict_has_a_value_and_a_reason_and_is_known_to_the_next_process(pol
 @pytest.mark.parametrize(
     "change", [{"temperature": 0.5}, {"max_tokens": 99}, {"model": "other"}, {"criterion": "It is short."}]
 )
-def test_a_verdict_is_of_its_model_sampling_and_criterion(
-    polite: Server, tmp_path: Path, change: dict[str, Any]
-) -> None:
+def test_a_verdict_is_of_its_model_sampling_and_criterion(polite, tmp_path, change):
     Judge(tmp_path, polite.url).ask("no")
     options = {"model": "judge", "api_key_env": KEY_VARIABLE, **change}
     criterion = options.pop("criterion", "It is polite.")
@@ -93,9 +91,7 @@ def test_no_more_are_in_flight_than_is_allowed(tmp_path: Path) -> None:
         assert server.most_in_flight == 3
 
 
-def test_a_broken_cache_is_said_once_and_made_again(
-    polite: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_broken_cache_is_said_once_and_made_again(polite, tmp_path, caplog):
     (tmp_path / "verdicts.sqlite").write_bytes(b"no database at all" * 100)
     assert [verdict.value for verdict in Judge(tmp_path, polite.url).ask("no", "no, please")] == [0.2, 1.0]
     assert [verdict.value for verdict in Judge(tmp_path, polite.url).ask("no")] == [0.2]
@@ -268,11 +264,8 @@ def test_two_judges_of_one_model_share_a_service() -> None:
         ({"concurrency": 0}, "concurrency=0 must be above 0"),
         ({"max_cost": 1.0}, "needs input_price and output_price"),
         ({"temperature": float("nan")}, "temperature=nan must be 0 or more"),
-        ({"concurrency": 1.5}, "concurrency=1.5: .*valid integer"),
-        ({"cache": "no"}, "cache='no': .*valid boolean"),
         ({"url": None}, "url=None: .*valid string"),
         ({"api_key_env": "sk-secret-123"}, "is the name of an environment variable in capitals"),
-        ({"api_key_env": ""}, "is the name of an environment variable in capitals"),
         ({"output_price": 2.0, "max_cost": 0.001}, "below what one verdict of max_tokens=512 may cost, 0.001024"),
     ],
 )
@@ -291,7 +284,6 @@ def test_settings_that_cannot_be_meant_are_refused(options: dict[str, Any], mess
         ({"name": "not a name"}, "use letters, digits and _"),
         ({"model": "gpt"}, "must be an Endpoint, a LocalModel or a CustomModel"),
         ({"weight": float("inf")}, "weight=inf must be a finite number"),
-        ({"weight": "1"}, "weight='1' must be a finite number"),
         ({"shown": "all"}, "must be text or answer"),
         ({"question": "why?"}, "must be a function of row"),
     ],
