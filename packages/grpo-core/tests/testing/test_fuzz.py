@@ -15,7 +15,7 @@ from grpo_core.cli.main import main
 from grpo_core.task.exemptions import FINDINGS
 from grpo_core.testing.answers import canonical, read_gold, sample_rows
 from grpo_core.testing.attacks import attacks
-from grpo_core.testing.fuzz import fuzz, shrink
+from grpo_core.testing.fuzz import fuzz
 from grpo_core.testing.fuzz_report import ADVICE, FuzzReport
 
 FILE = Path(hackable_tasks.__file__)
