@@ -1,29 +1,35 @@
 """Two ranks on the CPU are one, whole or in shards: same rollouts, loss and gradient up to the order of a sum."""
 
 import json
+import os
 import signal
-import socket
-import time
-from collections.abc import Callable, Mapping
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 import rank_runs
-from launched_ranks import LESS_EXACT, STEPS, VARIANT, Said, assert_one, edited, jobs, launched, run_in
-from resumed_runs import assert_same, config, log
+from launched_ranks import LESS_EXACT, STEPS, VARIANT, Said, assert_one, edited, jobs, run_in
+from resumed_runs import assert_same, config, log, rollouts
 from safetensors.torch import load_file
+from server_engines import sent_versions
 from sharded_updates import CASES
+from vllm_server import FakeVLLM, native_answers, serving
 
 from grpo_core import train
+from grpo_core.config import EngineConfig
+from grpo_core.policy.fresh import byte_tokenizer
 from grpo_core.training.resume import resume
-from grpo_core.training.stored_run import INFO_FILE
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(300)
 
 PLAIN: Mapping[str, Any] = {"variant": VARIANT, "settings": {"max_steps": STEPS}}
 SHARDED: Mapping[str, Any] = {"variant": VARIANT, "settings": {"max_steps": STEPS, "sharding": "full"}}
 AHEAD: Mapping[str, Any] = {**SHARDED, "variant": "sampled ahead"}
+SUPPORT = Path(rank_runs.__file__).parent
 GPUS = [(79.3, "8.0"), (15.7, "8.9")]
 
 
@@ -33,19 +39,30 @@ def alone(straight: Callable[..., Path]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def together(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def servers() -> Iterator[dict[str, FakeVLLM]]:
+    """One for each run, since a server belongs to one."""
+    with ExitStack() as stack:
+        names = ("served, alone", "served", "served ahead, alone", "served ahead")
+        yield {name: stack.enter_context(serving(native_answers(byte_tokenizer()))) for name in names}
+
+
+@pytest.fixture(scope="module")
+def together(folder: Path, servers: dict[str, FakeVLLM], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two ranks make in one launch: folders with a run each, and the differences of `sharded_updates`.
 
     The last run fails on one rank, which ends the other, who waits for it in the middle of a pass.
     """
     path = tmp_path_factory.mktemp("together")
+    engines = {name: {"name": "vllm", "url": fake.url} for name, fake in servers.items()}
+    for name, variant in (("served", "plain"), ("served ahead", "sampled ahead")):
+        made = config(folder, path / f"{name}, alone", variant, max_steps=STEPS)
+        train(made.model_copy(update={"engine": EngineConfig(**engines[f"{name}, alone"])}))
     with rank_runs.after_updates(3, lambda: signal.raise_signal(signal.SIGTERM)):  # inside the second step's batch
         stopped = train(config(folder, path / "one, then two in shards", VARIANT, max_steps=STEPS))
     assert stopped.interrupted
     edited(stopped.run_dir, "sharding: none", "sharding: full")
     failing = {"fail_at": 3, "settings": {"sharding": "full", "max_steps": 1000, "save_every": 1}}
-    process = jobs(
-        folder,
+    todo = [
         {"updates": str(path / "updates.json")},
         {**PLAIN, "out": str(path / "whole")},
         {**SHARDED, "out": str(path / "sharded")},
@@ -57,16 +74,45 @@ def together(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         {**AHEAD, "out": str(path / "ahead")},
         {**AHEAD, "out": str(path / "ahead, stopped"), "stop_at_update": 2},
         {"resume": str(path / "ahead, stopped")},
+        {**PLAIN, "variant": "plain", "out": str(path / "served"), "engine": engines["served"]},
+        {**AHEAD, "out": str(path / "served ahead"), "engine": engines["served ahead"]},
+        {**SHARDED, "variant": "LoRA", "out": str(path / "own server"), "engine": {"name": "vllm"}},
         {**AHEAD, "out": str(path / "failed"), **failing},
-    )
-    _, stderr = process.communicate(timeout=230)
-    assert process.returncode != 0 and "this rank's accelerator fell off" in stderr, stderr
+    ]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d"]
+    command += ["--rdzv-endpoint=localhost:0", rank_runs.__file__, str(folder), json.dumps(todo)]
+    variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{SUPPORT / 'fake_vllm'}:{SUPPORT}"}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode != 0 and "this rank's accelerator fell off" in done.stderr, done.stderr
+    assert done.stderr.count("the vLLM server of the run's own, up after") == 1
     return path
 
 
 @pytest.mark.parametrize("how", ["whole", "sharded"])
 def test_two_ranks_are_one(alone: Path, together: Path, how: str) -> None:
     assert_one(alone, run_in(together / how))
+    one, two = (json.loads((run / "summary.json").read_text())["tasks"] for run in (alone, run_in(together / how)))
+    for name, number in one["tasks.letters"]["initial"].items():
+        if isinstance(number, float):
+            assert two["tasks.letters"]["initial"][name] == pytest.approx(number, rel=1e-5), name
+
+
+@pytest.mark.parametrize("name", ["served", "served ahead"])
+def test_two_ranks_that_sample_from_a_server_are_one(together: Path, servers: dict[str, FakeVLLM], name: str) -> None:
+    alone, two = run_in(together / f"{name}, alone"), run_in(together / name)
+    drawn = [[(line["step"], line["prompt_id"], line["text"]) for line in rollouts(run)] for run in (alone, two)]
+    assert drawn[0] == drawn[1]
+    for own, other in zip(log(two), log(alone), strict=True):
+        assert own["loss"] == pytest.approx(other["loss"], rel=1e-4, abs=1e-6)
+        assert own["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-4)
+    for fake in (servers[name], servers[f"{name}, alone"]):
+        unused = [STEPS - 1] if "ahead" in name else []  # no batch follows the last step
+        assert sent_versions(fake) == [version for version in range(STEPS + 1) if version not in unused]
+        assert not Path(fake.folder).parent.exists()
+
+
+def test_the_first_rank_starts_the_server_of_the_run(together: Path) -> None:
+    assert [line["step"] for line in log(run_in(together / "own server"))] == [1, 2, 3]  # adapter and shards
 
 
 def test_two_ranks_that_sample_ahead_are_one(straight: Callable[..., Path], together: Path) -> None:
@@ -74,9 +120,7 @@ def test_two_ranks_that_sample_ahead_are_one(straight: Callable[..., Path], toge
 
 
 @pytest.mark.parametrize(("whole", "stopped"), [("sharded", "stopped"), ("ahead", "ahead, stopped")])
-def test_a_sharded_run_that_was_stopped_ends_bit_for_bit_as_it_would_have(
-    together: Path, whole: str, stopped: str
-) -> None:
+def test_a_stopped_sharded_run_ends_bit_for_bit_as_it_would_have(together: Path, whole: str, stopped: str) -> None:
     assert_same(run_in(together / whole), run_in(together / stopped))
 
 
@@ -175,29 +219,6 @@ def test_a_loss_that_is_infinite_on_one_rank_skips_the_step_on_all(differences: 
     assert not any(name.startswith("adam.") for name in case["weights"]), "no step was taken"
 
 
-# By hand
-
-
-@pytest.mark.slow
-def test_a_signal_stops_all_ranks_together_and_the_run_goes_on(folder: Path, tmp_path: Path) -> None:
-    process = jobs(
-        folder, {"out": str(tmp_path), "variant": "plain", "settings": {"max_steps": 2000, "sharding": "full"}}
-    )
-    deadline = time.monotonic() + 100
-    while not any(file.stat().st_size for file in tmp_path.glob("run_*/logs/train_log.jsonl")):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=100)
-    run = run_in(tmp_path)
-    state = json.loads((run / "training_state" / "step_latest" / "trainer_state.json").read_text())
-    assert len(state["random"]) == 2  # of each rank
-    assert [line["step"] for line in log(run)] == list(range(1, state["step"] + 1))
-    edited(run, "sharding: full", "sharding: none")
-    resume(run, additional_steps=1)
-    assert log(run)[-1]["step"] == state["step"] + 1
-
-
 # Four ranks in two groups, each of which holds all shards
 
 OFFLOADED = ["plain", "KL against a copy", "LoRA", "value head", "clipped", "probes"]
@@ -239,9 +260,7 @@ def test_updates_are_those_of_the_whole_model(four: Path, file: str, cases: int)
 
 
 @pytest.mark.slow
-def test_a_run_of_four_ranks_is_that_of_one_and_goes_on_as_it_would_have(
-    straight: Callable[..., Path], alone: Path, four: Path
-) -> None:
+def test_a_run_of_four_ranks_is_that_of_one_and_goes_on(straight: Callable[..., Path], alone: Path, four: Path) -> None:
     assert_one(alone, run_in(four / "run"))
     assert_one(straight("sampled ahead", max_steps=STEPS), run_in(four / "ahead"))
     assert_same(run_in(four / "run"), run_in(four / "stopped"))
@@ -255,18 +274,3 @@ def test_a_run_of_four_ranks_goes_on_in_one_process(alone: Path, four: Path) -> 
     resume(run, callbacks=[said := Said()])
     assert said.choices["ranks"].value == "1, where the checkpoint's were 4, sharded by 2"
     assert_one(alone, run)
-
-
-@pytest.mark.slow
-def test_two_agents_of_two_ranks_share_within_each_and_are_one(folder: Path, alone: Path, tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    job = {"variant": VARIANT, "settings": {**HYBRID, "shard_size": None}, "out": str(tmp_path)}
-    options = ("--nnodes=2", f"--rdzv-endpoint=localhost:{port}", "--rdzv-id=1", rank_runs.__file__)
-    agents = [launched(*options, str(folder), json.dumps([job])) for _ in range(2)]
-    errors = [agent.communicate(timeout=230)[1] for agent in agents]
-    assert [agent.returncode for agent in agents] == [0, 0], errors
-    assert_one(alone, run_in(tmp_path))
-    info = json.loads((run_in(tmp_path) / "training_state" / "step_final" / INFO_FILE).read_text())
-    assert (info["distributed_info"]["world_size"], info["distributed_info"]["shard_size"]) == (4, 2)

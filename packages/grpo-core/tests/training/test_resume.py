@@ -6,8 +6,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,8 +24,6 @@ from grpo_core.cli import main as entry
 from grpo_core.config import EvalConfig, RunConfig
 from grpo_core.errors import DamagedFileWarning, UnknownNameError, UserError
 from grpo_core.evaluation.held_out import HeldOutEvaluator
-from grpo_core.tracking import presence
-from grpo_core.tracking.base import remember_id
 from grpo_core.tracking.events import read_events, read_sources
 from grpo_core.tracking.presence import working_in
 from grpo_core.tracking.runs import read_run
@@ -69,12 +65,15 @@ def steps(run: Path) -> list[int]:
     return [line["step"] for line in log(run)]
 
 
-@pytest.mark.parametrize(
-    "variant", [each for each in VARIANTS if each not in ("LoRA and value head", "a game, sampled ahead")]
-)
-def test_a_run_that_was_stopped_ends_as_it_would_have(
-    folder: Path, tmp_path: Path, straight: Straight, variant: str
-) -> None:
+ELSEWHERE = {
+    # A part of others:
+    *("plain", "LoRA", "LoRA and value head", "a game", "a game, sampled ahead", "two iterations, two steps a batch"),
+    *("LoRA with dropout", "curriculum", "sampled ahead"),  # in test_failed_steps
+}
+
+
+@pytest.mark.parametrize("variant", [each for each in VARIANTS if each not in ELSEWHERE])
+def test_a_stopped_run_ends_as_it_would_have(folder: Path, tmp_path: Path, straight: Straight, variant: str) -> None:
     stopped = train(config(folder, tmp_path, variant, stop_after=2))
     assert stopped.interrupted and steps(stopped.run_dir) == [1, 2]
     resumed = resume(stopped.run_dir)
@@ -82,45 +81,39 @@ def test_a_run_that_was_stopped_ends_as_it_would_have(
     assert_same(straight(variant), resumed.run_dir)
 
 
-@pytest.mark.parametrize(
-    ("variant", "update"), [("two iterations, two steps a batch", 7), ("ema, adaptive KL and entropy", 5)]
-)
-def test_a_stop_inside_a_batch_takes_the_rest_of_its_optimizer_steps(
-    folder: Path, tmp_path: Path, straight: Straight, variant: str, update: int
-) -> None:
-    with rank_runs.after_updates(update, lambda: signal.raise_signal(signal.SIGTERM)):
+def test_a_stop_inside_a_batch_takes_the_rest_of_its_steps(folder: Path, tmp_path: Path, straight: Straight) -> None:
+    variant = "two iterations, two steps a batch"
+    with rank_runs.after_updates(7, lambda: signal.raise_signal(signal.SIGTERM)):
         stopped = train(config(folder, tmp_path, variant))
     assert stopped.interrupted and stopped.summary["updates"] % stopped.summary["steps"] == 0
     assert_same(straight(variant), resume(stopped.run_dir).run_dir)
 
 
-@pytest.mark.parametrize(("moment", "stopped_at"), [("at step 2", 2), ("final", 5)])
-def test_a_stop_inside_an_evaluation_repeats_it_once(
-    folder: Path, tmp_path: Path, moment: str, stopped_at: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    evaluate_rows, is_armed = HeldOutEvaluator.evaluate_rows, False
+def test_a_stop_in_an_evaluation_repeats_it_once(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluate_rows, moment = HeldOutEvaluator.evaluate_rows, "never"
 
     def stopping(evaluator: HeldOutEvaluator, label: str, rows: Any, what: str) -> Any:
-        if moment in what and is_armed:
+        if moment in what:
             signal.raise_signal(signal.SIGTERM)
         return evaluate_rows(evaluator, label, rows, what)
 
     monkeypatch.setattr(HeldOutEvaluator, "evaluate_rows", stopping)
-    made = config(folder, tmp_path, "curriculum")
+    made = config(folder, tmp_path, "curriculum", max_steps=3)
     made = made.model_copy(update={"eval": EvalConfig(size=4, interval_steps=2, surprisal=False)})
     whole = train(made).run_dir
-    is_armed = True
+    moment = "at step 2"
     stopped = train(made)
-    assert stopped.interrupted and stopped.summary["steps"] == stopped_at
-    is_armed = False
+    assert stopped.interrupted and stopped.summary["steps"] == 2
+    moment = "final"
+    again = resume(stopped.run_dir)
+    assert again.interrupted and again.summary["steps"] == 3
+    moment = "never"
     resumed = resume(stopped.run_dir).run_dir
     assert_same(whole, resumed)
     assert evaluations(whole) == evaluations(resumed)
 
 
-def test_additional_steps_are_exactly_so_many_more_and_end_as_they_would_have(
-    straight: Straight, tmp_path: Path
-) -> None:
+def test_additional_steps_are_so_many_more_and_end_as_they_would_have(straight: Straight, tmp_path: Path) -> None:
     run = straight(max_steps=3, save_every=1)
     whole, stopped = copied(run, tmp_path / "whole"), copied(run, tmp_path / "stopped")
     with pytest.raises(UserError, match=r"step 3 of 3: nothing is left to do.*--additional-steps"):
@@ -141,7 +134,7 @@ def test_additional_steps_are_trained_after_an_end_by_time_or_patience(folder: P
     assert steps(late) == [1, 2]
     stuck = config(folder, tmp_path / "stuck", "plain", learning_rate=0.0)
     trainer = stuck.trainer.model_copy(update={"early_stop_patience": 1})
-    often = EvalConfig(size=4, interval_steps=1, surprisal=False)
+    often = EvalConfig(size=2, interval_steps=1, surprisal=False)
     run = train(stuck.model_copy(update={"trainer": trainer, "eval": often})).run_dir
     with pytest.raises(UserError, match=r"step 2 of 5: nothing is left to do \(no better held-out rate in 1"):
         resume(run)  # the rate after step 2 is no better than after step 1
@@ -149,7 +142,7 @@ def test_additional_steps_are_trained_after_an_end_by_time_or_patience(folder: P
     assert resume(run).summary["steps"] == 4, "an interrupted extension is one, too"
 
 
-def test_a_schedule_without_planned_steps_follows_the_clock(
+def test_without_planned_steps_a_schedule_has_time(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticks = itertools.count(step=2.0)
@@ -197,7 +190,7 @@ def test_an_earlier_step_can_be_gone_back_to(straight: Straight, tmp_path: Path)
     assert_same(straight(), resume(saved, from_step=2).run_dir)
 
 
-def test_a_run_that_was_killed_after_it_went_back_goes_on_from_there(
+def test_a_run_killed_after_it_went_back_goes_on_from_there(
     straight: Straight, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = copied(straight(max_steps=3, save_every=1), tmp_path)
@@ -214,17 +207,6 @@ def test_a_run_that_was_killed_after_it_went_back_goes_on_from_there(
     assert (view.state, view.steps, view.planned) == ("killed", 1, 3), "no longer finished"
     assert all(each.phase != "final" for each in view.results.values()), "the result of the abandoned steps"
     check_resume(run)
-
-
-def test_events_have_their_step_where_few_steps_are_logged(folder: Path, tmp_path: Path) -> None:
-    made = config(folder, tmp_path, "plain", max_steps=6, logging_steps=5, stop_after=3, train_size=4)
-    run = train(made.model_copy(update={"eval": EvalConfig(size=4, interval_steps=2)})).run_dir
-    check_resume(run)
-    assert not resume(run).interrupted
-    assert steps(run) == [5, 6]
-    events = [(event["kind"], event["step"]) for event in read_events(run)]
-    assert [step for kind, step in events if kind == "start"] == [0, 3, 3], "before logs are cut, and when it trains"
-    assert [step for kind, step in events if kind == "evaluation"] == [0, 2, 4, 6, 6]
 
 
 def test_a_damaged_line_ends_no_log_of_a_resumed_run(straight: Straight, tmp_path: Path) -> None:
@@ -267,30 +249,6 @@ def test_a_run_is_resumed_from_another_directory(folder: Path, tmp_path: Path, m
         check_resume(Path("..", "moved", run), additional_steps=1)
 
 
-def test_files_of_a_run_are_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = RunFolder(tmp_path)
-    writes: list[Callable[[int], object]] = [
-        lambda number: run.write_config(f"seed: {number}\n"),
-        lambda number: run.write_summary({"steps": number}),
-        lambda number: presence.announce(run.path),
-        lambda number: remember_id(run.path, "wandb", f"id{number}"),
-    ]
-
-    def killed(*names: object) -> None:
-        raise KeyboardInterrupt
-
-    for write in writes:
-        write(1)
-    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
-    assert len(list(filter(None, before.values()))) == 4
-    monkeypatch.setattr(os, "replace", killed)
-    for write in writes:
-        with pytest.raises(KeyboardInterrupt):
-            write(2)
-    run.close()
-    assert {path: path.read_bytes() for path in before} == before
-
-
 def test_the_kl_anchor_is_the_same_after_a_resume(folder: Path, tmp_path: Path, straight: Straight) -> None:
     adapter = straight("LoRA", beta=0.0, kl_placement="loss", kl="k3") / "training_state" / "step_final" / "model"
 
@@ -313,38 +271,28 @@ def test_a_changed_setting_is_refused_unless_it_is_allowed_by_name_and_recorded(
     edited(run, "learning_rate: 0.001", "learning_rate: 0.002")
     with pytest.raises(UserError, match=r"trainer.learning_rate is 0.002 now, .* 0.001.*--allow trainer.learning_rate"):
         resume(run)
+    with pytest.raises(UserError, match=r"grpo-core is .* now and was 0\.0\.1.*--allow versions"):
+        resume(run, allow=["trainer.learning_rate"])
     assert not resume(run, allow=["trainer.learning_rate", "versions"]).interrupted
     del sources["trainer.stop_after"]
     changed = {"trainer.learning_rate": f"{run.name}/config.yaml: changed after step 1"}
     assert read_sources(run) == sources | changed
 
 
-@pytest.mark.parametrize(("key", "was", "now"), [("max_steps", "5", "200"), ("num_train_epochs", "null", "2.0")])
-def test_planned_steps_that_a_resume_would_not_take_are_refused(
-    begun: Path, tmp_path: Path, key: str, was: str, now: str
-) -> None:
+def test_planned_steps_that_a_resume_would_not_take_are_refused(begun: Path, tmp_path: Path) -> None:
     run = copied(begun, tmp_path)
-    if key == "num_train_epochs":
-        edited(run, "max_steps: 5\n", "max_steps: null\n")
-    edited(run, f" {key}: {was}\n", f" {key}: {now}\n")
+    edited(run, " max_steps: 5\n", " max_steps: 200\n")
     with pytest.raises(UserError, match=r"a resume does not change\. Put it back; --additional-steps N"):
-        check_resume(run, from_step=1, allow=["trainer.max_steps", "trainer.num_train_epochs", "versions"])
+        check_resume(run, from_step=1, allow=["trainer.max_steps", "versions"])
 
 
-def test_a_changed_task_is_refused_with_what_changed_unless_it_is_allowed(
-    folder: Path, begun: Path, tmp_path: Path
-) -> None:
+def test_a_changed_task_is_refused_with_what_changed_or_allowed(folder: Path, begun: Path, tmp_path: Path) -> None:
     run, tasks = copied(begun, tmp_path), folder / "tasks.py"
     source = tasks.read_text()
-    code, data = (
-        r"changed since the checkpoint: its code \(",
-        r"its data \(file, rows or prompts; hash \w{16} now, \w{16} then\)",
-    )
+    code, data = r"changed since the checkpoint: its code \(", r"its data \(.*hash \w{16} now, \w{16} then\)"
     try:
         tasks.write_text(source.replace("32 <=", "33 <="))
-        with pytest.raises(
-            UserError, match=rf"{code}.*; grpo-core is \S+ now and was 0\.0\.1\. .*--allow task"
-        ) as said:
+        with pytest.raises(UserError, match=rf"{code}.*grpo-core is .* was 0\.0\.1.*--allow task") as said:
             resume(run)
         assert "its data" not in str(said.value) and "its options" not in str(said.value)
         tasks.write_text(source.replace("32 <=", "33 <=").replace("lambda row: row.id,", "lambda row: row.id + '!',"))
@@ -354,23 +302,15 @@ def test_a_changed_task_is_refused_with_what_changed_unless_it_is_allowed(
         assert not resume(run, allow=["task", "versions"]).interrupted  # another word for data
     finally:
         tasks.write_text(source)
-
-
-def test_another_option_of_a_task_is_allowed_with_the_task(begun: Path, tmp_path: Path) -> None:
-    run = copied(begun, tmp_path)
     edited(run, "tasks.py:letters", "tasks.py:letters?seed=7")
     with pytest.raises(UserError, match=r"task is .*seed=7 now.*--allow task"):
-        resume(run)
-    assert not resume(run, allow=["task", "versions"]).interrupted
+        check_resume(run, additional_steps=1)
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [("dat", r"--allow dat: .*'data'"), ("trainer.learning_rat", "'trainer.learning_rat'.*learning_rate")],
-)
-def test_what_cannot_be_allowed_is_refused(name: str, message: str) -> None:
-    with pytest.raises(UnknownNameError, match=message):
-        allowed([name])
+def test_what_cannot_be_allowed_is_refused() -> None:
+    for name, hint in (("dat", "'data'"), ("trainer.learning_rat", "learning_rate'")):
+        with pytest.raises(UnknownNameError, match=f"{name}.*{hint}"):
+            allowed([name])
     assert allowed(["task", "trainer.learning_rate"]) == {"data", "task", "trainer.learning_rate"}
 
 
@@ -394,21 +334,3 @@ def test_what_is_no_run_and_what_is_damaged_gets_one_line(straight: Straight, tm
         resume(run, from_step=4)
     with pytest.raises(UserError, match=r"no checkpoint|no step"):
         resume(run, from_step=3)
-
-
-def test_a_killed_run_goes_on_from_its_last_whole_checkpoint(folder: Path, tmp_path: Path, straight: Straight) -> None:
-    variant = "two iterations, two steps a batch"
-    job = {"out": str(tmp_path), "variant": variant, "settings": {"save_every": 1}}
-    command = [sys.executable, rank_runs.__file__, str(folder), json.dumps([job])]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while process.poll() is None and not list(tmp_path.glob("run_*/training_state/step_latest")):
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    time.sleep(0.15)
-    process.kill()
-    process.wait()
-    run = run_in(tmp_path)
-    if not (run / "summary.json").is_file():  # else the kill came after the end
-        resume(run)
-    assert_same(straight(variant), run)

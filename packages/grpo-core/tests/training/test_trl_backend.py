@@ -45,16 +45,11 @@ def assert_close(one: RunResult, other: RunResult, *names: str) -> None:
         assert ours == pytest.approx(theirs, rel=2e-3, abs=2e-5)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"micro_batch_size": 4},
-        {"loss_type": "grpo", "num_iterations": 2, "learning_rate": 1e-3},
-        {"loss_type": "dapo", "soft_overlong_buffer": 4, "dynamic_sampling": True, "micro_batch_size": 4},
-        {"lora": {"enabled": True}, "beta": 0.1, "num_iterations": 2, "learning_rate": 1e-3},
-    ],
-    ids=["dr_grpo", "grpo", "dapo", "lora and KL"],
-)
+@pytest.mark.parametrize("settings", [
+    {"micro_batch_size": 4},
+    {"loss_type": "dapo", "soft_overlong_buffer": 4, "dynamic_sampling": True, "micro_batch_size": 4},
+    {"loss_type": "grpo", "lora": {"enabled": True}, "beta": 0.1, "num_iterations": 2, "learning_rate": 1e-3},
+], ids=["dr_grpo", "dapo", "grpo with LoRA and KL"])  # fmt: skip
 def test_both_backends_take_the_same_steps(tmp_path: Path, settings: dict[str, Any]) -> None:
     ours, trl = (run(tmp_path, backend=backend, **settings) for backend in ("native", "trl"))
     names = ("reward", "completions/mean_length", "learning_rate", "advantage_std")
@@ -95,39 +90,32 @@ class StopAt(Callback):
             os.kill(os.getpid(), signal.SIGINT)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"steps_per_generation": 2, "num_iterations": 2},
-        {"beta": 0.1},
-        {"beta": 0.1, "lora": {"enabled": True, "dropout": 0.1}},
-    ],
-    ids=["no KL", "KL to a model", "KL to the base of an adapter"],
-)
+@pytest.mark.parametrize("settings", [
+    {"steps_per_generation": 2, "num_iterations": 2},
+    {"lora": {"enabled": True, "dropout": 0.1}},
+])  # fmt: skip
 def test_a_stopped_run_ends_bit_for_bit_as_the_whole_one(tmp_path: Path, settings: dict[str, Any]) -> None:
-    settings = {"backend": "trl", "max_steps": 3, "learning_rate": 1e-2, "save_every": 1, **settings}
+    settings = {"backend": "trl", "max_steps": 3, "learning_rate": 1e-2, "save_every": 1, "beta": 0.1, **settings}
     whole = run(tmp_path, **settings)
     stopped = run(tmp_path, callbacks=[StopAt(1)], **settings)
     assert stopped.interrupted and stopped.summary["steps"] == 1
     rest = resume(stopped.run_dir, progress=False)
     assert rest.summary["steps"] == 3 and rest.summary["updates"] == whole.summary["updates"]
-    names = ("reward", "loss", "entropy", "grad_norm", *(["kl"] if "beta" in settings else []))
+    names = ("reward", "loss", "entropy", "grad_norm", "kl")
     assert numbers(rest, *names) == numbers(whole, *names)
     weights = [next((each.run_dir / "training_state/step_final/model").glob("*.safetensors")) for each in (rest, whole)]
     assert weights[0].read_bytes() == weights[1].read_bytes()
-    if "beta" in settings:
-        assert numbers(whole, "kl")[-1][0] > 1e-4  # the reference is not the model of the checkpoint
+    assert numbers(whole, "kl")[-1][0] > 1e-4  # the reference is not the model of the checkpoint
 
 
 def test_a_loaded_adapter_is_its_own_reference_in_a_resumed_run(tmp_path: Path) -> None:
     first = run(tmp_path, lora={"enabled": True}, learning_rate=1e-2)
     adapter = str(first.run_dir / "training_state" / "step_final" / "model")
     settings = {"adapter": adapter, "beta": 0.1, "learning_rate": 1e-2}
-    native, whole = (run(tmp_path, backend=backend, **settings) for backend in ("native", "trl"))
+    native = run(tmp_path, **settings)
     stopped = run(tmp_path, backend="trl", callbacks=[StopAt(1)], **settings)
-    assert numbers(whole, "kl")[0][0] == pytest.approx(0.0, abs=1e-6)  # the base would be far from it
-    assert_close(whole, native, "kl", "grad_norm")
-    assert_close(resume(stopped.run_dir, progress=False), whole, "kl", "grad_norm")
+    assert numbers(native, "kl")[0][0] == pytest.approx(0.0, abs=1e-6)  # the base would be far from it
+    assert_close(resume(stopped.run_dir, progress=False), native, "kl", "grad_norm")
 
 
 def test_a_reference_that_followed_the_policy_is_none_that_a_resumed_run_has(tmp_path: Path) -> None:
