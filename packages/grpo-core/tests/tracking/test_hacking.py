@@ -60,6 +60,8 @@ HEALTHY: Mapping[str, Course] = {
     "task/t/part/polite": level(0.8),
     "task/t/part_correlation/polite": level(0.0),
     "completions/similarity": rising(0.3, 0.45),
+    "completions/mean_length": rising(20.0, 40.0),
+    "reward": rising(0.2, 0.8),
 }
 
 
@@ -92,6 +94,8 @@ POLITE_FALLS = {"task/t/part/polite": rising(0.8, 0.2)}
     ({"task/t/part/exact": level(0.0), "task/t/solved_rate": level(0.0)}, ("form carries", "while no more is solved")),
     ({"task/t/part/form": level(0.0)}, ()),  # more is solved by the part that carries the reward
     ({"completions/similarity": rising(0.3, 0.98)}, ("becoming alike",)),
+    ({"reward": level(0.5)}, ("grown from", "has not risen")),
+    ({"completions/mean_length": rising(20.0, 25.0), "reward": level(0.5)}, ()),
     ({"completions/similarity": level(0.95)}, ()),  # alike from the start, as yes and no are
 ])  # fmt: skip
 def test_signs(changed: Mapping[str, Course], expected: tuple[str, ...]) -> None:

@@ -22,11 +22,14 @@ HEALTHY: Mapping[str, float] = {
     "solved_rate": 0.5,
     "abstained": 0,
     "task/math.a/abstained": 0,
+    "task/math.a/reward": 0.5,
+    "task/math.a/valid_rate": 0.1,
     "frac_reward_zero_std": 0.5,
     "grad_norm": 0.1,
     "kl/k3": 0.25,
     "entropy": 1.0,
     "completions/truncated_frac": 0.25,
+    "clip_ratio/region": 0.2,
     "sampler_mismatch": 1e-2,
     "skipped_updates": 0,
 }
@@ -80,7 +83,13 @@ CASES: dict[str, tuple[Mapping[str, float], int, dict[str, Any], str]] = {
         *({"abstained": 2, "task/math.a/abstained": 2}, 1, {}),
         r"2 completions could not be scored \(math\.a: 2\).*scoring\.timeout_s",
     ),
+    "invalid": ({"task/math.a/valid_rate": 0.09}, 10, {}, r"math\.a: the validator finds an answer in 9% .* for 10"),
     "mismatch": ({"sampler_mismatch": 0.011}, 3, {}, r"disagree by 0\.011 nats.*precision=float32.*token_truncate"),
+    "clipped": ({"clip_ratio/region": 0.21}, 5, {}, r"21% of the tokens are clipped for 5 logged steps"),
+    "never clipped": (
+        *({"clip_ratio/region": 0.0}, 20, {"num_iterations": 2, "steps_per_generation": 2}),
+        r"no token is clipped for 20 .* 4 optimizer steps",
+    ),
     "skipped": ({"skipped_updates": 1}, 1, {}, r"1 optimizer steps were skipped.*learning_rate \(now 1e-06\).*float32"),
 }
 
@@ -160,7 +169,7 @@ def test_a_resumed_run_does_not_report_what_was_counted_before(tmp_path: Path) -
     assert len(said) == 1
 
 
-def test_an_abandoned_evaluation_is_not_the_best_one(tmp_path: Path) -> None:
+def test_a_held_out_rate_falls_from_the_best_one_that_was_not_abandoned(tmp_path: Path) -> None:
     run = GrowingRun(tmp_path / "run_1")
     run.event("evaluation", step=30, task="math.a", result={"ci_low": 0.8, "ci_high": 0.9})
     run.event("start", step=10, total_steps=40)
@@ -173,6 +182,15 @@ def test_an_abandoned_evaluation_is_not_the_best_one(tmp_path: Path) -> None:
         if step % 5 == 0:
             monitor.on_evaluation("math.a", "interval", {"solved_rate": 0.5, "ci_low": 0.4, "ci_high": 0.6})
     assert said == []
+    monitor.on_evaluation("math.a", "interval", {"solved_rate": 0.2, "ci_low": 0.1, "ci_high": 0.3})
+    assert len(said) == 1 and "the held-out solved rate has fallen from 0.50" in said[0]
+
+
+def test_a_gradient_far_above_those_before_is_said() -> None:
+    usual = [{"grad_norm": 0.1}, {"grad_norm": 0.12}] * 10
+    (said,) = warnings([*usual, {"grad_norm": 2.6}])
+    assert "22 times the median" in said
+    assert not warnings([*usual, {"grad_norm": 1.9}])
 
 
 def test_what_was_gone_is_said_again_and_later_each_time() -> None:

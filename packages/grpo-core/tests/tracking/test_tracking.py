@@ -20,7 +20,7 @@ from grpo_core.plugins import variants as registry
 from grpo_core.task.score import Score
 from grpo_core.tracking import observe as observing
 from grpo_core.tracking.aliases import ALIASES, NOT_KEPT, aliases_of, with_reference_names
-from grpo_core.tracking.base import COLUMNS, MAX_CELL_CHARS, Cell, TrackedRun, TrackerCallback, row_of, shortened
+from grpo_core.tracking.base import COLUMNS, MAX_CELL_CHARS, Cell, TrackedRun, row_of, shortened
 from grpo_core.tracking.events import read_events
 from grpo_core.tracking.observe import observe
 from grpo_core.tracking.tensorboard import literal, tensorboard
@@ -111,7 +111,7 @@ def test_a_tracker_is_told_of_a_run(tmp_path: Path, recorded: list[Recorder]) ->
     assert recorded[-1].notes == []
 
 
-def test_a_tracker_that_breaks_is_left_out_and_the_run_goes_on(
+def test_a_run_goes_on_without_a_broken_tracker(
     tmp_path: Path, recorded: list[Recorder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_API_KEY", KEY)
@@ -149,21 +149,6 @@ def test_a_resumed_run_says_so_and_appends(tmp_path: Path, recorded: list[Record
     assert [event["kind"] for event in read_events(tmp_path)] == ["start", "evaluation", "stop", "end"] * 2
 
 
-def test_a_clock_decides_how_often_completions_are_shown(tmp_path: Path) -> None:
-    now = [0.0]
-    (tmp_path / "logs").mkdir()
-
-    def describe(run_dir: Path, is_resumed: bool) -> TrackedRun:
-        return TrackedRun(run_dir, "p", "n", {}, "online", is_resumed)
-
-    tracker = Recorder(describe(tmp_path, False))
-    callback = TrackerCallback("r", lambda run: tracker, describe, print, clock=lambda: now[0])
-    callback.on_run_start(RunInfo(tmp_path, {}, (), 9))
-    for step, now[0] in enumerate((0.0, 29.0, 30.0, 31.0), start=1):
-        callback.on_step(StepRecord(step, {}, (SAMPLE,)))
-    assert [step for step, _, _ in tracker.tables] == [1, 3]
-
-
 def test_an_evaluation_stands_at_its_step_where_few_steps_are_logged(tmp_path: Path, recorded: list[Recorder]) -> None:
     (tmp_path / "logs").mkdir()
     with ExitStack() as resources:
@@ -199,19 +184,6 @@ def test_names_of_trackers_are_checked_with_the_configuration() -> None:
     assert set(registry.names("tracker")) == set(observing.EXTRAS)
 
 
-LOGGED_ELSEWHERE = """
-pg_loss kl_div kl_forward kl_reverse kl_symmetric value_loss entropy_loss total_loss ratio_mean ratio_std ratio_outliers
-clipped_frac advantage_mean advantage_std kl_coef grad_norm mean_reward std_reward min_reward max_reward
-format_valid_rate
-loss entropy kl r_mean tag_correct think_len ratio_median ratio_p90 ratio_p99 ratio_max ratio_clip_frac logr_std
-gns_mu Bsimple_from_mu gns_ess gns_consistency_ratio gns_G2 gns_tr_sigma
-gns_y_small gns_y_large gns_B_small gns_B_large gns_a_hat gns_c_hat gns_B_simple
-reward/avg_batch_reward execution/avg_batch_reward execution/success_rate
-train/reward train/loss train/grad_norm frac_reward_zero_std completions/mean_length
-"""
-"""What RookWorld, RL_Practice, rl_coding_games and pippa log, a system a paragraph."""
-
-
 def test_every_alias_names_a_metric_of_ours_and_none_hides_one() -> None:
     ours = {metric.name for metric in CATALOGUE}
     # games/… is what tasks that are games measure themselves.
@@ -224,8 +196,6 @@ def test_every_alias_names_a_metric_of_ours_and_none_hides_one() -> None:
     assert named["execution/success_rate"] == 0.75, "a task's own number is not replaced"
     assert with_reference_names({"solved_rate": 0.5})["execution/success_rate"] == 0.5
     assert aliases_of("loss/policy") == ("pg_loss",)
-    known = {metric.name for metric in CATALOGUE} | set(theirs)
-    assert set(LOGGED_ELSEWHERE.split()) <= known, "each is ours, an alias, or says why not"
 
 
 def test_long_and_broken_text_in_a_table_is_bounded() -> None:
@@ -306,12 +276,11 @@ def test_tensorboard_files_hold_the_run(tmp_path: Path) -> None:
     assert [literal(cell) for cell in (None, 0.123456, True)] == ["", r"0\.1235", "True"]
     assert b"could not be scored" in events.Tensors("warnings")[0].tensor_proto.string_val[0]
     tracker = tensorboard(TrackedRun(tmp_path, "p", "n", {}, "online", True))
-    for step in (2, 3):
-        tracker.numbers(step, {"reward": step + 10.0})
+    tracker.numbers(2, {"reward": 12.0})
     tracker.close(failed=False)
     events = EventAccumulator(str(tmp_path / "logs" / "tensorboard"))
     events.Reload()
-    assert logged("reward") == [(1, 0.5), (2, 12.0), (3, 13.0)], "a resumed run replaces what it logs again"
+    assert logged("reward") == [(1, 0.5), (2, 12.0)], "a resumed run replaces what it logs again"
 
 
 def tracked(name: str, folder: Path, mode: str = "online") -> str:
