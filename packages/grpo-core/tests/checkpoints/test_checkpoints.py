@@ -65,9 +65,7 @@ def test_steps_are_numbers_and_not_words(store: CheckpointStore) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, OSError])
-def test_an_exception_in_the_block_passes_and_changes_nothing(
-    store: CheckpointStore, error: type[BaseException]
-) -> None:
+def test_an_exception_in_the_block_changes_nothing(store: CheckpointStore, error: type[BaseException]) -> None:
     save(store, 1, 2)
     for step in (2, 3):
         with pytest.raises(error), store.writing(step) as folder:
@@ -140,9 +138,7 @@ def test_a_link_to_anything_else_is_refused_with_the_last_good_one(store: Checkp
 
 
 @pytest.mark.parametrize("code", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS])
-def test_a_text_file_stands_in_where_links_are_not_allowed(
-    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
+def test_a_text_file_stands_in_for_a_link(store: CheckpointStore, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     def refuse(*args: object, **kwargs: object) -> None:
         raise OSError(code, os.strerror(code))
 
@@ -159,34 +155,18 @@ def test_a_text_file_stands_in_where_links_are_not_allowed(
     assert names(store) == ["step_1", "step_4", "step_5", "step_6", "step_latest"]
 
 
-def test_a_folder_at_the_links_name_is_left_alone(store: CheckpointStore) -> None:
-    save(store, 1, 2)
-    (store.folder / "step_latest").unlink()
-    shutil.copytree(store.folder / "step_2", store.folder / "step_latest")  # as `cp -rL` does
-    assert store.path("latest").name == "step_2"
-    save(store, 3)
-
-    assert store.path("latest").name == "step_3"
-    assert (store.folder / "step_latest" / "model" / "weights").read_text() == "weights 2"
-
-
 # Finding
 
 
-@pytest.mark.parametrize(
-    ("saved", "which", "message"),
-    [
-        ([1, 5, 10, "final"], 7, r"run has no step_7: it has 1, 5, 10, final; the nearest is 5\.$"),
-        ([1], "newest", "no checkpoint is called 'newest': give a step"),
-        (range(12), 99, r"it has 0, 1, 2, …, 9, 10, 11; the nearest is 11\.$"),
-        ([], "latest", "it has no complete checkpoint"),
-        ([], "final", "it has no complete checkpoint"),
-        ([], 3, "it has no complete checkpoint"),
-    ],
-)
-def test_an_unknown_step_names_what_exists_and_the_near_one(
-    store: CheckpointStore, saved: Any, which: Any, message: str
-) -> None:
+@pytest.mark.parametrize(("saved", "which", "message"), [
+    ([1, 5, 10, "final"], 7, r"run has no step_7: it has 1, 5, 10, final; the nearest is 5\.$"),
+    ([1], "newest", "no checkpoint is called 'newest': give a step"),
+    (range(12), 99, r"it has 0, 1, 2, …, 9, 10, 11; the nearest is 11\.$"),
+    ([], "latest", "it has no complete checkpoint"),
+    ([], "final", "it has no complete checkpoint"),
+    ([], 3, "it has no complete checkpoint"),
+])  # fmt: skip
+def test_an_unknown_step_names_those_there_are(store: CheckpointStore, saved: Any, which: Any, message: str) -> None:
     save(store, *saved)
     with pytest.raises(CheckpointError, match=message) as caught:
         store.path(which)
@@ -203,17 +183,14 @@ def test_a_run_without_a_complete_checkpoint_says_why(store: CheckpointStore) ->
 # Deleting
 
 
-@pytest.mark.parametrize(
-    ("keep_last", "keep", "left"),
-    [
-        (None, (), [1, 2, 3, 4, 5]),
-        (9, (), [1, 2, 3, 4, 5]),
-        (2, (), [4, 5]),
-        (2, (1, 77), [1, 4, 5]),
-        (0, (), [5]),
-    ],
-)
-def test_prune_keeps_the_last_and_the_best(
+@pytest.mark.parametrize(("keep_last", "keep", "left"), [
+    (None, (), [1, 2, 3, 4, 5]),
+    (9, (), [1, 2, 3, 4, 5]),
+    (2, (), [4, 5]),
+    (2, (1, 77), [1, 4, 5]),
+    (0, (), [5]),
+])  # fmt: skip
+def test_prune_keeps_the_last_and_best(
     store: CheckpointStore, keep_last: int | None, keep: tuple[int, ...], left: list[int]
 ) -> None:
     save(store, "final", 1, 2, 3, 4, 5)
@@ -242,9 +219,7 @@ def test_prune_does_not_count_or_delete_damaged_ones(store: CheckpointStore) -> 
 # Cleaning
 
 
-def test_clean_removes_what_the_dead_left_and_nothing_of_the_living(
-    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clean_removes_what_the_dead_left_alone(store: CheckpointStore, monkeypatch: pytest.MonkeyPatch) -> None:
     save(store, 1)
     dead, zombie = (subprocess.Popen(["true"]) for _ in range(2))
     dead.wait()
@@ -284,21 +259,12 @@ def test_a_leftover_with_this_process_number_does_not_stop_a_writer(store: Check
 # Folders that cannot be written
 
 
-@pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES])
-def test_a_read_only_file_system_is_one_line(
-    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
-    save(store, 1)
-
+def test_a_read_only_file_system_is_one_line(store: CheckpointStore, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path, *args: object) -> None:
-        raise OSError(code, os.strerror(code), str(path))
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
 
+    save(store, 1)
     monkeypatch.setattr(os, "mkdir", refuse)
-    with pytest.raises(CheckpointError, match=f"cannot write to .*training_state: {os.strerror(code)}: .*step_2"):
+    with pytest.raises(CheckpointError, match=r"cannot write to .*training_state: Read-only .*: .*step_2"):
         save(store, 2)
-    monkeypatch.setattr(os, "rename", refuse)
-    (store.folder / "step_latest").unlink()
-    with pytest.raises(CheckpointError, match=f"cannot write to .*{os.strerror(code)}"):
-        save(store, 1)
-        store.prune(keep_last=0)
     assert store.steps() == [1]

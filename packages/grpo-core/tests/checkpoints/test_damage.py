@@ -46,23 +46,20 @@ def link_folder(folder: Path) -> None:
     (folder / "model").symlink_to(folder.parent / "model", target_is_directory=True)
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda folder: (folder / "state.json").unlink(), "'state.json' is missing"),
-        (lambda folder: shutil.rmtree(folder / "model"), "'model/weights' is missing"),
-        (lambda folder: (folder / "state.json").write_text(""), "'state.json' has 0 bytes and had 2"),
-        (lambda folder: (folder / "model/weights").write_text("weights X"), "the content of 'model/weights' is not"),
-        (lambda folder: (folder / "model/adapter.json").touch(), "'model/adapter.json' was not written with it"),
-        (lambda folder: (folder / CHECKSUMS).unlink(), f"its list of files is missing: there is no .*{CHECKSUMS}"),
-        (lambda folder: os.truncate(folder / CHECKSUMS, 60), f"list of files is damaged: .*{CHECKSUMS} is not JSON"),
-        (link_to_the_same, "'model/weights' "),
-        (link_folder, "'model' is a link"),
-        (lambda folder: (folder / ".hidden").symlink_to("/etc/passwd"), "'.hidden' is a link"),
-        (lambda folder: os.mkfifo(folder / "pipe"), "'pipe' is a pipe, a socket or a device"),
-        (shutil.rmtree, "its list of files is missing"),
-    ],
-)
+@pytest.mark.parametrize(("damage", "message"), [
+    (lambda folder: (folder / "state.json").unlink(), "'state.json' is missing"),
+    (lambda folder: shutil.rmtree(folder / "model"), "'model/weights' is missing"),
+    (lambda folder: (folder / "state.json").write_text(""), "'state.json' has 0 bytes and had 2"),
+    (lambda folder: (folder / "model/weights").write_text("weights X"), "the content of 'model/weights' is not"),
+    (lambda folder: (folder / "model/adapter.json").touch(), "'model/adapter.json' was not written with it"),
+    (lambda folder: (folder / CHECKSUMS).unlink(), f"its list of files is missing: there is no .*{CHECKSUMS}"),
+    (lambda folder: os.truncate(folder / CHECKSUMS, 60), f"list of files is damaged: .*{CHECKSUMS} is not JSON"),
+    (link_to_the_same, "'model/weights' "),
+    (link_folder, "'model' is a link"),
+    (lambda folder: (folder / ".hidden").symlink_to("/etc/passwd"), "'.hidden' is a link"),
+    (lambda folder: os.mkfifo(folder / "pipe"), "'pipe' is a pipe, a socket or a device"),
+    (shutil.rmtree, "its list of files is missing"),
+])  # fmt: skip
 def test_a_damaged_checkpoint_names_the_file_and_the_last_good_one(
     store: CheckpointStore, damage: Callable[[Path], object], message: str
 ) -> None:
@@ -79,18 +76,6 @@ def test_what_file_managers_and_downloads_leave_is_let_pass(store: CheckpointSto
     (store.path(3) / ".cache" / "huggingface" / "metadata").touch()
 
     store.verify(store.path(3))
-
-
-def test_a_part_of_a_checkpoint_is_not_listed_and_a_changed_one_is_found_by_verify(store: CheckpointStore) -> None:
-    (store.folder / "step_3" / "state.json").unlink()
-    (store.folder / "step_2" / "state.json").write_text("[]")
-
-    assert store.steps() == [1, 2]
-    with pytest.raises(CheckpointError, match=r"'state\.json' is missing\. The last good one is 1: use --from-step 1"):
-        store.path("latest")
-    with pytest.raises(CheckpointError, match=r"the content of 'state\.json'"):
-        store.verify(store.path(2))
-    assert store.newest_good() == store.folder / "step_1"
 
 
 def test_no_good_checkpoint_is_said_and_not_made_up(store: CheckpointStore) -> None:
@@ -135,41 +120,18 @@ def test_such_a_name_is_not_written_either(store: CheckpointStore, name: str) ->
     assert store.steps() == [1, 2, 3]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        *({"version": version} for version in (None, True, "1", 0)),
-        *({"serial": serial} for serial in (-1, 1.0, 10**18)),
-        *({"files": files} for files in (None, [], {"a": None}, {"a": {"sha256": SHA}})),
-        *({"files": {"a": {"sha256": SHA, "size": size}}} for size in (-1, True)),
-        *({"files": {"a": {"sha256": sha, "size": 1}}} for sha in (SHA[1:], SHA + "\n", ["0"] * 64)),
-    ],
-)
+@pytest.mark.parametrize("change", [
+    *({"version": version} for version in (None, True, "1", 0)),
+    *({"serial": serial} for serial in (-1, 1.0, 10**18)),
+    *({"files": files} for files in (None, [], {"a": None}, {"a": {"sha256": SHA}})),
+    *({"files": {"a": {"sha256": SHA, "size": size}}} for size in (-1, True)),
+    *({"files": {"a": {"sha256": sha, "size": 1}}} for sha in (SHA[1:], SHA + "\n", ["0"] * 64)),
+])  # fmt: skip
 def test_a_list_of_another_shape_is_damaged(store: CheckpointStore, change: dict[str, Any]) -> None:
     edit(store.folder / "step_3", lambda data: data.update(change))
 
     with pytest.raises(CheckpointError, match=r"checksums\.json is damaged: "):
         store.path(3)
-
-
-def test_a_list_of_endless_length_is_not_read(store: CheckpointStore) -> None:
-    os.truncate(store.folder / "step_3" / CHECKSUMS, 2**40)  # a hole: no disk is used
-
-    with pytest.raises(CheckpointError, match="larger than 8,388,608 bytes"):
-        store.path(3)
-
-
-def test_a_list_that_is_a_link_or_a_pipe_is_not_opened(store: CheckpointStore) -> None:
-    lists = {step: store.folder / f"step_{step}" / CHECKSUMS for step in (2, 3)}
-    lists[2].unlink()
-    os.mkfifo(lists[2])
-    lists[3].rename(store.folder / "elsewhere")
-    lists[3].symlink_to(store.folder / "elsewhere")
-
-    assert store.steps() == [1]
-    for step in (2, 3):
-        with pytest.raises(CheckpointError, match="not a regular file"):
-            store.path(step)
 
 
 def test_a_hostile_serial_leaves_room_for_the_next(store: CheckpointStore) -> None:
@@ -188,7 +150,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=50, deadline=None)  # writes a file each time
+@settings(max_examples=25, deadline=None)  # writes a file each time
 @given(content=st.binary(max_size=60) | st.fixed_dictionaries({"version": JSON, "serial": JSON, "files": JSON}))
 def test_any_list_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, content: bytes | dict[str, Any]) -> None:
     folder = tmp_path_factory.getbasetemp()
