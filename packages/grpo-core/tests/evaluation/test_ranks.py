@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-import os
-import subprocess
-import sys
-import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
-import evaluation_rank_runs
 import pytest
-from evaluation_rank_runs import called_back, evaluated
-from evaluation_runs import TASKS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,59 +15,34 @@ from grpo_core.engines.base import StopRequested
 from grpo_core.evaluation.ranks import evaluate_together
 from grpo_core.evaluation.results import Evaluation
 from grpo_core.evaluation.surprisal import Certainty, TokenStatistics
-from grpo_core.policy.fresh import fresh_model
 from grpo_core.policy.ranks import Ranks
 
-SEVERAL = (
-    TASKS
-    + """
-def first(config):
-    return load(config)[:1]
 
-one = Task("one", first, prompt, validate, (right,), row=Letter, max_completion_length=4)
-"""
-)
-
-TIMED = ("seconds", "samples_per_s", "tokens_per_s", "peak_memory_mib")
+class Waiting(Exception):
+    """A rank has said what it has, and waits for the others."""
 
 
-class Threads:
-    """Ranks as threads of this process."""
+def together(size: int, rows: Sequence[Row], evaluate: Any) -> list[Any]:
+    """What each rank finds: one after the other says what it has, and then gets what all have said."""
+    said: list[bytes] = []
 
-    def __init__(self, size: int) -> None:
-        self.size, self._barrier = size, threading.Barrier(size, timeout=20)
-        self._data: list[bytes] = [b""] * size
+    class Rank(Ranks):
+        def gather(self, data: bytes) -> list[bytes]:
+            if len(said) < size:
+                said.append(data)
+                raise Waiting
+            return said
 
-    def rank(self, rank: int) -> Any:
-        outer = self
+    def found(rank: int) -> Any:
+        try:
+            ranks = Rank(rank=rank, size=size)
+            return evaluate_together(rows, lambda mine: evaluate(rank, mine), ranks, lambda *expected: nullcontext())
+        except StopRequested:
+            return "stopped"
+        except Waiting:
+            return None
 
-        class Rank(Ranks):
-            def gather(self, data: bytes) -> list[bytes]:
-                outer._data[rank] = data
-                outer._barrier.wait()
-                found = list(outer._data)
-                outer._barrier.wait()
-                return found
-
-        return Rank(rank=rank, size=self.size)
-
-    def together(self, rows: Sequence[Row], evaluate: Any) -> list[Any]:
-        found: list[Any] = [None] * self.size
-
-        def run(rank: int) -> None:
-            try:
-                found[rank] = evaluate_together(
-                    rows, lambda mine: evaluate(rank, mine), self.rank(rank), lambda *expected: nullcontext()
-                )
-            except StopRequested:
-                found[rank] = "stopped"
-
-        threads = [threading.Thread(target=run, args=(rank,)) for rank in range(self.size)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(timeout=30)
-        return found
+    return [[found(rank) for rank in range(size)] for _ in range(2)][1]
 
 
 def rows_of(count: int) -> list[Row]:
@@ -114,7 +79,7 @@ def of(rows: Sequence[Row], text: str = "") -> Evaluation:
 @given(count=st.integers(0, 7), size=st.integers(1, 3), text=st.text(max_size=3) | st.just("\ud800\x00"))
 def test_all_get_the_whole_in_order_to_the_last_bit(count: int, size: int, text: str) -> None:
     rows = rows_of(count)
-    for found in Threads(size).together(rows, lambda rank, mine: of(mine, text)):
+    for found in together(size, rows, lambda rank, mine: of(mine, text)):
         assert found == of(rows, text)
 
 
@@ -124,60 +89,6 @@ def test_a_stop_on_one_rank_is_a_stop_on_all() -> None:
             raise StopRequested
         return of(mine)
 
-    assert Threads(3).together(rows_of(4), evaluate) == ["stopped"] * 3
+    assert together(3, rows_of(4), evaluate) == ["stopped"] * 3
     with pytest.raises(StopRequested):
         evaluate_together(rows_of(2), lambda mine: evaluate(1, mine), Ranks(), lambda *expected: nullcontext())
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("evaluation_ranks")
-    for part in fresh_model("tiny", seed=0):
-        part.save_pretrained(path / "model")
-    (path / "tasks.py").write_text(SEVERAL)
-    return path
-
-
-def two_ranks(folder: Path, out: Path, *options: str) -> list[dict[str, Any]]:
-    out.mkdir()
-    script = evaluation_rank_runs.__file__
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d"]
-    command += ["--rdzv-endpoint=localhost:0", "--monitor-interval=0.1", script, str(folder), str(out), *options]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=150, check=False)
-    assert done.returncode == 0, done.stderr
-    return [json.loads((out / f"rank_{rank}.json").read_text()) for rank in range(2)]
-
-
-def untimed(found: dict[str, Any]) -> dict[str, float]:
-    return {name: value for name, value in found["metrics"].items() if not name.endswith(TIMED)}
-
-
-def records(out: Path, task: str) -> list[dict[str, Any]]:
-    (path,) = (out / "eval_runs" / f"run_1_{task}").rglob("records.jsonl.gz")
-    with gzip.open(path, "rt") as file:
-        return [json.loads(line) for line in file]
-
-
-@pytest.mark.timeout(180)
-@pytest.mark.parametrize("options", [(), pytest.param(("shard",), id="sharded", marks=pytest.mark.slow)])
-def test_two_processes_find_what_one_finds(folder: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
-    (tmp_path / "alone").mkdir()
-    alone = json.loads(json.dumps(evaluated(folder, tmp_path / "alone", Ranks())))
-    first, second = two_ranks(folder, tmp_path / "together", *options)
-    assert untimed(first) == pytest.approx(untimed(alone), rel=1e-5)
-    assert first["results"] == second["results"], "each rank knows all of it"
-    for task in ("letters", "one"):
-        ours, theirs = records(tmp_path / "alone", task), records(tmp_path / "together", task)
-        assert len(ours) == (10 if task == "letters" else 2)
-        for name in ("row", "sample", "text", "length", "truncated", "score"):
-            assert [each[name] for each in ours] == [each[name] for each in theirs], name
-    assert len({record["text"] for record in records(tmp_path / "alone", "letters")}) > 4, "the texts say something"
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(180)
-def test_a_trainers_callback_shares_the_rows_too(folder: Path, tmp_path: Path) -> None:
-    alone = called_back(folder, Ranks())
-    for together in two_ranks(folder, tmp_path / "out", "trl"):
-        assert untimed(together) == pytest.approx(untimed(alone), rel=1e-5)

@@ -34,11 +34,8 @@ def test_a_signal_asks_and_a_second_one_insists(number: signal.Signals) -> None:
     assert signal.getsignal(number) is before
 
 
-@pytest.mark.parametrize(
-    ("number", "options"),
-    [(signal.SIGHUP, {}), (signal.SIGINT, {"may_insist": False})],
-    ids=["a terminal that closes", "one of several ranks, whose launcher has the same Ctrl-C"],
-)
+# A terminal that closes, and one of several ranks, whose launcher has the same Ctrl-C.
+@pytest.mark.parametrize(("number", "options"), [(signal.SIGHUP, {}), (signal.SIGINT, {"may_insist": False})])
 def test_what_never_insists(number: signal.Signals, options: dict[str, Any]) -> None:
     stop = threading.Event()
     with stop_on_signal(stop.set, unsaid, **options):

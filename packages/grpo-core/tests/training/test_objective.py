@@ -17,6 +17,7 @@ from grpo_core.algorithms.causal_lm import evaluating
 from grpo_core.algorithms.kl import full_kl
 from grpo_core.algorithms.logprobs import full_entropy
 from grpo_core.engines.completion import Completion
+from grpo_core.plugins import variants as registry
 from grpo_core.policy.policy import Policy
 from grpo_core.rollouts.rollout import Rollout, Turn
 from grpo_core.task.row import Row
@@ -126,6 +127,15 @@ def test_the_loss_is_the_formula(policy: Policy) -> None:
     assert metrics["clip_ratio/low"] == metrics["clip_ratio/high"] == 0.0
 
 
+@pytest.mark.parametrize("loss_type", registry.names("loss"))
+def test_every_loss_has_a_ratio_of_one_on_policy(policy: Policy, loss_type: str) -> None:
+    metrics = updated(policy, loss_type=loss_type)
+    assert metrics["grad_norm"] > 0
+    assert metrics["ratio_mean"] == metrics["ratio_max"] == 1.0
+    assert metrics["ess"] == pytest.approx(1.0)
+    assert metrics.get("clip_ratio/region", 0.0) == 0.0
+
+
 def test_the_penalty_of_dro_holds_for_rows_without_advantage(policy: Policy) -> None:
     advantages = torch.tensor([0.0, 0.0, 0.75, 0.25], dtype=torch.float64)
     options = {"loss_type": "dro", "loss_args": {"beta": 0.5}, "aggregation": "constant"}
@@ -186,6 +196,16 @@ def test_rows_of_negative_advantage_that_left_the_sampler_are_left_out(policy: P
 # The penalty
 
 
+@pytest.mark.parametrize("kl", registry.names("kl"))
+def test_every_kl_is_zero_until_the_policy_has_moved(kl: str) -> None:
+    policy = policy_of(model(1))
+    policy.freeze_reference()
+    updater = updater_of(policy, beta=0.05, kl=kl, learning_rate=1e-2)
+    first, second = (update(updater, updater.forward.freeze(batch()))["kl"] for _ in range(2))
+    assert first == pytest.approx(0.0, abs=1e-6)
+    assert second != 0.0 if kl in ("k1", "fkl") else second > 0
+
+
 @pytest.mark.parametrize("placement", ["ratio_loss", "loss"])
 def test_k3_in_the_loss_with_and_without_the_ratio(policy: Policy, placement: str) -> None:
     made, reference = batch(), policy._reference.frozen
@@ -214,7 +234,7 @@ def every_token(policy: Policy, sampler: Tensor | None, **options: object) -> tu
 @pytest.mark.parametrize("is_on_policy", [True, False])
 @pytest.mark.parametrize("placement", ["ratio_loss", "loss"])
 @pytest.mark.parametrize("kl", ["k1", "k3"])
-def test_a_straight_through_kl_has_the_gradient_of_the_kl(
+def test_straight_through_has_the_gradient_of_the_kl(
     policy: Policy, kl: str, placement: str, *, is_on_policy: bool
 ) -> None:
     options = {"beta": 1.0, "kl": kl, "kl_placement": placement, "kl_args": {"straight_through": True}}

@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,7 @@ from resumed_runs import GAMES, config, log
 from grpo_core import train
 from grpo_core.callbacks import Callback
 from grpo_core.config import RunConfig
-from grpo_core.config.models import EngineConfig
 from grpo_core.engines.base import StopRequested
-from grpo_core.engines.native import NativeEngine
 from grpo_core.errors import NonFiniteError, UserError
 from grpo_core.training.batch import TrainBatch
 from grpo_core.training.collect import Collected, Collector
@@ -61,27 +58,16 @@ def test_a_batch_is_sampled_by_the_weights_of_one_step_before(
     assert steps[4]["grad_norm"] != pytest.approx(in_turn[4]["grad_norm"], rel=1e-3)
 
 
-def test_what_an_update_compares_with_is_computed_without_dropout_by_an_engine_with_the_options_of_the_run(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    modes, options = list[bool](), list[tuple[int, str]]()
-    freeze, make = ForwardPasses.freeze, NativeEngine.__init__
+def test_what_is_compared_with_has_no_dropout(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    modes, freeze = list[bool](), ForwardPasses.freeze
 
     def recording(passes: ForwardPasses, batch: TrainBatch) -> TrainBatch:
         modes.append(passes.policy.model.training)
         return freeze(passes, batch)
 
-    @wraps(make)  # the names of engine.args are read from it
-    def making(engine: NativeEngine, *args: Any, **given: Any) -> None:
-        options.append((given["max_batch_tokens"], given["cuda_graphs"]))
-        make(engine, *args, **given)
-
     monkeypatch.setattr(ForwardPasses, "freeze", recording)
-    monkeypatch.setattr(NativeEngine, "__init__", making)
-    engine = EngineConfig(max_batch_tokens=4096, args={"cuda_graphs": "off"})
-    made = config(folder, tmp_path, "LoRA with dropout, sampled ahead", max_steps=2)
-    train(made.model_copy(update={"engine": engine}))
-    assert modes == [False, False] and options == [(4096, "off")] * 2
+    train(config(folder, tmp_path, "LoRA with dropout, sampled ahead", max_steps=2))
+    assert modes == [False, False]
 
 
 def test_sampling_and_training_run_at_the_same_time(ahead: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,9 +125,8 @@ class Stopped(Callback):
         self.is_stopped = True
 
 
-@pytest.mark.parametrize("is_started", [False, True], ids=["which starts", "which is awaited"])
-def test_a_second_ctrl_c_ends_the_first_batch_at_its_next_completion(
-    ahead: RunConfig, monkeypatch: pytest.MonkeyPatch, *, is_started: bool
+def test_a_second_ctrl_c_ends_the_batch_at_its_next_completion(
+    ahead: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collect, start, ended = Collector.collect, SamplingAhead.start, list[type[BaseException]]()
     stopped, samplers, awaited = Stopped(), list[SamplingAhead](), threading.Event()
@@ -155,14 +140,11 @@ def test_a_second_ctrl_c_ends_the_first_batch_at_its_next_completion(
     def starting(sampler: SamplingAhead, version: int, collecting: Callable[[], Collected]) -> Future[Collected]:
         samplers.append(sampler)
         batch = start(sampler, version, collecting)
-        if not is_started:
-            until(lambda: False)
         awaited.set()
         return batch
 
     def collecting(collector: Collector, step: int) -> Collected:
-        if is_started:
-            assert awaited.wait(60)
+        assert awaited.wait(60)
         for condition in (lambda: stopped.is_stopped, lambda: samplers[0].abandoned):
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
             until(condition)

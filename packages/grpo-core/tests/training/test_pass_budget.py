@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 import torch
-from heard import Heard
-from resumed_runs import assert_same, config
 from small_policies import batch, model, policy_of, settings, update
 
-from grpo_core import train
 from grpo_core.policy.memory import OutOfMemoryError
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.pass_budget import PassBudget
 from grpo_core.training.pass_limits import PassLimits, PassSize
-from grpo_core.training.resume import resume
 from grpo_core.training.update import Updater
 
 UNLIMITED = 10**9
@@ -106,15 +101,12 @@ def assert_equal(one: list[Any], other: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("where", ["forward", "backward"])
-@pytest.mark.parametrize("extra", [{}, {"dropout": 0.3}, {"beta": 0.2}, {"beta": 0.2, "kl_placement": "reward"}])
-@pytest.mark.parametrize(
-    ("name", "configured", "halved", "fits"),  # the largest pass has 4 · 7 tokens
-    [
-        ("micro_batch_size", 4, 2, 14),
-        ("micro_batch_prompts", 2, 1, 7),
-        ("micro_batch_tokens", 1000, 14, 14),
-    ],
-)
+@pytest.mark.parametrize("extra", [{"dropout": 0.3}, {"beta": 0.2}, {"beta": 0.2, "kl_placement": "reward"}])
+@pytest.mark.parametrize(("name", "configured", "halved", "fits"), [
+    ("micro_batch_size", 4, 2, 14),
+    ("micro_batch_prompts", 2, 1, 7),
+    ("micro_batch_tokens", 1000, 14, 14),
+])  # fmt: skip
 def test_the_step_is_that_of_half_the_limit(
     limit: Limit, name: str, configured: int, halved: int, fits: int, extra: dict[str, Any], where: str
 ) -> None:
@@ -207,15 +199,12 @@ def test_a_pass_cut_inside_a_prompt_measures_no_noise_scale() -> None:
     assert "trainer.micro_batch_size=2, which cannot measure the gradient noise scale" in warnings[0]
 
 
-@pytest.mark.parametrize(
-    ("size", "is_sharded", "error", "message"),
-    [
-        (PassSize(4, 28, 2), True, FULL, r"sharded.*micro_batch_size=2"),
-        (PassSize(4, 28, 2), False, RuntimeError("a kernel is missing"), "a kernel is missing"),
-        (None, False, torch.OutOfMemoryError("before the first pass"), "before the first pass"),
-    ],
-)
-def test_what_smaller_passes_would_not_cure_ends_the_run(
+@pytest.mark.parametrize(("size", "is_sharded", "error", "message"), [
+    (PassSize(4, 28, 2), True, FULL, r"sharded.*micro_batch_size=2"),
+    (PassSize(4, 28, 2), False, RuntimeError("a kernel is missing"), "a kernel is missing"),
+    (None, False, torch.OutOfMemoryError("before the first pass"), "before the first pass"),
+])  # fmt: skip
+def test_what_is_no_lack_of_memory_ends_a_run(
     size: PassSize | None, is_sharded: bool, error: Exception, message: str
 ) -> None:
     policy = policy_of(model(0))
@@ -228,29 +217,23 @@ def test_what_smaller_passes_would_not_cure_ends_the_run(
 # --- Limits
 
 
-@pytest.mark.parametrize(
-    ("limits", "failed", "halved"),
-    [
-        (PassLimits(8, 100, None), PassSize(6, 50, 1), PassLimits(3, 100, None)),
-        (PassLimits(None, 100, None), PassSize(6, 60, 1), PassLimits(None, 30, None)),
-        (PassLimits(None, 100, None), PassSize(2, 300, 1), PassLimits(None, 50, None)),
-        (PassLimits(None, 1, None), PassSize(2, 300, 1), PassLimits(None, 1, None)),
-        (PassLimits(None, 100, 4), PassSize(12, 60, 3), PassLimits(None, 100, 1)),
-        (PassLimits(None, 100, 4), PassSize(5, 60, 1), PassLimits(2, 100, None)),
-    ],
-)
+@pytest.mark.parametrize(("limits", "failed", "halved"), [
+    (PassLimits(8, 100, None), PassSize(6, 50, 1), PassLimits(3, 100, None)),
+    (PassLimits(None, 100, None), PassSize(6, 60, 1), PassLimits(None, 30, None)),
+    (PassLimits(None, 100, None), PassSize(2, 300, 1), PassLimits(None, 50, None)),
+    (PassLimits(None, 1, None), PassSize(2, 300, 1), PassLimits(None, 1, None)),
+    (PassLimits(None, 100, 4), PassSize(12, 60, 3), PassLimits(None, 100, 1)),
+    (PassLimits(None, 100, 4), PassSize(5, 60, 1), PassLimits(2, 100, None)),
+])  # fmt: skip
 def test_a_limit_is_halved_from_the_failed_pass(limits: PassLimits, failed: PassSize, halved: PassLimits) -> None:
     assert limits.halved(failed) == halved
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "smallest"),
-    [
-        (PassLimits(None, 100, 2), PassLimits(None, 100, 1), PassLimits(None, 100, 1)),
-        (PassLimits(None, 100, 2), PassLimits(4, 100, None), PassLimits(4, 100, None)),
-        (PassLimits(None, 50, None), PassLimits(None, 100, None), PassLimits(None, 50, None)),
-    ],
-)
+@pytest.mark.parametrize(("one", "other", "smallest"), [
+    (PassLimits(None, 100, 2), PassLimits(None, 100, 1), PassLimits(None, 100, 1)),
+    (PassLimits(None, 100, 2), PassLimits(4, 100, None), PassLimits(4, 100, None)),
+    (PassLimits(None, 50, None), PassLimits(None, 100, None), PassLimits(None, 50, None)),
+])  # fmt: skip
 def test_ranks_take_the_smallest_limits(one: PassLimits, other: PassLimits, smallest: PassLimits) -> None:
     assert PassLimits.smallest([one, other]) == smallest
 
@@ -267,19 +250,3 @@ def test_a_rank_takes_the_limit_that_another_had_to_halve() -> None:
         assert budget.limits == PassLimits(2, 4096, None)
     (warning,) = warnings
     assert "out of memory on another rank: training goes on with trainer.micro_batch_size=2" in warning
-
-
-# --- Whole runs
-
-WHOLE = {"micro_batch_size": 16, "num_iterations": 2}
-
-
-def test_a_resume_goes_on_with_the_halved_limit(folder: Path, tmp_path: Path, limit: Limit) -> None:
-    limit(100)
-    whole = train(config(folder, tmp_path / "whole", "plain", **WHOLE), [said := Heard()]).run_dir
-    assert sum("out of memory" in message for message in said.warnings) == 1
-    parted = train(config(folder, tmp_path / "parted", "plain", stop_after=2, **WHOLE)).run_dir
-    limit()  # as if another process had taken the memory: the limit stays
-    resume(parted, callbacks=[again := Heard()])
-    assert not any("out of memory" in message for message in again.warnings)
-    assert_same(whole, parted)

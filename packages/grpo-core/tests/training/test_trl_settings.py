@@ -26,26 +26,21 @@ def test_what_trl_can_do_is_trained() -> None:
     check_training(config_of(trainer__backend="native", trainer__baseline="ema"))
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"trainer__baseline": "ema"}, r"trainer\.baseline=ema: TRL cannot.*native, or trainer\.baseline=group_mean"),
-        ({"trainer__loss_type": "rloo"}, r"trainer\.loss_type=rloo"),
-        ({"trainer__aggregation": "token_mean"}, r"trainer\.aggregation=token_mean.*or trainer\.aggregation=constant"),
-        ({"trainer__loss_args.dual_clip": "3"}, r"trainer\.loss_args\.dual_clip=3"),
-        ({"trainer__beta": "0.1", "trainer__kl": "k2"}, r"trainer\.kl=k2"),
-        ({"trainer__beta": "0.1", "trainer__kl_placement": "reward"}, r"trainer\.kl_placement=reward"),
-        ({"trainer__loss_type": "grpo", "trainer__std_ddof": "0"}, r"trainer\.std_ddof=0"),
-        ({"trainer__micro_batch_size": "auto"}, r"trainer\.micro_batch_size=auto"),
-        ({"trainer__num_generations": "1"}, r"num_generations=1"),
-        ({"precision": "float64"}, "precision=float64"),
-        ({"task": "games.nim?opponent=random", "model": "tiny"}, r"'games\.nim' is a game.*fixed.*TrlTask"),
-        ({"task": "games.nim", "model": "tiny"}, r"is a game.*Use trainer\.backend=native\.$"),
-        ({"trainer__backend_args.max_steps": "3"}, r"backend_args\.max_steps: .*decided here: trainer\.max_steps"),
-        ({"trainer__backend_args.beta": "0.1"}, r"backend_args\.beta: .*decided here: trainer\.beta"),
-        ({"trainer__backend_args.use_vllm": "true"}, r"backend_args\.use_vllm: .*engine\.name"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"trainer__baseline": "ema"}, r"trainer\.baseline=ema: TRL cannot.*native, or trainer\.baseline=group_mean"),
+    ({"trainer__aggregation": "token_mean"}, r"trainer\.aggregation=token_mean.*or trainer\.aggregation=constant"),
+    ({"trainer__loss_args.dual_clip": "3"}, r"trainer\.loss_args\.dual_clip=3"),
+    ({"trainer__beta": "0.1", "trainer__kl": "k2"}, r"trainer\.kl=k2"),
+    ({"trainer__beta": "0.1", "trainer__kl_placement": "reward"}, r"trainer\.kl_placement=reward"),
+    ({"trainer__loss_type": "grpo", "trainer__std_ddof": "0"}, r"trainer\.std_ddof=0"),
+    ({"trainer__micro_batch_size": "auto"}, r"trainer\.micro_batch_size=auto"),
+    ({"trainer__num_generations": "1"}, r"num_generations=1"),
+    ({"precision": "float64"}, "precision=float64"),
+    ({"task": "games.nim?opponent=random", "model": "tiny"}, r"'games\.nim' is a game.*fixed.*TrlTask"),
+    ({"task": "games.nim", "model": "tiny"}, r"is a game.*Use trainer\.backend=native\.$"),
+    ({"trainer__backend_args.max_steps": "3"}, r"backend_args\.max_steps: .*decided here: trainer\.max_steps"),
+    ({"trainer__backend_args.use_vllm": "true"}, r"backend_args\.use_vllm: .*engine\.name"),
+])  # fmt: skip
 def test_what_trl_cannot_do_is_refused_by_name(settings: dict[str, str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         check_training(config_of(**settings))
@@ -75,15 +70,12 @@ def test_the_names_are_those_of_the_installed_trl() -> None:
     assert {each.name for each in fields(trl.GRPOConfig)} >= {*algorithm_arguments(trainer), *OURS}
 
 
-@pytest.mark.parametrize(
-    ("settings", "size"),
-    [
-        ({}, 16),  # 16 completions of 100 tokens fit 8192
-        ({"micro_batch_tokens": 900}, 8),  # 9 fit, and 8 divides 16
-        ({"micro_batch_tokens": 99}, 1),
-        ({"micro_batch_size": 2}, 2),
-        ({"micro_batch_prompts": 1}, 4),
-    ],
-)
+@pytest.mark.parametrize(("settings", "size"), [
+    ({}, 16),  # 16 completions of 100 tokens fit 8192
+    ({"micro_batch_tokens": 900}, 8),  # 9 fit, and 8 divides 16
+    ({"micro_batch_tokens": 99}, 1),
+    ({"micro_batch_size": 2}, 2),
+    ({"micro_batch_prompts": 1}, 4),
+])  # fmt: skip
 def test_completions_of_a_pass(settings: dict[str, Any], size: int) -> None:
     assert rows_per_pass(TrainerConfig(prompts_per_step=4, num_generations=4, **settings), 16, 100)[0] == size

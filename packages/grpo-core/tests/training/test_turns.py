@@ -63,14 +63,11 @@ def test_turns_with_prompts_of_their_own_are_rows_of_one_rollout() -> None:
     assert batch.prompts is not None and batch.prompts.tolist() == [0, 1, 0]
 
 
-@pytest.mark.parametrize(
-    ("rollouts", "mask"),
-    [
-        ([rollout(turn((1,), (2,), trained=False), turn((1, 2), (3,)))], [[0, 1]]),  # somebody else's turn is context
-        ([rollout(turn((1,), (2, 3), "length"), turn((1, 2, 3), (4,)))], [[0, 0, 1]]),  # a truncated turn
-        ([rollout(role="second"), rollout(turn((1,), (2, 3)), role="first")], [[0, 0], [1, 1]]),  # a seat never reached
-    ],
-)
+@pytest.mark.parametrize(("rollouts", "mask"), [
+    ([rollout(turn((1,), (2,), trained=False), turn((1, 2), (3,)))], [[0, 1]]),  # somebody else's turn is context
+    ([rollout(turn((1,), (2, 3), "length"), turn((1, 2, 3), (4,)))], [[0, 0, 1]]),  # a truncated turn
+    ([rollout(role="second"), rollout(turn((1,), (2, 3)), role="first")], [[0, 0], [1, 1]]),  # a seat never reached
+])  # fmt: skip
 def test_what_is_not_trained_is_left_out(rollouts: list[Rollout], mask: list[list[int]]) -> None:
     assert collated(*rollouts, mask_truncated=True).mask.int().tolist() == mask
 
@@ -212,14 +209,11 @@ def test_a_rollout_that_ends_with_the_context_is_valued_to_its_end() -> None:
     assert batch.last_values.tolist() == pytest.approx([longer.old_values[0, 3].item()])
 
 
-@pytest.mark.parametrize(
-    ("one", "mask_truncated", "is_cut"),
-    [
-        (rollout(turn((1, 2), (3, 4), "length"), turn((7,), (5,))), False, [False, False]),
-        (rollout(turn((1, 2), (3, 4)), turn((7,), (5,), "length")), False, [False, True]),
-        (CUT, True, [False]),
-    ],
-)
+@pytest.mark.parametrize(("one", "mask_truncated", "is_cut"), [
+    (rollout(turn((1, 2), (3, 4), "length"), turn((7,), (5,))), False, [False, False]),
+    (rollout(turn((1, 2), (3, 4)), turn((7,), (5,), "length")), False, [False, True]),
+    (CUT, True, [False]),
+])  # fmt: skip
 def test_only_the_end_of_a_rollout_is_cut(one: Rollout, mask_truncated: bool, is_cut: list[bool]) -> None:
     found = collated(one, mask_truncated=mask_truncated).is_cut
     assert found is not None and found.tolist() == is_cut
