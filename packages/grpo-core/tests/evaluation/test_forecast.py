@@ -64,16 +64,6 @@ def test_shares_rates_and_the_histogram() -> None:
     assert (result.abstained, result.sizes[0].no_signal.n, result.solved.value) == (5, 2, 0.75), "what was not scored"
 
 
-def test_rewards_of_groups_count_as_they_were_compared() -> None:
-    # The samples of a prompt were split into two groups of 2, and one of 4, where the same answers earn something else.
-    groups = {2: [[[1.0, 0.5], [0.5, 0.5 + 1e-12]], [[0.2, 0.2], []]], 4: [[[1.0, 0.5, 0.5, 0.0]], [[0.2, 0.2]]]}
-    result = forecast(evaluation([[1, 0, 0, 0], [0, 0, 0, None]]), 4, TIMES, groups=groups)
-    # At 2: one of two groups is silent; the only scored one of the second prompt is, too. At 4: none, and that one.
-    assert [size.no_signal.value for size in result.sizes] == [0.75, 0.5]
-    assert result.reward.value == pytest.approx((0.5 + 0.2) / 2)
-    assert result.solved.value == pytest.approx((1 / 4 + 0) / 2)  # no group reward says anything about it
-
-
 def test_the_sides_of_an_episode_are_one_observation() -> None:
     sides = evaluation([[1, 1, 0, 0], [0, 0, 1, 1], [1, 1, 1, 0], [0, 0, 0, 1]])
     rows = [Row(id=name) for name in ("a", "a", "b", "b")]
@@ -130,9 +120,7 @@ def test_advice_names_the_difficulties_with_signal() -> None:
     (["math.arithmetic", "--model", "nope"], "no model 'nope'"),
     (["math.arithmetic", "trainer.num_generation=4"], "num_generations"),
 ])  # fmt: skip
-def test_mistakes_are_one_line_before_torch_matters(
-    capsys: pytest.CaptureFixture[str], arguments: Sequence[str], message: str
-) -> None:
+def test_mistakes_are_found_at_once(capsys: pytest.CaptureFixture[str], arguments: Sequence[str], message: str) -> None:
     assert main(["forecast", *arguments]) == 2
     assert message in capsys.readouterr().err
 
@@ -180,9 +168,8 @@ def test_the_command_takes_mixtures_games_and_opponents(capsys: pytest.CaptureFi
     assert facts["update_s"] > 0 and facts["sampling_s"] > 0
     heap = f"{small_games.__file__}:HEAP?size=8"
     for task, *texts in (
-        ("math.arithmetic:3,math.comparison", "2 + 2 prompts × 4 completions", "75%", "4 (run)"),
-        (heap, "the policy plays all sides, each a group"),
-        (f"{heap}&opponent=greedy", "here against greedy"),
+        (heap, "the policy plays all sides, each a group", "4 (run)"),
+        (f"math.arithmetic:3,{heap}&opponent=greedy", "here against greedy", "75%"),
     ):
         assert main(["forecast", task, *sampled]) == 0
         out = capsys.readouterr().out

@@ -16,7 +16,6 @@ from grpo_core.callbacks import Callbacks
 from grpo_core.config import EvalConfig, RunConfig, TrainerConfig
 from grpo_core.engines.base import StopRequested
 from grpo_core.engines.native import NativeEngine
-from grpo_core.errors import UserError
 from grpo_core.evaluation.answers import in_process
 from grpo_core.evaluation.held_out import HeldOutEvaluator, held_out_tasks
 from grpo_core.plugins.models import ModelSource
@@ -164,25 +163,15 @@ def test_the_model_and_the_random_numbers_are_left_as_they_were(tmp_path: Path, 
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_rows_that_are_trained_on_and_fewer_than_asked_are_told(tmp_path: Path, resources: ExitStack) -> None:
-    assert Lab(tmp_path, resources, size=8).choices == []
-    (choice,) = Lab(tmp_path, resources, size=8, split="train").choices
-    assert choice.what == "held-out" and "8 of 8 held-out rows are trained on" in choice.why
+def test_a_task_is_evaluated_once_with_a_variant_beside_it(tmp_path: Path, resources: ExitStack) -> None:
+    task = f"{tmp_path}/tasks.py:letters"
+    assert list(Lab(tmp_path, resources, task=task).tasks) == ["tasks.letters"]
+    assert list(Lab(tmp_path, resources, task=f"{task}?seed=1").tasks) == ["tasks.letters", f"{task}?seed=1"]
     (choice,) = Lab(tmp_path, resources, size=100).choices
     assert choice.value == "tasks.letters: 8 rows"
 
 
-def test_the_same_task_is_evaluated_once_and_a_variant_beside_it(tmp_path: Path, resources: ExitStack) -> None:
-    task = f"{tmp_path}/tasks.py:letters"
-    assert list(Lab(tmp_path, resources, task=task).tasks) == ["tasks.letters"]
-    assert list(Lab(tmp_path, resources, task=f"{task}?seed=1").tasks) == ["tasks.letters", f"{task}?seed=1"]
-    with pytest.raises(UserError, match="no task"):
-        Lab(tmp_path, resources, task="math.gsm9k")
-
-
-def test_files_of_another_run_and_a_folder_that_cannot_be_written_are_left(
-    tmp_path: Path, resources: ExitStack
-) -> None:
+def test_files_of_another_run_and_a_folder_without_rights_are_left(tmp_path: Path, resources: ExitStack) -> None:
     lab = Lab(tmp_path, resources, size=2, surprisal=False)
     (tmp_path / "eval_runs").write_text("a file")
     lab.evaluator(run=lab.run).run("initial", 0)

@@ -56,7 +56,7 @@ def test_few_shares_are_covered_as_often_as_is_said() -> None:
     (16, 8, 86, 0.95, -0.020, 0.207),  # Agresti and Min 2005
     (1, 7, 21, 0.95, -0.517, -0.026),  # Bentur et al. 2009, in Fagerland, Lydersen and Laake 2014
 ])  # fmt: skip
-def test_tangos_interval_as_published(
+def test_tangos_interval_is_as_published(
     gained: int, lost: int, n: int, confidence: float, low: float, high: float
 ) -> None:
     interval = tango(gained, lost, n, confidence=confidence)

@@ -69,9 +69,7 @@ def test_a_text_that_does_not_fit_the_classifier_has_no_value(tmp_path: Path) ->
     (None, True, "give label= of rude, polite"),
     ("polite", False, "it has no trained classification head"),
 ])  # fmt: skip
-def test_what_is_no_classifier_with_that_label_is_refused(
-    tmp_path: Path, label: str | None, head: bool, why: str
-) -> None:
+def test_what_is_no_classifier_of_a_label_is_refused(tmp_path: Path, label: str | None, head: bool, why: str) -> None:
     folder = small_classifier(tmp_path, ("rude", "polite"), head=head)
 
     with pytest.raises(UserError) as error:

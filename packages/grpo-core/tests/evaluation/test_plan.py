@@ -3,10 +3,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import pytest
 import yaml
 
-from grpo_core import EvaluationDefaults, Row, Task, TaskConfig, UserError, reward
+from grpo_core import EvaluationDefaults, Row, Task, TaskConfig, reward
 from grpo_core.config import EvalConfig, RunConfig, TrainerConfig, load_config, resolve, to_yaml
 from grpo_core.evaluation.plan import open_settings, plan_of, settings_of
 from grpo_core.evaluation.settings import EvaluationSettings
@@ -63,17 +62,6 @@ def test_a_task_that_is_not_to_be_evaluated_is_not() -> None:
     assert (choice.value, choice.why) == ("code.mbpp: none", "the task says so: enabled=False")
 
 
-@pytest.mark.parametrize(("phase", "step", "is_due"), [
-    ("initial", 0, True),
-    ("interval", 0, False),
-    ("interval", 20, True),
-    ("interval", 30, False),
-    ("final", 30, True),
-])  # fmt: skip
-def test_when_it_is_due(phase: Any, step: int, is_due: bool) -> None:
-    assert plan_of(config(), bound(**MBPP))[0].is_due(phase, step) is is_due
-
-
 def test_the_settings_survive_a_runs_own_configuration(tmp_path: Any) -> None:
     # config.yaml holds every setting; were it to hold these, they would be the user's words when the run goes on.
     resolved = resolve(RunConfig(task="math.echo", model="tiny", eval=EvalConfig(size=16))).config
@@ -103,5 +91,3 @@ def test_several_completions_that_nobody_says_a_temperature_for_are_sampled() ->
     assert settings_of(bound(), {"n": 4}, ours)[0].temperature == 0.7
     assert settings_of(bound(temperature=0.2), {"n": 4}, ours)[0].temperature == 0.2
     assert settings_of(bound(num_completions=4), {}, ours)[0].temperature == 0.7
-    with pytest.raises(UserError, match=r"eval\.n=4 at temperature 0"):
-        settings_of(bound(), {"n": 4, "temperature": 0.0}, ours)

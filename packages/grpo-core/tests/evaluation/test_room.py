@@ -28,7 +28,7 @@ def held_out(ears: Ears) -> list[str]:
     (f"20,{CONTEXT - 5},{CONTEXT - 9}", 3, 0, ["2 of 3 answers have room for fewer than 64 tokens"]),
     (f"20,{CONTEXT},1000", 1, 2, ["2 of 3 rows cannot be answered and are not scored"]),
 ])  # fmt: skip
-def test_a_prompt_is_answered_with_the_room_that_it_leaves_or_not_scored(
+def test_a_prompt_is_answered_with_the_room_it_leaves(
     lengths: str, scored: int, abstained: int, said: list[str]
 ) -> None:
     ears = Ears()
