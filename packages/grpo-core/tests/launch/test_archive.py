@@ -169,6 +169,7 @@ def killed(*words: str) -> None:
     assert process.returncode == -signal.SIGKILL, process.stderr
 
 
+@pytest.mark.parametrize("url", ["file:archive", "bucket"], indirect=True)
 def test_a_killed_archiving_leaves_the_earlier_archive(call: Callable[..., Any], run: Path, url: str) -> None:
     call("archive", str(run), url)
     before = content(run)
@@ -203,9 +204,7 @@ def test_a_killed_restoring_goes_on(call: Callable[..., Any], run: Path) -> None
     ({"files": {"x": {"sha256": "0" * 64, "size": 10**15}}}, "are free in back"),
     ({"files": {"x": {"sha256": "0" * 64, "size": 1}}}, "the content of 'x' is missing"),
 ])  # fmt: skip
-def test_a_manifest_that_lies_is_refused(
-    call: Callable[..., Any], run: Path, change: dict[str, Any], message: str
-) -> None:
+def test_a_lying_manifest_is_refused(call: Callable[..., Any], run: Path, change: dict[str, Any], message: str) -> None:
     call("archive", str(run), "file:archive")
     file = Path("archive/run_1/manifest.json")
     manifest = json.loads(file.read_text())
@@ -217,7 +216,7 @@ def test_a_manifest_that_lies_is_refused(
     assert not list(Path("back").glob("[!.]*"))
 
 
-@pytest.mark.parametrize("damage", ["shorter", "longer", "other", "link", "pipe"])
+@pytest.mark.parametrize("damage", ["shorter", "other", "link", "pipe"])
 def test_content_that_is_not_what_was_archived_is_refused(call: Callable[..., Any], run: Path, damage: str) -> None:
     call("archive", str(run), "file:archive")
     weights = next(path for path in Path("archive/run_1/objects").iterdir() if path.stat().st_size == 50_000)
@@ -227,7 +226,7 @@ def test_content_that_is_not_what_was_archived_is_refused(call: Callable[..., An
         Path("elsewhere").write_bytes(sound)
         os.mkfifo(weights) if damage == "pipe" else weights.symlink_to(Path("elsewhere").absolute())
     else:
-        weights.write_bytes({"shorter": sound[:-1], "longer": sound * 2, "other": b"x" * 50_000}[damage])
+        weights.write_bytes(sound[:-1] if damage == "shorter" else b"x" * 50_000)
     message = call("restore", "file:archive/run_1", "back", code=1)
     assert "is not what was archived" in message or "a link or a device" in message
     assert not Path("back/run_1").exists()

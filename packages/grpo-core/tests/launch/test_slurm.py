@@ -34,7 +34,7 @@ def run_main(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str,
     return code, output.out, output.err
 
 
-def test_the_printed_script_is_what_sbatch_gets(
+def test_sbatch_gets_what_is_printed(
     sbatch: Path, check_shell: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("--partition=gpu", "--time=1-2", "--gpus=4", "--setup=module load 'cuda/12'", "--sbatch=exclusive")
@@ -66,37 +66,27 @@ def test_jobs_have_ids_folders_and_logs(sbatch: Path, tmp_path: Path, capsys: py
     assert [(Path(job["folder"]) / f"{job['job']}_submitted.pkl").is_file() for job in jobs] == [True] * 4
 
 
-@pytest.mark.parametrize(("said", "reason"), [
-    ("sbatch: error: invalid partition specified: gpux", "invalid partition specified: gpux"),
-    ("sbatch: unrecognized option '--x'\nTry \"sbatch --help\" for more information", "unrecognized option '--x'"),
-])  # fmt: skip
 def test_a_refusal_is_one_line(
-    said: str, reason: str, sbatch: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    sbatch: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("REFUSES", said)
+    monkeypatch.setenv("REFUSES", "sbatch: unrecognized option '--x'\nTry \"sbatch --help\" for more information")
     code, _, problem = run_main(capsys, "--partition=gpux")
-    assert (code, problem) == (2, f"error: sbatch refused the job: {reason}\n")
+    assert (code, problem) == (2, "error: sbatch refused the job: unrecognized option '--x'\n")
 
 
 @pytest.mark.parametrize(("words", "problem"), [
     (("--partiton", "gpu"), "Did you mean '--partition'?"),
-    (("--modle", "tiny"), "Did you mean '--model'?"),
     (("--task", "math.arithmetik"), "Did you mean 'math.arithmetic'?"),
-    (("--eval-task", "math.ekho"), "Did you mean 'math.echo'?"),
     (("trainer.max_stepps=3",), "Did you mean 'trainer.max_steps'?"),
     (("--time", "3 hours"), "HOURS:MINUTES:SECONDS"),
     (("--time", "1", "--save-seconds", "60"), "must be less than --time, 60 seconds"),
     (("--seeds", "1,1"), "different whole numbers"),
     (("--seeds", "1,2", "--seed", "4"), "leave out --seed"),
-    (("--seeds", "1,2", "--each", "trainer.beta=0 seed=3"), "seed"),
     (("--output-dir", "/dev/null/runs"), "--output-dir /dev/null/runs: nothing can be made in"),
     (("--each", "'"), "No closing quotation"),
     (("--each", "--nproc 4", "--each", "--nproc 2"), "nproc is 4 and 2, but all runs of an array have one"),
-    (("--each", "--nproc 4", "--each", "trainer.beta=0"), "nproc is 4 and its default"),
-    (("--each", "output_dir=a", "--each", "output_dir=b"), "output_dir is a and b"),
     (("--sbatch", "output=x"), "give --output-dir"),
     (("--sbatch", "wrap=true"), "settings after the command"),
-    (("--sbatch", "a b=c"), "give NAME=VALUE"),
     (("--setup", "a\nb"), "line breaks are not allowed"),
     (("--task", "a\nb"), "control characters"),
     (("--nodes", "3"), "3 ranks cannot share the 8 prompts"),
