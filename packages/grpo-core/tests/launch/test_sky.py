@@ -1,4 +1,4 @@
-"""`grpo launch sky`: the task, its scripts, and what SkyPilot itself says of it."""
+"""`grpo launch sky`: the task and its scripts."""
 
 import os
 import subprocess
@@ -14,9 +14,6 @@ from grpo_core.cli.main import main
 from grpo_core.tracking.runs import find_runs, read_run
 
 CLUSTER = ("--gpus=A100:8", "--nodes=2", "--spot", "--volume=runs", "trainer.prompts_per_step=16")
-VALIDATE = (
-    "import sys, sky; task = sky.Task.from_yaml(sys.argv[1]); task.validate(); print(task.resources, task.volumes)"
-)
 
 
 def task_of(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
@@ -24,7 +21,7 @@ def task_of(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     return dict(yaml.safe_load(capsys.readouterr().out))
 
 
-def test_a_task_asks_for_machines_and_a_volume(
+def test_a_task_has_machines_and_a_volume(
     capsys: pytest.CaptureFixture[str], check_shell: Callable[[str], None]
 ) -> None:
     task = task_of(capsys, *CLUSTER, "--task", "it's $(a) `b`")
@@ -70,19 +67,3 @@ def test_another_machine_continues_from_the_bucket(tmp_path: Path, capsys: pytes
         assert done.returncode == code, done.stderr
         [run] = find_runs(home / "grpo-runs" / "sums")
         assert read_run(run).state == state
-
-
-@pytest.mark.network
-@pytest.mark.timeout(900)
-def test_skypilot_validates_the_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "UV_PYTHON"}
-    python = tmp_path / "sky" / "bin" / "python"
-    for command in (["venv", "-q", tmp_path / "sky"], ["pip", "install", "-q", "--python", python, "skypilot"]):
-        # In another folder: uv would hold SkyPilot to the constraints of this workspace, and so to an old version.
-        subprocess.run(["uv", *command], cwd=tmp_path, env=environment, check=True)
-    (catalog := tmp_path / ".sky" / "catalogs" / "v8" / "common").mkdir(parents=True)
-    (catalog / "accelerators.csv").write_text("AcceleratorName,AcceleratorCount,Clouds\nA100,8,AWS\n")
-    (tmp_path / "task.yaml").write_text(yaml.safe_dump(task_of(capsys, *CLUSTER)))
-    home = {**environment, "HOME": str(tmp_path), "SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
-    done = subprocess.run([python, "-c", VALIDATE, "task.yaml"], cwd=tmp_path, env=home, capture_output=True, text=True)
-    assert "A100" in done.stdout and "/runs" in done.stdout, done.stderr[-2000:]

@@ -78,28 +78,3 @@ def test_two_nodes_train_one_run_and_go_on_after_their_time_limit(cluster: Clust
     cluster.run("scancel", "--signal=USR2", job["job"])  # as --signal=USR2@120 does before the limit
     check_went_on(cluster, job, 40)
     assert "ranks 2, gloo" in log_of(job)
-
-
-def test_a_sweep_is_an_array_that_goes_on_where_it_was(cluster: Cluster, tmp_path: Path) -> None:
-    def sweep(*words: str) -> Any:
-        small = [word.removeprefix("--") for word in SMALL]
-        return grpo(cluster, tmp_path / "s", "sweep", *small, "trainer.beta=0,0.1", "trainer.max_steps=80", *words)
-
-    def runs() -> list[Path]:
-        return sorted(tmp_path.glob("s/runs/0*/run_*"))
-
-    def states() -> list[str]:
-        return [run["state"] for each in sweep("--show")["configurations"] for run in each["runs"]]
-
-    options = "--gpus 0 --time 10 --max-requeues 0"
-    jobs = sweep("--slurm", options)
-    assert set(jobs) == {"001", "002"}
-    assert sweep("--slurm", options) == {}, "they are in the queue already"
-    until(lambda: len(runs()) == 2 and all(len(steps(run.parent)) > 2 for run in runs()), 200, states)
-    cluster.run("scancel", *jobs.values())
-    assert [cluster.ended(job) for job in jobs.values()] == ["CANCELLED", "CANCELLED"]
-    until(lambda: states() == ["interrupted", "interrupted"], 60, states)
-
-    again = sweep("--slurm", options)
-    assert [cluster.ended(job) for job in again.values()] == ["COMPLETED", "COMPLETED"]
-    assert (states(), len(runs())) == (["finished", "finished"], 2), "resumed in their folders"
