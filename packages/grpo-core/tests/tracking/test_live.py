@@ -26,18 +26,6 @@ def poll(followed: LiveRun) -> LiveRun:
     return followed
 
 
-def test_only_what_is_new_is_read(run: GrowingRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    run.append("train_log.jsonl", *({"step": i} for i in range(1000)))
-    found: list[dict[str, Any]] = []
-    log = FollowedLog(run.logs / "train_log.jsonl", found.append, found.clear)
-    assert not log.read() and len(found) == 1000
-    run.step(1000)
-    parsed: list[bytes] = []
-    monkeypatch.setattr(follow, "json_object", lambda line: parsed.append(line) or {})
-    assert not log.read() and len(found) - 1000 == len(parsed) == 1
-    assert not log.read() and len(found) == 1001
-
-
 def test_of_a_long_log_the_end_is_read(run: GrowingRun) -> None:
     run.append("rollouts.jsonl", *({"step": i, "text": "x" * 100} for i in range(100)))
     found: list[dict[str, Any]] = []

@@ -18,11 +18,7 @@ from grpo_core.training.batch import TrainBatch
 from grpo_core.training.statistics import UpdateStatistics
 from grpo_core.training.update import Updater
 
-PROBES = [
-    {"gradient_noise_scale": True},
-    {"gns_probe_steps": 1, "gns_probe_prompts": 2},
-    {"entropy_probe_steps": 1},
-]
+PROBES = [{"gradient_noise_scale": True}, {"gns_probe_steps": 1, "gns_probe_prompts": 2}, {"entropy_probe_steps": 1}]
 NOISE = ("gns/g2", "gns/trace")
 
 
@@ -67,11 +63,10 @@ def gradients_of_prompts(made: TrainBatch) -> torch.Tensor:
     return torch.stack(found)
 
 
-@pytest.mark.parametrize(
-    ("size", "advantages"),
-    [(1, [0.5, -1.0, 0.75, 0.25]), (1, [0.5, 0.0, 0.75, 0.0]), (2, [0.5, -1.0, 0.75, 0.25])],
-    ids=["each prompt's own", "a prompt that is skipped in compute is a gradient of zero", "pairs as drawn"],
-)
+@pytest.mark.parametrize(("size", "advantages"), [
+    (1, [0.5, 0.0, 0.75, 0.0]),  # a prompt that is skipped in compute is a gradient of zero
+    (2, [0.5, -1.0, 0.75, 0.25]),
+])  # fmt: skip
 def test_the_noise_scale_comes_from_the_gradients_of_micro_batches(size: int, advantages: list[float]) -> None:
     made = replace(batch(), advantages=torch.tensor(advantages, dtype=torch.float64))
     gradients = gradients_of_prompts(made).unflatten(0, (-1, size)).mean(1)

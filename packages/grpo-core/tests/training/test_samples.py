@@ -43,8 +43,3 @@ def test_the_group_whose_rewards_differ_is_shown_each_text_once(groups: list[Pro
     assert shown == [("say b:", "b", 1.0), ("say b:", "c", 0.0)]
     assert [sample.text for sample in samples_of(groups, rollouts, 1)] == ["b"]
     assert [sample.text for sample in samples_of([one], rollouts[:3], 3)] == ["x", "y", "z"]
-
-
-def test_an_episode_is_shown_by_its_answers(groups: list[PromptGroup]) -> None:
-    (shown,) = samples_of(groups[:1], [said(groups[0], 0, 1.0, "[4]", "[0]")], 3)
-    assert shown.text == "[4] · [0]"

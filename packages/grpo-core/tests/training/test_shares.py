@@ -9,8 +9,7 @@ import torch
 
 from grpo_core.config import ResolvedConfig, RunConfig, TrainerConfig, flatten, load_config, resolve
 from grpo_core.errors import UserError
-from grpo_core.policy import ranks as ranks_module
-from grpo_core.policy.ranks import Ranks, _buckets
+from grpo_core.policy.ranks import Ranks
 from grpo_core.policy.sharding import ShardLayout
 from grpo_core.profiles.accelerator import GIB, Accelerator, detect
 from grpo_core.training.random_state import gathered_random_state, restore_rank, seed_everything
@@ -40,36 +39,21 @@ def run_of(**options: object) -> RunConfig:
 FULL, HYBRID = {"sharding": "full"}, {"sharding": "hybrid"}
 
 
-@pytest.mark.parametrize(
-    ("options", "ranks", "node", "message"),
-    [
-        ({}, 5, 5, r"5 ranks cannot share the 12 prompts.*: 12 / 5 = 2\.4\. Use 1, 2, 3 or 4"),
-        ({"steps_per_generation": 4}, 2, 2, r"12 prompts_per_step / 4 steps_per_generation = 3 / 2 = 1\.5\. Use 1"),
-        (
-            {"micro_batch_prompts": 4},
-            2,
-            2,
-            r"micro_batch_prompts=4.*: 12 / 2 ranks = 6, 6 / 4 = 1\.5\. Use 1, 2, 3 or 6",
-        ),
-        (
-            {"micro_batch_size": 16},
-            4,
-            4,
-            r"micro_batch_size=16.*12 prompts x 4 generations / 4 ranks = 12.*0\.75\. Use",
-        ),
-        (FULL, 1, 1, r"sharding=full shares a model among processes.*--nproc N.*sharding=none"),
-        ({**FULL, "micro_batch_size": "auto"}, 2, 2, r"micro_batch_size=auto with trainer.sharding=full.*number"),
-        (HYBRID, 1, 1, r"sharding=hybrid shares a model among processes, and this is the only one"),
-        (HYBRID, 4, 4, r"the 4 of each machine: it is one group of all 4.*Use trainer\.shard_size=2, or sharding="),
-        (HYBRID, 2, 2, r"which is trainer\.sharding=full\. Use trainer\.sharding=full"),
-        (HYBRID, 2, 1, r"the 1 of each machine: one process shares with nobody, which is trainer\.sharding=none"),
-        ({**HYBRID, "shard_size": 1}, 4, 2, r"shard_size=1: one process shares with nobody"),
-        ({**HYBRID, "shard_size": 8}, 12, 6, r"shard_size=8: 12 .*12 / 8 = 1\.5\. Use .*2, 3, 4 or 6"),
-    ],
-)
-def test_what_does_not_divide_is_refused_with_the_arithmetic(
-    options: dict[str, Any], ranks: int, node: int, message: str
-) -> None:
+@pytest.mark.parametrize(("options", "ranks", "node", "message"), [
+    ({}, 5, 5, r"5 ranks cannot share the 12 prompts.*: 12 / 5 = 2\.4\. Use 1, 2, 3 or 4"),
+    ({"steps_per_generation": 4}, 2, 2, r"12 prompts_per_step / 4 steps_per_generation = 3 / 2 = 1\.5\. Use 1"),
+    ({"micro_batch_prompts": 4}, 2, 2, r"micro_batch_prompts=4.*: 12 / 2 ranks = 6, 6 / 4 = 1\.5\. Use 1, 2, 3 or 6"),
+    ({"micro_batch_size": 16}, 4, 4, r"micro_batch_size=16.*12 prompts x 4 generations / 4 ranks = 12.*0\.75\. Use"),
+    (FULL, 1, 1, r"sharding=full shares a model among processes.*--nproc N.*sharding=none"),
+    ({**FULL, "micro_batch_size": "auto"}, 2, 2, r"micro_batch_size=auto with trainer.sharding=full.*number"),
+    (HYBRID, 1, 1, r"sharding=hybrid shares a model among processes, and this is the only one"),
+    (HYBRID, 4, 4, r"the 4 of each machine: it is one group of all 4.*Use trainer\.shard_size=2, or sharding="),
+    (HYBRID, 2, 2, r"which is trainer\.sharding=full\. Use trainer\.sharding=full"),
+    (HYBRID, 2, 1, r"the 1 of each machine: one process shares with nobody, which is trainer\.sharding=none"),
+    ({**HYBRID, "shard_size": 1}, 4, 2, r"shard_size=1: one process shares with nobody"),
+    ({**HYBRID, "shard_size": 8}, 12, 6, r"shard_size=8: 12 .*12 / 8 = 1\.5\. Use .*2, 3, 4 or 6"),
+])  # fmt: skip
+def test_what_does_not_divide_is_told_in_numbers(options: dict[str, Any], ranks: int, node: int, message: str) -> None:
     with pytest.raises(UserError, match=message):
         check_shares(trainer(**options), ranks, node)
 
@@ -93,13 +77,10 @@ def test_a_run_on_a_cpu_has_nothing_to_offload() -> None:
     assert on_gpu is not None and on_gpu.is_offloaded
 
 
-@pytest.mark.parametrize(
-    ("options", "precision", "message"),
-    [
-        ({"off_policy_steps": 1}, "auto", r"off_policy_steps=1 with trainer\.sharding=full: on GPUs two threads"),
-        ({"cpu_offload": True}, "float16", r"cpu_offload=true with precision=float16.*Use precision=bfloat16"),
-    ],
-)
+@pytest.mark.parametrize(("options", "precision", "message"), [
+    ({"off_policy_steps": 1}, "auto", r"off_policy_steps=1 with trainer\.sharding=full: on GPUs two threads"),
+    ({"cpu_offload": True}, "float16", r"cpu_offload=true with precision=float16.*Use precision=bfloat16"),
+])  # fmt: skip
 def test_what_a_sharded_model_cannot_do_on_a_gpu(options: dict[str, Any], precision: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         check_sharing(run_of(**FULL, **options), "cuda", precision)
@@ -131,12 +112,6 @@ def test_shares_are_disjoint_and_whole(n: int, size: int) -> None:
     shares = [Ranks(rank=rank, size=size).share(n) for rank in range(size)]
     assert [index for share in shares for index in share] == list(range(n))
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
-
-
-def test_buckets_are_bounded_and_of_one_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranks_module, "BUCKET_BYTES", 40)  # ten numbers of float32
-    tensors = [*map(torch.zeros, [4, 6, 1, 30, 2]), torch.zeros(1, dtype=torch.float64)]
-    assert [[each.numel() for each in bucket] for bucket in _buckets(tensors)] == [[4, 6], [1], [30], [2], [1]]
 
 
 def test_a_rank_that_was_not_there_gets_numbers_of_its_own() -> None:
