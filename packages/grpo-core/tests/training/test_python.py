@@ -15,7 +15,6 @@ import pytest
 
 import grpo_core
 from grpo_core import Row, Task, TaskConfig, UserError, reward
-from grpo_core.callbacks import Callback, StepRecord
 from grpo_core.cli.main import main
 from grpo_core.config import RunConfig, resolve
 from grpo_core.errors import UnknownNameError
@@ -106,26 +105,6 @@ def test_a_run_on_an_object_is_resumed_with_the_object(
     with pytest.raises(UserError, match=r"is none of other\."):
         grpo_core.resume(result.run_dir, task=replace(made(), name="other"), **more)
     assert grpo_core.resume(result.run_dir, task=made(), **more).summary["steps"] == 3
-
-
-class Steps(Callback):
-    def __init__(self) -> None:
-        self.seen: list[int] = []
-
-    def on_step(self, record: StepRecord) -> None:
-        self.seen.append(record.step)
-
-
-def test_a_mixture_of_objects_and_specs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = {**QUIET, "progress": True, "max_steps": 1, "prompts_per_step": 3}
-    mixed = [replace(made(), name="mixed"), ("math.arithmetic?size=20", 2)]
-    result = grpo_core.train(mixed, [steps := Steps()], **settings, output_dir=tmp_path)
-    assert result.summary["task"] == "python.mixed,math.arithmetic:2?size=20"
-    assert steps.seen == [1]
-    printed = capsys.readouterr()
-    assert "task python.mixed (100 train / 0 held-out rows)" in printed.err
-    assert "next: result.evaluate()" in printed.err
-    assert printed.out == ""
 
 
 @pytest.mark.parametrize(("call", "message"), [

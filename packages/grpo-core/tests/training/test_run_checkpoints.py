@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from heard import Heard
@@ -59,14 +60,8 @@ def test_a_killed_run_goes_on_from_it_and_at_the_end_it_is_gone(folder: Path, tm
     assert_same(run, killed)
 
 
-@pytest.mark.parametrize(
-    ("settings", "left"),
-    [({}, []), ({"save_minutes": None}, []), ({**AFTER_EACH_STEP, "save_every": 2}, ["step_2", "step_4"])],
-    ids=str,
-)
-def test_there_is_none_before_its_time_or_beside_others(
-    folder: Path, tmp_path: Path, settings: dict[str, object], left: list[str]
-) -> None:
+@pytest.mark.parametrize(("settings", "left"), [({}, []), ({**AFTER_EACH_STEP, "save_every": 2}, ["step_2", "step_4"])])
+def test_there_is_none_early_or_beside_others(folder: Path, tmp_path: Path, settings: Any, left: list[str]) -> None:
     watch = Watch(tmp_path)
     run = train(config(folder, tmp_path, "plain", **settings), [watch]).run_dir
     assert {name for seen in watch.seen for name in seen} <= {*left, "step_latest"}

@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import group_tasks
@@ -15,15 +14,9 @@ import watched_tasks
 from heard import Heard
 from safetensors.torch import load_file
 
-from grpo_core import Row, UserError, evaluate, load_task, resume
+from grpo_core import UserError, evaluate, resume
 from grpo_core.callbacks import ResolvedDefault
-from grpo_core.cli.main import main
 from grpo_core.cli.rollout_selection import Selection, part_times
-from grpo_core.config import RunConfig, ScoringConfig
-from grpo_core.evaluation.setup import ModelOptions
-from grpo_core.interop.trl import EvaluationCallback
-from grpo_core.policy.load import load_policy
-from grpo_core.training.provenance import config_hash, data_hash
 from grpo_core.training.result import RunResult
 
 CODE = f"{Path(__file__).parent / 'programs' / 'wishing.py'}:code"
@@ -106,13 +99,6 @@ def test_a_task_is_evaluated_and_reports_as_it_wishes(wished: tuple[RunResult, H
     assert "report" not in tasks["wishing.plain"]["initial"]
 
 
-def test_what_the_user_says_stands_above_a_tasks_wish(trained: Trained) -> None:
-    said = {"size": 2, "n": 1, "temperature": 0.0, "interval_steps": None, "at_end": False}
-    (line,) = evaluations(trained("wishing.py:code", eval=said).run_dir)
-    assert (line["phase"], line["eval/wishing.code/n"]) == ("initial", 2.0)
-    assert "eval/wishing.code/pass@2" not in line
-
-
 def test_names_that_two_log_are_refused(trained: Trained) -> None:
     with pytest.raises(UserError, match=r"wishing\.clashing logs 'execution/total', which is wishing\.code's already"):
         trained("wishing.py:code,wishing.py:clashing")
@@ -130,33 +116,12 @@ def test_a_resume_keeps_the_wishes_and_refuses_other_conditions(trained: Trained
     assert [line["phase"] for line in evaluations(stopped)] == ["initial", "interval", "final"]
 
 
-def test_other_plugin_versions_are_refused_unless_allowed(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = trained("math.echo?size=8", stop_after=1).run_dir
-    info = json.loads((run / "training_state" / "step_1" / "training_info.json").read_text())
-    assert info["versions"].keys() >= {"python", "grpo-core", "torch", "grpo-tasks-math"}
-    monkeypatch.setattr("grpo_core.plugins.PluginHost.distribution", lambda self, plugin: "grpo-tasks-math 9.9")
-    with pytest.raises(UserError, match=r"grpo-tasks-math is 9\.9 now and was .*--allow versions"):
-        resume(run, progress=False)
-    assert not resume(run, allow=["versions"], progress=False).interrupted
-
-
-def test_hashes_change_with_what_they_are_of() -> None:
-    def of(**settings: Any) -> str:
-        return config_hash(RunConfig(**settings))
-
-    assert of() == of(output_dir="elsewhere", trainer={"save_every": 2}) != of(trainer={"learning_rate": 1.0})
-    rows = [Row(id="1"), Row(id="2")]
-    hashes = {data_hash({"a": rows}), data_hash({"a": rows[::-1]}), data_hash({"b": rows}), data_hash({"a": rows[:1]})}
-    assert len(hashes) == 4
-
-
 # Parts of rewards
 
 
-@pytest.mark.parametrize("baseline", ["group_mean", "gdpo"])
-def test_a_watched_part_changes_no_weight_of_the_model(trained: Trained, baseline: str) -> None:
+def test_a_watched_part_changes_no_weight_of_the_model(trained: Trained) -> None:
     # The tasks have one name, by which random numbers are keyed.
-    plain, watched = (trained(f"{watched_tasks.__file__}:{task}", baseline=baseline) for task in ("plain", "watched"))
+    plain, watched = (trained(f"{watched_tasks.__file__}:{task}", baseline="gdpo") for task in ("plain", "watched"))
     weights = [load_file(run.run_dir / "training_state/step_final/model/model.safetensors") for run in (plain, watched)]
     assert weights[0].keys() == weights[1].keys()
     assert all(weights[0][name].equal(weights[1][name]) for name in weights[0])
@@ -164,15 +129,6 @@ def test_a_watched_part_changes_no_weight_of_the_model(trained: Trained, baselin
     (part,) = (value for name, value in step.items() if name.endswith("/part/length"))
     assert part > 100  # it is logged, far above its maximum
     assert step["grad_norm"] > 0
-
-
-def test_a_watched_part_is_in_no_value_and_not_in_solved() -> None:
-    task = load_task(f"{watched_tasks.__file__}:watched")
-    row = task.rows()[0]
-    for text, value in (("01", 1.0), ("11", 0.0)):  # 48 + 49 = 13 · 7 + 6, and 49 + 49 = 14 · 7
-        score = task.score(text, row)
-        assert (score.value, score.solved) == (value, value == 1.0)
-        assert score.parts["length"] == 200.0
 
 
 def test_a_run_is_trained_on_group_rewards(trained: Trained) -> None:
@@ -191,16 +147,11 @@ def test_a_run_is_trained_on_group_rewards(trained: Trained) -> None:
     assert evaluated["mean_reward"] <= 0.5, "held-out completions are scored by themselves"
 
 
-@pytest.mark.parametrize(
-    ("settings", "why"),
-    [
-        ({"num_generations": 1, "baseline": "ema"}, r"diversity\(\) compares the completions of a prompt, and trainer"),
-        ({"baseline": "remax"}, "would be missing in the baseline remax"),
-    ],
-)
-def test_group_rewards_are_refused_where_nothing_is_compared(
-    trained: Trained, settings: dict[str, int | str], why: str
-) -> None:
+@pytest.mark.parametrize(("settings", "why"), [
+    ({"num_generations": 1, "baseline": "ema"}, r"diversity\(\) compares the completions of a prompt, and trainer"),
+    ({"baseline": "remax"}, "would be missing in the baseline remax"),
+])  # fmt: skip
+def test_group_rewards_need_something_to_compare(trained: Trained, settings: dict[str, int | str], why: str) -> None:
     with pytest.raises(UserError, match=why):
         trained(VARIED, **settings)
 
@@ -217,30 +168,3 @@ def test_an_evaluation_alone_follows_the_wishes_and_reports(folder: Path, tmp_pa
     assert result["report"]["mbpp_eval/final_rate"] == result["solved_rate"]
     assert [choice.what for choice in heard.chosen] == ["sandbox", "evaluation"]
     assert (tmp_path / "out" / "model_wishing.code" / "report_final_0.json").is_file()
-
-
-def test_commands_show_the_conditions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["sample", CODE, "-n", "1", "--json"]) == 0
-    out, err = capsys.readouterr()
-    assert "sandbox L3: seccomp: the scores of wishing.code depend on it" in err
-    assert json.loads(out)[0]["conditions"] == SANDBOX
-    monkeypatch.delenv("LEVEL")
-    assert main(["sample", CODE]) == 2
-    assert "task 'wishing.code': conditions() raised KeyError (wishing.py:" in capsys.readouterr().err
-
-
-def test_a_trainers_callback_follows_the_wishes(folder: Path, tmp_path: Path) -> None:
-    policy = load_policy(str(folder / "model"), device="cpu")
-    made = EvaluationCallback(CODE, loading=ModelOptions(scoring=ScoringConfig(workers=1)))
-    arguments = SimpleNamespace(bf16=False, fp16=False, world_size=1, output_dir=str(tmp_path))
-    state = SimpleNamespace(global_step=0, log_history=[])
-    moments = [made.on_train_begin, *[made.on_step_end] * 3, made.on_train_end]
-    for step, moment in zip((0, 1, 2, 3, 3), moments, strict=True):
-        state.global_step = step
-        moment(arguments, state, None, model=policy.model, processing_class=policy.tokenizer)
-    assert [(phase, step) for phase, step, _, _ in made.results] == [("initial", 0), ("interval", 2), ("final", 3)]
-    assert [entry["eval/wishing.code/n"] for entry in state.log_history] == [3.0] * 3
-    assert "mbpp_eval/interval_rate" in state.log_history[1]
