@@ -10,11 +10,14 @@ import torch
 from grpo_core import Row, Score, Task, group_reward, load_task, reward
 from grpo_core.config import TrainerConfig
 from grpo_core.engines.completion import Completion
+from grpo_core.plugins import variants as registry
 from grpo_core.rollouts.rollout import Rollout, Turn
 from grpo_core.task.bound import BoundTask
 from grpo_core.training.advantages import AdvantageEstimator
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import collate
+
+GDPO = TrainerConfig(baseline="gdpo", scale_rewards="none", advantage_args={"epsilon": 0.0})
 
 
 def load() -> Iterable[Row]:
@@ -38,18 +41,21 @@ def weighing(**weights: float) -> list[Callable[..., object]]:
     return functions
 
 
-def advantages(tasks: Mapping[str, BoundTask], rows: Sequence[tuple[str, Mapping[str, float] | None]]) -> list[float]:
-    """Advantages of gdpo, of (label, parts) of each completion, two a group; None is not scored."""
+def advantages(
+    tasks: Mapping[str, BoundTask], rows: Sequence[tuple[str, Mapping[str, float] | None]], size: int = 2,
+    config: TrainerConfig = GDPO,
+) -> list[float]:  # fmt: skip
+    """Advantages of (label, parts) of each completion, in groups of a size; None is not scored."""
     rollouts = [
         Rollout(
-            label, Row(id="x"), number // 2, "", (Turn((3,), Completion((1, 2), (-1.0, -1.0), "", "stop", 0)),),
+            label, Row(id="x"), number // size, "", (Turn((3,), Completion((1, 2), (-1.0, -1.0), "", "stop", 0)),),
             Score(None) if parts is None else Score(0.0, parts=dict(parts)), "abstained" if parts is None else "scored",
         )
         for number, (label, parts) in enumerate(rows)
     ]  # fmt: skip
-    config = TrainerConfig(baseline="gdpo", scale_rewards="none", advantage_args={"epsilon": 0.0})
     estimator = AdvantageEstimator(Algorithm.of(config), tasks)
-    rewards = torch.tensor([torch.nan if parts is None else 0.0 for _, parts in rows], dtype=torch.float64)
+    values = [torch.nan if parts is None else parts.get("right", 0.0) for _, parts in rows]
+    rewards = torch.tensor(values, dtype=torch.float64)
     batch = collate(rollouts, pad_id=0, mask_truncated=False)
     made: list[float] = estimator(batch, rollouts, rewards, [label for label, _ in rows], beta=0.0).advantages.tolist()
     return made
@@ -100,3 +106,12 @@ def test_a_fact_of_one_task_may_be_a_reward_of_another() -> None:
 def test_what_is_not_scored_has_no_part() -> None:
     rows = [("t", {"right": 0.0}), ("t", {"right": 1.0}), ("t", None), ("t", {"right": 1.0})]
     assert advantages({"t": task("t", *weighing(right=1.0))}, rows)[2:] == [0, 0]
+
+
+@pytest.mark.parametrize("baseline", sorted({*registry.names("advantage")} - {"remax", "value"}))
+def test_every_baseline_tells_the_completions_of_a_batch_apart(baseline: str) -> None:
+    rows = [("t", {"right": float(number % 6 == 0)}) for number in range(12)]
+    tasks = {"t": task("t", *weighing(right=1.0))}
+    made = advantages(tasks, rows, size=6, config=TrainerConfig(baseline=baseline, scale_rewards="none"))
+    found = torch.tensor(made)  # of each completion, or of each of its tokens
+    assert found.isfinite().all() and len(found.unique()) > 1

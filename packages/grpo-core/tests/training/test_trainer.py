@@ -11,21 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import torch
 import yaml
 from heard import Heard
-from safetensors.torch import load_file
 
-from grpo_core import Row, Task, reward, train
+from grpo_core import train
 from grpo_core.callbacks import Callback, StepRecord
 from grpo_core.config import RunConfig, TrainerConfig, resolve, with_settings
 from grpo_core.engines import native
 from grpo_core.errors import AbstentionLimitError, UserError
-from grpo_core.plugins.task_objects import name_tasks
-from grpo_core.policy import load
-from grpo_core.tracking.advice import a_start
 from grpo_core.training.catalogue import CATALOGUE
 from grpo_core.training.result import RunResult
 
@@ -79,20 +74,9 @@ def test_a_resolved_configuration_is_taken_as_it_is(evaluated: RunResult, tmp_pa
     assert yaml.safe_load((run / "config.yaml").read_text()) == resolved.config.model_dump(mode="json")
 
 
-def test_the_same_seed_gives_the_same_run_bit_for_bit_and_another_does_not(
-    trained: Trained, evaluated: RunResult
-) -> None:
+def test_the_same_seed_gives_the_same_run_and_another_does_not(trained: Trained, evaluated: RunResult) -> None:
     assert numbers(trained(eval={"size": 8})) == numbers(evaluated)
     assert trained(seed=1).metrics[0]["reward"] != evaluated.metrics[0]["reward"]
-
-
-def test_on_policy_the_ratio_is_one_and_the_sampler_agrees_with_the_trainer(
-    trained: Trained, evaluated: RunResult
-) -> None:
-    for step in (*evaluated.metrics, *trained(temperature=0.7).metrics):
-        assert step["ratio_mean"] == 1.0
-        assert step["clip_ratio/low"] == step["clip_ratio/high"] == 0.0
-        assert step["sampler_mismatch"] < 1e-5
 
 
 def test_a_mixture_keeps_exact_quotas_and_logs_each_task(trained: Trained) -> None:
@@ -127,13 +111,10 @@ def test_ctrl_c_stops_cleanly_and_saves(trained: Trained) -> None:
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"max_completion_length": 512}, r"context is 512 tokens, 512 - 512 = 0"),
-        ({"max_prompt_length": 1}, "max_prompt_length"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"max_completion_length": 512}, r"context is 512 tokens, 512 - 512 = 0"),
+    ({"max_prompt_length": 1}, "max_prompt_length"),
+])  # fmt: skip
 def test_what_fits_no_prompt_is_refused(trained: Trained, settings: dict[str, int], message: str) -> None:
     with pytest.raises(UserError, match=message):
         trained(**settings)
@@ -146,9 +127,8 @@ def test_the_pass_rate_curriculum_is_updated_and_saved(trained: Trained) -> None
     assert any(rate != 0.5 for rate in order["pass_rate"].values())
 
 
-@pytest.mark.parametrize("lora", [False, True])
-def test_an_opponent_answers_the_whole_batch_and_reaches_the_rewards(trained: Trained, *, lora: bool) -> None:
-    result = trained("letters.py:duel", lora={"enabled": lora, "r": 4}, eval={"size": 8, "at_start": False})
+def test_an_opponent_answers_the_whole_batch_and_reaches_the_rewards(trained: Trained) -> None:
+    result = trained("letters.py:duel", lora={"enabled": True, "r": 4}, eval={"size": 8, "at_start": False})
     for step in result.metrics:
         assert step["abstained"] == 0
         assert "task/letters.duel/part/unpredicted" in step
@@ -176,69 +156,27 @@ def test_a_model_that_was_chosen_and_cannot_learn_ends_the_run_with_advice(tmp_p
     assert f"grpo warm-start --task {task} --preset tiny --out ./warm" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("task", "prompts", "warnings"),
-    [("impossible", 16, 1), ("possible", 16, 0), ("impossible", 15, 0)],
-    ids=["a model that was named", "differences", "a few completions"],
-)
+@pytest.mark.parametrize(("task", "prompts", "warnings"), [("impossible", 16, 1), ("possible", 16, 0)])
 def test_others_are_trained(trained: Trained, task: str, prompts: int, warnings: int) -> None:
     trained(f"hard.py:{task}", [heard := Heard()], prompts_per_step=prompts, max_steps=1)
     assert sum("nothing to learn from" in message for message in heard.warnings) == warnings
 
 
-def test_advice_for_an_object_is_python() -> None:
-    @reward()
-    def never(answer: str) -> float:
-        return 0.0
-
-    task = Task("mine", lambda config: [Row(id="1")], lambda row: "?", lambda text, row: text, (never,), row=Row)
-    assert 'grpo_core.warm_start(mine, "./warm", preset="tiny")' in a_start(name_tasks(task).spec)
-
-
 # Algorithms
 
-BASELINES = [
-    "group_mean", "leave_one_out", "batch_mean", "ema", "adaptive", "adaptive_shrink", "role", "pass_at_k",
-    "pass_at_k_best", "maxrl", "bnpo", "reinforce_pp", "reinforce_pp_baseline", "gpg", "opo", "remax", "gdpo",
-]  # fmt: skip
 
-
-@pytest.mark.parametrize("baseline", BASELINES)
-def test_every_baseline_trains(trained: Trained, baseline: str) -> None:
-    # Rewards that are 0 or 1 and depend on the completion suit every one of them.
-    result = trained("letters.py:coins", baseline=baseline, scale_rewards="none", num_generations=6)
+def test_the_greedy_completions_of_remax_are_sampled(trained: Trained) -> None:
+    result = trained("letters.py:coins", baseline="remax", scale_rewards="none", num_generations=6)
     assert max(step["grad_norm"] for step in result.metrics) > 0
-    assert result.summary["skipped_updates"] == 0
 
 
-LOSSES = [
-    "bnpo", "rloo", "reinforce", "gpg", "cispo", "sapo", "dro", "dppo", "gspo", "gspo_token", "gmpo", "luspo", "vespo",
-    "seq_ppo",
-]  # fmt: skip
+def test_on_policy_the_sampler_agrees_with_the_trainer_at_any_temperature(trained: Trained) -> None:
+    for step in trained(temperature=0.7).metrics:
+        assert step["ratio_mean"] == 1.0 and step["sampler_mismatch"] < 1e-5
 
 
-@pytest.mark.parametrize("loss_type", LOSSES)
-def test_every_loss_trains_and_its_ratio_is_one_on_policy(trained: Trained, loss_type: str) -> None:
-    (step,) = trained(loss_type=loss_type, max_steps=1).metrics
-    assert step["grad_norm"] > 0 and step["skipped_updates"] == 0
-    assert step["ratio_mean"] == step["ratio_max"] == 1.0
-    assert step["ess"] == pytest.approx(1.0)
-    assert step.get("clip_ratio/region", 0.0) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("kl", "lora"),
-    [*((kl, False) for kl in ("k1", "k2", "k3", "abs", "fkl", "fkl_k3", "jeffreys", "full")), ("k3", True)],
-)
-def test_every_kl_is_zero_at_the_first_step_in_the_loss(trained: Trained, kl: str, *, lora: bool) -> None:
-    first, second = trained(beta=0.05, kl=kl, lora={"enabled": lora, "r": 2}).metrics
-    assert first["kl"] == pytest.approx(0.0, abs=1e-6)
-    assert second["kl"] != 0.0 if kl in ("k1", "fkl") else second["kl"] > 0
-
-
-@pytest.mark.parametrize("baseline", ["group_mean", "reinforce_pp"])
-def test_kl_in_the_reward_changes_the_advantages_once_the_policy_has_moved(trained: Trained, baseline: str) -> None:
-    options = {"baseline": baseline, "scale_rewards": "none", "learning_rate": 1e-2}
+def test_kl_in_the_reward_changes_the_advantages_once_the_policy_has_moved(trained: Trained) -> None:
+    options = {"baseline": "reinforce_pp", "scale_rewards": "none", "learning_rate": 1e-2}
     plain = trained(**options).metrics
     penalised = trained(beta=0.5, kl="k1", kl_placement="reward", **options).metrics
     assert penalised[0]["kl"] == pytest.approx(0.0, abs=1e-6)
@@ -268,46 +206,27 @@ def test_dynamic_sampling_replaces_groups_that_teach_nothing(trained: Trained) -
 # Precisions
 
 
-def test_steps_that_overflow_are_skipped_and_counted_and_the_rest_is_learned(
+def test_steps_that_overflow_are_skipped_and_counted(
     folder: Path, trained: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    choose = load.choose_precision
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
-    monkeypatch.setattr(load, "choose_precision", lambda precision, _: choose(precision, torch.device("cuda")))
     monkeypatch.setattr(torch.amp, "GradScaler", functools.partial(torch.amp.GradScaler, init_scale=2.0**28))
-    sizes = {"max_steps": 24, "num_generations": 8, "max_completion_length": 6}
-    result = trained(
-        f"{folder / 'tasks.py'}:letters", [heard := Heard()], learning_rate=3e-3, lr_scheduler_type="constant", **sizes
-    )
-    assert "float16 with a scaled loss, because compute capability 7.5" in heard.choices["precision"].why
+    result = trained(f"{folder / 'tasks.py'}:letters", precision="float16", max_steps=20, learning_rate=3e-3)
     steps = result.metrics
     is_skipped = ["grad_norm" not in step for step in steps]  # it has none that is finite
-    assert is_skipped[0] and not is_skipped[-1]
-    assert 3 < sum(is_skipped) < 24 / 2
+    assert is_skipped[0] and not is_skipped[-1] and sum(is_skipped) > 3
     for index, skipped in enumerate(is_skipped[:-1]):
         assert steps[index + 1]["loss_scale"] == steps[index]["loss_scale"] / (2 if skipped else 1)
     assert result.summary["skipped_updates"] == steps[-1]["skipped_updates"] == sum(is_skipped)
     assert all(math.isfinite(value) for step in steps for value in step.values())
-    first, last = (sum(step["reward"] for step in part) / 5 for part in (steps[:5], steps[-5:]))
-    assert last > first + 0.1
-    weights = load_file(result.run_dir / "training_state" / "step_final" / "model" / "model.safetensors")
-    assert all(tensor.dtype == torch.float32 and tensor.isfinite().all() for tensor in weights.values())
 
 
-@pytest.mark.parametrize(
-    ("precision", "settings", "corrected"),
-    [("float32", {}, True), ("bfloat16", {}, False), ("float32", {"rollout_correction": "none"}, False)],
-)
-def test_bfloat16_samples_are_corrected_where_training_is_in_float32(
-    trained: Trained,
-    precision: str,
-    settings: dict[str, str],
-    corrected: bool,
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("precision", "corrected"), [("float32", True), ("bfloat16", False)])
+def test_bfloat16_samples_are_corrected_in_a_float32_run(
+    trained: Trained, precision: str, corrected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(native, "multiplies_bfloat16", lambda: True)
     engine = {"args": {"dtype": "bfloat16"}}
-    result = trained(callbacks=[heard := Heard()], precision=precision, engine=engine, **settings)
+    result = trained(callbacks=[heard := Heard()], precision=precision, engine=engine)
     assert ("engine.args.dtype=bfloat16" in str(heard.choices.get("trainer.rollout_correction"))) is corrected
     assert all(step["sampler_mismatch"] > 0 for step in result.metrics)
     assert all(("rollout_weight" in step) is corrected for step in result.metrics)
@@ -341,21 +260,3 @@ def test_a_run_that_gets_no_better_ends_early(trained: Trained) -> None:
 def test_what_goes_by_interval_evaluations_needs_some(option: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"trainer\.(keep_best|early_stop_patience)=.*eval\.interval_steps"):
         RunConfig(trainer=TrainerConfig(**option))
-
-
-class Memory(Callback):
-    """Resident set after each step, in MiB."""
-
-    def __init__(self) -> None:
-        self.after: list[float] = []
-
-    def on_step(self, record: StepRecord) -> None:
-        self.after.append(psutil.Process().memory_info().rss / 2**20)
-
-
-@pytest.mark.slow
-def test_memory_stays_flat_over_two_hundred_steps(trained: Trained) -> None:
-    memory = Memory()
-    options = {"beta": 0.05, "num_iterations": 2, "entropy_coef": 0.01, "dynamic_sampling": True}
-    trained(callbacks=[memory], max_steps=200, **options)
-    assert max(memory.after[150:]) < 1.05 * max(memory.after[20:50])
