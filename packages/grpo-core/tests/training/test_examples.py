@@ -23,11 +23,14 @@ HERE = Task("here", lambda config: [Row(id="a", gold="b")], lambda row: "a:", la
 
 
 def test_examples_of_a_mixture_are_in_proportion_for_any_number_of_workers() -> None:
-    mixture = f"{ADD},math.arithmetic:3?size=20&seed=2"
-    alone = examples_of(mixture, 16)
-    assert alone == examples_of(mixture, 16, workers=2)
+    heard: list[tuple[int, int]] = []
+    named = name_tasks([ADD, HERE, (OTHER, 3)])  # the object is made in this process
+    alone = examples_of(named.spec, 20)
+    beside = examples_of(named.spec, 20, workers=2, progress=lambda what, done, total: heard.append((done, total)))
+    assert beside == alone and heard == [(1, 3), (2, 3), (3, 3)], "tasks that are ready are counted"
     golds = [texts_of(example) for example in examples_of(OTHER, 20)]
-    assert len(alone) == 16 and sum(texts_of(example) in golds for example in alone) >= 12
+    assert len(alone) == 20 and sum(texts_of(example) in golds for example in alone) >= 12
+    assert [texts_of(example) == ["a:", "b"] for example in alone].count(True) == 4
 
 
 def test_every_demo_of_a_mixture_is_used_and_the_seed_says_in_which_order() -> None:
@@ -49,14 +52,6 @@ def test_examples_beyond_the_context_are_left_out() -> None:
     assert sorted(len(ids) for ids in kept["input_ids"]) == [each for each in lengths if each <= lengths[10]]
     with pytest.raises(UserError, match=f"the shortest example has {lengths[0]} tokens"):
         within(dataset, lengths[0] - 1)
-
-
-def test_a_task_object_is_made_in_this_process_beside_workers_and_tasks_that_are_ready_are_counted() -> None:
-    heard: list[tuple[int, int]] = []
-    named = name_tasks([ADD, HERE, OTHER])
-    examples = examples_of(named.spec, 6, workers=3, progress=lambda what, done, total: heard.append((done, total)))
-    assert [texts_of(example) == ["a:", "b"] for example in examples].count(True) == 2
-    assert heard == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_a_fault_in_a_worker_is_the_same_line(tmp_path: Path) -> None:

@@ -1,10 +1,8 @@
 import errno
 import json
-import os
+import shutil
 import signal
-import subprocess
 import sys
-import time
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -69,7 +67,7 @@ def test_it_ends_when_enough_is_solved_and_says_when_it_is_not(tmp_path: Path) -
     assert heard.warnings[0].startswith("--until 0.5 was not reached in 2 steps: 0.00 of the sampled completions")
 
 
-def test_an_interrupted_one_is_written_after_its_step(
+def test_an_interrupted_one_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def raise_at_3(self: Waiting, what: str, done: int, total: int) -> None:
@@ -127,27 +125,21 @@ def test_a_model_gets_more_layers_and_its_record_says_so(tmp_path: Path) -> None
     assert load_policy(str(deeper), device="cpu").model.config.num_hidden_layers == 6
 
 
-@pytest.mark.parametrize(
-    ("task", "options", "message"),
-    [
-        ("letters", {}, "not both"),
-        ("letters", {"model": "tiny", "preset": "tiny"}, "not both"),
-        ("letters", {"model": "tiny", "vocab_size": 300}, "has its tokenizer"),
-        ("letters", {"model": "tiny", "tokenizer": "tiny"}, "has its tokenizer"),
-        ("letters", {"preset": "tiny", "vocab_size": 300, "tokenizer": "tiny"}, "not both"),
-        ("letters", {"preset": "tiny", "add_layers": 2}, r"--add-layers 2 is for a --model"),
-        ("letters", {"preset": "tiny", "out": PROGRAM}, "it is a file"),
-        ("letters", {"preset": "tiny", "out": PROGRAM.parent}, "not empty"),
-        ("letters", {"preset": "tiny", "out": "/proc/model"}, "nothing can be made in /proc|/proc"),
-        ("nogold", {"preset": "tiny"}, "no gold"),
-        ("unseen", {"preset": "tiny"}, "no rows for split 'test'"),
-        ("thinks", {"preset": "tiny"}, "end in a prefilled message"),  # which TRL would train otherwise
-        (f"letters,{PROGRAM}:chats", {"preset": "tiny"}, r"letters are text and those of .*chats are messages"),
-    ],
-)
-def test_what_cannot_be_is_refused_before_the_training(
-    tmp_path: Path, task: str, options: dict[str, Any], message: str
-) -> None:
+@pytest.mark.parametrize(("task", "options", "message"), [
+    ("letters", {}, "not both"),
+    ("letters", {"model": "tiny", "preset": "tiny"}, "not both"),
+    ("letters", {"model": "tiny", "vocab_size": 300}, "has its tokenizer"),
+    ("letters", {"preset": "tiny", "vocab_size": 300, "tokenizer": "tiny"}, "not both"),
+    ("letters", {"preset": "tiny", "add_layers": 2}, r"--add-layers 2 is for a --model"),
+    ("letters", {"preset": "tiny", "out": PROGRAM}, "it is a file"),
+    ("letters", {"preset": "tiny", "out": PROGRAM.parent}, "not empty"),
+    ("letters", {"preset": "tiny", "out": "/proc/model"}, "nothing can be made in /proc|/proc"),
+    ("nogold", {"preset": "tiny"}, "no gold"),
+    ("unseen", {"preset": "tiny"}, "no rows for split 'test'"),
+    ("thinks", {"preset": "tiny"}, "end in a prefilled message"),  # which TRL would train otherwise
+    (f"letters,{PROGRAM}:chats", {"preset": "tiny"}, r"letters are text and those of .*chats are messages"),
+])  # fmt: skip
+def test_what_cannot_be_is_refused_at_once(tmp_path: Path, task: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         warm_start(f"{PROGRAM}:{task}", **{"out": tmp_path / "out", **options})
     assert not (tmp_path / "out").exists()
@@ -174,29 +166,8 @@ def read_record(folder: Path) -> dict[str, Any]:
     return json.loads((folder / RECORD).read_text())
 
 
-def test_a_killed_warm_start_leaves_the_model_of_its_last_save(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    words = ["--task", LETTERS, "--preset", "tiny", "--out", str(out), "--batch-size", "2", "--max-steps", "5000"]
-    command = [sys.executable, "-m", "grpo_core", "warm-start", *words, "--save-every", "1", "--device", "cpu"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    seen = set()
-    while len(seen) < 3:  # the folder is read while it is replaced
-        assert process.poll() is None, process.communicate()
-        if out.exists():
-            seen.add(read_record(out)["steps"])
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-
-    record = read_record(out)
-    assert record["steps"] >= max(seen) and record["interrupted"] and record["evaluation"] == {}
-    assert load_policy(str(out), device="cpu").model.dtype == torch.float32
-    again = warm_start(LETTERS, tmp_path / "next", **{**SMALLEST, "preset": None, "model": str(out), "max_steps": 1})
-    assert again["start"]["steps"] == record["steps"]
-
-
 class Watch(Heard):
-    """Notes the steps that the folder's record has when a later step is reported."""
+    """Notes the steps that the folder's record has when a later step is reported, and copies the folder in step 4."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -205,6 +176,8 @@ class Watch(Heard):
     def on_progress(self, what: str, done: int, total: int) -> None:
         if what.startswith("supervised"):
             self.steps.append(read_record(self.folder)["steps"] if (self.folder / RECORD).exists() else None)
+            if done == 4:
+                shutil.copytree(self.folder, self.folder.with_name("killed"))
 
 
 def test_a_save_that_fails_is_told_and_the_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +191,17 @@ def test_a_save_that_fails_is_told_and_the_training_goes_on(tmp_path: Path, monk
     assert not record["interrupted"] and len(record["evaluation"]) == 1
     assert read_record(watch.folder) == record
     assert json.loads((watch.folder / "config.json").read_text())["dtype"] == "float16"
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["killed", "out"]
+
+
+def test_a_killed_warm_start_leaves_the_model_of_its_last_save(tmp_path: Path) -> None:
+    warm_start(LETTERS, tmp_path / "out", callbacks=[Watch(tmp_path / "out")], max_steps=4, save_every=2, **SMALLEST)
+    killed = tmp_path / "killed"  # as a kill in its fourth step would leave it
+    record = read_record(killed)
+    assert (record["steps"], record["interrupted"], record["evaluation"]) == (2, True, {})
+    assert load_policy(str(killed), device="cpu").model.dtype == torch.float32
+    again = warm_start(LETTERS, tmp_path / "next", max_steps=1, **{**SMALLEST, "preset": None, "model": str(killed)})
+    assert again["start"]["steps"] == 2
 
 
 def test_a_folder_that_was_there_stays_the_same_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,7 +275,7 @@ def test_it_goes_on_in_smaller_passes_when_memory_runs_out(tmp_path: Path, passe
         warm_start(LETTERS, tmp_path / "none", **options)
 
 
-def test_a_batch_is_computed_in_passes_of_like_lengths(
+def test_passes_hold_like_lengths(
     tmp_path: Path, passes: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = warm_start(f"{PROGRAM}:growing", tmp_path / "whole", **SHORT)
@@ -335,7 +318,7 @@ def test_muon_in_float32_is_that_of_torch_but_for_rounding() -> None:
 
 
 @pytest.mark.parametrize(("emulates", "muon"), [(True, Float32Muon), (False, torch.optim.Muon)])
-def test_muon_is_in_float32_where_bfloat16_is_emulated(
+def test_muon_is_in_float32_beside_emulated_bfloat16(
     emulates: bool, muon: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("grpo_core.training.muon.emulates_bfloat16", lambda device: emulates)
