@@ -24,12 +24,12 @@ class Filler(Callback):
 
 
 try:
-    train(config(folder, disk, "plain", max_steps=60), [Filler()])
+    train(config(folder, disk, "plain", max_steps=12), [Filler()])
 except OSError as error:
     print(f"ended: {error.strerror}")
 (disk / "filler").unlink()
 [run] = disk.glob("run_*")
 print([path.name for path in sorted((run / "training_state").glob("step_*"))])
 resume(run)
-assert_same(train(config(folder, folder, "plain", max_steps=60)).run_dir, run)
+assert_same(train(config(folder, folder, "plain", max_steps=12)).run_dir, run)
 print("the same")
