@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -13,10 +11,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
-from resumed_runs import TASKS, assert_same
+from launched_ranks import run_in
+from resumed_runs import assert_same, model_and_tasks
 
 from grpo_core.checkpoints import CheckpointStore
 from grpo_core.checkpoints.reader import CheckpointReader
@@ -24,9 +24,9 @@ from grpo_core.cli.main import main
 from grpo_core.errors import UserError
 from grpo_core.launch.meeting import Meeting
 from grpo_core.launch.processes import Machine
-from grpo_core.launch.supervisor import Command, Failure, _advice, supervise
-from grpo_core.policy.fresh import fresh_model
+from grpo_core.launch.supervisor import SAVING_S, SIGNALS, Command, Failure, _advice, supervise
 from grpo_core.policy.ranks import joined
+from grpo_core.tracking.launched import FOLDER_FILE
 
 SOON_S = 15
 """Far above the second that it takes, and far below the half hour that processes wait for one another."""
@@ -34,11 +34,7 @@ SOON_S = 15
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("supervised")
-    for part in fresh_model("tiny", 0):
-        part.save_pretrained(path / "model")
-    (path / "tasks.py").write_text(TASKS)
-    return path
+    return model_and_tasks(tmp_path_factory.mktemp("supervised"))
 
 
 def test_a_checkpoint_that_replaces_another_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,19 +69,6 @@ if "RANK" in os.environ:
 """
 """Ranks that load for ever."""
 
-SLOW_STEP = """
-import os, pathlib, time
-if "RANK" in os.environ:
-    from grpo_core.training.update import Updater
-    update = Updater.update
-    def slow(*arguments, **options):
-        pathlib.Path(__file__).with_name("updates").touch()
-        time.sleep(35)
-        return update(*arguments, **options)
-    Updater.update = slow
-"""
-"""Steps that take longer than torchrun waits for processes that it has told to end."""
-
 
 def started(folder: Path, out: Path, *words: str, settings: Sequence[str] = ()) -> subprocess.Popen[str]:
     """Start a small run, or a machine of one."""
@@ -95,12 +78,6 @@ def started(folder: Path, out: Path, *words: str, settings: Sequence[str] = ()) 
     command += ["trainer.max_completion_length=8", "tracking.monitor=false", *settings]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def copied(folder: Path, path: Path, program: str) -> None:
-    """Copy model and tasks, whose file also runs a program."""
-    (path / "tasks.py").write_text((folder / "tasks.py").read_text() + program)
-    shutil.copytree(folder / "model", path / "model")
 
 
 def kill(rank: int, launcher: subprocess.Popen[str]) -> float:
@@ -121,11 +98,6 @@ def wait_for_checkpoint(launcher: subprocess.Popen[str], out: Path, step: int) -
     wait_until(lambda: [*out.glob(f"run_*/training_state/step_{step}")], launcher)
 
 
-def run_in(out: Path) -> Path:
-    (run,) = out.glob("run_*")
-    return run
-
-
 def test_a_killed_rank_ends_the_run_in_seconds_and_one_line_says_how_to_go_on(folder: Path, tmp_path: Path) -> None:
     launcher = started(folder, tmp_path, "--nproc", "2", "--max-steps", "1000")
     wait_for_checkpoint(launcher, tmp_path, 4)
@@ -141,53 +113,53 @@ def test_a_killed_rank_ends_the_run_in_seconds_and_one_line_says_how_to_go_on(fo
     CheckpointReader(run).verify(latest)
 
 
-@pytest.mark.parametrize("is_killed", [False, True])
-def test_of_a_signal_or_a_killed_rank_while_the_model_loads_only_that_is_said(
-    folder: Path, tmp_path: Path, is_killed: bool
-) -> None:
-    copied(folder, tmp_path, LOADS)
+def test_of_ctrl_c_while_the_model_loads_only_that_is_said(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "tasks.py").write_text((folder / "tasks.py").read_text() + LOADS)
+    (tmp_path / "model").symlink_to(folder / "model")
     launcher = started(tmp_path, tmp_path / "runs", "--nproc", "2", "--max-restarts", "0")
     wait_until(lambda: len([*tmp_path.glob("loads_?")]) == 2, launcher)
-    if is_killed:
-        kill(1, launcher)
-        line = "error: rank 1 was killed by SIGKILL, and the others were ended. No step was done before it."
-    else:
-        launcher.send_signal(signal.SIGINT)
-        line = "stopped: interrupted; nothing more is written."
+    launcher.send_signal(signal.SIGINT)
     stdout, stderr = launcher.communicate(timeout=60)
-    assert (launcher.returncode, stdout, stderr.strip()) == (1 if is_killed else 130, "", line)
+    assert (launcher.returncode, stdout) == (130, "")
+    assert stderr.strip() == "stopped: interrupted; nothing more is written."
+
+
+def while_torch_is_imported(folder: Path, program: str, *words: str, **environment: str) -> subprocess.Popen[str]:
+    """Start `grpo run` with a program in place of torch and a shell for its parent."""
+    (folder / "torch").mkdir()
+    (folder / "torch" / "__init__.py").write_text(program)
+    command = [sys.executable, "-m", "grpo_core", "run", "--model", "tiny", "--task", "math.arithmetic", *words]
+    variables = {**os.environ, "PYTHONPATH": str(folder), **environment}
+    return subprocess.Popen(
+        ["sh", "-c", '"$@"; exit $?', "sh", *command], env=variables, cwd=folder, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
 
 
 def test_sigterm_while_the_launcher_imports_torch_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "torch").mkdir()
-    (tmp_path / "torch" / "__init__.py").write_text("import signal; signal.raise_signal(signal.SIGTERM)")
-    done = subprocess.run(
-        [sys.executable, "-m", "grpo_core", "run", "--nproc", "2", "--model", "tiny", "--task", "math.arithmetic"],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)}, cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (130, "stopped: SIGTERM ended the processes; nothing more is written.\n")
+    process = while_torch_is_imported(tmp_path, "import signal; signal.raise_signal(signal.SIGTERM)", "--nproc=2")
+    assert process.communicate()[0] == "stopped: SIGTERM ended the processes; nothing more is written.\n"
+    assert process.returncode == 130
 
 
-@pytest.mark.parametrize(("save_every", "advice"), [
-    (20, "No checkpoint was saved before it (trainer.save_every=20)."),
-    (None, "No checkpoint was saved before it (trainer.save_every=N saves one every N steps)."),
+@pytest.mark.skipif(sys.platform != "linux", reason="a parent's death is a signal on Linux only")
+def test_a_rank_whose_launcher_is_killed_is_told_to_end(tmp_path: Path) -> None:
+    ranks = {"RANK": "0", "WORLD_SIZE": "2", FOLDER_FILE: str(tmp_path / "run")}
+    launcher = while_torch_is_imported(tmp_path, "import time; print('up', flush=True); time.sleep(60)", **ranks)
+    assert launcher.stdout is not None and "up\n" in launcher.stdout
+    launcher.kill()
+    launcher.communicate(timeout=SOON_S)  # until the rank has closed its end, too
+
+
+@pytest.mark.parametrize(("steps", "save_every", "advice"), [
+    ("", 20, "No step was done before it."),
+    ("{}\n", 20, "No checkpoint was saved before it (trainer.save_every=20)."),
+    ("{}\n", None, "No checkpoint was saved before it (trainer.save_every=N saves one every N steps)."),
 ])  # fmt: skip
-def test_advice_fits_what_the_run_has_done(tmp_path: Path, save_every: int | None, advice: str) -> None:
+def test_advice_fits_what_the_run_has_done(tmp_path: Path, steps: str, save_every: int | None, advice: str) -> None:
     (tmp_path / "logs").mkdir()
-    (tmp_path / "logs" / "train_log.jsonl").write_text("{}\n")
+    (tmp_path / "logs" / "train_log.jsonl").write_text(steps)
     assert _advice(tmp_path, None, Command([], [], save_every=save_every), []) == advice
-
-
-@pytest.mark.slow  # a step of 35 s
-@pytest.mark.timeout(280)
-def test_a_signal_waits_for_a_long_step_and_saves_the_run(folder: Path, tmp_path: Path) -> None:
-    copied(folder, tmp_path, SLOW_STEP)
-    launcher = started(tmp_path, tmp_path / "runs", "--nproc", "2", "--max-steps", "9")
-    wait_until((tmp_path / "updates").exists, launcher)
-    launcher.send_signal(signal.SIGTERM)
-    _, stderr = launcher.communicate(timeout=100)
-    assert launcher.returncode == 130 and "warning   stopping: the run is saved first" in stderr
-    assert CheckpointReader(run_in(tmp_path / "runs")).path("latest").name == "step_1"
 
 
 @pytest.mark.slow
@@ -223,17 +195,21 @@ def free_port() -> int:
     (signal.SIGINT, 1, "waiting   for the machine with --node-rank 0 at "),
 ])  # fmt: skip
 def test_a_signal_ends_the_wait_for_other_machines(
-    folder: Path, tmp_path: Path, number: signal.Signals, rank: int, line: str
+    number: signal.Signals, rank: int, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    for name in (SIGNALS, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"):
+        monkeypatch.setenv(name, "")  # which is undone after the test
+        monkeypatch.delenv(name)
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: signal.raise_signal(number))
+    monkeypatch.setattr("grpo_core.launch.meeting.time", clock)
     endpoint = f"localhost:{free_port()}"
-    words = ("--nnodes=4", f"--rdzv-endpoint={endpoint}", f"--node-rank={rank}")
-    launcher = started(folder, tmp_path, *words)
-    assert launcher.stderr is not None
-    assert launcher.stderr.readline() == f"{line}{endpoint}\n"
-    launcher.send_signal(number)
-    stdout, stderr = launcher.communicate(timeout=SOON_S)
-    assert (launcher.returncode, stdout) == (130, "")
-    assert re.fullmatch(r"\n?stopped: .*; nothing more is written\.\n", stderr)  # a line behind a terminal's ^C
+    words = ("--nnodes=4", "--nproc=1", f"--rdzv-endpoint={endpoint}", f"--node-rank={rank}")
+    assert main(["run", "--task=math.arithmetic", "--model=tiny", "trainer.prompts_per_step=4", *words]) == 130
+    printed = capsys.readouterr()
+    assert not printed.out
+    said = rf"{line}{endpoint}\n+stopped: .*; nothing more is written\.\n"  # a line behind a terminal's ^C
+    assert re.fullmatch(said, printed.err), printed.err
+    assert os.environ["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] == str(SAVING_S), "torchrun's 30 s may be less than a step"
 
 
 def test_a_machine_that_stops_waiting_is_waited_for_again() -> None:
@@ -277,9 +253,7 @@ def test_two_machines_meet_and_go_on_together_after_a_rank_of_one_is_killed(fold
 @pytest.mark.slow
 @pytest.mark.timeout(280)
 @pytest.mark.skipif(sys.platform != "linux", reason="stops processes, which are found by their parent")
-def test_a_machine_whose_network_is_silent_is_given_up_in_time_and_the_last_checkpoint_is_intact(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_machine_whose_network_is_silent_is_given_up_in_time(folder: Path, tmp_path: Path) -> None:
     words = ("--nnodes=2", f"--rdzv-endpoint=localhost:{free_port()}", "--max-steps=100000")
     first, second = (
         started(folder, tmp_path, *words, f"--node-rank={rank}", settings=["trainer.ddp_timeout=10"]) for rank in (0, 1)
@@ -300,19 +274,6 @@ def test_a_machine_whose_network_is_silent_is_given_up_in_time_and_the_last_chec
     assert f"The last checkpoint is {latest}: grpo resume {run_in(tmp_path)}" in stderr
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="a parent's death is a signal on Linux only")
-def test_ranks_whose_launcher_is_killed_save_the_run_and_end(folder: Path, tmp_path: Path) -> None:
-    launcher = started(folder, tmp_path, "--nproc", "2", "--max-steps", "1000")
-    wait_for_checkpoint(launcher, tmp_path, 2)
-    launcher.kill()
-    _, stderr = launcher.communicate(timeout=SOON_S)  # which the ranks write to as long as they live
-
-    assert stderr == "warning   stopping: the run is saved first\n"
-    run = run_in(tmp_path)
-    assert json.loads((run / "summary.json").read_text())["interrupted"]
-    CheckpointReader(run).verify(CheckpointReader(run).path("latest"))
-
-
 @pytest.mark.parametrize(("words", "message"), [
     ("--nproc 0", "--nproc '0' must be .* 1 or more"),
     ("--max-restarts x", "--max-restarts 'x' must be .* 0 or more"),
@@ -323,9 +284,7 @@ def test_ranks_whose_launcher_is_killed_save_the_run_and_end(folder: Path, tmp_p
     ("--nproc 2 --max-restarts 1 --stop-after 3", r"--max-restarts with --stop-after: .* Leave one out\."),
     ("--nnodes 3 --nproc 1 --node-rank 0 --rdzv-endpoint a", r"3 ranks cannot share the 32 prompts"),
 ])  # fmt: skip
-def test_mistakes_are_found_before_a_process_is_started(
-    words: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mistakes_are_found_before_a_start(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", *words.split()]) == 2
     assert re.search(message, capsys.readouterr().err)
 
