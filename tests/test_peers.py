@@ -1,6 +1,6 @@
 """Other trainers score one batch by their own code, each in an environment of its own, as our scorer does.
 
-    pytest -m network tests/test_peers.py [-k verl]
+    pytest -m peers tests/test_peers.py [-k verl]
     RECORD_PEERS=1 pytest …                          stores what they gave in tests/peers/results
 
 A trainer that no registry has runs from a checkout that the environment names, e.g. SLIME_SOURCE=…/slime.
@@ -31,7 +31,7 @@ OURS = ("grpo-core", "grpo-tasks-math", "grpo-tasks-code", "grpo-tasks-chess")
 HEAVY = ("torch", "transformers", "datasets", "peft", "grpo-core")
 """What scoring does not need, and trainers bring in versions of their own."""
 
-network = [pytest.mark.network, pytest.mark.timeout(1200)]
+peers = [pytest.mark.network, pytest.mark.peers, pytest.mark.timeout(1200)]
 
 
 def light_requirements() -> list[str]:
@@ -71,7 +71,7 @@ def environment_of(name: str, folder: Path, wheels: Path) -> Path:
     return python
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=network) for name in TABLE if "not_run" not in TABLE[name]])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=peers) for name in TABLE if "not_run" not in TABLE[name]])
 def test_a_trainer_gives_what_our_scorer_gives(
     name: str, batch: tuple[Path, list[dict[str, Any]]], wheels: Path, tmp_path: Path
 ) -> None:
@@ -104,6 +104,7 @@ def test_a_trainer_gives_what_our_scorer_gives(
 
 
 @pytest.mark.network
+@pytest.mark.peers
 @pytest.mark.timeout(1200)
 def test_vf_eval_plays_episodes_with_an_endpoint(wheels: Path, tmp_path: Path) -> None:
     first, second = {"a": "a", "b": "x", "c": "x", "d": "crash"}, {"b": "b", "c": "x"}

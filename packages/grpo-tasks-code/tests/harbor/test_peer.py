@@ -40,6 +40,7 @@ storage_mb = 50
 
 
 @pytest.mark.network
+@pytest.mark.peers
 @pytest.mark.timeout(600)
 def test_harbor_reads_the_same(tmp_path: Path) -> None:
     folders = [

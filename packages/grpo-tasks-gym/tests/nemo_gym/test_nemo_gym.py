@@ -243,6 +243,7 @@ def test_mistakes_are_named(tmp_path: Path, options: dict[str, str], message: st
 
 
 @pytest.mark.network
+@pytest.mark.peers
 def test_a_response_is_one_of_openai(tmp_path: Path) -> None:
     # NeMo-Gym 0.7.0 subclasses this model of the version that it pins, and refuses what does not fit it.
     code = (

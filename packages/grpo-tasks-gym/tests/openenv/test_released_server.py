@@ -13,7 +13,7 @@ from environments import played
 
 from grpo_core import Scorer, load_task
 
-pytestmark = [pytest.mark.network, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.network, pytest.mark.peers, pytest.mark.timeout(900)]
 
 OPENENV = "openenv==0.10.0"
 

@@ -79,6 +79,7 @@ def read_by(package: str, script: str, *arguments: Path) -> Any:
 
 
 @pytest.mark.network
+@pytest.mark.peers
 @pytest.mark.timeout(1200)
 def test_inspect_reads_a_log_per_step_and_task(run: Path, tmp_path: Path) -> None:
     first, *second = read_by("inspect-ai==0.3.285", "read_inspect.py", run, tmp_path / "logs")
@@ -105,6 +106,7 @@ def test_inspect_reads_a_log_per_step_and_task(run: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.network
+@pytest.mark.peers
 @pytest.mark.timeout(1200)
 def test_verifiers_reads_an_episode_per_completion(run: Path, tmp_path: Path) -> None:
     scored, unscored, invalid, turns, game = read_by("verifiers==0.4.0", "read_verifiers.py", run, tmp_path / "traces")
