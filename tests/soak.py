@@ -13,7 +13,6 @@ import runpy
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -40,25 +39,22 @@ class State:
         processes: Those that it started, and what these started.
         mounts: In its namespace.
         rss_mib: Resident memory of all.
-        own_rss_mib: Of this process alone.
     """
 
     descriptors: int
     processes: int
     mounts: int
     rss_mib: float
-    own_rss_mib: float
 
     @classmethod
     def now(cls) -> State:
         me = psutil.Process()
-        started, own_rss = me.children(recursive=True), me.memory_info().rss
-        rss = own_rss
+        started, rss = me.children(recursive=True), me.memory_info().rss
         for process in started:
             with suppress(psutil.NoSuchProcess):
                 rss += process.memory_info().rss
         mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8").count("\n")
-        return cls(me.num_fds(), len(started), mounts, rss / (1 << 20), own_rss / (1 << 20))
+        return cls(me.num_fds(), len(started), mounts, rss / (1 << 20))
 
 
 def settled() -> State:
@@ -73,29 +69,18 @@ def settled() -> State:
     return state
 
 
-def soak(count: int, items: Callable[[int, int], Counter[str]], close: Callable[[], None], first: State) -> None:
-    """Work through the items, a batch at a time as training does, and print the states."""
-    outcomes: Counter[str] = Counter()
-    early = first
-    for begin in range(0, count, BATCH):
-        outcomes += items(begin, min(begin + BATCH, count))
-        if early is first and begin + BATCH >= count // 10:
-            early = settled()
-    late = settled()
-    close()
-    states = {"first": first, "early": early, "late": late, "closed": settled()}
-    report = {"count": count, "outcomes": outcomes, **{name: asdict(state) for name, state in states.items()}}
-    print(json.dumps(report))
+def main(count: int) -> None:
+    """Run programs of the corpus, a batch at a time as training does, and print the states.
 
-
-def programs(count: int) -> None:
-    """Programs of the corpus: nine ordinary ones for one attack, some of each against tests."""
+    There are nine ordinary ones for one attack, and some of each against tests.
+    """
     corpus: dict[str, Any] = runpy.run_path(str(CORPUS / "run.py"))
     corpus["isolate"]()  # from here on an attack that succeeds harms nobody
     ordinary = list(corpus["load"]("programs").values())
     attacks = list(corpus["load"]("attacks_files", "attacks_processes", "attacks_kernel", "attacks_resources").values())
     hacks = [entry for entry in corpus["load"]("hacks").values() if "tests" not in entry]
-    first, workers = State.now(), os.cpu_count() or 1
+    states, workers = {"first": State.now()}, os.cpu_count() or 1
+    outcomes: Counter[str] = Counter()
     sandbox = Sandbox(workers=workers)
 
     def run(index: int) -> str:
@@ -103,30 +88,32 @@ def programs(count: int) -> None:
         if choice.random() < 0.05:
             entry = choice.choice(hacks)
             result = sandbox.run_tests(entry["code"], corpus["ANSWER_TESTS"], 0.6, setup=entry.get("setup", ""))
-            if "sandbox_error" in result.statuses:
-                print(f"{index}: {result.reasons} of {entry['code']!r:.200}", file=sys.stderr)
-                return "sandbox_error"
-            return f"tests: {result.execution.status}"
-        entry = choice.choice(attacks if choice.random() < 0.1 else ordinary)
-        timeout_s = 0.3 if "while True" in entry["code"] else 10.0
-        execution = sandbox.run(entry["code"], entry.get("stdin", ""), timeout_s, memory_mib=256)
-        if execution.status == "sandbox_error":
-            print(f"{index}: {execution.stderr!r} of {entry['code']!r:.200}", file=sys.stderr)
-        return execution.status
+            is_broken, status, why = "sandbox_error" in result.statuses, result.execution.status, result.reasons
+        else:
+            entry = choice.choice(attacks if choice.random() < 0.1 else ordinary)
+            timeout_s = 0.3 if "while True" in entry["code"] else 10.0
+            execution = sandbox.run(entry["code"], entry.get("stdin", ""), timeout_s, memory_mib=256)
+            is_broken, status, why = execution.status == "sandbox_error", execution.status, execution.stderr
+        if is_broken:
+            print(f"{index}: {why!r} of {entry['code']!r:.200}", file=sys.stderr)
+        return "sandbox_error" if is_broken else status
 
-    def items(begin: int, end: int) -> Counter[str]:
+    for begin in range(0, count, BATCH):
         with ThreadPoolExecutor(workers) as threads:
-            outcomes = Counter(threads.map(run, range(begin, end)))
+            outcomes.update(threads.map(run, range(begin, min(begin + BATCH, count))))
             # A server that was lost is replaced when it is needed: need them all, so that states can be compared.
             list(threads.map(lambda _: sandbox.run("import time; time.sleep(0.2)"), range(workers)))
             list(threads.map(lambda _: sandbox.run_tests(SLOW, corpus["ANSWER_TESTS"][:1]), range(workers)))
-        return outcomes
-
-    soak(count, items, sandbox.close, first)
+        if "early" not in states and begin + BATCH >= count // 10:
+            states["early"] = settled()
+    states["late"] = settled()
+    sandbox.close()
+    states["closed"] = settled()
+    print(json.dumps({"outcomes": outcomes, **{name: asdict(state) for name, state in states.items()}}))
 
 
 SLOW = "import time\ndef answer(n):\n    time.sleep(0.2)\n    return 2 * n + 1"
 
 
 if __name__ == "__main__":
-    programs(int(sys.argv[1]))
+    main(int(sys.argv[1]))

@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from benchmark_scripts import SCRIPTS, load_script
 
+Call = Callable[..., tuple[object, list[str], list[str]]]
 
-def call(name: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
-    script = load_script(name)
-    monkeypatch.setattr("sys.argv", [f"{name}.py", *arguments])
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
+    """Runs a script in an empty folder, in a terminal of 80 columns: its exit code, and lines of stdout and stderr."""
     monkeypatch.setenv("COLUMNS", "80")
-    try:
-        script.main()
-    except SystemExit as end:
-        assert isinstance(end.code, int)
-        return end.code
-    return 0
+    monkeypatch.chdir(tmp_path)
+
+    def run(name: str, *arguments: str) -> tuple[object, list[str], list[str]]:
+        script = load_script(name)
+        monkeypatch.setattr("sys.argv", [f"{name}.py", *arguments])
+        code: object = 0
+        try:
+            script.main()
+        except SystemExit as end:
+            code = end.code
+        printed = capsys.readouterr()
+        return code, printed.out.splitlines(), printed.err.splitlines()
+
+    return run
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_help_fits_a_terminal(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(name, ["--help"], monkeypatch) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) > 8
+def test_help_fits_a_terminal(name: str, call: Call) -> None:
+    code, lines, _ = call(name, "--help")
+    assert code == 0 and len(lines) > 8
     assert [line for line in lines if len(line) > 80] == []
 
 
@@ -52,22 +61,15 @@ BAD = [
 
 
 @pytest.mark.parametrize(("name", "arguments", "message"), BAD)
-def test_what_cannot_be_is_one_line(
-    name: str, arguments: list[str], message: str, monkeypatch: Any, capsys: Any, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert call(name, arguments, monkeypatch) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert message in shown.err.splitlines()[-1]
+def test_what_cannot_be_is_one_line(name: str, arguments: list[str], message: str, call: Call) -> None:
+    code, out, errors = call(name, *arguments)
+    assert (code, out) == (2, [])
+    assert message in errors[-1]
 
 
 @pytest.mark.parametrize("arguments", [[], ["--published"], ["--prompts", "1", "--group", "1"]])
-def test_the_table_of_predictions_fits_a_terminal(
-    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call("scale", arguments, monkeypatch) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) > 5 and max(map(len, lines)) <= 80
-    assert call("scale", [*arguments, "--json"], monkeypatch) == 0
-    assert json.loads(capsys.readouterr().out)["rows"]
+def test_the_table_of_predictions_fits_a_terminal(arguments: list[str], call: Call) -> None:
+    code, lines, _ = call("scale", *arguments)
+    assert code == 0 and len(lines) > 5 and max(map(len, lines)) <= 80
+    code, lines, _ = call("scale", *arguments, "--json")
+    assert code == 0 and json.loads("\n".join(lines))["rows"]

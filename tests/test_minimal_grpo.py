@@ -41,8 +41,6 @@ VARIANTS = {
         {"denominator": "token", "epsilon_high": 0.28, "num_iterations": 3},
         {"loss_type": "dapo", "scale_rewards": "none", "epsilon_high": 0.28, "num_iterations": 3},
     ),
-    "num_iterations=2": ({"num_iterations": 2}, {"num_iterations": 2}),
-    "beta=0.5": ({"beta": 0.5}, {"beta": 0.5}),
     "all of it": (
         {"scale_rewards": "group", "denominator": "sequence", "beta": 0.5, "num_iterations": 2, "temperature": 0.7},
         {"loss_type": "grpo", "scale_rewards": "group", "beta": 0.5, "num_iterations": 2, "temperature": 0.7},

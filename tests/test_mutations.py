@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import json
 import subprocess
 import sys
 from collections import Counter
@@ -18,7 +17,6 @@ import pytest
 def _script() -> ModuleType:
     """The script as a module; its folder has others, as `vllm`, which must not be found by their names."""
     spec = importlib.util.spec_from_file_location("mutations_script", Path(__file__).with_name("mutations.py"))
-    assert spec is not None and spec.loader is not None
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
@@ -51,75 +49,40 @@ def test_every_bug_is_caught(room: str) -> None:
 
 PACKAGE = "packages/small/src/small/__init__.py"
 
-TESTS = """
-import subprocess
-import sys
-import time
-
-import small
-
-
-def test_in_a_process():
-    assert subprocess.run([sys.executable, "-c", "import small; assert small.DOUBLED == 4"]).returncode == 0
-
-
-def test_in_time():
-    time.sleep(small.PAUSE_S)
-"""
-
-RED_TESTS = """
-def test_that_fails_anyhow():
-    assert False
-"""
+FILES = {
+    PACKAGE: "DOUBLED = 4\nUNUSED = 1\n",
+    "packages/small/tests/test_small.py": (
+        "import subprocess, sys\n\ndef test_in_a_process():\n"
+        '    subprocess.run([sys.executable, "-c", "import small; assert small.DOUBLED == 4"], check=True)\n'
+    ),
+    "packages/small/tests/test_red.py": "def test_that_fails_anyhow():\n    assert False\n",
+    "pytest.ini": "[pytest]\n",
+}
+"""A checkout in place of ours, whose files are not committed."""
 
 
-def bug(name: str, line: str, broken: str, test: str = "test_small.py") -> Any:
-    return mutations.Mutation("small", name, PACKAGE, f"packages/small/tests/{test}", line, broken)
-
-
-@pytest.fixture
-def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout with changes that are not committed, in place of ours."""
-    for path, text in {
-        PACKAGE: "DOUBLED = 4\nPAUSE_S = 0\nUNUSED = 1\n",
-        "packages/small/tests/test_small.py": TESTS,
-        "packages/small/tests/test_red.py": RED_TESTS,
-        "pytest.ini": "[pytest]\n",
-    }.items():
+def test_what_becomes_of_a_bug(tmp_path: Path) -> None:
+    for path, text in FILES.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
     subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
-    monkeypatch.setattr(mutations, "ROOT", tmp_path)
-    return tmp_path
-
-
-def test_what_becomes_of_a_bug(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
     table = (
-        bug("in a process that a test starts", "DOUBLED = 4", "DOUBLED = 5"),
-        bug("that nobody sees", "UNUSED = 1", "UNUSED = 2"),
-        bug("in a line that is gone", "TRIPLED = 6", "TRIPLED = 7"),
-        bug("where the tests fail without it", "UNUSED = 1", "UNUSED = 2", "test_red.py"),
+        ("in a process that a test starts", "DOUBLED = 4", "DOUBLED = 5", "test_small.py"),
+        ("that nobody sees", "UNUSED = 1", "UNUSED = 2", "test_small.py"),
+        ("in a line that is gone", "TRIPLED = 6", "TRIPLED = 7", "test_small.py"),
+        ("where the tests fail without it", "UNUSED = 1", "UNUSED = 2", "test_red.py"),
     )
-    monkeypatch.setattr(mutations, "MUTATIONS", table)
-    assert mutations.main(["--json"]) == 1
-    printed = capsys.readouterr()
-    seen, missed, gone, red = json.loads(printed.out)
-    assert seen["caught_by"].endswith("::test_in_a_process")
-    assert not missed["caught_by"] and not gone["caught_by"] and not red["caught_by"]
-    assert "no longer applies" in gone["problem"]
-    assert "without the bug" in red["problem"]
-    assert "that nobody sees … NOT CAUGHT" in printed.err
-    assert "1 of 4 caught" in printed.err
-    assert (checkout / PACKAGE).read_text().startswith("DOUBLED = 4\n")  # only the copy was changed
-
-
-def test_tests_that_do_not_end_have_caught_nothing(checkout: Path) -> None:
-    bugs = [bug("that hangs", "PAUSE_S = 0", "PAUSE_S = 600")]
-    (result,) = mutations.run_all(checkout, bugs, lambda text: None, limit_s=2)
-    assert not result.caught_by
-    assert "2 s" in result.problem
+    bugs = [
+        mutations.Mutation("small", name, PACKAGE, f"packages/small/tests/{test}", line, broken)
+        for name, line, broken, test in table
+    ]
+    said: list[str] = []
+    seen, missed, gone, red = mutations.run_all(tmp_path, bugs, said.append)
+    assert seen.caught_by.endswith("::test_in_a_process")
+    assert not missed.caught_by and not gone.caught_by and not red.caught_by
+    assert "no longer applies" in gone.problem and "without the bug" in red.problem
+    assert "that nobody sees … NOT CAUGHT" in "".join(said)
+    assert (tmp_path / PACKAGE).read_text() == FILES[PACKAGE]  # only the copy was changed
 
 
 def test_a_name_that_no_bug_has_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -81,7 +81,7 @@ def steps(folder: Path) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def begun(arguments: Sequence[str], folder: Path, done: int = 1) -> Iterator[subprocess.Popen[str]]:
+def begun(arguments: Sequence[str], folder: Path, done: int) -> Iterator[subprocess.Popen[str]]:
     """A run that has done its first steps, and saved all but the last of them."""
     with subprocess.Popen(arguments, cwd=folder, stderr=subprocess.PIPE, text=True) as run:
         while not (list((folder / "runs").glob("run_*")) and len(steps(folder)) >= done):
@@ -103,33 +103,20 @@ def test_a_run_trains_for_five_steps(python: Path, model: Path, tmp_path: Path, 
     assert all(line["rollout_weight"] == pytest.approx(1, abs=1e-2) for line in steps(tmp_path))
 
 
-def assert_resumes(python: Path, folder: Path) -> None:
-    """A run that ended before its four steps goes on to its end."""
-    done = len(steps(folder))
-    (run,) = (folder / "runs").glob("run_*")
-    call(str(python.with_name("grpo")), "resume", str(run), "--quiet", cwd=folder)
-    assert 1 <= done < 4
-    assert [line["step"] for line in steps(folder)] == [1, 2, 3, 4]
-
-
-def test_a_server_that_is_killed_ends_the_run_in_one_line_and_it_resumes(
-    python: Path, model: Path, tmp_path: Path
-) -> None:
-    with begun(command(python, model, tmp_path, "trainer.max_steps=4", "--quiet"), tmp_path) as run:
-        servers(run)[-1].kill()
-        _, errors = run.communicate(timeout=600)
-    assert run.returncode == 1
-    (line,) = [line for line in errors.splitlines() if line.startswith("error:")]
-    assert "the vLLM server is gone or does not answer (its process ended, killed by SIGKILL" in line
-    assert_resumes(python, tmp_path)
-
-
-def test_a_run_that_is_killed_leaves_no_server_and_resumes(python: Path, model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("victim", ["server", "run"])
+def test_a_run_resumes_whose_server_or_itself_is_killed(python: Path, model: Path, tmp_path: Path, victim: str) -> None:
     before = set(Path("/dev/shm").iterdir())
     with begun(command(python, model, tmp_path, "trainer.max_steps=4", "--quiet"), tmp_path, done=2) as run:
         left = psutil.Process(run.pid).children(recursive=True)
-        assert servers(run)
-        run.kill()
+        (servers(run)[-1] if victim == "server" else run).kill()
+        _, errors = run.communicate(timeout=600)
+    if victim == "server":
+        (line,) = [line for line in errors.splitlines() if line.startswith("error:")]
+        assert run.returncode == 1 and "the vLLM server is gone or does not answer (its process ended" in line
     assert not psutil.wait_procs(left, timeout=30)[1]
     assert set(Path("/dev/shm").iterdir()) <= before
-    assert_resumes(python, tmp_path)
+    done = len(steps(tmp_path))
+    (folder,) = (tmp_path / "runs").glob("run_*")
+    call(str(python.with_name("grpo")), "resume", str(folder), "--quiet", cwd=tmp_path)
+    assert 1 <= done < 4
+    assert [line["step"] for line in steps(tmp_path)] == [1, 2, 3, 4]

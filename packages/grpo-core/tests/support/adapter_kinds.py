@@ -12,11 +12,11 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from resumed_runs import TASKS, rollouts
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from small_policies import saved_model
+from transformers import AutoModelForCausalLM
 
 from grpo_core.config import EvalConfig, RunConfig, ScoringConfig, TrainerConfig
 from grpo_core.errors import UserError
-from grpo_core.policy.fresh import byte_tokenizer
 from grpo_core.policy.load import load_policy
 from grpo_core.publish import publish
 from grpo_core.training.resume import resume
@@ -77,17 +77,7 @@ def ties(kind: str) -> list[bool]:
 
 def base_model(folder: Path, *, tied: bool, bias: bool = False) -> Path:
     """Write a small model and its tokenizer, and the task that it is trained on."""
-    torch.manual_seed(0)
-    tokenizer = byte_tokenizer()
-    network = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=len(tokenizer), hidden_size=48, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-            num_key_value_heads=2, max_position_embeddings=512, tie_word_embeddings=tied, attention_bias=bias,
-            mlp_bias=bias, bos_token_id=None, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
-        )
-    )  # fmt: skip
-    network.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    saved_model(folder, tied=tied, bias=bias)
     (folder / "tasks.py").write_text(TASKS)
     return folder
 

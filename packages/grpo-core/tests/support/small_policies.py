@@ -65,15 +65,15 @@ def update(updater: Updater, made: TrainBatch) -> dict[str, float]:
     return {name: value for name, value in updater.update(made).items() if name not in ("update_s", "skipped_updates")}
 
 
-def saved_model(folder: Path) -> Path:
+def saved_model(folder: Path, *, tied: bool = True, bias: bool = False) -> Path:
     """Write a model over bytes, smaller than any preset, with its tokenizer into a folder."""
     torch.manual_seed(0)
     tokenizer = byte_tokenizer()
     network = LlamaForCausalLM(
         LlamaConfig(
             vocab_size=len(tokenizer), hidden_size=48, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-            num_key_value_heads=2, max_position_embeddings=512, tie_word_embeddings=True, bos_token_id=None,
-            eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
+            num_key_value_heads=2, max_position_embeddings=512, tie_word_embeddings=tied, attention_bias=bias,
+            mlp_bias=bias, bos_token_id=None, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
         )
     )  # fmt: skip
     network.save_pretrained(folder)
