@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import importlib.util
 import json
 import os
 import sys
@@ -15,7 +14,7 @@ from types import ModuleType
 import click
 import pytest
 
-from grpo_core import __version__
+from grpo_core import __version__, load_task
 from grpo_core.cli import main as entry
 from grpo_core.errors import AbstentionLimitError, ExitCode, NonFiniteError, UserError
 from grpo_core.plugins.facts import EmbeddedModel
@@ -135,11 +134,8 @@ def test_a_dotenv_file_serves_libraries_and_never_the_environment_s_settings(
 
 
 def test_tasks_lists_what_is_installed_and_what_is_broken(capsys: Capture, plugins: Plugins) -> None:
-    spec = importlib.util.spec_from_file_location("rhyme", RHYME)
-    assert spec is not None and spec.loader is not None
-    rhyme = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(rhyme)
-    plugins(rhyme={"grpo_tasks": [rhyme.couplet, rhyme.bare]}, broken={"grpo_takss": []})
+    tasks = [load_task(f"{RHYME}:{name}").task for name in ("couplet", "bare")]
+    plugins(rhyme={"grpo_tasks": tasks}, broken={"grpo_takss": []})
     listed = json.loads(grpo(capsys, "tasks", "--json"))
     couplet, bare = listed["tasks"]
     assert (couplet["name"], bare["name"], couplet["default_model"]) == ("rhyme.couplet", "rhyme.bare", "tiny")

@@ -97,17 +97,6 @@ def test_the_device_of_a_run_has_to_be_here_and_that_of_a_named_profile_need_not
     assert " GiB of 79.2: " in dry_run(capsys, "--model", QWEN, "profile=h100", "device=cuda")["memory"]
 
 
-def test_a_server_that_stays_in_memory_is_added_to_training(capsys: Capture) -> None:
-    def memory(*settings: str) -> dict[str, int]:
-        data = dry_run_data(capsys, "profile=a100", "engine.max_batch_tokens=1024", *settings)
-        return dict(data["memory"])
-
-    stays = memory("engine.name=vllm", "engine.args.sleep=false")
-    assert "sampling" not in memory("engine.name=vllm", "engine.url=http://localhost:8000")
-    assert stays["sampling"] > 2 * 1_543_700_000  # its weights, in bfloat16
-    assert memory("engine.name=vllm")["total"] < stays["total"]
-
-
 def test_a_dry_run_of_several_processes_is_that_of_each(capsys: Capture) -> None:
     words = ("profile=h100", "--nproc", "4")
     machines = ("--nnodes", "2", "--node-rank", "1", "--rdzv-endpoint", "node1:29500")
@@ -121,27 +110,9 @@ def test_a_dry_run_of_several_processes_is_that_of_each(capsys: Capture) -> None
     assert process_count() == 1, "the plan is over"
 
 
-def test_sizes_that_no_model_has_are_not_believed(capsys: Capture, tmp_path: Path) -> None:
-    huge = 2**31 - 1
-    config = {"hidden_size": huge, "num_hidden_layers": huge, "num_attention_heads": 4, "vocab_size": huge}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    lines = dry_run(capsys, "--model", str(tmp_path))
-    assert lines["memory"] == "unknown, as the size of the model is"
-    assert lines["model"].endswith("of unknown size: it names no sizes, or sizes that no model has")
-
-
 def test_a_data_set_that_cannot_be_read_leaves_the_rest(capsys: Capture, tmp_path: Path) -> None:
     lines = dry_run(capsys, "--task", f"math.gsm8k?path={tmp_path}/missing.jsonl", "--model", "tiny")
     assert "the limit: no file" in lines["step"]
-
-
-@pytest.mark.parametrize("model", ["tiny", QWEN])
-def test_an_endpoint_that_the_hub_cannot_be_imported_with_is_refused(
-    capsys: Capture, monkeypatch: pytest.MonkeyPatch, model: str
-) -> None:
-    monkeypatch.setenv("HF_ENDPOINT", "http://[::")
-    err = grpo(capsys, "run", "--dry-run", "--model", model, code=2)
-    assert err.startswith("error: HF_ENDPOINT='http://[::' is no address of a server")
 
 
 def test_profiles_shows_which_one_is_here_and_what_one_sets(capsys: Capture) -> None:

@@ -43,7 +43,7 @@ def test_what_takes_too_long_is_killed_and_explained(capsys: Capture) -> None:
     assert "NOT SCORED   timeout" in explain(capsys, "--completion", "spin", code=1)
 
 
-@pytest.mark.parametrize("arguments", [("--row", "second"), ("--completion", " \x1b[31m\u202e"), ("--completion", " ")])
+@pytest.mark.parametrize("arguments", [("--row", "second"), ("--completion", " \x1b[31m\u202e")])
 def test_hostile_text_cannot_control_the_terminal(capsys: Capture, arguments: tuple[str, str]) -> None:
     assert "\x1b" not in explain(capsys, *arguments, "--json")
     shown = explain(capsys, *arguments)

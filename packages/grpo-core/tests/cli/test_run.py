@@ -131,18 +131,6 @@ def test_show_config_prints_every_setting_with_its_source(
     assert trainer.configs == [], "nothing is trained"
 
 
-def test_a_saved_configuration_repeats_the_run(trainer: FakeTrainer, tmp_path: Path) -> None:
-    from grpo_core.config import to_yaml
-
-    entry.main_run(["trainer.beta=0.1"])
-    (tmp_path / "config.yaml").write_text(to_yaml(trainer.configs[0]))
-    entry.main_run(["--config", "config.yaml"])
-    assert trainer.configs[1] == trainer.configs[0]
-    entry.main_run(["--config", "config.yaml", "--max-steps", "3"])
-    assert trainer.configs[2].trainer.max_steps == 3
-    assert trainer.configs[2].trainer.num_train_epochs is None
-
-
 def test_warm_start_passes_everything_on(
     trainer: FakeTrainer, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -124,15 +124,6 @@ def test_runs_are_compared_by_what_differs(capsys: Capture) -> None:
     assert facts["settings"] == {"trainer.beta": [0.0, 0.5]} and len(facts["runs"]) == 2
 
 
-def test_a_damaged_line_is_named_once_and_the_steps_around_it_are_shown(capsys: Capture) -> None:
-    log = make_run(Path("broken")) / "logs" / "train_log.jsonl"
-    log.write_text('{"step":1,"reward":1}\n{"step":\n{"step":3,"reward":1}\n!\n')
-    assert entry.main(["runs", "show", "broken", "--json"]) == 0
-    captured = capsys.readouterr()
-    assert json.loads(captured.out)["history"] == {"reward": [[1, 1.0], [3, 1.0]]}
-    assert [line.partition("jsonl:")[2][:2] for line in captured.err.splitlines()] == ["2:", "4:"]
-
-
 def test_a_line_of_blocks() -> None:
     assert sparkline([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
     assert sparkline([1, 1]) == "▄▄", "a flat series lies in the middle"

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from io import StringIO
 from pathlib import Path
 
 import click
 import pytest
-from rich.console import Console
 
 from grpo_core.cli import main as entry
-from grpo_core.display.text import fitted, table
 
 Capture = pytest.CaptureFixture[str]
 
@@ -104,17 +101,3 @@ def test_a_table_in_a_pipe_fits_its_columns_and_breaks_few_words(
         assert max(map(len, narrow)) <= columns
         found = {*" ".join(narrow).split()}
         assert len(found - whole) < len(found) / 5, sorted(found - whole)
-
-
-def test_rows_become_lines_where_columns_would_break_words() -> None:
-    listing = table("run", "solved: initial → latest", "written")
-    listing.add_row("run_2026-11-21_10-02-11", "0.48 → 0.93 [0.91, 0.95]", "3 min ago")
-    stream = StringIO()
-    console = Console(file=stream, width=40)
-    console.print(fitted(listing, console, 40))
-    assert [line.rstrip() for line in stream.getvalue().splitlines()] == [
-        "run_2026-11-21_10-02-11",
-        "  solved: initial → latest",
-        "    0.48 → 0.93 [0.91, 0.95]",
-        "  written   3 min ago",
-    ]
