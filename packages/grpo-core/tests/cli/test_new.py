@@ -51,6 +51,8 @@ def test_a_new_plugin_passes_its_checks(
     source = [f"src/{module}/__init__.py", *([f"src/{module}/rows.jsonl"] if kind in ("rows", "choices") else [])]
     assert written == ["README.md", "pyproject.toml", *source, f"src/{module}/task.py", "tests/test_task.py"]
 
+    for name, most in (("subject.LOADED_ROWS", 64), ("subject.MAX_COUNTED", 64), ("checks.rows.SPLIT_ROWS", 50)):
+        monkeypatch.setattr(f"grpo_core.testing.{name}", most)
     bound = load_task(f"./new-{kind}/src/{module}/task.py:{task}")
     report = check_task(bound, rows=2, checks=QUICK)  # all of them: tests/test_new_plugin.py
     assert not report.failures and report.count("passed") >= 3
