@@ -84,28 +84,16 @@ def options() -> frozenset[str]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_settings_exist(page: str) -> None:
-    assert unknown_settings(code(page)) == []
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_environment_variables_exist(page: str) -> None:
-    known = {environment_name(key) for key in keys()}
-    named = {name for line in code(page) for name in _VARIABLE.findall(line)} - {"GRPO_SECTION__KEY"}
-    assert named - known == set()
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_options_of_our_commands_exist(page: str) -> None:
-    """Those that stand alone between backticks, and those of a command line of ours."""
-    ours = [line for line in code(page) if _OURS.match(line) or line.startswith("--")]
+def test_what_a_page_names_exists(page: str) -> None:
+    """Settings, variables, commands of ours, and options: those between backticks and those of commands of ours."""
+    lines = list(code(page))
+    ours = [line for line in lines if _OURS.match(line) or line.startswith("--")]
+    called = {match[6] for line in ours if (match := _OURS.match(line)) and match[5] == "grpo" and match[6]}
+    variables = {name for line in lines for name in _VARIABLE.findall(line)} - {"GRPO_SECTION__KEY"}
+    assert unknown_settings(iter(lines)) == []
+    assert variables - {environment_name(key) for key in keys()} == set()
     assert {option for line in ours for option in _OPTION.findall(line)} - options() - OTHERS.keys() == set()
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_commands_of_ours_exist(page: str) -> None:
-    ours = [match for line in code(page) if (match := _OURS.match(line)) and match[5] == "grpo" and match[6]]
-    assert {match[6] for match in ours} - {*COMMANDS, *default_host().commands()} == set()
+    assert called - {*COMMANDS, *default_host().commands()} == set()
 
 
 OTHERS = {

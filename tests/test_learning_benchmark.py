@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -35,13 +34,3 @@ def test_rates_are_compared_at_the_tokens_of_the_shortest_run(learning: ModuleTy
     assert first.split(" | ")[2:6] == ["0.400, 0.600", "0.500 ± 1.271", "0.141", "–"]
     assert second.split(" | ")[2:6] == ["0.500, 0.600", "0.550 ± 0.635", "0.071", "+0.050 ± 0.635"]
     assert "dapo" in learning.picture_of(curves, "a task")
-
-
-@pytest.mark.slow  # half a minute for each side
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("algorithm", ["dr_grpo", "dapo", "trl_dr_grpo"])
-def test_a_training_has_a_curve(learning: ModuleType, tmp_path: Path, algorithm: str) -> None:
-    job = learning.Job(algorithm, 0, 1.0, "test", 8, 2, 16, "math.arithmetic", "tiny", str(tmp_path))
-    curve = learning.curve_of(job)
-    assert len(curve.points) == 9 and curve.points[0][0] == 0
-    assert curve.tokens > 8 * 32 * 8

@@ -1,4 +1,4 @@
-"""`grpo replay` scores rollouts of every built-in task of several turns, game and opponent again: nothing changes.
+"""`grpo replay` scores rollouts of turns, games and opponents again: nothing changes.
 
 What a replay computes has its tests in grpo-core; here the log of a run is the one that the trainer wrote.
 """
@@ -11,20 +11,14 @@ import orjson
 
 from grpo_core import train
 from grpo_core.config import EvalConfig, RunConfig, ScoringConfig, TrainerConfig
-from grpo_core.evaluation.replay import Replay, replay
+from grpo_core.evaluation.replay import replay
 from grpo_core.tracking.rollouts import read_rollouts
 
-GAMES = (
-    "games.tictactoe?size=4",
-    "games.nim?size=4",
-    "games.kuhn_poker?size=4",
-    "games.connect_four?rows=4&columns=5&size=4",
-)
+ALONE = ("games.nim?size=4", "games.tictactoe?size=4")
 """Played by the policy alone: each episode is scored for both seats."""
 
 OPPOSED = (
-    "games.tictactoe?opponent=random&illegal=random&size=4",
-    "games.nim?opponent=base&illegal=random&size=4",
+    "games.connect_four?opponent=base&illegal=random&rows=4&columns=5&size=4",
     "games.kuhn_poker?opponent=nash&size=4",
     "code.prediction_game?size=4",
 )
@@ -45,8 +39,9 @@ def problems(folder: Path) -> Path:
     return path
 
 
-def config(tasks: tuple[str, ...], folder: Path) -> RunConfig:
-    return RunConfig(
+def replayed(folder: Path, tasks: tuple[str, ...], *, sides: int) -> Path:
+    """The folder of a run of one step, whose replay changes nothing."""
+    config = RunConfig(
         task=",".join(tasks),
         model="code-tiny",
         output_dir=str(folder),
@@ -58,31 +53,23 @@ def config(tasks: tuple[str, ...], folder: Path) -> RunConfig:
         scoring=ScoringConfig(workers=1),
         eval=EvalConfig(at_start=False, at_end=False),
     )  # fmt: skip
-
-
-def assert_unchanged(result: Replay, tasks: int, sides: int) -> None:
-    assert len(result.tasks) == tasks
+    run = train(config).run_dir
+    result = replay(run, config)
+    assert len(result.tasks) == len(tasks)
     for spec, task in result.tasks.items():
-        assert task.is_same, spec
-        assert not task.skipped, spec
+        assert task.is_same and not task.skipped, spec
         assert (task.completions, task.changed) == (GENERATIONS * sides, 0), spec
-    assert result.advantages.n == GENERATIONS * sides * tasks
-    assert result.advantages.differ == 0
+    assert (result.advantages.n, result.advantages.differ) == (GENERATIONS * sides * len(tasks), 0)
+    return run
 
 
 def test_games_that_the_policy_plays_alone(tmp_path: Path) -> None:
-    configured = config(GAMES, tmp_path)
-    run = train(configured).run_dir
-    assert_unchanged(replay(run, configured), len(GAMES), sides=2)
-    roles = {record.role for record in read_rollouts(run, task="games.nim")}
-    assert roles == {"first", "second"}
+    run = replayed(tmp_path, ALONE, sides=2)
+    assert {record.role for record in read_rollouts(run, task="games.nim")} == {"first", "second"}
 
 
 def test_opponents_and_conversations(tmp_path: Path) -> None:
-    tasks = (*OPPOSED, f"code.mbpp_retry?path={problems(tmp_path)}")
-    configured = config(tasks, tmp_path)
-    run = train(configured).run_dir
+    run = replayed(tmp_path, (*OPPOSED, f"code.mbpp_retry?path={problems(tmp_path)}"), sides=1)
     retried = list(read_rollouts(run, task="code.mbpp_retry"))
     assert {record.turns for record in retried} == {2}  # text without a program in it is asked for again
     assert all(record.scored_text is not None and record.text.endswith(record.scored_text) for record in retried)
-    assert_unchanged(replay(run, configured), len(tasks), sides=1)
