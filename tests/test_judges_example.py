@@ -20,8 +20,6 @@ from local_endpoint import Reply, Server
 ROOT = Path(__file__).parents[1]
 TASK = str(ROOT / "examples" / "tasks" / "apology.py") + ":apology"
 KEY = "sk-secret-1234"
-GRPO = str(Path(sys.executable).with_name("grpo"))
-
 Grpo = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -49,11 +47,11 @@ def environment(server: Server, tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def grpo(environment: dict[str, str], tmp_path: Path) -> Grpo:
+def grpo(environment: dict[str, str], programs: Path, tmp_path: Path) -> Grpo:
     """Runs a command."""
 
     def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        command = [GRPO, *arguments]
+        command = [programs / "grpo", *arguments]
         done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=280)
         assert done.returncode == code, done.stderr
         assert KEY not in done.stdout + done.stderr
@@ -111,8 +109,8 @@ def test_a_run_that_waits_for_a_slow_judge_says_so_and_stops_when_asked(
         return chat(answer(asked(request)))
 
     server.respond = respond
-    command = [GRPO, "run", "--task", TASK, "--model", "tiny", *OPTIONS, "eval.at_start=false"]
-    pipe = subprocess.PIPE
+    grpo, pipe = str(Path(sys.executable).with_name("grpo")), subprocess.PIPE
+    command = [grpo, "run", "--task", TASK, "--model", "tiny", *OPTIONS, "eval.at_start=false"]
     with subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=pipe, stderr=pipe, text=True) as run:
         assert run.stderr is not None
         assert any("waiting for scores" in line for line in run.stderr)
