@@ -15,8 +15,10 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import griffe
 import pytest
@@ -110,32 +112,32 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def environment() -> dict[str, str]:
-    """The environment of a reader's shell in which this environment is active."""
-    ours = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+def shell(texts: Sequence[str], home: Path, programs: Path) -> list[tuple[int, str]]:
+    """Exit code and output of commands in a reader's shell, whose Python programs are those of a folder."""
+    path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
     # Neither the tests' limit of threads, nor what tells a command that `uv run` started it.
     hidden = ("OMP_NUM_THREADS", "UV_RUN_RECURSION_DEPTH")
-    return {key: value for key, value in os.environ.items() if key not in hidden} | {"PATH": ours}
+    kept = {key: value for key, value in os.environ.items() if key not in hidden}
+    return run_in_one_shell(texts, home, kept | {"PATH": path})
 
 
-def run_commands(page: str, home: Path, *, slow: bool) -> None:
-    todo = [command for command in commands(page) if not reason(command) and (slow or not is_slow(command))]
+def pages_with(is_quick: Callable[[str], bool], is_slow: Callable[[str], bool]) -> list[Any]:
+    """Pages that have something quick to run, and those that have something slow."""
+    quick = [pytest.param(page, False, id=page) for page in PAGES if is_quick(page)]
+    marks = [pytest.mark.slow, pytest.mark.timeout(1800)]
+    return [*quick, *(pytest.param(page, True, id=f"{page}, all", marks=marks) for page in PAGES if is_slow(page))]
+
+
+@pytest.mark.parametrize(
+    ("page", "slow"),
+    pages_with(lambda page: any(map(is_quick, commands(page))), lambda page: any(map(is_slow, commands(page)))),
+)
+def test_commands_print_what_the_page_shows(page: str, slow: bool, home: Path, programs: Path) -> None:
+    todo = [command for command in commands(page) if is_quick(command) or (slow and is_slow(command))]
     # Without `uv run`, since this environment is what it would make.
-    outcomes = run_in_one_shell([re.sub(r"^uv run ", "", each.text) for each in todo], home, environment())
+    outcomes = shell([re.sub(r"^uv run ", "", each.text) for each in todo], home, programs)
     for command, (code, output) in zip(todo, outcomes, strict=True):
         check_output(page, command, code, output, any_number=is_slow(command))
-
-
-@pytest.mark.parametrize("page", [page for page in PAGES if any(map(is_quick, commands(page)))])
-def test_commands_print_what_the_page_shows(page: str, home: Path) -> None:
-    run_commands(page, home, slow=False)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("page", [page for page in PAGES if any(map(is_slow, commands(page)))])
-def test_long_commands_too(page: str, home: Path) -> None:
-    run_commands(page, home, slow=True)
 
 
 def python_blocks(page: str, *, slow: bool) -> list[str]:
@@ -144,26 +146,18 @@ def python_blocks(page: str, *, slow: bool) -> list[str]:
     return [code for code in found if slow == any(text in code for text in SLOW_PYTHON)]
 
 
-def run_python(page: str, home: Path, *, slow: bool) -> None:
+@pytest.mark.parametrize(
+    ("page", "slow"),
+    pages_with(lambda page: bool(python_blocks(page, slow=False)), lambda page: bool(python_blocks(page, slow=True))),
+)
+def test_python_runs(page: str, slow: bool, home: Path, programs: Path) -> None:
     script = "set -e\n" + "".join(f"{each.text}\n" for each in commands(page) if each.text.startswith("cd "))
     for number, code in enumerate(python_blocks(page, slow=slow)):
         (file := home / f"block{number}").write_text(code)
-        script += "python -m doctest -o ELLIPSIS " if ">>>" in code else "python "
-        script += f"{file}\n"
-    [(code, printed)] = run_in_one_shell([f"({script})"], home, environment())
+        script += f"python {'-m doctest -o ELLIPSIS ' if '>>>' in code else ''}{file}\n"
+    [(code, printed)] = shell([f"({script})"], home, programs)
 
     assert code == 0, printed
-
-
-@pytest.mark.parametrize("page", [page for page in PAGES if python_blocks(page, slow=False)])
-def test_python_runs(page: str, home: Path) -> None:
-    run_python(page, home, slow=False)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if python_blocks(page, slow=True)])
-def test_slow_python_runs(page: str, home: Path) -> None:
-    run_python(page, home, slow=True)
 
 
 @cache
@@ -196,21 +190,16 @@ SHELL = re.compile(r"(grpo|grpo-run|pip|python|torchrun|ssh|export|for|VLLM_\w+=
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_shell_blocks_that_do_not_run_are_valid(page: str) -> None:
+def test_what_does_not_run_can_be_read(page: str) -> None:
     scripts = [code for _, code in blocks(page, "(?:text)?") if SHELL.match(code)]
     scripts += [code for _, code in blocks(page, "bash") if "$ " not in code]
     scripts += [command.text for command in commands(page) if reason(command)]
-    for script in scripts:
-        checked = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True)
-        assert checked.returncode == 0, f"{page}: {checked.stderr}\n{script}"
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_yaml_and_toml_can_be_read(page: str) -> None:
-    for _, text in blocks(page, "yaml"):
-        assert yaml.safe_load(text)
-    for _, text in blocks(page, "toml"):
-        assert tomllib.loads(text)
+    checked = subprocess.run(["bash", "-n"], input="\n".join(scripts), capture_output=True, text=True)
+    assert checked.returncode == 0, f"{page}: {checked.stderr}"
+    assert all(yaml.safe_load(text) for _, text in blocks(page, "yaml"))
+    assert all(tomllib.loads(text) for _, text in blocks(page, "toml"))
+    for source, code in blocks(page, "(?:python|toml)"):
+        assert not source or code in (ROOT / source).read_text(encoding="utf-8"), f"{page}: not in {source}:\n{code}"
 
 
 def test_the_sweeps_of_the_guide_are_valid(tmp_path: Path) -> None:
@@ -231,12 +220,6 @@ def test_every_reason_not_to_run_is_used() -> None:
         assert any(re.match(pattern, text) for text in everything), f"{pattern} matches no command: delete it"
     for text in (*NOT_RUN_PYTHON, *SLOW_PYTHON):
         assert any(text in code for code in python), f"{text} is in no block: delete it"
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_parts_of_files_are_word_for_word(page: str) -> None:
-    for source, code in blocks(page, "(?:python|toml)"):
-        assert not source or code in (ROOT / source).read_text(encoding="utf-8"), f"{page}: not in {source}:\n{code}"
 
 
 @pytest.mark.parametrize("trainer", TARGETS.values(), ids=lambda target: target.name)
