@@ -15,21 +15,10 @@ from hypothesis import settings
 # The tests' models are too small for two threads, and beside other work threads that wait for one another spin.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-
-def share_folder(variable: str) -> str:
-    """Let a variable name a folder of this run of the tests, which its workers and all that they start share."""
-    if variable not in os.environ:
-        os.environ[variable] = tempfile.mkdtemp(prefix="grpo-tests-")
-        atexit.register(shutil.rmtree, os.environ[variable], ignore_errors=True)
-    return os.environ[variable]
-
-
-share_folder("GRPO_CACHE_DIR")  # what is remembered of plugins
-
-# Where no bytecode may be written beside a module, it goes there: compiling torch takes a process five times as long as
-# importing it does.
-if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
-    sys.pycache_prefix, sys.dont_write_bytecode = share_folder("PYTHONPYCACHEPREFIX"), False
+# What is remembered of plugins is of this run of the tests; its workers share it.
+if "GRPO_CACHE_DIR" not in os.environ:
+    os.environ["GRPO_CACHE_DIR"] = tempfile.mkdtemp(prefix="grpo-tests-")
+    atexit.register(shutil.rmtree, os.environ["GRPO_CACHE_DIR"], ignore_errors=True)
 
 # Times belong to benchmarks: on a busy machine a law is not broken because checking it took long.
 settings.register_profile("grpo", settings.default, deadline=None)
