@@ -1,7 +1,5 @@
 """Settings of every test run."""
 
-from __future__ import annotations
-
 import atexit
 import gc
 import os

@@ -4,8 +4,6 @@ It works in a copy of the checkout with its uncommitted changes. The tests are t
 `slow` test notices is not caught. What catches a bug must pass without it. The bugs are in mutations.toml.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """The page of the algorithms names every variant with its formula."""
 
-from __future__ import annotations
-
 import re
 import typing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The command lines of benchmarks/."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

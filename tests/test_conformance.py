@@ -1,7 +1,5 @@
 """The law of tasks: each one of ours holds every check of `grpo check`, or says why not."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -6,8 +6,6 @@ A ```python block runs; one with `>>>` is a doctest; a block below `<!-- from FI
 word for word. What does not run is listed here with its reason.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import re

@@ -1,7 +1,5 @@
 """Every setting, environment variable and option of ours that a page or an example names exists."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from functools import cache

@@ -1,7 +1,5 @@
 """The models inside the packages: small, safe to load, recorded from their first call on, and right for their tasks."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

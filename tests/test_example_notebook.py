@@ -1,7 +1,5 @@
 """examples/notebook.ipynb runs, and shows a table and a curve."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import nbformat

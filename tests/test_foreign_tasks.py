@@ -1,7 +1,5 @@
 """Tasks of other libraries, from their released packages, each in an environment of its own."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os

@@ -1,7 +1,5 @@
 """The built-in tasks earn what they should: the fuzzer finds nothing in them that they don't declare."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`tests/golden/run.py` runs the shared cases, in float64 and float32, and says what fails."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 A ceiling falls with the number that it holds, and rises only by what an issue states.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import tokenize

@@ -1,7 +1,5 @@
 """Who may import what: docs/explanation/architecture.md states the laws, these hold them."""
 
-from __future__ import annotations
-
 import configparser
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The example of a judge, with the commands of docs/how-to/judges.md, against a local server."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The comparison of benchmarks/learning.py."""
 
-from __future__ import annotations
-
 from types import ModuleType
 
 import pytest

@@ -1,7 +1,5 @@
 """What a package index shows of a package: its description rendered, links that lead somewhere, known classifiers."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every logged metric is in the catalogue, with formula and healthy range, and every line of it is logged by a run."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """The pages of docs/migrate name every option of the other libraries, and settings of ours that mean the same."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

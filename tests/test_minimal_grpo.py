@@ -1,7 +1,5 @@
 """The one-file example and the trainer are the same algorithm: same advantages, losses, gradients and weights."""
 
-from __future__ import annotations
-
 import copy
 import importlib.util
 import re

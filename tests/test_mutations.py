@@ -1,7 +1,5 @@
 """The tests notice bugs: `pytest -m slow tests/test_mutations.py` makes each of mutations.toml and runs its tests."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import subprocess

@@ -3,8 +3,6 @@
 Installing takes what a registry serves; a local CPU torch comes from UV_FIND_LINKS, as in .ci/run.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -6,8 +6,6 @@
 A trainer that no registry has runs from a checkout that the environment names, e.g. SLIME_SOURCE=…/slime.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os

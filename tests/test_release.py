@@ -1,7 +1,5 @@
 """A release: one command for version and changelog, and packages that fit one another afterwards."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -3,8 +3,6 @@
 What a replay computes has its tests in grpo-core; here the log of a run is the one that the trainer wrote.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import orjson

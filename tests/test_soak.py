@@ -1,7 +1,5 @@
 """Ten thousand mixed programs leave nothing behind: `pytest -m slow tests/test_soak.py`."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The README of each package of tasks names every task and every option of its own."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

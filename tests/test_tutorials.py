@@ -3,8 +3,6 @@
 A clone holds what is committed. Installing takes what a registry serves; a local CPU torch comes from UV_FIND_LINKS.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

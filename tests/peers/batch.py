@@ -1,7 +1,5 @@
 """The batch that every trainer scores, with the scores of our own scorer."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The tasks of this repository, each with rows: those of datasets get some, in the dataset's form."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Mapping, Sequence

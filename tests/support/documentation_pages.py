@@ -1,7 +1,5 @@
 """The console and code blocks of the documentation, as tests read them."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence

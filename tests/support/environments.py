@@ -1,7 +1,5 @@
 """Environments of OpenEnv on this machine, as good or as bad as a test wants them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -6,8 +6,6 @@ of its own, and it ends as a Python program does. What it does not do is start: 
 have tests of their own.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import runpy

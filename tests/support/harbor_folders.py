@@ -1,7 +1,5 @@
 """Task folders in the format of Harbor, written by the tests."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The pages of a built site, as a test follows their links."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Real data sets, which are not in the repository."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The wheels of this workspace and its example plugins, built as for a release."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

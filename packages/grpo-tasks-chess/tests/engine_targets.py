@@ -1,7 +1,5 @@
 """What workers run in the tests of engines."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from grpo_tasks_chess.engine import FoundEngine, analyse

@@ -3,8 +3,6 @@
 It values a move by the material after it, from the mover's side, and prefers what comes first in the alphabet.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

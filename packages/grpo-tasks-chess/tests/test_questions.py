@@ -1,7 +1,5 @@
 """`chess.best_move`, `chess.mate_in_one`, `chess.legal_moves`: rows, prompts, scores."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import chess

@@ -1,7 +1,5 @@
 """What the package's README says about its tasks is true."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

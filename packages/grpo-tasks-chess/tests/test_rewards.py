@@ -1,7 +1,5 @@
 """Rewards for any other code: a completion and a gold in, a float out."""
 
-from __future__ import annotations
-
 import pytest
 
 from grpo_core import UserError, load_task

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import chess
 import pytest
 from hypothesis import given
@@ -89,11 +87,7 @@ def test_a_published_position_without_a_king_can_be_read_but_not_played() -> Non
 
 
 @pytest.mark.parametrize(
-    ("move", "history", "message"),
-    [
-        ("Nf3", ("Nf3",), "'Nf3' is no move in UCI"),
-        ("e2e4", (), "must end with"),
-    ],
+    ("move", "history", "message"), [("Nf3", ("Nf3",), "'Nf3' is no move in UCI"), ("e2e4", (), "must end with")]
 )
 def test_moves_and_histories_of_another_form_are_refused(move: str, history: tuple[str, ...], message: str) -> None:
     with pytest.raises(UserError, match=message):

@@ -1,7 +1,5 @@
 """The built-in search finds what a search of every line finds."""
 
-from __future__ import annotations
-
 from random import Random
 
 import chess

@@ -1,7 +1,5 @@
 """Settings of this package's tests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +30,7 @@ def check(candidate):
     for n in range(5):
         assert candidate([n]) == 2 * n, "of one"
 """
-RECORD = {
-    "task_id": "HumanEval/0",
-    "prompt": PROMPT,
-    "canonical_solution": BODY,
-    "test": CHECK,
-    "entry_point": "total",
-}
+RECORD = {"task_id": "HumanEval/0", "prompt": PROMPT, "canonical_solution": BODY, "test": CHECK, "entry_point": "total"}
 
 
 def task_of(folder: Path, **changed: Any) -> BoundTask:
@@ -90,13 +82,7 @@ def test_a_body_or_a_whole_program(task: BoundTask, row: HumanEvalRow, completio
 
 
 @pytest.mark.parametrize(
-    "completion",
-    [
-        "    return 0\n",
-        "",
-        "I cannot do this.",
-        "```python\ndef other(numbers):\n    return 6\n```",
-    ],
+    "completion", ["    return 0\n", "", "I cannot do this.", "```python\ndef other(numbers):\n    return 6\n```"]
 )
 def test_what_is_wrong_earns_nothing(task: BoundTask, row: HumanEvalRow, completion: str) -> None:
     score = task.score(completion, row)

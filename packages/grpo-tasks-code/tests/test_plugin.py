@@ -1,7 +1,5 @@
 """What every task of the package has beside the laws that tests/test_conformance.py holds them to."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 

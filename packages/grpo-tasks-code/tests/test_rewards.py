@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from grpo_tasks_code import rewards

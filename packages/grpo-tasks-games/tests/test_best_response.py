@@ -1,7 +1,5 @@
 """Exact results against a best response."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """`grpo games …`, on the embedded model, which cannot play."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Probabilities of a scripted player's moves."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Laws that every game obeys; what is particular to one stands in its own file."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What the package's README says about its games is true, and so is the example of docs/how-to/games.md."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

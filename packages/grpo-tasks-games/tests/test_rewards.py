@@ -1,7 +1,5 @@
 """Rewards for any other code: a completion and a position in, a float out."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Laws of every generated task beside the conformance checks; what is particular to one stands in its own file."""
 
-from __future__ import annotations
-
 import pytest
 
 from grpo_core import BoundTask, UserError, load_task

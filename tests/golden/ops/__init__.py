@@ -1,7 +1,5 @@
 """Every operation of the golden cases: name -> (decoded inputs, dtype) -> results by name."""
 
-from __future__ import annotations
-
 from ops import advantages, corrections, diagnostics, kl, losses
 
 OPERATIONS = {

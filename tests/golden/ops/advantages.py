@@ -1,7 +1,5 @@
 """Advantages, token rewards, GAE, and the groups that teach something."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Importance weights against the sampler, rows and tokens left out, and the overlong penalty."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

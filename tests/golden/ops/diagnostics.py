@@ -1,7 +1,5 @@
 """Diagnostics, controllers and the gradient noise scale."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

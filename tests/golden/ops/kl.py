@@ -1,7 +1,5 @@
 """Divergences, entropies and log-probs, and the expected gradients of every estimator."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Policy losses, their accumulation over shards, value losses, and a whole step."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """What a script says of its trainer: one line of JSON, which the test compares with our scorer's scores."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Stand-ins for packages that a trainer imports beside its reward code: engines and devices."""
 
-from __future__ import annotations
-
 import sys
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec

@@ -1,7 +1,5 @@
 """A task and a command of its own: what a sound plugin looks like."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import click

@@ -1,7 +1,5 @@
 """Checkpoints that are written, found, checked and deleted; test_kills.py is about what goes wrong meanwhile."""
 
-from __future__ import annotations
-
 import errno
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Checkpoints that are damaged, or that someone made to do harm."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """JSON that survives, and folders that are or are not runs."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

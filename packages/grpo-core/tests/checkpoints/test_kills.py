@@ -1,7 +1,5 @@
 """What is on the disk after a kill, or a full disk, at any moment."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

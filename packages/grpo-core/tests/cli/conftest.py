@@ -1,7 +1,5 @@
 """Every test runs in an empty folder, without this machine's settings, and with lines wide enough for a row."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`grpo` itself, its exit codes, the commands that list and show, and those of plugins."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """`grpo run --dry-run`, `grpo profiles` and `grpo fetch`: what they print, in a terminal and as JSON."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`grpo explain` and `grpo score` as a user types them."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Ctrl-C while a command starts."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A mistake is one line on stderr and exit code 2, said before torch is imported, which takes seconds."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

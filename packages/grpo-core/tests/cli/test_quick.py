@@ -1,7 +1,5 @@
 """`grpo run --quick`, with the fine-tuning, the trial and the training faked."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from pathlib import Path
 from typing import Any

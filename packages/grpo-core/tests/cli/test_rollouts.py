@@ -1,7 +1,5 @@
 """`grpo rollouts`: which completions of a run are shown, and how."""
 
-from __future__ import annotations
-
 import gc
 import json
 import sys

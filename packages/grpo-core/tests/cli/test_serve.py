@@ -1,7 +1,5 @@
 """`grpo serve` as a process: what it prints, who may connect, and how it ends."""
 
-from __future__ import annotations
-
 import http.client
 import importlib.util
 import json

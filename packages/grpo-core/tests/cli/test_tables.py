@@ -1,7 +1,5 @@
 """What a pipe gets: tables of 120 columns or more, and help that shows defaults."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`grpo runs --wandb`, with a stand-in for wandb's public API."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """`grpo watch` as a command; what it shows: display/test_watch.py."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

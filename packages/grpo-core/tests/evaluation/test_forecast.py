@@ -1,7 +1,5 @@
 """A forecast counts what groups of a size would teach, says how sure it is, and agrees with the run that follows."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

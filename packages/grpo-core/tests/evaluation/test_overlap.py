@@ -1,7 +1,5 @@
 """Problems that are trained on and held out at once."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

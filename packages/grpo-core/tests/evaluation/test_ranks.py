@@ -1,7 +1,5 @@
 """Ranks that evaluate together find what one process finds, whoever has how many rows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any

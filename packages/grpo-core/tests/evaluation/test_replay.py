@@ -1,7 +1,5 @@
 """A replay says what a changed reward would have done to a run: verdicts, means, signs of advantages."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

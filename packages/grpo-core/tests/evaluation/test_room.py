@@ -1,7 +1,5 @@
 """Held-out prompts against the model's context: told before anything is sampled, and never an error in the middle."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

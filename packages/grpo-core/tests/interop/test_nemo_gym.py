@@ -1,7 +1,5 @@
 """The resources server for NeMo-Gym without it; tests/test_peers.py runs it in NeMo-Gym itself."""
 
-from __future__ import annotations
-
 import asyncio
 import enum
 import json

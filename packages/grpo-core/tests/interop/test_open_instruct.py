@@ -1,7 +1,5 @@
 """The verifier for open-instruct without it; tests/test_peers.py runs it in open-instruct itself."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator

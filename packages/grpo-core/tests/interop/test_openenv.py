@@ -1,7 +1,5 @@
 """The environment for OpenEnv without it; tests/test_peers.py runs it in OpenEnv itself."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from typing import Any, Generic, TypeVar

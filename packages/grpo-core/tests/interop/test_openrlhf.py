@@ -1,7 +1,5 @@
 """OpenRLHF's hooks without OpenRLHF; tests/test_peers.py runs them in OpenRLHF itself."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from types import SimpleNamespace

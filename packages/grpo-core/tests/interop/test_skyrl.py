@@ -1,7 +1,5 @@
 """The environment for SkyRL without it; tests/test_peers.py runs it in skyrl-gym itself."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """slime's hooks without slime; tests/test_peers.py runs them in slime itself."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """ms-swift's hook without ms-swift; tests/test_peers.py runs it in ms-swift itself."""
 
-from __future__ import annotations
-
 import logging
 from types import SimpleNamespace
 from typing import Any

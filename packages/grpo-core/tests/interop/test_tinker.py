@@ -1,7 +1,5 @@
 """tinker-cookbook's environments without it; tests/test_peers.py runs them in tinker-cookbook itself."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import pickle

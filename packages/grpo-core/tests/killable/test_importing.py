@@ -1,7 +1,5 @@
 """A script that defines a task and uses it without a `__main__` guard must not start workers without end."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import signal

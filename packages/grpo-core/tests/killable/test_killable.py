@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import asyncio
 import os
 import pickle
@@ -220,13 +218,7 @@ def test_an_answer_counts_that_came_while_nobody_could_look(payload, status, res
 # Crashes
 
 
-@pytest.mark.parametrize(
-    ("payload", "how"),
-    [
-        ("die:", "exited with status 3"),
-        ("segfault:", "was killed by SIGSEGV"),
-    ],
-)
+@pytest.mark.parametrize(("payload", "how"), [("die:", "exited with status 3"), ("segfault:", "was killed by SIGSEGV")])
 def test_a_killer_is_named_after_one_retry(payload: str, how: str) -> None:
     with pool() as workers:
         outcomes = workers.map([b"echo:a", payload.encode(), b"echo:b", b"echo:c"], ENOUGH_S)

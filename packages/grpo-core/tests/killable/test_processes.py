@@ -269,11 +269,7 @@ def _with_an_old_kernel(patch: pytest.MonkeyPatch) -> None:
 @LINUX
 @pytest.mark.parametrize(
     ("verb", "prepare"),
-    [
-        ("escape", lambda patch: None),
-        ("escape_spin", lambda patch: None),
-        ("escape", _with_an_old_kernel),
-    ],
+    [("escape", lambda patch: None), ("escape_spin", lambda patch: None), ("escape", _with_an_old_kernel)],
 )
 def test_what_a_worker_started_ends_though_its_keeper_was_killed(verb, prepare, tmp_path, monkeypatch):
     prepare(monkeypatch)

@@ -1,7 +1,5 @@
 """Load is nobody's fault: the time that a worker waits for a processor is not its payload's."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A machine with the programs of SLURM, for tests without a cluster."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`grpo archive` and `grpo restore`: in a folder, and in imitations of S3 and Google's storage on loopback."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -67,23 +67,3 @@ def test_another_machine_continues_from_the_bucket(tmp_path: Path, capsys: pytes
         assert done.returncode == code, done.stderr
         [run] = find_runs(home / "grpo-runs" / "sums")
         assert read_run(run).state == state
-<<<<<<< HEAD
-=======
-
-
-@pytest.mark.network
-@pytest.mark.peers
-@pytest.mark.timeout(900)
-def test_skypilot_validates_the_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "UV_PYTHON"}
-    python = tmp_path / "sky" / "bin" / "python"
-    for command in (["venv", "-q", tmp_path / "sky"], ["pip", "install", "-q", "--python", python, "skypilot"]):
-        # In another folder: uv would hold SkyPilot to the constraints of this workspace, and so to an old version.
-        subprocess.run(["uv", *command], cwd=tmp_path, env=environment, check=True)
-    (catalog := tmp_path / ".sky" / "catalogs" / "v8" / "common").mkdir(parents=True)
-    (catalog / "accelerators.csv").write_text("AcceleratorName,AcceleratorCount,Clouds\nA100,8,AWS\n")
-    (tmp_path / "task.yaml").write_text(yaml.safe_dump(task_of(capsys, *CLUSTER)))
-    home = {**environment, "HOME": str(tmp_path), "SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
-    done = subprocess.run([python, "-c", VALIDATE, "task.yaml"], cwd=tmp_path, env=home, capture_output=True, text=True)
-    assert "A100" in done.stdout and "/runs" in done.stdout, done.stderr[-2000:]
->>>>>>> 9a2cd665 (Tests that install a released package of others have the marker peers)

@@ -1,7 +1,5 @@
 """`grpo launch slurm` without a cluster: the script, what sbatch is given, and what a job does at each start."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import signal

@@ -1,7 +1,5 @@
 """`grpo launch slurm` on a real SLURM of this machine."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

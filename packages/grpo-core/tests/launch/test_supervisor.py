@@ -1,7 +1,5 @@
 """Several processes of a run: one that is killed ends all in seconds, and a restart goes on as if nothing had been."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

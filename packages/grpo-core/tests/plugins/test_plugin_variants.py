@@ -1,7 +1,5 @@
 """Where to put a loss, a baseline, a KL estimator, a metric, a tracker and an engine: one plugin brings all of them."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys

@@ -1,7 +1,5 @@
 """`Task` objects wherever a spec is taken: their names, and how they reach the processes that score."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import importlib.util

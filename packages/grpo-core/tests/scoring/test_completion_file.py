@@ -1,7 +1,5 @@
 """A file of completions is scored in order, line by line; a wrong line is named and stops nothing."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Episodes by OpenEnv's protocol: over a WebSocket, as its client plays them, and over HTTP."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """What other trainers send, and what they get: the formats of their released clients."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Released clients of other projects, each in an environment of its own, on a server of tasks."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Limits of a server of tasks: hostile requests, hanging completions, full queues, the token, and its end."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

@@ -4,8 +4,6 @@ A test class takes the laws that hold for its trainer, and says by `played` how 
 its module has a fixture `adapter`, which `played` gets.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Every kind of PEFT adapter that a user can give, made on a small model and taken through a run."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Mapping

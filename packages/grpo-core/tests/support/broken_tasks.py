@@ -1,7 +1,5 @@
 """Tasks with one fault each, named after the conformance check that finds it."""
 
-from __future__ import annotations
-
 import random
 import sys
 import time

@@ -5,8 +5,6 @@ was killed before its Nth system call, "done" if it makes fewer. SWAP is 1 if th
 it is to look as if it could not.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import signal

@@ -1,7 +1,5 @@
 """Folders of mode 700 of somebody else, also where the tests run as root, who may look into everything."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A server that has one dataset repository, as far as `datasets` and huggingface_hub ask for it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping

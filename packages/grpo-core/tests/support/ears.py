@@ -1,7 +1,5 @@
 """A callback that remembers what it is told, for tests."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A run's folder whose checkpoints are empty, and their evaluation without a model, for tests."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Mapping

@@ -4,8 +4,6 @@
 `trainer.epsilon` seconds each; SIGTERM saves a checkpoint.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

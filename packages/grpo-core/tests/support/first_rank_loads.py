@@ -3,8 +3,6 @@
 FOLDER has `model`, `adapter` and `large`; OUT receives what `test_first_rank` judges, a JSON object by case.
 """
 
-from __future__ import annotations
-
 import json
 import resource
 import sys

@@ -1,7 +1,5 @@
 """The folder of a run that a test lets grow, as a trainer writes it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

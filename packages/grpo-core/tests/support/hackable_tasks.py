@@ -1,7 +1,5 @@
 """Tasks that the fuzzer is tried on: each but the sound ones pays for something that is no right answer."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from typing import Any

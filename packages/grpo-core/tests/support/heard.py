@@ -1,7 +1,5 @@
 """A callback that remembers what a run told it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from grpo_core.callbacks import Callback, ResolvedDefault, RunInfo

@@ -1,7 +1,5 @@
 """The process of a judge that takes what a call says, and small models that classify."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """A local endpoint that judges: it reads the criterion, the texts and the number of a request, as a model would."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Tasks with judges; each is made for the address of a local server."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Several ranks in processes of their own, started by torchrun, and what their runs must have in common with one."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

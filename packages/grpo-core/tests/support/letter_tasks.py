@@ -1,7 +1,5 @@
 """A task that any model of bytes can be trained on: complete two letters with printable characters."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from grpo_core import Invalid, Row, Task, TaskConfig, reward

@@ -1,7 +1,5 @@
 """Makes requests within shared limits, as a process of a run does: `python limited_requests.py FILE LOG`, or `die`."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

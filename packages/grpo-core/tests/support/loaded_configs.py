@@ -1,7 +1,5 @@
 """Configurations, and what is said of wrong ones, without this process's environment and folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

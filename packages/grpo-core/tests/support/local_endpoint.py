@@ -1,7 +1,5 @@
 """An OpenAI-compatible server on this machine that answers as a function says, for tests."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator

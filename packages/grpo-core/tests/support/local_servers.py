@@ -1,7 +1,5 @@
 """HTTP servers on this machine for as long as a test needs them."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A run's folder as the trainer leaves it, made without training: the tiny model, its weights moved a little."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 from typing import Any

@@ -9,8 +9,6 @@ Importing torch takes longer than most jobs. FOLDER has `model` and `tasks.py`; 
     {"updates": FILE, "layout": {…}, "cases": […]}       the cases of `sharded_updates`, in shards of that layout
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Ray clusters of simulated nodes on this machine."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

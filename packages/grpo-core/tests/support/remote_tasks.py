@@ -1,7 +1,5 @@
 """A task that a server plays, which is a class of this process."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Tasks of evaluation/test_replay.py: one, and what a changed reward makes of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Run folders for reports, written without training."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Disk space that is reserved in a test."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

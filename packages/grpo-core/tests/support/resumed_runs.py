@@ -1,7 +1,5 @@
 """Runs of a small model that tests stop and resume, and what must be the same in them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A tiny model behind an engine of a server, and its requests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from peft import LoraConfig, get_peft_model

@@ -3,8 +3,6 @@
 Each case is a few steps on fixed rollouts, taken by this rank's whole model alone and by the ranks' sharded one.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import math

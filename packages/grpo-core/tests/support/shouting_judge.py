@@ -1,7 +1,5 @@
 """A backend of judges as a plugin brings one: it grades by capitals."""
 
-from __future__ import annotations
-
 from grpo_core.judges import CustomModel
 from grpo_core.judges.backend import Admission, Reply
 from grpo_core.judges.prompts import JudgeCall

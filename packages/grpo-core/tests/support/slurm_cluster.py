@@ -1,7 +1,5 @@
 """A SLURM cluster of this machine alone: two nodes, preemption by priority, started from Debian's packages."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import re

@@ -1,7 +1,5 @@
 """A small game and a task of two attempts, for tests."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

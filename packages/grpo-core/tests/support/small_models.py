@@ -1,7 +1,5 @@
 """Random models of many families, small, whose logits are far from uniform."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

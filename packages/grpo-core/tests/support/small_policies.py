@@ -1,7 +1,5 @@
 """A small model, a batch of its rollouts and a configuration, for tests of single updates."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """TRL's own trainer with a random model, for tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A trainer with a server of its own; prints the path of the server's log and waits to be killed."""
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path

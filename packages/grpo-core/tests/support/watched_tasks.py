@@ -1,7 +1,5 @@
 """Tasks of training/test_watched.py: the same one without and with a part that is only watched."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

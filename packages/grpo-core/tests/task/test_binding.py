@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 import os
 import random
@@ -396,12 +394,7 @@ def with_level(option: str, text: str) -> TaskConfig:
 
 @pytest.mark.parametrize(
     ("option", "text", "value"),
-    [
-        ("mixed", "1", "1"),
-        ("maybe", "2", 2),
-        ("fast", "auto", "auto"),
-        ("either", "none", "none"),
-    ],
+    [("mixed", "1", "1"), ("maybe", "2", 2), ("fast", "auto", "auto"), ("either", "none", "none")],
 )
 def test_a_literal_that_is_no_text_is_given_as_text(option: str, text: str, value: object) -> None:
     config = with_level(option, text)

@@ -1,7 +1,5 @@
 """An explanation adds up to the value that the task gave, for every composer, and says why each part is what it is."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

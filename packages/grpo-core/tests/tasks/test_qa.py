@@ -1,7 +1,5 @@
 """`core.qa`: a file of one's own and a verifier are a task."""
 
-from __future__ import annotations
-
 import json
 import math
 import time

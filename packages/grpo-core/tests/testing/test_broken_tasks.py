@@ -1,7 +1,5 @@
 """Each check finds the fault that is made for it, and no other check takes offence at it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import broken_tasks

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import replace
@@ -125,9 +123,7 @@ def test_a_completion_that_hangs_is_a_finding(name: str, n: int, text: str) -> N
     assert text in finding.completion and len(finding.completion) < 10_000  # of 30,000
 
 
-def test_a_declared_finding_is_exempt_with_its_reason_and_the_command_says_the_same(
-    capsys,
-):
+def test_a_declared_finding_is_exempt_with_its_reason_and_the_command_says_the_same(capsys):
     report = fuzzed("declared", 60, 5)
     assert {finding.kind: finding.exempt for finding in report.findings} == {
         "several": "a list is allowed here",

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from grpo_core import BoundTask, Invalid, Row, Task, graduated, load_task, reward

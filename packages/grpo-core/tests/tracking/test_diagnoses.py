@@ -1,7 +1,5 @@
 """Diagnoses are provoked by real runs of the embedded model, and a sound run has none."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import replace

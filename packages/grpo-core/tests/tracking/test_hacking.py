@@ -1,7 +1,5 @@
 """Early signs of reward hacking: each is provoked by the metrics of a run, and a healthy run shows none."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path

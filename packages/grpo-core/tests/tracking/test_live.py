@@ -1,7 +1,5 @@
 """A run followed while it grows, is resumed, and disappears."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

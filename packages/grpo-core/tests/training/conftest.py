@@ -1,7 +1,5 @@
 """What the tests of training share: a model that is smaller than any preset, with tasks, and short runs of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What baselines are given beside the rewards: every reward function of each completion's own task, with its weight."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pytest

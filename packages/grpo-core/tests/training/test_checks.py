@@ -1,7 +1,5 @@
 """Settings that tasks or models exclude, or that nothing reads, before torch is imported."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a run does on a CUDA device; by hand: pytest -m gpu."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -4,8 +4,6 @@ The disk is a small one of its own where the system lets us mount one; else a li
 (RLIMIT_FSIZE), which the system enforces with the same error path and which can be set on a process that runs already.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re

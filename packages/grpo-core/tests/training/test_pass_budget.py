@@ -1,7 +1,5 @@
 """Training goes on in smaller passes when memory runs out, with the same gradient."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The temporary checkpoint that a run writes every so many minutes, where no steps are given for one."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

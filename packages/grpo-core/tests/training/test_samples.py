@@ -1,7 +1,5 @@
 """Completions that a report shows of a batch."""
 
-from __future__ import annotations
-
 import pytest
 
 from grpo_core import Row, Task, load_task, reward

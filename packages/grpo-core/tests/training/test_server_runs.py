@@ -1,7 +1,5 @@
 """Runs that sample from a server: a stand-in for vLLM's, which samples with our own engine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path

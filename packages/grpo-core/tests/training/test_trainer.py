@@ -1,7 +1,5 @@
 """Whole runs: what they leave behind, with each baseline, loss, penalty and sampling rule."""
 
-from __future__ import annotations
-
 import functools
 import json
 import math

@@ -1,7 +1,5 @@
 """What a task says about its scores, its batches and its evaluation, from its own file to the logs of a run."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Runs whose optimizer steps TRL takes, beside the same ones by our own trainer."""
 
-from __future__ import annotations
-
 import math
 import os
 import signal

@@ -1,7 +1,5 @@
 """Rollouts of several turns: the rows of a batch, their advantages (GAE among them), denominators and gradients."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

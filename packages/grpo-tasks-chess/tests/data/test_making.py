@@ -1,7 +1,5 @@
 """Files: in order, by any number of processes, resumable to the byte, in three formats."""
 
-from __future__ import annotations
-
 import fcntl
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The labelled sets that ship with the package."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 from random import Random
 
@@ -10,12 +8,7 @@ import pytest
 from grpo_core import UserError, load_task
 from grpo_tasks_chess.data import rookworld
 from grpo_tasks_chess.data.checking import check
-from grpo_tasks_chess.formats import (
-    PolicyAnswer,
-    Transition,
-    write_environment_line,
-    write_policy_line,
-)
+from grpo_tasks_chess.formats import PolicyAnswer, Transition, write_environment_line, write_policy_line
 from grpo_tasks_chess.rules import play
 
 

@@ -1,7 +1,5 @@
 """The generators: what their rows show, and that each depends on the seed and its number alone."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from random import Random

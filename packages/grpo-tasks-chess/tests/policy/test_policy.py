@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,11 +10,7 @@ from grpo_core import BoundTask, Score, UserError, load_task
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.evaluation.setup import prepare_tasks
 from grpo_tasks_chess.engine.process import CLOSE_TIMEOUT_S, START_TIMEOUT_S, EngineProcess
-from grpo_tasks_chess.formats import (
-    PolicyAnswer,
-    read_policy,
-    write_policy_line,
-)
+from grpo_tasks_chess.formats import PolicyAnswer, read_policy, write_policy_line
 from grpo_tasks_chess.policy import labels
 from grpo_tasks_chess.policy.grading import (
     Answer,

@@ -1,7 +1,5 @@
 """Completions that attack the tests of a task: none of them earns a reward, and none keeps it from being decided."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

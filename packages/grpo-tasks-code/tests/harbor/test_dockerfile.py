@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from grpo_tasks_code.harbor.dockerfile import read_dockerfile

@@ -1,7 +1,5 @@
 """Harbor's own package reads the same folders, and agrees on what they say."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

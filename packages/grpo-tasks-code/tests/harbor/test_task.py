@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -53,8 +51,7 @@ def test_rewards_are_read_as_harbor_reads_them(tmp_path: Path, writes: str, valu
 
 
 @pytest.mark.parametrize(
-    "reward",
-    ["", "nan", f"1{'0' * 400}", "[1]", '{"reward": "1"}', '{"reward": true}', "[" * 9000],
+    "reward", ["", "nan", f"1{'0' * 400}", "[1]", '{"reward": "1"}', '{"reward": true}', "[" * 9000]
 )
 def test_a_completion_that_spoils_the_reward_has_none(tmp_path: Path, reward: str) -> None:
     script = "cd /app; cp spoilt /logs/verifier/reward.json || echo 1 > /logs/verifier/reward.txt"

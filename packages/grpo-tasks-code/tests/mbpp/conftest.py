@@ -1,7 +1,5 @@
 """What the tests of MBPP share."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """The levels of this machine, and the sandbox of each, which the tests of a file share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Control groups around servers; where there are none to be had, that this is said and nothing else changes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The calling process's end of a channel, against a program's end that sends whatever it likes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

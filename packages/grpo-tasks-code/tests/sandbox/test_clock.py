@@ -1,7 +1,5 @@
 """The time of a program on a busy machine, with counts of the kernel that are made up."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Attacks, reward hacks and ordinary programs, at both levels; `sandbox_corpus/run.py` says how a leak is seen."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

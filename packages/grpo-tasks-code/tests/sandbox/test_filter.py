@@ -1,7 +1,5 @@
 """The system-call filter, by running its program on the calls of both architectures."""
 
-from __future__ import annotations
-
 import errno
 import re
 import struct

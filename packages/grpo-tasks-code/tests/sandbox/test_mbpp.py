@@ -1,7 +1,5 @@
 """Real problems: every reference solution passes all its tests, and one of another problem passes none."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """How tests are taken apart: what the program is asked, and what it never sees."""
 
-from __future__ import annotations
-
 import pytest
 
 from grpo_core import UserError

@@ -1,7 +1,5 @@
 """The sandbox among processes: threads, forks, other users, deaths on either side, and what is left behind."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import multiprocessing

@@ -1,7 +1,5 @@
 """Programs on another machine, which here is a thread of this process, and answers of servers that lie."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -3,8 +3,6 @@
 Further limits of the server, which `grpo serve` shares, are in packages/grpo-core/tests/serving.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import shutil

@@ -1,7 +1,5 @@
 """RestrictedPython as a policy, within a level."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

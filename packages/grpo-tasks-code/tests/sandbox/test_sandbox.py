@@ -1,7 +1,5 @@
 """What a run tells of a program: `run`, `run_many`, `arun`, `level`."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

@@ -3,8 +3,6 @@
 Programs that try are in sandbox_corpus/hacks.toml, and more forms of tests in tests_of_honest_programs.toml.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from grpo_tasks_code.sandbox import level, run_tests

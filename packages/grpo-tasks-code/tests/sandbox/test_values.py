@@ -1,7 +1,5 @@
 """Plain data between the processes of a test."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import enum

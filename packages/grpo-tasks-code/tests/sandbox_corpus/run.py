@@ -4,8 +4,6 @@ A sandbox that fails must not harm the machine that tests it. So this process fi
 where every file system is read-only and the only network is its own loopback, if the machine allows it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

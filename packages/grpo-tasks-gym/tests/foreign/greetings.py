@@ -1,7 +1,5 @@
 """A library's task that does whatever its arguments say; what reads it is tested on it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Imports of libraries whose own code warns or fails."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable, Iterator

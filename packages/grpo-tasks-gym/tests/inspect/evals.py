@@ -1,7 +1,5 @@
 """Tasks of inspect-ai that are used, and refused, in tests."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal
@@ -80,15 +78,7 @@ def moody():
                 return None
             case "unscored":
                 return Score.unscored(reason="grader_failed", explanation="who knows")
-        values = {
-            "big": 7,
-            "odd": "fine",
-            "dict": {"a": 1},
-            "half": "P",
-            "blank": "N",
-            "true": True,
-            "third": "0.3",
-        }
+        values = {"big": 7, "odd": "fine", "dict": {"a": 1}, "half": "P", "blank": "N", "true": True, "third": "0.3"}
         return Score(value=values.get(text, "C" if text == target.text else "I"))
 
     return score

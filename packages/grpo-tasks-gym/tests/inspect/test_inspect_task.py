@@ -1,7 +1,5 @@
 """Tasks of inspect-ai itself; tests/test_foreign_tasks.py runs this in an environment that has it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

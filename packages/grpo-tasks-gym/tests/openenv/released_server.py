@@ -1,7 +1,5 @@
 """An environment of OpenEnv served by the released package: guess a number that the seed chooses."""
 
-from __future__ import annotations
-
 import random
 import socket
 import sys

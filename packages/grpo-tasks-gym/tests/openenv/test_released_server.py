@@ -1,7 +1,5 @@
 """An environment served by the released openenv, in an environment of its own."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

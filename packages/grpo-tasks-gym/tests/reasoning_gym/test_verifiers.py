@@ -1,7 +1,5 @@
 """No completion is executed, and every gold is still right."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Tasksets' parts of verifiers that are used in tests."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Tasksets of verifiers itself; tests/test_foreign_tasks.py runs this in an environment that has it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import orjson
@@ -184,8 +182,7 @@ def test_length_costs_what_the_options_say(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [("rewards=tag_pref", "template=r1"), ("free_chars=200", r"free_chars 200 .*max_chars 200")],
+    ("options", "message"), [("rewards=tag_pref", "template=r1"), ("free_chars=200", r"free_chars 200 .*max_chars 200")]
 )
 def test_options_that_contradict_each_other_are_refused(options: str, message: str) -> None:
     with pytest.raises(UserError, match=message):

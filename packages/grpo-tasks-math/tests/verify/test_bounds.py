@@ -1,7 +1,5 @@
 """Answers beyond the size bounds are wrong by rule, before anything is evaluated."""
 
-from __future__ import annotations
-
 import math
 import operator
 import time

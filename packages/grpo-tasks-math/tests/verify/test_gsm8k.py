@@ -1,7 +1,5 @@
 """Real rows: every reference solution is right, and wrong for another gold, on the exact path alone."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

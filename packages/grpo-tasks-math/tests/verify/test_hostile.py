@@ -1,7 +1,5 @@
 """Any text gets a verdict, soon, and raises nothing."""
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path

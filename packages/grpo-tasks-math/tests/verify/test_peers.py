@@ -3,8 +3,6 @@
 A case that asks for what is an option here has its options; one where this verifier differs has the reason.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

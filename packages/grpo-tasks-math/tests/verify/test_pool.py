@@ -1,7 +1,5 @@
 """One verifier for every thread, process and event loop."""
 
-from __future__ import annotations
-
 import multiprocessing
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What is right, what is wrong and what is no answer, by family: (gold, right, wrong, no answer) of each gold."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 
@@ -324,8 +322,7 @@ def test_an_answer_may_be_explained_in_brackets_and_pointed_at(form: str, answer
     "gold", ["Player 2", "Route 66", "the 3rd of May", "Vitamin B12", "about 5", "Catch-22", "not 5"]
 )
 @pytest.mark.parametrize(
-    "form",
-    ["{}", r"\boxed{{{}}}", "<answer>{}</answer>", "So the answer is {}.", "#### {}", "I think.\n\nAnswer: {}"],
+    "form", ["{}", r"\boxed{{{}}}", "<answer>{}</answer>", "So the answer is {}.", "#### {}", "I think.\n\nAnswer: {}"]
 )
 def test_a_gold_of_text_with_numbers_matches_itself_and_not_the_number(gold: str, form: str) -> None:
     assert verify(gold, form.format(gold)) is CORRECT

@@ -1,7 +1,5 @@
 """A task whose golds and refusals hold control characters, and one completion never ends."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from grpo_core import Invalid, Row, Task, reward

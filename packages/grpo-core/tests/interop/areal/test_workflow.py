@@ -1,7 +1,5 @@
 """AReaL's workflow without AReaL; tests/test_peers.py runs it in AReaL itself."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from types import SimpleNamespace

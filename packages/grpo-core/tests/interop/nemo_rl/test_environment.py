@@ -1,7 +1,5 @@
 """The environment for NeMo-RL without it; tests/test_peers.py runs it in NeMo-RL itself."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass

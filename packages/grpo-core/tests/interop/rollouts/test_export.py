@@ -1,7 +1,5 @@
 """Exported rollouts, read by the packages' own readers in environments of their own."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """Reward functions and data sets for TRL, called as TRL calls them."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import subprocess

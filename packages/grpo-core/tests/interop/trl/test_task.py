@@ -1,7 +1,5 @@
 """Tasks of several turns, games and stop strings in TRL's own trainer."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """verl's reward function and agent loop without verl; tests/test_peers.py runs them in verl itself."""
 
-from __future__ import annotations
-
 import asyncio
 import pickle
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`grpo sweep --slurm` without a cluster; test_slurm_cluster.py has one."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

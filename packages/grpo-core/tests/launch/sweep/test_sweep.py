@@ -1,7 +1,5 @@
 """`grpo sweep` with a stand-in for the runs' processes; test_real_runs.py trains."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """Tasks that a model is fine-tuned on before it is trained: to repeat a letter."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tasks that any model of bytes can be trained on: their rewards depend on the characters of a completion."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from grpo_core import Invalid, Opponent, Row, Task, TaskConfig, reward

@@ -1,7 +1,5 @@
 """Tasks that say what their scores depend on, what is logged of a batch, and how they are evaluated."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence

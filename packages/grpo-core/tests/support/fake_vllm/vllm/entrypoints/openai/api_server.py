@@ -1,7 +1,5 @@
 """A server with vLLM's options. FAKE_VLLM says how it behaves: `fails` to start, or dies at the first completion."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal
