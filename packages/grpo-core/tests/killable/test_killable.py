@@ -99,7 +99,10 @@ def test_any_bytes_return_as_they_were(echo: KillablePool, payloads: list[bytes]
     assert values(echo.map(payloads, ENOUGH_S)) == payloads
 
 
-def test_lines_are_printed_whole_and_the_last_one_gets_its_end(capfd: pytest.CaptureFixture[str]) -> None:
+def test_lines_are_printed_whole_and_the_last_one_gets_its_end(
+    capfd: pytest.CaptureFixture[str], executor: str
+) -> None:
+    local_only(executor, "what is printed on a node goes to Ray's logs")
     with pool(2) as workers:
         workers.map([b"print_pieces:abcdefgh\n%d" % index for index in range(500)], ENOUGH_S)
     lines = capfd.readouterr().err.splitlines()
