@@ -29,18 +29,15 @@ def test_every_case_passes(main: Main, capsys: pytest.CaptureFixture[str], dtype
     assert (status, capsys.readouterr().out) == (0, f"{count} passed, 0 failed\n")
 
 
-@pytest.mark.parametrize(
-    ("op", "inputs", "expected", "said"),
-    [
-        ("kl_warmup", WARMUP, {"beta": 0.004}, ""),
-        ("kl_warmup", WARMUP, {"beta": 0.005}, "for 0.005"),
-        ("kl_warmup", WARMUP, {"gamma": 1}, "gamma is missing"),
-        ("no_such_operation", {}, {}, "no operation"),
-        ("pass_at_k", {"n": 2, "c": 3, "k": 1}, {"value": 1.0}, "UserError"),
-        ("ess", {"log_w": [0.0]}, {"ess": "nan", "ess_frac": 1.0}, "for nan"),
-        ("off_policy_mask", {"adv": [], "logp": [], "sampler": [], "mask": [], "delta": 1}, {"keep": [1]}, "length"),
-    ],
-)
+@pytest.mark.parametrize(("op", "inputs", "expected", "said"), [
+    ("kl_warmup", WARMUP, {"beta": 0.004}, ""),
+    ("kl_warmup", WARMUP, {"beta": 0.005}, "for 0.005"),
+    ("kl_warmup", WARMUP, {"gamma": 1}, "gamma is missing"),
+    ("no_such_operation", {}, {}, "no operation"),
+    ("pass_at_k", {"n": 2, "c": 3, "k": 1}, {"value": 1.0}, "UserError"),
+    ("ess", {"log_w": [0.0]}, {"ess": "nan", "ess_frac": 1.0}, "for nan"),
+    ("off_policy_mask", {"adv": [], "logp": [], "sampler": [], "mask": [], "delta": 1}, {"keep": [1]}, "length"),
+])  # fmt: skip
 def test_a_case_that_fails_is_named_with_what_is_wrong(
     main: Main, capsys: pytest.CaptureFixture[str], tmp_path: Path, op: str, inputs: Any, expected: Any, said: str
 ) -> None:

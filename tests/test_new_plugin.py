@@ -27,15 +27,12 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("a-task", ()),
-        ("a-game", ("--game",)),
-        ("two-turns", ("--multi-turn",)),
-        ("yards", ("--from-jsonl", "rows.jsonl")),
-    ],
-)
+@pytest.mark.parametrize(("name", "options"), [
+    ("a-task", ()),
+    ("a-game", ("--game",)),
+    ("two-turns", ("--multi-turn",)),
+    ("yards", ("--from-jsonl", "rows.jsonl")),
+])  # fmt: skip
 def test_the_printed_commands_install_check_and_train(environment: Path, name: str, options: tuple[str, ...]) -> None:
     programs = environment / "venv" / "bin"
     variables = {

@@ -105,15 +105,12 @@ def test_a_plugin_from_outside_installs_beside_them(math: Environment, wheels: P
     assert math("grpo", "shout", "moon").stdout == "MOON\n"
 
 
-@pytest.mark.parametrize(
-    ("plugin", "task", "names"),
-    [
-        ("chess", "chess.environment?size=4", {"chess"}),
-        ("code", "code.execution?size=4", {"code", "harbor"}),
-        ("games", "games.nim?size=4", {"games"}),
-        ("gym", "reasoning_gym.leg_counting?size=4", {"inspect", "nemo_gym", "openenv", "reasoning_gym"}),
-    ],
-)
+@pytest.mark.parametrize(("plugin", "task", "names"), [
+    ("chess", "chess.environment?size=4", {"chess"}),
+    ("code", "code.execution?size=4", {"code", "harbor"}),
+    ("games", "games.nim?size=4", {"games"}),
+    ("gym", "reasoning_gym.leg_counting?size=4", {"inspect", "nemo_gym", "openenv", "reasoning_gym"}),
+])  # fmt: skip
 def test_each_plugin_alone_with_core_is_used(
     wheels: Path, tmp_path: Path, plugin: str, task: str, names: set[str]
 ) -> None:

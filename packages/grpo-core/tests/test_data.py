@@ -94,20 +94,17 @@ def test_a_space_with_too_few_problems_says_how_many_there_are() -> None:
     assert len({content(row) for row in rows}) == 200
 
 
-@pytest.mark.parametrize(
-    ("config", "options", "message"),
-    [
-        (ProceduralConfig, {"min_difficulty": 4}, "min_difficulty 4 is above max_difficulty 3"),
-        (ProceduralConfig, {"path": "rows.jsonl"}, "this task generates its rows and reads no file"),
-        (ProceduralConfig, {"size": 0}, "greater than or equal to 1"),
-        (ProceduralConfig, {"size": 10**12}, "less than or equal to 1000000"),
-        (TaskConfig, {"size": 10**12}, "less than or equal to 10000000"),
-        (DatasetConfig, {"fields": "question"}, "fields are ours:theirs, separated by commas"),
-        (DatasetConfig, {"fields": "question:a:b"}, "fields are ours:theirs, separated by commas"),
-        (DatasetConfig, {"fields": ""}, "fields are ours:theirs, separated by commas"),
-        (DatasetConfig, {"fields": "question:a,question:b"}, "fields names 'question' twice"),
-    ],
-)
+@pytest.mark.parametrize(("config", "options", "message"), [
+    (ProceduralConfig, {"min_difficulty": 4}, "min_difficulty 4 is above max_difficulty 3"),
+    (ProceduralConfig, {"path": "rows.jsonl"}, "this task generates its rows and reads no file"),
+    (ProceduralConfig, {"size": 0}, "greater than or equal to 1"),
+    (ProceduralConfig, {"size": 10**12}, "less than or equal to 1000000"),
+    (TaskConfig, {"size": 10**12}, "less than or equal to 10000000"),
+    (DatasetConfig, {"fields": "question"}, "fields are ours:theirs, separated by commas"),
+    (DatasetConfig, {"fields": "question:a:b"}, "fields are ours:theirs, separated by commas"),
+    (DatasetConfig, {"fields": ""}, "fields are ours:theirs, separated by commas"),
+    (DatasetConfig, {"fields": "question:a,question:b"}, "fields names 'question' twice"),
+])  # fmt: skip
 def test_options_are_checked(config: Callable[..., TaskConfig], options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         config(**options)
@@ -192,15 +189,12 @@ def test_fields_say_which_column_is_which(tmp_path: Path) -> None:
         assert [row.difficulty for row in read_rows(config, make, needs=("question",))] == [2.0]
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ("question:problem,answer:solution,qestion:problem", "reads no field 'qestion'.*mean 'question'"),
-        ("qestion:problem,answer:solution", r"\?fields=question:COLUMN in place of \?fields=qestion:problem"),
-        ("question:problem,answer:solutoin", "no field 'solutoin'.*mean 'solution'"),
-        ("question:problem,answer:solution,note:notes", r"no field 'notes' for \?fields=note:notes.*has: problem"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "message"), [
+    ("question:problem,answer:solution,qestion:problem", "reads no field 'qestion'.*mean 'question'"),
+    ("qestion:problem,answer:solution", r"\?fields=question:COLUMN in place of \?fields=qestion:problem"),
+    ("question:problem,answer:solutoin", "no field 'solutoin'.*mean 'solution'"),
+    ("question:problem,answer:solution,note:notes", r"no field 'notes' for \?fields=note:notes.*has: problem"),
+])  # fmt: skip
 def test_a_field_that_nobody_has_or_reads_is_refused(tmp_path: Path, fields: str, message: str) -> None:
     write_jsonl(tmp_path / "train.jsonl", [{"problem": "Q", "solution": "4"}])
     with pytest.raises(DataError, match=message):
@@ -216,27 +210,24 @@ def test_no_record_without_repeated_keys_is_refused(value: Any) -> None:
         parsed_json(line[:-1] + b', "x" :1}')
 
 
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ("{}/rows.jsonl", "it is a pipe; rows are read from a file"),
-        ("{}/rows.csv", r"rows\.csv is not what save_to_disk writes"),
-        ("{}", r"name those to read, as in .*/\*\.parquet"),
-        ("{}/" + "a" * 300 + ".csv", r"out of reach \(File name too long\)"),
-        ("{}/tain.jsonl", r"no file .*/tain\.jsonl \(looked in .*\)\. Did you mean '.*/train\.jsonl'\?"),
-        ("{}/no/rows.jsonl", r"no file .*/no/rows\.jsonl \(looked in .*/no\)\.$"),
-        ("{}/*-2.jsonl", r"\*-2\.jsonl: no rows, found no file \(looked in "),
-        ("{}/rows.c*", r"rows\.c\*: no rows, found no file \(looked in "),  # it is a folder
-        ("{}/*.md", r"notes\.md: cannot read \.md; use \.jsonl"),
-        ("{}/zeros.jsonl", r"zeros\.jsonl:1: a line of more than 16777216 bytes"),
-        ("{}/twice.parquet", "the column 'a' is named twice"),
-        ("{}/comma.csv", "It has: 'question, please', answer"),
-        ("/dev/null", "it is a device"),
-        ("-", "standard input and output are not used here"),
-        ("hub:", "give hub:OWNER/NAME"),
-        ("hub:owner/", "give hub:OWNER/NAME"),
-    ],
-)
+@pytest.mark.parametrize(("source", "message"), [
+    ("{}/rows.jsonl", "it is a pipe; rows are read from a file"),
+    ("{}/rows.csv", r"rows\.csv is not what save_to_disk writes"),
+    ("{}", r"name those to read, as in .*/\*\.parquet"),
+    ("{}/" + "a" * 300 + ".csv", r"out of reach \(File name too long\)"),
+    ("{}/tain.jsonl", r"no file .*/tain\.jsonl \(looked in .*\)\. Did you mean '.*/train\.jsonl'\?"),
+    ("{}/no/rows.jsonl", r"no file .*/no/rows\.jsonl \(looked in .*/no\)\.$"),
+    ("{}/*-2.jsonl", r"\*-2\.jsonl: no rows, found no file \(looked in "),
+    ("{}/rows.c*", r"rows\.c\*: no rows, found no file \(looked in "),  # it is a folder
+    ("{}/*.md", r"notes\.md: cannot read \.md; use \.jsonl"),
+    ("{}/zeros.jsonl", r"zeros\.jsonl:1: a line of more than 16777216 bytes"),
+    ("{}/twice.parquet", "the column 'a' is named twice"),
+    ("{}/comma.csv", "It has: 'question, please', answer"),
+    ("/dev/null", "it is a device"),
+    ("-", "standard input and output are not used here"),
+    ("hub:", "give hub:OWNER/NAME"),
+    ("hub:owner/", "give hub:OWNER/NAME"),
+])  # fmt: skip
 def test_what_is_no_file_of_rows_is_called_what_it_is(tmp_path: Path, source: str, message: str) -> None:
     os.mkfifo(tmp_path / "rows.jsonl")
     (tmp_path / "rows.csv").mkdir()
@@ -291,14 +282,11 @@ def test_a_saved_dataset_is_read_with_its_splits(tmp_path: Path, monkeypatch: py
         ids("all", "validation")
 
 
-@pytest.mark.parametrize(
-    ("state", "message"),
-    [
-        ("", "save_to_disk"),
-        ('{"_data_files": []}', "no rows, found no file"),
-        ('{"_data_files": [{"filename": "../other.arrow"}]}', r"saved/other\.arrow"),  # nothing outside of the folder
-    ],
-)
+@pytest.mark.parametrize(("state", "message"), [
+    ("", "save_to_disk"),
+    ('{"_data_files": []}', "no rows, found no file"),
+    ('{"_data_files": [{"filename": "../other.arrow"}]}', r"saved/other\.arrow"),  # nothing outside of the folder
+])  # fmt: skip
 def test_a_folder_that_is_no_saved_dataset_is_refused(tmp_path: Path, state: str, message: str) -> None:
     (tmp_path / "saved").mkdir()
     (tmp_path / "saved" / "state.json").write_text(state)
@@ -348,46 +336,40 @@ def test_a_column_that_is_said_to_be_json_and_is_not_names_its_row(tmp_path: Pat
 LARGE = {"gold": 265252859812191058636308480000000, "text": "1234567890123456789", "part": 0.5}
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "records"),
-    [
-        # Blank lines and a byte order mark are no rows.
-        ("r.jsonl", b'\xef\xbb\xbf\n{"a": 1}\n\n   \n{"a": 2}', [("r.jsonl:2", {"a": 1}), ("r.jsonl:5", {"a": 2})]),
-        ("r.jsonl", b'\xef\xbb\xbf{"a": 1}\n', [("r.jsonl:1", {"a": 1})]),
-        ("r.csv", b"\xef\xbb\xbfa\n1\n2\n", [("r.csv:2", {"a": "1"}), ("r.csv:3", {"a": "2"})]),
-        ("r.csv", b'a\n"two\nlines"\n', [("r.csv:3", {"a": "two\nlines"})]),
-        ("r.jsonl", json.dumps(LARGE).encode(), [("r.jsonl:1", LARGE)]),  # integers of any length are exact
-    ],
-)
+@pytest.mark.parametrize(("name", "data", "records"), [
+    # Blank lines and a byte order mark are no rows.
+    ("r.jsonl", b'\xef\xbb\xbf\n{"a": 1}\n\n   \n{"a": 2}', [("r.jsonl:2", {"a": 1}), ("r.jsonl:5", {"a": 2})]),
+    ("r.jsonl", b'\xef\xbb\xbf{"a": 1}\n', [("r.jsonl:1", {"a": 1})]),
+    ("r.csv", b"\xef\xbb\xbfa\n1\n2\n", [("r.csv:2", {"a": "1"}), ("r.csv:3", {"a": "2"})]),
+    ("r.csv", b'a\n"two\nlines"\n', [("r.csv:3", {"a": "two\nlines"})]),
+    ("r.jsonl", json.dumps(LARGE).encode(), [("r.jsonl:1", LARGE)]),  # integers of any length are exact
+])  # fmt: skip
 def test_records_say_where_they_stand(tmp_path: Path, name: str, data: bytes, records: list[Any]) -> None:
     (tmp_path / name).write_bytes(data)
     found = [(where.removeprefix(f"{tmp_path}/"), record) for where, record in read_records(f"{tmp_path}/{name}")]
     assert found == records
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "message"),
-    [
-        ("r.jsonl", b'{"question": "Q", "answer": "1"}\n{"question": "Q"', r"r\.jsonl:2: not JSON"),
-        ("r.jsonl", b"[1, 2]\n", r"r\.jsonl:1: a list where an object"),
-        ("r.jsonl", b'{"question": NaN}\n', r"r\.jsonl:1: not JSON"),
-        ("r.jsonl", b'{"question": "\xff"}\n', r"r\.jsonl:1: not UTF-8 text"),
-        ("r.jsonl", b'{"question": "Q", "anser": "1"}\n', r"1: no field 'answer'.*'anser'.*question, anser.*answer:"),
-        ("r.jsonl", b'{"question": "Q", "answer": 1}\n', r"r\.jsonl:1: gold: .*valid string \(given 1\)"),
-        ("r.jsonl", b'{"question": null, "answer": "1"}\n', r"r\.jsonl:1: AttributeError: 'NoneType' object has no"),
-        ("r.jsonl", b'{"question": "Q", "answer": "1", "answer": "2"}\n', r"r\.jsonl:1: the key 'answer' is given"),
-        ("r.jsonl", b'{"question": "", "answer": "", "x": [{"a" : 1, "a":2}]}\n', r"r\.jsonl:1: the key 'a' is"),
-        ("r.jsonl", b'{"question": "refused", "answer": "1"}\n', r"r\.jsonl:1: no final answer after ####$"),
-        ("r.csv", b"question,answer\nQ,1\nQ\n", r"r\.csv:3: 2 columns are named, this line has another number"),
-        ("r.csv", b"question,answer\n" + b"Q" * (MAX_LINE_BYTES + 1) + b",1\n", r"r\.csv:2: field larger than"),
-        ("r.csv", b"question,answer\n\xff,1\n", r"r\.csv: not UTF-8 text"),
-        ("r.csv", b"question;answer\nQ, R;1\n", r"r\.csv: the separator looks like ';'; save the file with commas"),
-        ("r.csv", b"question,answer,answer\nQ,1,2\n", r"r\.csv: the column 'answer' is named twice"),
-        ("r.parquet", b"PAR1 is not enough", r"r\.parquet: "),
-        ("r.txt", b"", r"r\.txt: cannot read \.txt; use \.jsonl, \.csv, \.parquet"),
-        ("rows", b"", "rows: cannot read a file without a suffix"),
-    ],
-)
+@pytest.mark.parametrize(("name", "data", "message"), [
+    ("r.jsonl", b'{"question": "Q", "answer": "1"}\n{"question": "Q"', r"r\.jsonl:2: not JSON"),
+    ("r.jsonl", b"[1, 2]\n", r"r\.jsonl:1: a list where an object"),
+    ("r.jsonl", b'{"question": NaN}\n', r"r\.jsonl:1: not JSON"),
+    ("r.jsonl", b'{"question": "\xff"}\n', r"r\.jsonl:1: not UTF-8 text"),
+    ("r.jsonl", b'{"question": "Q", "anser": "1"}\n', r"1: no field 'answer'.*'anser'.*question, anser.*answer:"),
+    ("r.jsonl", b'{"question": "Q", "answer": 1}\n', r"r\.jsonl:1: gold: .*valid string \(given 1\)"),
+    ("r.jsonl", b'{"question": null, "answer": "1"}\n', r"r\.jsonl:1: AttributeError: 'NoneType' object has no"),
+    ("r.jsonl", b'{"question": "Q", "answer": "1", "answer": "2"}\n', r"r\.jsonl:1: the key 'answer' is given"),
+    ("r.jsonl", b'{"question": "", "answer": "", "x": [{"a" : 1, "a":2}]}\n', r"r\.jsonl:1: the key 'a' is"),
+    ("r.jsonl", b'{"question": "refused", "answer": "1"}\n', r"r\.jsonl:1: no final answer after ####$"),
+    ("r.csv", b"question,answer\nQ,1\nQ\n", r"r\.csv:3: 2 columns are named, this line has another number"),
+    ("r.csv", b"question,answer\n" + b"Q" * (MAX_LINE_BYTES + 1) + b",1\n", r"r\.csv:2: field larger than"),
+    ("r.csv", b"question,answer\n\xff,1\n", r"r\.csv: not UTF-8 text"),
+    ("r.csv", b"question;answer\nQ, R;1\n", r"r\.csv: the separator looks like ';'; save the file with commas"),
+    ("r.csv", b"question,answer,answer\nQ,1,2\n", r"r\.csv: the column 'answer' is named twice"),
+    ("r.parquet", b"PAR1 is not enough", r"r\.parquet: "),
+    ("r.txt", b"", r"r\.txt: cannot read \.txt; use \.jsonl, \.csv, \.parquet"),
+    ("rows", b"", "rows: cannot read a file without a suffix"),
+])  # fmt: skip
 def test_what_cannot_be_read_names_file_line_and_field(tmp_path: Path, name: str, data: bytes, message: str) -> None:
     def refusing(record: Any) -> Question:
         if record["question"] == "refused":

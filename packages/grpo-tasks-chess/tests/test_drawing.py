@@ -8,15 +8,12 @@ from grpo_tasks_chess.formats import EnvironmentAnswer, write_environment_comple
 START = "rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - 0 1"
 
 
-@pytest.mark.parametrize(
-    ("task", "row", "text", "caption", "arrows"),
-    [
-        ("policy", {"best": "d2d4"}, "M: e2e4 E: 0.3 B: e2e4", "e4 chosen; d4 is best", 2),
-        ("policy", {"best": "d2d4"}, "<svg onload=alert(1)>", "no legal move chosen; d4 is best", 1),
-        ("mate_in_one", {"mates": ["d2d4", "d2d3"]}, "e2e4", "e4 chosen; d4 is best", 2),
-        ("mate_in_one", {"mates": ["d2d4"]}, "e2e4 d2d4", "no legal move chosen; d4 is best", 1),
-    ],
-)
+@pytest.mark.parametrize(("task", "row", "text", "caption", "arrows"), [
+    ("policy", {"best": "d2d4"}, "M: e2e4 E: 0.3 B: e2e4", "e4 chosen; d4 is best", 2),
+    ("policy", {"best": "d2d4"}, "<svg onload=alert(1)>", "no legal move chosen; d4 is best", 1),
+    ("mate_in_one", {"mates": ["d2d4", "d2d3"]}, "e2e4", "e4 chosen; d4 is best", 2),
+    ("mate_in_one", {"mates": ["d2d4"]}, "e2e4 d2d4", "no legal move chosen; d4 is best", 1),
+])  # fmt: skip
 def test_a_board_has_the_chosen_and_the_best_move(
     task: str, row: dict[str, Any], text: str, caption: str, arrows: int
 ) -> None:

@@ -136,34 +136,31 @@ def test_flags_are_read_as_words_too_and_written_as_digits() -> None:
     assert formats.write_environment_completion(answer) == f"{START}+0.5+1+0"
 
 
-@pytest.mark.parametrize(
-    ("read", "reason", "texts"),
-    [
-        (read_policy, "not of the form", ["", "M: e2e4 B: e2e4 E: 0.3"]),
-        (read_policy, "text before M:", ["e2e4 M: e2e4 E: 0.3 B: e2e4"]),
-        (
-            read_policy,
-            "is no move in UCI",
-            ["M: e4 E: 0.3 B: e4", "M: e2e4 E: 0.3 B: Nf3", "M: \udc80 E: 0.3 B: \udc80"],
-        ),
-        (read_policy, "0 moves and 0 evaluations", ["M: E: B: e2e4"]),
-        (read_policy, "2 moves and 1 evaluations", ["M: e2e4 d2d4 E: 0.3 B: e2e4"]),
-        (read_policy, "no number of pawns", [f"M: e2e4 E: {number} B: e2e4" for number in ("nan", "1e5", "٣")]),
-        (read_policy, "one of the moves", [f"M: e2e4 E: 0.3 B:{best}" for best in (" d2d4", " e2e4 e2e4", "")]),
-        (read_policy, "more than 2000 characters", ["x" * 10_000]),
-        (read_environment, "1 fields", [""]),
-        (read_environment, "3 fields", [f"{START}+0.001+0"]),
-        (read_environment, "5 fields", [f"{START}+0.001+0+0+0"]),
-        (read_environment, "no position", ["nothing+0.001+0+0"]),
-        (read_environment, "'inf' is no reward", [f"{START}+inf+0+0"]),
-        (read_environment, "more than 2000", [f"{START}+{'9' * 5000}+0+0"]),
-        (read_environment, "is no flag", [f"{START}+0.001+2+0", f"{START}+0.001+0+\udc80"]),
-        (read_environment_prompt, "not of the form", [f"P: {START}+e2e4+e2e4+", f"A: {START}+e2e4+e2e4"]),
-        (read_environment_prompt, "is no move", [f"A: {START}+e4+e4+", f"A: {START}+e2e4+e2e4,+"]),
-        (read_environment_prompt, "a history of 11 moves; at most 10", [f"A: {START}+e2e4+{'e2e4 ' * 11}+"]),
-        (read_environment_prompt, "must end with", [f"A: {START}+e2e4+d2d4+", f"A: {START}+e2e4++"]),
-    ],
-)
+@pytest.mark.parametrize(("read", "reason", "texts"), [
+    (read_policy, "not of the form", ["", "M: e2e4 B: e2e4 E: 0.3"]),
+    (read_policy, "text before M:", ["e2e4 M: e2e4 E: 0.3 B: e2e4"]),
+    (
+        read_policy,
+        "is no move in UCI",
+        ["M: e4 E: 0.3 B: e4", "M: e2e4 E: 0.3 B: Nf3", "M: \udc80 E: 0.3 B: \udc80"],
+    ),
+    (read_policy, "0 moves and 0 evaluations", ["M: E: B: e2e4"]),
+    (read_policy, "2 moves and 1 evaluations", ["M: e2e4 d2d4 E: 0.3 B: e2e4"]),
+    (read_policy, "no number of pawns", [f"M: e2e4 E: {number} B: e2e4" for number in ("nan", "1e5", "٣")]),
+    (read_policy, "one of the moves", [f"M: e2e4 E: 0.3 B:{best}" for best in (" d2d4", " e2e4 e2e4", "")]),
+    (read_policy, "more than 2000 characters", ["x" * 10_000]),
+    (read_environment, "1 fields", [""]),
+    (read_environment, "3 fields", [f"{START}+0.001+0"]),
+    (read_environment, "5 fields", [f"{START}+0.001+0+0+0"]),
+    (read_environment, "no position", ["nothing+0.001+0+0"]),
+    (read_environment, "'inf' is no reward", [f"{START}+inf+0+0"]),
+    (read_environment, "more than 2000", [f"{START}+{'9' * 5000}+0+0"]),
+    (read_environment, "is no flag", [f"{START}+0.001+2+0", f"{START}+0.001+0+\udc80"]),
+    (read_environment_prompt, "not of the form", [f"P: {START}+e2e4+e2e4+", f"A: {START}+e2e4+e2e4"]),
+    (read_environment_prompt, "is no move", [f"A: {START}+e4+e4+", f"A: {START}+e2e4+e2e4,+"]),
+    (read_environment_prompt, "a history of 11 moves; at most 10", [f"A: {START}+e2e4+{'e2e4 ' * 11}+"]),
+    (read_environment_prompt, "must end with", [f"A: {START}+e2e4+d2d4+", f"A: {START}+e2e4++"]),
+])  # fmt: skip
 def test_other_forms_are_refused(read: Callable[[str], object], reason: str, texts: list[str]) -> None:
     for text in texts:
         with pytest.raises(Invalid, match=reason):

@@ -48,29 +48,23 @@ def test_prompts() -> None:
     assert puzzle("?template=policy").prompt(MATE) == f"P: {MATE.fen}"
 
 
-@pytest.mark.parametrize(
-    ("value", "texts"),
-    [
-        (1.0, [" d8h4", "d8h4\nbecause it is mate", " d8h4 g1f3"]),  # a line is graded by its first move
-        (0.1, [" b8c6", " b8c6 d8h4"]),  # legal
-        (0.0, [" d8a1", " d1h5"]),  # White's
-    ],
-)
+@pytest.mark.parametrize(("value", "texts"), [
+    (1.0, [" d8h4", "d8h4\nbecause it is mate", " d8h4 g1f3"]),  # a line is graded by its first move
+    (0.1, [" b8c6", " b8c6 d8h4"]),  # legal
+    (0.0, [" d8a1", " d1h5"]),  # White's
+])  # fmt: skip
 def test_the_best_move(value: float, texts: list[str]) -> None:
     for text in texts:
         score = puzzle().score(text, MATE)
         assert score.value == pytest.approx(value) and score.valid and score.solved == (value == 1.0), text
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        (" Qh4#", "'Qh4#' is no move in UCI, as e2e4"),
-        ("", "no move"),
-        ("\nd8h4", "no move"),
-        (" d8h4" * 100, "100 words"),
-    ],
-)
+@pytest.mark.parametrize(("text", "why"), [
+    (" Qh4#", "'Qh4#' is no move in UCI, as e2e4"),
+    ("", "no move"),
+    ("\nd8h4", "no move"),
+    (" d8h4" * 100, "100 words"),
+])  # fmt: skip
 def test_what_is_no_move_is_invalid_with_a_reason(text: str, why: str) -> None:
     score = puzzle().score(text, MATE)
     assert (score.value, score.valid, score.solved) == (0.0, False, False) and why in score.why
@@ -108,17 +102,14 @@ def test_the_policy_template_grades_the_best_move_of_a_policy_line() -> None:
     assert not task.score("d8h4", MATE).valid
 
 
-@pytest.mark.parametrize(
-    ("record", "message"),
-    [
-        ({}, "FEN: missing"),
-        ({"FEN": "here", "Moves": "e2e4 e7e5"}, "no FEN"),
-        ({**FOOLS_MATE, "Moves": "g2g4"}, "Moves: 1; a puzzle is the opponent's move and 1 to 63 more"),
-        ({**FOOLS_MATE, "Moves": "g2g4 Qh4#"}, "'Qh4#' is no legal move, in UCI"),
-        ({**FOOLS_MATE, "Rating": "high"}, "Rating: 'high' is no number"),
-        ({**FOOLS_MATE, "FEN": "8/8/8/8/8/8/8/K7 w - - 0 1"}, "no black king"),
-    ],
-)
+@pytest.mark.parametrize(("record", "message"), [
+    ({}, "FEN: missing"),
+    ({"FEN": "here", "Moves": "e2e4 e7e5"}, "no FEN"),
+    ({**FOOLS_MATE, "Moves": "g2g4"}, "Moves: 1; a puzzle is the opponent's move and 1 to 63 more"),
+    ({**FOOLS_MATE, "Moves": "g2g4 Qh4#"}, "'Qh4#' is no legal move, in UCI"),
+    ({**FOOLS_MATE, "Rating": "high"}, "Rating: 'high' is no number"),
+    ({**FOOLS_MATE, "FEN": "8/8/8/8/8/8/8/K7 w - - 0 1"}, "no black king"),
+])  # fmt: skip
 def test_records_that_are_wrong_are_refused_in_one_line(record: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         make_row(record)
@@ -156,16 +147,13 @@ def test_a_file_is_read_whole_and_a_bad_line_is_named(tmp_path: Path) -> None:
         load_csv(tmp_path / "absent.csv")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("answer=line&template=policy", "has room for one"),
-        ("min_rating=9&max_rating=8", "min_rating 9 is above max_rating 8"),
-        # What generated puzzles lack.
-        ("max_rating=1000", "no rating: give rows=lichess"),
-        ("themes=fork", "themes of generated puzzles are mateIn1"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ("answer=line&template=policy", "has room for one"),
+    ("min_rating=9&max_rating=8", "min_rating 9 is above max_rating 8"),
+    # What generated puzzles lack.
+    ("max_rating=1000", "no rating: give rows=lichess"),
+    ("themes=fork", "themes of generated puzzles are mateIn1"),
+])  # fmt: skip
 def test_options_that_do_not_fit_are_refused(options: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         puzzle(f"?{options}")

@@ -90,20 +90,17 @@ def test_rows_without_labels_have_demos_by_the_search() -> None:
     assert "built-in search to depth 2" in task.conditions["chess engine"]
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "texts"),
-    [
-        ("best_move", 1.0, ["d8h4", "d8h4\nI think"]),
-        ("best_move", 0.2, ["a7a6"]),
-        ("best_move", 0.0, ["a7a3"]),
-        ("mate_in_one", 1.0, [" d8h4"]),
-        ("mate_in_one", 0.1, ["a7a6"]),
-        ("mate_in_one", 0.0, ["e2e4", "Qh4#", "d8h4 a7a6", "", "d8h4" * 1000]),
-        ("legal_moves", 2 / 31, ["d8h4"]),
-        ("legal_moves", 2 / 33, ["d8h4 d8h4 d8h4"]),
-        ("legal_moves", 0.0, ["d8h5", " ".join(["d8h4"] * 219)]),
-    ],
-)
+@pytest.mark.parametrize(("name", "value", "texts"), [
+    ("best_move", 1.0, ["d8h4", "d8h4\nI think"]),
+    ("best_move", 0.2, ["a7a6"]),
+    ("best_move", 0.0, ["a7a3"]),
+    ("mate_in_one", 1.0, [" d8h4"]),
+    ("mate_in_one", 0.1, ["a7a6"]),
+    ("mate_in_one", 0.0, ["e2e4", "Qh4#", "d8h4 a7a6", "", "d8h4" * 1000]),
+    ("legal_moves", 2 / 31, ["d8h4"]),
+    ("legal_moves", 2 / 33, ["d8h4 d8h4 d8h4"]),
+    ("legal_moves", 0.0, ["d8h5", " ".join(["d8h4"] * 219)]),
+])  # fmt: skip
 def test_values(name: str, value: float, texts: list[str], tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_bytes(orjson.dumps({"fen": FOOLS_MATE}))
     engine = "&engine=search" if name == "best_move" else ""
@@ -130,15 +127,12 @@ def test_themes_take_and_leave_out() -> None:
         assert "queen" not in dict(row)["themes"]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("mate_in_one?themes=quen", "themes"),
-        ("mate_in_one?themes=knight&without_themes=knight", "knight is both in themes and in without_themes"),
-        ("mate_in_one?without_themes=queen,rook,bishop,knight,pawn", "without_themes leaves no piece"),
-        ("policy?engine=search&themes=knight&in_check=0.5", "in_check is of positions from games"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ("mate_in_one?themes=quen", "themes"),
+    ("mate_in_one?themes=knight&without_themes=knight", "knight is both in themes and in without_themes"),
+    ("mate_in_one?without_themes=queen,rook,bishop,knight,pawn", "without_themes leaves no piece"),
+    ("policy?engine=search&themes=knight&in_check=0.5", "in_check is of positions from games"),
+])  # fmt: skip
 def test_themes_that_cannot_be_are_refused(options: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         load_task(f"chess.{options}").rows()

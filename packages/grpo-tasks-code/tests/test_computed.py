@@ -9,27 +9,24 @@ TASK = load_task("code.computed?size=30&timeout_s=1")
 ROW = ComputedRow(id="x", rule="2 times n, plus 5", inputs=(3, 10, 4), outputs=("11", "25", "13"))
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("n = int(input())\nprint(2 * n + 5)", 1.0),
-        ("print(int(input()) * 2 + 5, flush=True)", 1.0),
-        ("print(int(input()) * 2)", 0.2),  # it depends on the input
-        ("print(11)", 0.0),  # right on one input
-        ("input()", 0.0),
-        ("import time\nprint(time.time_ns())", 0.0),  # another output each time, whatever the input
-        ("import random\nprint(random.random())", 0.0),
-        ("import os\nprint(os.getpid() % 3)", 0.0),
-        ("import random\nprint(random.random(), input())", 0.0),
-        ("print(hash(input()))", 0.0),  # of the hash seed, which is of the machine
-        ("import random\nrandom.seed(input())\nprint(random.random())", 0.2),  # the input alone decides it
-        ("print(2 * n + 5)", -1.0),
-        ("n = int(input())\nprint(2 * n + 5 if n < 10 else 1 / 0)", -1.0),  # fails on one input
-        ("print(", -0.5),
-        ("while True: pass", -1.0),
-        ("", -1.0),
-    ],
-)
+@pytest.mark.parametrize(("text", "value"), [
+    ("n = int(input())\nprint(2 * n + 5)", 1.0),
+    ("print(int(input()) * 2 + 5, flush=True)", 1.0),
+    ("print(int(input()) * 2)", 0.2),  # it depends on the input
+    ("print(11)", 0.0),  # right on one input
+    ("input()", 0.0),
+    ("import time\nprint(time.time_ns())", 0.0),  # another output each time, whatever the input
+    ("import random\nprint(random.random())", 0.0),
+    ("import os\nprint(os.getpid() % 3)", 0.0),
+    ("import random\nprint(random.random(), input())", 0.0),
+    ("print(hash(input()))", 0.0),  # of the hash seed, which is of the machine
+    ("import random\nrandom.seed(input())\nprint(random.random())", 0.2),  # the input alone decides it
+    ("print(2 * n + 5)", -1.0),
+    ("n = int(input())\nprint(2 * n + 5 if n < 10 else 1 / 0)", -1.0),  # fails on one input
+    ("print(", -0.5),
+    ("while True: pass", -1.0),
+    ("", -1.0),
+])  # fmt: skip
 def test_the_ladder(text: str, value: float) -> None:
     score = TASK.score(text, ROW)
     assert score.value == pytest.approx(value) and score.solved == (value == 1.0)

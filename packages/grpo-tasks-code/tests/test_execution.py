@@ -19,16 +19,13 @@ def test_the_policy_is_an_option() -> None:
     assert restricted.score("```python\nprint(sum(range(4)))\n```", ROW).solved
 
 
-@pytest.mark.parametrize(
-    ("options", "values"),
-    [
-        ("", [1.0, 0.5, -0.5, -1.0, -1.0]),
-        (
-            "&success_with_output=0.9&success_no_output=0.1&syntax_error=-0.2&runtime_error=-0.6&timeout_error=-0.8",
-            [0.9, 0.1, -0.2, -0.6, -0.8],
-        ),
-    ],
-)
+@pytest.mark.parametrize(("options", "values"), [
+    ("", [1.0, 0.5, -0.5, -1.0, -1.0]),
+    (
+        "&success_with_output=0.9&success_no_output=0.1&syntax_error=-0.2&runtime_error=-0.6&timeout_error=-0.8",
+        [0.9, 0.1, -0.2, -0.6, -0.8],
+    ),
+])  # fmt: skip
 def test_the_rungs_are_options(options: str, values: list[float]) -> None:
     task = load_task(f"code.execution?timeout_s=0.5{options}")
     scores = [task.score(text, ROW) for text in ("print(1)", "x = 1", "print(", "x", "while 1: pass")]
@@ -37,17 +34,14 @@ def test_the_rungs_are_options(options: str, values: list[float]) -> None:
     assert (task.score("", ROW).value, task.score("", ROW).valid) == (-1.0, False)
 
 
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ("success_no_output=1&success_with_output=0.5", "below another value"),
-        ("syntax_error=-2", "syntax_error"),
-        ("timeout_s=0", "timeout_s"),
-        ("path=rows.jsonl", "reads no file"),
-        ("faulty=2", "faulty"),
-        ("policy=none_such", "policy"),
-    ],
-)
+@pytest.mark.parametrize(("option", "message"), [
+    ("success_no_output=1&success_with_output=0.5", "below another value"),
+    ("syntax_error=-2", "syntax_error"),
+    ("timeout_s=0", "timeout_s"),
+    ("path=rows.jsonl", "reads no file"),
+    ("faulty=2", "faulty"),
+    ("policy=none_such", "policy"),
+])  # fmt: skip
 def test_what_cannot_be_meant_is_refused(option: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         load_task(f"code.execution?{option}")

@@ -10,84 +10,72 @@ from grpo_core import Invalid
 from grpo_tasks_code.extraction import MAX_PROGRAM_CHARS, block_of, program_of, script_of
 
 
-@pytest.mark.parametrize(
-    ("completion", "program"),
-    [
-        ("```python\nprint(1)\n```", "print(1)\n"),
-        ("Here it is:\n\n```python\nprint(1)\n```\nIt prints 1.", "print(1)\n"),
-        ("```python\nprint(1)\n```\n```python\nprint(2)\n```", "print(1)\n"),  # the first of two
-        ("```bash\nls\n```\n```python\nprint(2)\n```", "print(2)\n"),  # the first that is python
-        ("```python3  \r\nprint(1)\r\n```", "print(1)\r\n"),
-        ("```python\nprint(1)\n", "print(1)\n"),  # cut, or ended at a stop string
-        ("```python print(1)```", "print(1)"),
-        ("```python\n    x = 1\n```", "    x = 1\n"),  # a body keeps its indentation
-        ("print(1)", "print(1)"),
-        ("```python-repl\n>>> 1\n```", "```python-repl\n>>> 1\n```"),
-        ("````python\nx = '```'\n````\n```python\ny\n```", "x = '```'\n"),  # ends at as many backticks
-        # A draft in the thinking is not the answer, unless there is no other.
-        ("<think>First:\n```python\n1/0\n```\nNo.</think>\n```python\nprint(2)\n```", "print(2)\n"),
-        ("a\n```python\n1/0\n```\n</think> b </think>```python\nprint(2)\n```\n```python\n3\n```", "print(2)\n"),
-        ("<think>```python\nprint(1)\n```</think> That is all.", "print(1)\n"),
-        ("```python\nprint('</think>')\n```", "print('</think>')\n"),
-        ("<think>```python\nprint(1)\n```", "print(1)\n"),
-        ("<think>It prints.</think>\nprint(1)", "\nprint(1)"),
-    ],
-)
+@pytest.mark.parametrize(("completion", "program"), [
+    ("```python\nprint(1)\n```", "print(1)\n"),
+    ("Here it is:\n\n```python\nprint(1)\n```\nIt prints 1.", "print(1)\n"),
+    ("```python\nprint(1)\n```\n```python\nprint(2)\n```", "print(1)\n"),  # the first of two
+    ("```bash\nls\n```\n```python\nprint(2)\n```", "print(2)\n"),  # the first that is python
+    ("```python3  \r\nprint(1)\r\n```", "print(1)\r\n"),
+    ("```python\nprint(1)\n", "print(1)\n"),  # cut, or ended at a stop string
+    ("```python print(1)```", "print(1)"),
+    ("```python\n    x = 1\n```", "    x = 1\n"),  # a body keeps its indentation
+    ("print(1)", "print(1)"),
+    ("```python-repl\n>>> 1\n```", "```python-repl\n>>> 1\n```"),
+    ("````python\nx = '```'\n````\n```python\ny\n```", "x = '```'\n"),  # ends at as many backticks
+    # A draft in the thinking is not the answer, unless there is no other.
+    ("<think>First:\n```python\n1/0\n```\nNo.</think>\n```python\nprint(2)\n```", "print(2)\n"),
+    ("a\n```python\n1/0\n```\n</think> b </think>```python\nprint(2)\n```\n```python\n3\n```", "print(2)\n"),
+    ("<think>```python\nprint(1)\n```</think> That is all.", "print(1)\n"),
+    ("```python\nprint('</think>')\n```", "print('</think>')\n"),
+    ("<think>```python\nprint(1)\n```", "print(1)\n"),
+    ("<think>It prints.</think>\nprint(1)", "\nprint(1)"),
+])  # fmt: skip
 def test_the_first_python_block_else_the_whole_text(completion: str, program: str) -> None:
     assert program_of(completion) == program
     assert program_of(completion, unlabelled=False) == program
 
 
-@pytest.mark.parametrize(
-    ("completion", "program"),
-    [
-        ("```\nprint(1)\n```", "print(1)\n"),
-        ("Here's the code:\n\n``` \r\nprint(1)\r\n```\nIt prints:\n```\n1\n```", "print(1)\r\n"),  # the first of two
-        ("```\nprint(1)\n", "print(1)\n"),  # cut
-        ("```\n1\n```\n```python\nprint(1)\n```", "print(1)\n"),  # python comes first, wherever it is
-        ("```bash\npip install x\n```\nThen:\n```\nprint(1)\n```", "print(1)\n"),  # not what is between two blocks
-        ("Use ```x``` here:\n```\nprint(1)\n```", "print(1)\n"),
-        ("```\nimport os\n```\n```\nprint(os.name)\n```", "import os\n\nprint(os.name)\n"),
-        ("~~~\nprint(1)\n~~~", "print(1)\n"),
-        ("~~~ python\nx = '```'\n~~~\n", "x = '```'\n"),
-        # A program that needs no block may hold fences in its strings.
-        ('"""Double.\n\n```\n>>> f(1)\n```\n"""\nprint(1)', '"""Double.\n\n```\n>>> f(1)\n```\n"""\nprint(1)'),
-        ("print(1)\n```\n", "print(1)\n```\n"),  # opens nothing
-        # The answer comes before the thinking.
-        ("<think>```python\n1/0\n```</think>\n```\nprint(2)\n```", "print(2)\n"),
-        ("<think>```python\n1/0\n```\n</think> ```\nprint(2)\n```", "print(2)\n"),
-        ("<think>\n```\nprint(1)\n```</think> That is all.", "print(1)\n"),
-    ],
-)
+@pytest.mark.parametrize(("completion", "program"), [
+    ("```\nprint(1)\n```", "print(1)\n"),
+    ("Here's the code:\n\n``` \r\nprint(1)\r\n```\nIt prints:\n```\n1\n```", "print(1)\r\n"),  # the first of two
+    ("```\nprint(1)\n", "print(1)\n"),  # cut
+    ("```\n1\n```\n```python\nprint(1)\n```", "print(1)\n"),  # python comes first, wherever it is
+    ("```bash\npip install x\n```\nThen:\n```\nprint(1)\n```", "print(1)\n"),  # not what is between two blocks
+    ("Use ```x``` here:\n```\nprint(1)\n```", "print(1)\n"),
+    ("```\nimport os\n```\n```\nprint(os.name)\n```", "import os\n\nprint(os.name)\n"),
+    ("~~~\nprint(1)\n~~~", "print(1)\n"),
+    ("~~~ python\nx = '```'\n~~~\n", "x = '```'\n"),
+    # A program that needs no block may hold fences in its strings.
+    ('"""Double.\n\n```\n>>> f(1)\n```\n"""\nprint(1)', '"""Double.\n\n```\n>>> f(1)\n```\n"""\nprint(1)'),
+    ("print(1)\n```\n", "print(1)\n```\n"),  # opens nothing
+    # The answer comes before the thinking.
+    ("<think>```python\n1/0\n```</think>\n```\nprint(2)\n```", "print(2)\n"),
+    ("<think>```python\n1/0\n```\n</think> ```\nprint(2)\n```", "print(2)\n"),
+    ("<think>\n```\nprint(1)\n```</think> That is all.", "print(1)\n"),
+])  # fmt: skip
 def test_without_a_python_block_the_first_without_a_language(completion: str, program: str) -> None:
     assert program_of(completion) == program
 
 
-@pytest.mark.parametrize(
-    ("completion", "program"),
-    [
-        ("```\tPython3 \r\nprint(1)\n```", "print(1)\n"),
-        ("```bash\nls\n``` Python is next:\n```python\nprint(1)\n```", "print(1)\n"),  # closes, and prose follows
-        ("1. Code:\n   ```python\n   if x:\n       y\n\n   z\n   ```", "if x:\n    y\n\nz\n"),
-        ("10. ```py\n    if x:\n        y\n    ```", "if x:\n    y\n"),
-        ("  ```python\n    x = 1\n  ```", "  x = 1\n"),  # a body keeps its own
-        ("   ```python\nif x:\n  y\n   ```", "if x:\n  y\n"),  # the fence alone is indented
-        ("  ```python x = 1\n  y = 2```", "x = 1\n  y = 2"),
-        ("Code: ```python\n    x = 1\n```", "    x = 1\n"),
-    ],
-)
+@pytest.mark.parametrize(("completion", "program"), [
+    ("```\tPython3 \r\nprint(1)\n```", "print(1)\n"),
+    ("```bash\nls\n``` Python is next:\n```python\nprint(1)\n```", "print(1)\n"),  # closes, and prose follows
+    ("1. Code:\n   ```python\n   if x:\n       y\n\n   z\n   ```", "if x:\n    y\n\nz\n"),
+    ("10. ```py\n    if x:\n        y\n    ```", "if x:\n    y\n"),
+    ("  ```python\n    x = 1\n  ```", "  x = 1\n"),  # a body keeps its own
+    ("   ```python\nif x:\n  y\n   ```", "if x:\n  y\n"),  # the fence alone is indented
+    ("  ```python x = 1\n  y = 2```", "x = 1\n  y = 2"),
+    ("Code: ```python\n    x = 1\n```", "    x = 1\n"),
+])  # fmt: skip
 def test_a_fence_may_be_indented_and_apart_from_its_language(completion: str, program: str) -> None:
     assert program_of(completion).rstrip(" \t") == program
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        "s = '```'\nprint(s)\n",
-        "# use ``` here\nprint(1)\n",
-        'def f(x):\n    """Add.\n\n    ```\n    f(1)\n    ```\n    """\n    return x\n',
-    ],
-)
+@pytest.mark.parametrize("program", [
+    "s = '```'\nprint(s)\n",
+    "# use ``` here\nprint(1)\n",
+    'def f(x):\n    """Add.\n\n    ```\n    f(1)\n    ```\n    """\n    return x\n',
+])  # fmt: skip
 @pytest.mark.parametrize("label", ["python", "", " py"])
 def test_a_fence_in_a_string_or_comment_closes_nothing(program: str, label: str) -> None:
     for after in ("", "It prints:\n```\n1\n```\n", f"Or:\n```{label}\n2\n```\n", "Use ```x```."):
@@ -95,26 +83,20 @@ def test_a_fence_in_a_string_or_comment_closes_nothing(program: str, label: str)
         assert program_of(f"So:\n  ```{label}\n{indent(program, '  ')}  ``` \r\n{after}").rstrip(" ") == program
 
 
-@pytest.mark.parametrize(
-    ("completion", "program"),
-    [
-        ("```python\nprint(1)```\nIt prints:\n```\n1\n```", "print(1)"),  # a fence that ends its line
-        ("```python\nprint(1)``` and\n```python\nprint(2)\n```", "print(1)"),
-        ("```python print(1)``` or\n```python\nprint(2)\n```", "print(1)"),
-        ('```python\nx = """\n```\nIt is cut.', 'x = """\n'),
-    ],
-)
+@pytest.mark.parametrize(("completion", "program"), [
+    ("```python\nprint(1)```\nIt prints:\n```\n1\n```", "print(1)"),  # a fence that ends its line
+    ("```python\nprint(1)``` and\n```python\nprint(2)\n```", "print(1)"),
+    ("```python print(1)``` or\n```python\nprint(2)\n```", "print(1)"),
+    ('```python\nx = """\n```\nIt is cut.', 'x = """\n'),
+])  # fmt: skip
 def test_what_closes_a_block(completion: str, program: str) -> None:
     assert program_of(completion) == program
 
 
-@pytest.mark.parametrize(
-    "label",
-    [
-        *("python {.line}", "python{1,3}", "{python}", " {.python .numberLines}", "{Python echo=FALSE}", "python:"),
-        *("python:src/solution.py", 'python title="a.py" linenums="1"', "py title='a.py'"),
-    ],
-)
+@pytest.mark.parametrize("label", [
+    *("python {.line}", "python{1,3}", "{python}", " {.python .numberLines}", "{Python echo=FALSE}", "python:"),
+    *("python:src/solution.py", 'python title="a.py" linenums="1"', "py title='a.py'"),
+])  # fmt: skip
 def test_a_label_may_have_attributes(label: str) -> None:
     assert program_of(f"```bash\nls\n```\n```{label}\nprint(1)\n```") == "print(1)\n"
 
@@ -140,14 +122,11 @@ def test_after_the_first_code_no_block_counts(code: str) -> None:
     assert program_of(f"```python\n{code}```\n```python\nprint(2)\n```") == code
 
 
-@pytest.mark.parametrize(
-    ("completion", "script"),
-    [
-        ("<think>```bash\nrm x\n```</think>```sh\nls\n```", "ls\n"),
-        ("<think>```bash\nls\n```</think> Done.", "ls\n"),
-        ("1. Run:\n   ``` bash\n   cat <<X\n   a\n   X\n   ```", "cat <<X\na\nX\n"),
-    ],
-)
+@pytest.mark.parametrize(("completion", "script"), [
+    ("<think>```bash\nrm x\n```</think>```sh\nls\n```", "ls\n"),
+    ("<think>```bash\nls\n```</think> Done.", "ls\n"),
+    ("1. Run:\n   ``` bash\n   cat <<X\n   a\n   X\n   ```", "cat <<X\na\nX\n"),
+])  # fmt: skip
 def test_a_script_is_no_draft_and_loses_the_indentation_of_its_fence(completion: str, script: str) -> None:
     assert script_of(completion) == script
 
@@ -167,17 +146,14 @@ def test_the_limit_is_the_programs_not_the_completions() -> None:
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize(
-    "unit",
-    [
-        *("`", "~", "```pytho ", "x``", "```python", "```python\n", "``` python\n", "```\n", "~~~\n", "```a\n"),
-        *("   ```\n", "1. ```\n"),
-        *("```python\nimport a\n```\n", "```py\nfrom a import (\n", "```py\n#(", "</think>```"),
-        *("1. ", " \n", "\"\"\"'''", "'''\\", "("),
-        *("```py\nx``` ", "```py\nx``` \n~~~", "```py x```", "```py\n'''\n```\n", "```py\n  ", "````py\nx````\n```\n"),
-        *("```{py ", "```py:", 'x="x" ', "```py a='a' "),
-    ],
-)
+@pytest.mark.parametrize("unit", [
+    *("`", "~", "```pytho ", "x``", "```python", "```python\n", "``` python\n", "```\n", "~~~\n", "```a\n"),
+    *("   ```\n", "1. ```\n"),
+    *("```python\nimport a\n```\n", "```py\nfrom a import (\n", "```py\n#(", "</think>```"),
+    *("1. ", " \n", "\"\"\"'''", "'''\\", "("),
+    *("```py\nx``` ", "```py\nx``` \n~~~", "```py x```", "```py\n'''\n```\n", "```py\n  ", "````py\nx````\n```\n"),
+    *("```{py ", "```py:", 'x="x" ', "```py a='a' "),
+])  # fmt: skip
 def test_long_completions_take_linear_time(unit: str) -> None:
     text = unit * (200_000 // len(unit))
     with contextlib.suppress(Invalid):

@@ -57,25 +57,22 @@ def test_the_prompt_is_the_start_and_every_row_is_held_out(task: BoundTask, row:
         task.with_options(split="train")
 
 
-@pytest.mark.parametrize(
-    "completion",
-    [
-        "\n" + BODY,
-        BODY.lstrip(),  # the first line's indentation went with the prompt
-        f"```python\n{BODY}```",
-        f"```python\n{DEDENTED}\n```",
-        BODY + "\n\ndef other():\n    return 1\n",  # a model goes on writing
-        BODY + "\nprint(total([1]))\n# done\n\ntext that is no Python",
-        BODY + '\n"""\nanother problem',
-        BODY + "\nclass Other:\n    def broken(:\n",
-        BODY + "```\n\nThis sums the doubled numbers:\n```\n>>> total([1])\n2\n```",  # closes the prompt's block
-        f"The body is:\n```\n{BODY}```\nIt prints:\n```\n6\n```",
-        f"The function is:\n~~~\ndef total(numbers):\n{BODY}~~~",
-        f"Here is it:\n```python\n{PROMPT}{BODY}```",  # a whole program
-        f"```python\ndef total(numbers: List[int]) -> int:\n{BODY}```",  # whose imports and helpers are the prompt's
-        "if not numbers:\n    return 0\nreturn helper(sum(numbers))",
-    ],
-)
+@pytest.mark.parametrize("completion", [
+    "\n" + BODY,
+    BODY.lstrip(),  # the first line's indentation went with the prompt
+    f"```python\n{BODY}```",
+    f"```python\n{DEDENTED}\n```",
+    BODY + "\n\ndef other():\n    return 1\n",  # a model goes on writing
+    BODY + "\nprint(total([1]))\n# done\n\ntext that is no Python",
+    BODY + '\n"""\nanother problem',
+    BODY + "\nclass Other:\n    def broken(:\n",
+    BODY + "```\n\nThis sums the doubled numbers:\n```\n>>> total([1])\n2\n```",  # closes the prompt's block
+    f"The body is:\n```\n{BODY}```\nIt prints:\n```\n6\n```",
+    f"The function is:\n~~~\ndef total(numbers):\n{BODY}~~~",
+    f"Here is it:\n```python\n{PROMPT}{BODY}```",  # a whole program
+    f"```python\ndef total(numbers: List[int]) -> int:\n{BODY}```",  # whose imports and helpers are the prompt's
+    "if not numbers:\n    return 0\nreturn helper(sum(numbers))",
+])  # fmt: skip
 def test_a_body_or_a_whole_program(task: BoundTask, row: HumanEvalRow, completion: str) -> None:
     score = task.score(completion, row)
     assert score.value == 1.0 and score.solved, (score, program_for(row, completion))
@@ -89,16 +86,13 @@ def test_what_is_wrong_earns_nothing(task: BoundTask, row: HumanEvalRow, complet
     assert (score.value, score.solved) == (0.0, False)
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"entry_point": "sum"}, "it does not define sum"),
-        ({"entry_point": "to tal"}, "no name of a function"),
-        ({"test": "def check(candidate):\n    candidate([1])\n"}, "rows.jsonl:1: test 0 asserts nothing"),
-        ({"test": "def check(candidate):\n    assert candidate([1]).equals(1)\n"}, "asks the program whether"),
-        ({"canonical_solution": "x" * 70_000}, "at most 65536 characters"),
-    ],
-)
+@pytest.mark.parametrize(("changed", "message"), [
+    ({"entry_point": "sum"}, "it does not define sum"),
+    ({"entry_point": "to tal"}, "no name of a function"),
+    ({"test": "def check(candidate):\n    candidate([1])\n"}, "rows.jsonl:1: test 0 asserts nothing"),
+    ({"test": "def check(candidate):\n    assert candidate([1]).equals(1)\n"}, "asks the program whether"),
+    ({"canonical_solution": "x" * 70_000}, "at most 65536 characters"),
+])  # fmt: skip
 def test_a_record_that_does_not_fit_is_named(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         task_of(tmp_path, **changed).rows()

@@ -13,24 +13,21 @@ def test_the_prompt_shows_the_program_and_nothing_of_its_output() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "output", "value"),
-    [
-        ("42\nbecause 6 times 7", "42", 1.0),
-        ("`42`", "42", 1.0),
-        ("'pears'", "pears", 1.0),
-        (" -42", "-42", 1.0),
-        (" 41", "42", 0.2),
-        (" 42", "-42", 0.1),
-        (" forty-two", "42", 0.0),
-        (" 42.0", "42", 0.0),
-        (" 42 or 43", "42", 0.0),
-        (" pear", "pears", 0.18),  # 4 of 5 letters: 0.1 + 0.1 · 0.8
-        (" 7", "pears", 0.0),
-        ("9" * 100_000, "9", 0.0),
-        ("\n42", "42", 0.0),
-    ],
-)
+@pytest.mark.parametrize(("text", "output", "value"), [
+    ("42\nbecause 6 times 7", "42", 1.0),
+    ("`42`", "42", 1.0),
+    ("'pears'", "pears", 1.0),
+    (" -42", "-42", 1.0),
+    (" 41", "42", 0.2),
+    (" 42", "-42", 0.1),
+    (" forty-two", "42", 0.0),
+    (" 42.0", "42", 0.0),
+    (" 42 or 43", "42", 0.0),
+    (" pear", "pears", 0.18),  # 4 of 5 letters: 0.1 + 0.1 · 0.8
+    (" 7", "pears", 0.0),
+    ("9" * 100_000, "9", 0.0),
+    ("\n42", "42", 0.0),
+])  # fmt: skip
 def test_the_rungs(text: str, output: str, value: float) -> None:
     score = TASK.score(text, OutputPredictionRow(id="x", source=f"print({output!r})", output=output))
     assert score.value == pytest.approx(value) and score.solved == (value == 1.0)

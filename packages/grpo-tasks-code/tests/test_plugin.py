@@ -70,17 +70,14 @@ def test_there_are_enough_rows_to_evaluate(name: str) -> None:
     assert len(load_task(f"code.{name}?split=test&size=512").rows()) == 512
 
 
-@pytest.mark.parametrize(
-    ("score", "verdict"),
-    [
-        (Score(1.0, {"ran": 1.0}, valid=True, solved=True), "sandbox: ran"),
-        (Score(-1.0, {"ran": 0.0}, valid=True), "sandbox: failed"),
-        (Score(-0.5, {"uncompilable": 1.0}, valid=True), "sandbox: does not compile"),
-        (Score(1.0, {"tests": 1.0}, valid=True, solved=True), "sandbox: all tests pass"),
-        (Score(0.0, {"tests": 0.0}, valid=True, why="tests 0 of 1"), "sandbox: tests 0 of 1"),
-        (Score(None, fault="timeout"), "sandbox: not scored (timeout)"),
-    ],
-)
+@pytest.mark.parametrize(("score", "verdict"), [
+    (Score(1.0, {"ran": 1.0}, valid=True, solved=True), "sandbox: ran"),
+    (Score(-1.0, {"ran": 0.0}, valid=True), "sandbox: failed"),
+    (Score(-0.5, {"uncompilable": 1.0}, valid=True), "sandbox: does not compile"),
+    (Score(1.0, {"tests": 1.0}, valid=True, solved=True), "sandbox: all tests pass"),
+    (Score(0.0, {"tests": 0.0}, valid=True, why="tests 0 of 1"), "sandbox: tests 0 of 1"),
+    (Score(None, fault="timeout"), "sandbox: not scored (timeout)"),
+])  # fmt: skip
 def test_a_program_is_drawn_below_its_verdict(score: Score, verdict: str) -> None:
     (frame,) = grpo_draw_rollout("execution", {}, "```python\nprint(1)\n```", score)
     assert (frame.caption, frame.text.strip()) == (verdict, "print(1)")

@@ -63,21 +63,18 @@ class OutOfMemoryError(RuntimeError):
     """As torch names its own."""
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "said"),
-    [
-        (UserError("wrong"), 2, "error: wrong"),
-        (NonFiniteError("diverged"), 1, "error: diverged"),
-        (AbstentionLimitError("3 of 4"), 3, "error: 3 of 4"),
-        (click.UsageError("usage"), 2, "error: usage"),
-        (MemoryError(), 1, "error: "),
-        (KeyboardInterrupt(), 130, "stopped: interrupted"),
-        (SystemExit(7), 7, ""),
-        (PermissionError(errno.EACCES, "Permission denied", "r/logs"), 2, "error: Permission denied: r/logs"),
-        (OSError(errno.EROFS, "Read-only file system", "/data/runs"), 2, "error: Read-only file system: /data/runs"),
-        (OutOfMemoryError("CUDA out of memory. Tried 2 GiB\nmore"), 1, "Lower trainer.micro_batch_tokens"),
-    ],
-)
+@pytest.mark.parametrize(("error", "code", "said"), [
+    (UserError("wrong"), 2, "error: wrong"),
+    (NonFiniteError("diverged"), 1, "error: diverged"),
+    (AbstentionLimitError("3 of 4"), 3, "error: 3 of 4"),
+    (click.UsageError("usage"), 2, "error: usage"),
+    (MemoryError(), 1, "error: "),
+    (KeyboardInterrupt(), 130, "stopped: interrupted"),
+    (SystemExit(7), 7, ""),
+    (PermissionError(errno.EACCES, "Permission denied", "r/logs"), 2, "error: Permission denied: r/logs"),
+    (OSError(errno.EROFS, "Read-only file system", "/data/runs"), 2, "error: Read-only file system: /data/runs"),
+    (OutOfMemoryError("CUDA out of memory. Tried 2 GiB\nmore"), 1, "Lower trainer.micro_batch_tokens"),
+])  # fmt: skip
 def test_every_error_has_its_exit_code_and_no_traceback(
     capsys: Capture, error: BaseException, code: int, said: str
 ) -> None:
@@ -212,14 +209,11 @@ def test_a_plugin_s_command_runs(capsys: Capture, plugins: Plugins) -> None:
     assert "Commands of plugins:\n  toy" in grpo(capsys, "--help")
 
 
-@pytest.mark.parametrize(
-    ("commands", "message"),
-    [
-        ([{"toy": "cli_plugin_one:gone"}], "the command at cli_plugin_one:gone cannot be imported"),
-        ([{"toy": "cli_plugin_one:__name__"}], "is a str; a plugin's command is a click command or group"),
-        ([{"toy": "a:b"}, {"toy": "c:d"}], "'toy' is given by"),
-    ],
-)
+@pytest.mark.parametrize(("commands", "message"), [
+    ([{"toy": "cli_plugin_one:gone"}], "the command at cli_plugin_one:gone cannot be imported"),
+    ([{"toy": "cli_plugin_one:__name__"}], "is a str; a plugin's command is a click command or group"),
+    ([{"toy": "a:b"}, {"toy": "c:d"}], "'toy' is given by"),
+])  # fmt: skip
 def test_a_broken_command_of_a_plugin_is_named_and_breaks_only_it(
     capsys: Capture, plugins: Plugins, commands: list[dict[str, str]], message: str
 ) -> None:

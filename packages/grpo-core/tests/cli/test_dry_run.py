@@ -76,14 +76,11 @@ def test_what_is_tried_on_the_model_stays_auto(capsys: Capture) -> None:
     assert passes.endswith(f"{setting} tries before the first step how many completions fit 0.8 of the memory")
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        (("engine.name=vllm", "engine.args.sleep=maybe"), "engine.args.sleep: Input should be a valid boolean"),
-        (("trainer.loss_args.dual_clip=0.5",), "trainer.loss_args.dual_clip=0.5: must be above 1"),
-        (("--nproc=4", "trainer.sharding=full", "trainer.cpu_offload=true"), "there is nothing to offload"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "said"), [
+    (("engine.name=vllm", "engine.args.sleep=maybe"), "engine.args.sleep: Input should be a valid boolean"),
+    (("trainer.loss_args.dual_clip=0.5",), "trainer.loss_args.dual_clip=0.5: must be above 1"),
+    (("--nproc=4", "trainer.sharding=full", "trainer.cpu_offload=true"), "there is nothing to offload"),
+])  # fmt: skip
 def test_a_dry_run_refuses_what_the_run_would_with_torch(capsys: Capture, settings: tuple[str, ...], said: str) -> None:
     assert said in grpo(capsys, "run", "--dry-run", "device=cpu", *settings, code=2)
 

@@ -43,41 +43,35 @@ def shown(capsys: Capture, run: Path, *options: str) -> str:
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("wanted", "found"),
-    [
-        ({}, "five six seven eight"),  # the last step, in the log's order
-        ({"step": "all", "judged": "solved"}, "two seven"),
-        ({"step": "all", "order": "best", "limit": 3}, "two four seven"),  # the best, those of a step together
-        ({"step": "all", "judged": "abstained", "whole_groups": True}, "four three"),
-    ],
-)
+@pytest.mark.parametrize(("wanted", "found"), [
+    ({}, "five six seven eight"),  # the last step, in the log's order
+    ({"step": "all", "judged": "solved"}, "two seven"),
+    ({"step": "all", "order": "best", "limit": 3}, "two four seven"),  # the best, those of a step together
+    ({"step": "all", "judged": "abstained", "whole_groups": True}, "four three"),
+])  # fmt: skip
 def test_an_export_takes_the_selection_step_by_step(run: Path, wanted: dict[str, Any], found: str) -> None:
     selection = Selection(**{"limit": sys.maxsize, **wanted})
     assert [each.text for each in each_selected(run, selection)] == found.split()
 
 
-@pytest.mark.parametrize(
-    ("wanted", "found"),
-    [
-        ({}, "six eight five seven"),  # the last step, worst first, equals in the log's order
-        ({"order": "best"}, "seven five six eight"),
-        ({"limit": 2}, "six eight"),
-        ({"step": 1}, "one four two three"),  # what was not scored comes last
-        ({"step": 1, "order": "best"}, "two four one three"),
-        ({"step": "all", "limit": 3}, "one six eight"),
-        ({"step": "all", "judged": "solved"}, "two seven"),
-        ({"task": A}, "six five"),
-        ({"task": "math.arithmetic", "judged": "solved"}, "two"),  # the last step that has any
-        ({"judged": "abstained"}, "three"),
-        ({"judged": "unsolved", "step": 2, "order": "best"}, "five six eight"),
-        ({"judged": "abstained", "step": 2}, ""),
-        ({"whole_groups": True, "limit": 1}, "six five"),  # the worst completion's group, whole
-        ({"whole_groups": True, "limit": 1, "judged": "solved"}, "eight seven"),  # also what did not solve it
-        ({"whole_groups": True, "limit": 1, "order": "best", "step": "all"}, "two one"),  # of two solved, the first
-        ({"whole_groups": True, "step": "all", "limit": 2, "task": B}, "eight seven four three"),
-    ],
-)
+@pytest.mark.parametrize(("wanted", "found"), [
+    ({}, "six eight five seven"),  # the last step, worst first, equals in the log's order
+    ({"order": "best"}, "seven five six eight"),
+    ({"limit": 2}, "six eight"),
+    ({"step": 1}, "one four two three"),  # what was not scored comes last
+    ({"step": 1, "order": "best"}, "two four one three"),
+    ({"step": "all", "limit": 3}, "one six eight"),
+    ({"step": "all", "judged": "solved"}, "two seven"),
+    ({"task": A}, "six five"),
+    ({"task": "math.arithmetic", "judged": "solved"}, "two"),  # the last step that has any
+    ({"judged": "abstained"}, "three"),
+    ({"judged": "unsolved", "step": 2, "order": "best"}, "five six eight"),
+    ({"judged": "abstained", "step": 2}, ""),
+    ({"whole_groups": True, "limit": 1}, "six five"),  # the worst completion's group, whole
+    ({"whole_groups": True, "limit": 1, "judged": "solved"}, "eight seven"),  # also what did not solve it
+    ({"whole_groups": True, "limit": 1, "order": "best", "step": "all"}, "two one"),  # of two solved, the first
+    ({"whole_groups": True, "step": "all", "limit": 2, "task": B}, "eight seven four three"),
+])  # fmt: skip
 def test_filters_combine(run: Path, wanted: dict[str, Any], found: str) -> None:
     assert [each.text for each in select(run, Selection(**wanted))] == found.split()
 

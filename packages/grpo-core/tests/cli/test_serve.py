@@ -56,14 +56,11 @@ def nap(url: str, seconds: float, answers: list[tuple[int, Any]]) -> None:
         answers.append((response.status, json.loads(response.read())))
 
 
-@pytest.mark.parametrize(
-    ("number", "seconds", "options", "code", "status"),
-    [
-        (signal.SIGTERM, 1.5, (), 0, 200),
-        (signal.SIGINT, 1.5, (), 130, 200),
-        (signal.SIGTERM, 25, ("--grace-s", "0.5"), 0, 503),  # the grace has an end
-    ],
-)
+@pytest.mark.parametrize(("number", "seconds", "options", "code", "status"), [
+    (signal.SIGTERM, 1.5, (), 0, 200),
+    (signal.SIGINT, 1.5, (), 130, 200),
+    (signal.SIGTERM, 25, ("--grace-s", "0.5"), 0, 503),  # the grace has an end
+])  # fmt: skip
 def test_a_signal_ends_it_when_the_requests_at_hand_are_answered(
     number: signal.Signals, seconds: float, options: tuple[str, ...], code: int, status: int
 ) -> None:

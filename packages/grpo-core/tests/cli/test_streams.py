@@ -19,18 +19,15 @@ def shell(command: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize(
-    ("command", "code", "said"),
-    [
-        (f"{GRPO} models >&-", 1, "error: stdout cannot be written: it is closed. Its output is lost.\n"),
-        (f"{GRPO} models --json > /dev/full", 1, "error: stdout cannot be written: No space left on device."),
-        (f"{GRPO} no-such-command 2>&-", 2, ""),
-        (f"{GRPO} models <&- >&- 2>&-", 1, ""),
-        (f"{GRPO} models | true; exit ${{PIPESTATUS[0]}}", 0, ""),
-        (f"{GRPO} no-such-command 2>&1 | true; exit ${{PIPESTATUS[0]}}", 2, ""),
-        (f"{GRPO} run --show-config no_such=1 >&-", 2, "error: no setting 'no_such'"),
-    ],
-)
+@pytest.mark.parametrize(("command", "code", "said"), [
+    (f"{GRPO} models >&-", 1, "error: stdout cannot be written: it is closed. Its output is lost.\n"),
+    (f"{GRPO} models --json > /dev/full", 1, "error: stdout cannot be written: No space left on device."),
+    (f"{GRPO} no-such-command 2>&-", 2, ""),
+    (f"{GRPO} models <&- >&- 2>&-", 1, ""),
+    (f"{GRPO} models | true; exit ${{PIPESTATUS[0]}}", 0, ""),
+    (f"{GRPO} no-such-command 2>&1 | true; exit ${{PIPESTATUS[0]}}", 2, ""),
+    (f"{GRPO} run --show-config no_such=1 >&-", 2, "error: no setting 'no_such'"),
+])  # fmt: skip
 def test_a_stream_that_cannot_be_written_has_the_right_words(command: str, code: int, said: str) -> None:
     found, stderr = shell(command)
     assert found == code

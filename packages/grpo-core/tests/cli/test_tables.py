@@ -12,17 +12,14 @@ from grpo_core.cli import main as entry
 Capture = pytest.CaptureFixture[str]
 
 
-@pytest.mark.parametrize(
-    ("words", "shown"),
-    [
-        ("run", ("math.arithmetic]", "[default: training_runs]", "[default: 0]")),
-        ("eval", ("[default: 512]", "[default: test]", "[default: all]")),
-        ("resume", ("[default: latest]",)),
-        ("warm-start", ("[default: 1000", "[default: constant]")),
-        ("publish", ("[default: latest]", "[default: merged]")),
-        ("rollouts", ("[default: 10",)),
-    ],
-)
+@pytest.mark.parametrize(("words", "shown"), [
+    ("run", ("math.arithmetic]", "[default: training_runs]", "[default: 0]")),
+    ("eval", ("[default: 512]", "[default: test]", "[default: all]")),
+    ("resume", ("[default: latest]",)),
+    ("warm-start", ("[default: 1000", "[default: constant]")),
+    ("publish", ("[default: latest]", "[default: merged]")),
+    ("rollouts", ("[default: 10",)),
+])  # fmt: skip
 def test_help_shows_defaults(words: str, shown: tuple[str, ...], capsys: Capture) -> None:
     assert entry.main([words, "-h"]) == 0
     text = " ".join(capsys.readouterr().out.split())

@@ -98,16 +98,13 @@ def unreachable() -> Exception:
     return error
 
 
-@pytest.mark.parametrize(
-    ("words", "error", "code", "said"),
-    [
-        ("--wandb us/sums", wandb.errors.AuthenticationError("401"), 2, "W&B refuses the key: 401 Run `wandb"),
-        ("--wandb us/sums", unreachable(), 1, "W&B at http://w cannot be reached"),
-        ("--wandb us/sums", TimeoutError("too slow"), 1, "W&B at http://w cannot be read: "),
-        ("--wandb us/other", None, 2, "W&B has no 'us/other'"),
-        ("show us/sums/r99 --wandb", None, 2, "W&B has no 'us/sums/r99'"),
-    ],
-)
+@pytest.mark.parametrize(("words", "error", "code", "said"), [
+    ("--wandb us/sums", wandb.errors.AuthenticationError("401"), 2, "W&B refuses the key: 401 Run `wandb"),
+    ("--wandb us/sums", unreachable(), 1, "W&B at http://w cannot be reached"),
+    ("--wandb us/sums", TimeoutError("too slow"), 1, "W&B at http://w cannot be read: "),
+    ("--wandb us/other", None, 2, "W&B has no 'us/other'"),
+    ("show us/sums/r99 --wandb", None, 2, "W&B has no 'us/sums/r99'"),
+])  # fmt: skip
 def test_a_refusal_is_one_line(
     capsys: Capture, api: type[Api], words: str, error: Exception | None, code: int, said: str
 ) -> None:

@@ -103,13 +103,10 @@ def test_what_cannot_be_scored_is_sampled_again_and_ends_the_run_after_some(adap
         executed(adapter, Engine("404", "404"), SUMS, "2 + 2 =", sum_row(), attempts=2)
 
 
-@pytest.mark.parametrize(
-    ("spec", "prompt", "begin", "between", "end"),
-    [
-        (GUESS, "guess:", "<s>guess:", "", ""),
-        (CHAT_GUESS, "<user>guess:</s><assistant>", "<user>guess:</s><assistant>", "<user>", "</s><assistant>"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "prompt", "begin", "between", "end"), [
+    (GUESS, "guess:", "<s>guess:", "", ""),
+    (CHAT_GUESS, "<user>guess:</s><assistant>", "<user>guess:</s><assistant>", "<user>", "</s><assistant>"),
+])  # fmt: skip
 def test_turns_are_one_sequence_in_which_only_the_model_is_trained(adapter, spec, prompt, begin, between, end):
     long = "?" * 60
     engine = Engine("3", long, "7")

@@ -72,15 +72,12 @@ def test_a_sample_that_cannot_be_scored_is_left_out_of_its_group() -> None:
     assert trained == pytest.approx([2**-0.5, 0.0, -(2**-0.5), 0.0, 0.0], abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("changes", "trained"),
-    [
-        ({"grpo_std_normalization": False}, [1.0, -1.0]),
-        ({"advantage_estimator": "reinforce_plus_plus_baseline"}, [1.0, -1.0]),
-        ({"rewards_normalization": False}, [2.0, 0.0]),
-        ({"advantage_estimator": "ppo"}, [2.0, 0.0]),
-    ],
-)
+@pytest.mark.parametrize(("changes", "trained"), [
+    ({"grpo_std_normalization": False}, [1.0, -1.0]),
+    ({"advantage_estimator": "reinforce_plus_plus_baseline"}, [1.0, -1.0]),
+    ({"rewards_normalization": False}, [2.0, 0.0]),
+    ({"advantage_estimator": "ppo"}, [2.0, 0.0]),
+])  # fmt: skip
 def test_rewards_are_normalised_as_the_arguments_say(changes: dict[str, Any], trained: list[float]) -> None:
     samples = [sample("4"), sample("5")]
     rewarded(arguments(), *samples)

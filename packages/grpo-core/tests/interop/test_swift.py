@@ -24,15 +24,12 @@ def test_a_batch_of_several_prompts_is_scored_in_order() -> None:
     assert TaskORM()([]) == []
 
 
-@pytest.mark.parametrize(
-    ("completions", "indices", "size", "expected"),
-    [
-        ("4 404 404 5 404 404", [2, 2, 2, 3, 3, 3], 3, [2.0, 2.0, 2.0, 0.0, 0.0, 0.0]),
-        # A group of which nothing was scored has no gradient either: all have the same reward, that of the batch.
-        ("404 404 6 5", [2, 2, 3, 3], 2, [1.0, 1.0, 2.0, 0.0]),
-        ("4 404 5 404", None, 2, [2.0, 2.0, 0.0, 0.0]),  # the same row twice in a batch is two groups
-    ],
-)
+@pytest.mark.parametrize(("completions", "indices", "size", "expected"), [
+    ("4 404 404 5 404 404", [2, 2, 2, 3, 3, 3], 3, [2.0, 2.0, 2.0, 0.0, 0.0, 0.0]),
+    # A group of which nothing was scored has no gradient either: all have the same reward, that of the batch.
+    ("404 404 6 5", [2, 2, 3, 3], 2, [1.0, 1.0, 2.0, 0.0]),
+    ("4 404 5 404", None, 2, [2.0, 2.0, 0.0, 0.0]),  # the same row twice in a batch is two groups
+])  # fmt: skip
 def test_what_cannot_be_scored_gets_the_mean_of_its_group(completions, indices, size, expected, caplog):
     with caplog.at_level(logging.WARNING):
         assert rewards(completions.split(), indices=indices, size=size) == expected

@@ -60,16 +60,13 @@ def test_a_file_names_rows_by_id_or_holds_them(tmp_path: Path) -> None:
     assert (errors.known, errors.not_judged, errors.mean_error) == (2, 0, pytest.approx(0.1))
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("{", r"known.jsonl:2: write {"),
-        ('{"row": "q0", "completion": "a"}', r"known.jsonl:2: write {"),
-        ('{"row": 3, "completion": "a", "verdict": 1}', "the row must be an id"),
-        ('{"row": "q0", "completion": "a", "verdict": 7}', "verdict 7 of row 'q0' must be a number from 0 to 1"),
-        ('{"row": "q0", "completion": "a", "verdict": NaN}', "verdict nan"),
-    ],
-)
+@pytest.mark.parametrize(("line", "message"), [
+    ("{", r"known.jsonl:2: write {"),
+    ('{"row": "q0", "completion": "a"}', r"known.jsonl:2: write {"),
+    ('{"row": 3, "completion": "a", "verdict": 1}', "the row must be an id"),
+    ('{"row": "q0", "completion": "a", "verdict": 7}', "verdict 7 of row 'q0' must be a number from 0 to 1"),
+    ('{"row": "q0", "completion": "a", "verdict": NaN}', "verdict nan"),
+])  # fmt: skip
 def test_a_wrong_line_is_named(tmp_path: Path, line: str, message: str) -> None:
     (tmp_path / "known.jsonl").write_text('{"row": "q0", "completion": "a", "verdict": 1}\n' + line)
 

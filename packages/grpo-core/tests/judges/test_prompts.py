@@ -26,41 +26,35 @@ def test_a_judge_is_told_the_criterion_the_question_the_reference_and_the_text()
         assert text in user["content"]
 
 
-@pytest.mark.parametrize(
-    ("ending", "value"),
-    [
-        ("verdict-N: 7", 0.7),
-        ("VERDICT-N: 10", 1.0),
-        ("**verdict-N: 0**", 0.0),
-        ("`verdict-N: 3/10`.", 0.3),
-        ("verdict-N: 3/10", 0.3),
-        ("verdict-N: 3/5", None),
-        ("verdict-N: 11", None),
-        ("verdict-N: -1", None),
-        ("verdict-N: 7.5", 0.75),
-        ("verdict-N: 7.", 0.7),
-        ("verdict-N: 10.1", None),
-        ("verdict-N: ７", None),
-        ("verdict-N: 007", None),
-        ("verdict-N: seven", None),
-        ("verdict: 7", None),
-        ("verdict-N: 7\nOr rather less.", None),
-        ("verdict-N: 2\nverdict-N: 9", 0.9),
-        ("", None),
-    ],
-)
+@pytest.mark.parametrize(("ending", "value"), [
+    ("verdict-N: 7", 0.7),
+    ("VERDICT-N: 10", 1.0),
+    ("**verdict-N: 0**", 0.0),
+    ("`verdict-N: 3/10`.", 0.3),
+    ("verdict-N: 3/10", 0.3),
+    ("verdict-N: 3/5", None),
+    ("verdict-N: 11", None),
+    ("verdict-N: -1", None),
+    ("verdict-N: 7.5", 0.75),
+    ("verdict-N: 7.", 0.7),
+    ("verdict-N: 10.1", None),
+    ("verdict-N: ７", None),
+    ("verdict-N: 007", None),
+    ("verdict-N: seven", None),
+    ("verdict: 7", None),
+    ("verdict-N: 7\nOr rather less.", None),
+    ("verdict-N: 2\nverdict-N: 9", 0.9),
+    ("", None),
+])  # fmt: skip
 def test_a_verdict_is_the_last_line_and_nothing_else(ending: str, value: float | None) -> None:
     asked = call()
     assert asked.verdict("It is.\n" + ending.replace("N", asked.nonce) + "\n\n") == value
 
 
-@pytest.mark.parametrize(
-    ("asked", "values"),
-    [
-        (call(BETTER, "one", "two"), {"A": 1.0, "b": 0.0, "tie": 0.5, "C": None, "10": None}),
-        (call(YES_OR_NO), {"0": 0.0, "1": 1.0, "2": None}),
-    ],
-)
+@pytest.mark.parametrize(("asked", "values"), [
+    (call(BETTER, "one", "two"), {"A": 1.0, "b": 0.0, "tie": 0.5, "C": None, "10": None}),
+    (call(YES_OR_NO), {"0": 0.0, "1": 1.0, "2": None}),
+])  # fmt: skip
 def test_a_comparison_names_a_text_or_a_tie_and_a_scale_of_one_is_yes_or_no(asked, values):
     assert {said: asked.verdict(f"verdict-{asked.nonce}: {said}") for said in values} == values
 

@@ -103,17 +103,14 @@ def test_a_value_out_of_range_in_the_cache_is_no_verdict(polite: Server, tmp_pat
     assert Judge(tmp_path, polite.url).ask("no")[0].value == 0.2
 
 
-@pytest.mark.parametrize(
-    "first",
-    [
-        (500, b"oops"),
-        (429, b"slow down"),
-        (200, b"{not json"),
-        (200, json.dumps({"choices": []}).encode()),
-        chat("I would rather not say."),
-        chat("verdict: 10"),
-    ],
-)
+@pytest.mark.parametrize("first", [
+    (500, b"oops"),
+    (429, b"slow down"),
+    (200, b"{not json"),
+    (200, json.dumps({"choices": []}).encode()),
+    chat("I would rather not say."),
+    chat("verdict: 10"),
+])  # fmt: skip
 def test_what_may_succeed_yet_is_asked_again(tmp_path: Path, first: Reply) -> None:
     replies = [first]
     with judging(lambda asked: replies.pop() if replies else asked.grade(5)) as server:
@@ -128,17 +125,14 @@ def thought_only() -> Reply:
     return 200, json.dumps({"choices": [{"message": message, "finish_reason": "length"}]}).encode()
 
 
-@pytest.mark.parametrize(
-    ("reply", "why"),
-    [
-        ((500, b"oops"), "HTTP 500: oops (tried 2 times)"),
-        ((400, b"no such field"), "HTTP 400: no such field"),
-        ((200, b"x" * (5 << 20)), "a reply of more than 4194304 bytes"),
-        (chat("Hm."), "no verdict in 3 replies: the last ends 'Hm.'"),
-        (thought_only(), "a reply without text; a model that reasons first may need a larger max_tokens"),
-        (chat("verdict-0000000000000000: 10"), "no verdict in 3 replies"),
-    ],
-)
+@pytest.mark.parametrize(("reply", "why"), [
+    ((500, b"oops"), "HTTP 500: oops (tried 2 times)"),
+    ((400, b"no such field"), "HTTP 400: no such field"),
+    ((200, b"x" * (5 << 20)), "a reply of more than 4194304 bytes"),
+    (chat("Hm."), "no verdict in 3 replies: the last ends 'Hm.'"),
+    (thought_only(), "a reply without text; a model that reasons first may need a larger max_tokens"),
+    (chat("verdict-0000000000000000: 10"), "no verdict in 3 replies"),
+])  # fmt: skip
 def test_no_verdict_is_an_abstention_that_names_the_endpoint(tmp_path: Path, reply: Reply, why: str) -> None:
     with judging(lambda asked: reply) as server:
         judge = Judge(tmp_path, server.url)
@@ -254,38 +248,32 @@ def test_two_judges_of_one_model_share_a_service() -> None:
     assert services.service_for(one) is services.service_for(one) is not services.service_for(other)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"url": "localhost:8000"}, "is no address"),
-        ({"url": "http://user:secret@host/v1"}, "holds a user"),
-        ({"concurrency": 0}, "concurrency=0 must be above 0"),
-        ({"max_cost": 1.0}, "needs input_price and output_price"),
-        ({"temperature": float("nan")}, "temperature=nan must be 0 or more"),
-        ({"url": None}, "url=None: .*valid string"),
-        ({"api_key_env": "sk-secret-123"}, "is the name of an environment variable in capitals"),
-        ({"output_price": 2.0, "max_cost": 0.001}, "below what one verdict of max_tokens=512 may cost, 0.001024"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"url": "localhost:8000"}, "is no address"),
+    ({"url": "http://user:secret@host/v1"}, "holds a user"),
+    ({"concurrency": 0}, "concurrency=0 must be above 0"),
+    ({"max_cost": 1.0}, "needs input_price and output_price"),
+    ({"temperature": float("nan")}, "temperature=nan must be 0 or more"),
+    ({"url": None}, "url=None: .*valid string"),
+    ({"api_key_env": "sk-secret-123"}, "is the name of an environment variable in capitals"),
+    ({"output_price": 2.0, "max_cost": 0.001}, "below what one verdict of max_tokens=512 may cost, 0.001024"),
+])  # fmt: skip
 def test_settings_that_cannot_be_meant_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message) as error:
         Endpoint(**{"url": "http://localhost:1/v1", "model": "m", **options})
     assert "secret" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"criterion": " "}, "the criterion must be a text"),
-        ({"wieght": 2}, "no option 'wieght'; .*weight"),
-        ({"scale": 0}, "scale=0 must be a whole number from 1 to 100"),
-        ({"name": "not a name"}, "use letters, digits and _"),
-        ({"model": "gpt"}, "must be an Endpoint, a LocalModel or a CustomModel"),
-        ({"weight": float("inf")}, "weight=inf must be a finite number"),
-        ({"shown": "all"}, "must be text or answer"),
-        ({"question": "why?"}, "must be a function of row"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"criterion": " "}, "the criterion must be a text"),
+    ({"wieght": 2}, "no option 'wieght'; .*weight"),
+    ({"scale": 0}, "scale=0 must be a whole number from 1 to 100"),
+    ({"name": "not a name"}, "use letters, digits and _"),
+    ({"model": "gpt"}, "must be an Endpoint, a LocalModel or a CustomModel"),
+    ({"weight": float("inf")}, "weight=inf must be a finite number"),
+    ({"shown": "all"}, "must be text or answer"),
+    ({"question": "why?"}, "must be a function of row"),
+])  # fmt: skip
 def test_a_rubric_that_cannot_be_meant_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         rubric(**{"criterion": "It is polite.", "model": endpoint("http://localhost:1/v1"), **options})

@@ -107,17 +107,14 @@ def test_other_threads_may_work_while_a_file_is_imported() -> None:
     assert allowed
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
-        ("grpo_core.training.trainer:train", ()),
-        ("grpo_core.training.resume:resume", ("run",)),
-        ("grpo_core.training.warm_start:warm_start", ("math.echo", "out")),
-        ("grpo_core.evaluation.evaluate:evaluate", ("math.echo", "tiny")),
-        ("grpo_core.interop.trl:reward_funcs", ("math.echo",)),
-        ("grpo_tasks_code.sandbox:run", ("print(1)",)),
-    ],
-)
+@pytest.mark.parametrize(("name", "arguments"), [
+    ("grpo_core.training.trainer:train", ()),
+    ("grpo_core.training.resume:resume", ("run",)),
+    ("grpo_core.training.warm_start:warm_start", ("math.echo", "out")),
+    ("grpo_core.evaluation.evaluate:evaluate", ("math.echo", "tiny")),
+    ("grpo_core.interop.trl:reward_funcs", ("math.echo",)),
+    ("grpo_tasks_code.sandbox:run", ("print(1)",)),
+])  # fmt: skip
 def test_nothing_that_starts_processes_runs_while_a_file_is_imported(name: str, arguments: tuple[str, ...]) -> None:
     module, _, function = name.partition(":")
     with importing(Path("mine.py")), pytest.raises(UserError, match=WHILE_IMPORTED.format("mine.py")):

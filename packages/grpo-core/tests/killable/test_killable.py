@@ -69,17 +69,14 @@ def test_outcomes_are_in_the_order_of_payloads() -> None:
     assert all(outcome.seconds >= 0.02 for outcome in outcomes[::3])
 
 
-@pytest.mark.parametrize(
-    ("payload", "head"),
-    [
-        ("raise:seven", "ValueError: invalid literal for int() with base 10: 'seven' (killable_targets.py:"),
-        ("raise:" + "a\n" * 100_000, "ValueError: "),
-        ("wrong:", "TypeError: the handler returned a NoneType, not bytes"),
-        ("long:70000000", "ValueError: the handler returned 70000000 bytes; the limit is 67108864"),
-        ("bomb:", "MemoryError (killable_targets.py:"),
-        ("bomb_in_steps:", "MemoryError (killable_targets.py:"),
-    ],
-)
+@pytest.mark.parametrize(("payload", "head"), [
+    ("raise:seven", "ValueError: invalid literal for int() with base 10: 'seven' (killable_targets.py:"),
+    ("raise:" + "a\n" * 100_000, "ValueError: "),
+    ("wrong:", "TypeError: the handler returned a NoneType, not bytes"),
+    ("long:70000000", "ValueError: the handler returned 70000000 bytes; the limit is 67108864"),
+    ("bomb:", "MemoryError (killable_targets.py:"),
+    ("bomb_in_steps:", "MemoryError (killable_targets.py:"),
+])  # fmt: skip
 def test_an_exception_is_one_bounded_line_and_harms_nobody_else(shared: KillablePool, payload: str, head: str) -> None:
     before, error, after = shared.map([b"echo:a", payload.encode(), b"echo:b"], ENOUGH_S)
     assert (before.value, after.value) == (b"a", b"b")
@@ -176,14 +173,11 @@ def test_what_does_not_end_is_killed(payload: str) -> None:
     assert 0.3 <= outcomes[1].seconds <= elapsed < 5
 
 
-@pytest.mark.parametrize(
-    ("before", "payload", "count", "timeout_s"),
-    [
-        ([], b"sleep:0.1", 8, 0.5),  # on one worker: the last waits 0.7 s in the queue
-        # After quick ones several are sent ahead: the third waits 0.6 s in the worker, and its own 0.3 s are in time.
-        ([b"echo:"] * 60, b"sleep:0.3", 3, 0.55),
-    ],
-)
+@pytest.mark.parametrize(("before", "payload", "count", "timeout_s"), [
+    ([], b"sleep:0.1", 8, 0.5),  # on one worker: the last waits 0.7 s in the queue
+    # After quick ones several are sent ahead: the third waits 0.6 s in the worker, and its own 0.3 s are in time.
+    ([b"echo:"] * 60, b"sleep:0.3", 3, 0.55),
+])  # fmt: skip
 def test_time_behind_other_items_does_not_count(before, payload, count, timeout_s):
     with pool() as workers:
         workers.map(before, ENOUGH_S)
@@ -284,15 +278,12 @@ def test_a_fallback_follows_a_payload_that_timed_out(shared: KillablePool) -> No
 # Workers that cannot start
 
 
-@pytest.mark.parametrize(
-    ("target", "reason"),
-    [
-        ("no_such_module_at_all:make", "ModuleNotFoundError: No module named 'no_such_module_at_all'"),
-        ("killable_targets:no_such", "AttributeError: module 'killable_targets' has no attribute 'no_such'"),
-        ("killable_targets:make_nothing", "TypeError: killable_targets:make_nothing() returned a NoneType"),
-        ("killable_targets:make_loudly", "ValueError: long long"),
-    ],
-)
+@pytest.mark.parametrize(("target", "reason"), [
+    ("no_such_module_at_all:make", "ModuleNotFoundError: No module named 'no_such_module_at_all'"),
+    ("killable_targets:no_such", "AttributeError: module 'killable_targets' has no attribute 'no_such'"),
+    ("killable_targets:make_nothing", "TypeError: killable_targets:make_nothing() returned a NoneType"),
+    ("killable_targets:make_loudly", "ValueError: long long"),
+])  # fmt: skip
 def test_a_broken_target_is_unavailable_with_the_reason(target: str, reason: str) -> None:
     with KillablePool(target, workers=2) as workers:
         outcomes = workers.map([b"a", b"b", b"c"], ENOUGH_S)
@@ -392,31 +383,25 @@ def test_a_converter_that_fails_fails_its_future_only(shared: KillablePool) -> N
     assert shared.submit_as(b"echo:a", ENOUGH_S, lambda outcome: outcome.value).result() == b"a"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"target": "module"}, "write module:factory"),
-        ({"target": "__main__:f"}, "another process can import"),
-        ({"target": "m:f", "workers": 0}, "workers=0 must be at least 1"),
-        ({"target": "m:f", "memory_mib": 0}, "memory_mib=0 must be at least 1"),
-        ({"target": "m:f", "start_timeout_s": 0.0}, "start_timeout_s=0.0 must be a number of seconds above 0"),
-        ({"target": "m:f", "args": (b"x",)}, "must be plain JSON values"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ({"target": "module"}, "write module:factory"),
+    ({"target": "__main__:f"}, "another process can import"),
+    ({"target": "m:f", "workers": 0}, "workers=0 must be at least 1"),
+    ({"target": "m:f", "memory_mib": 0}, "memory_mib=0 must be at least 1"),
+    ({"target": "m:f", "start_timeout_s": 0.0}, "start_timeout_s=0.0 must be a number of seconds above 0"),
+    ({"target": "m:f", "args": (b"x",)}, "must be plain JSON values"),
+])  # fmt: skip
 def test_arguments_that_cannot_be_meant(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         KillablePool(**arguments)
 
 
-@pytest.mark.parametrize(
-    ("payload", "timeout_s", "message"),
-    [
-        (b"", 0.0, "timeout_s=0.0"),
-        (b"", float("nan"), "timeout_s=nan"),
-        ("text", 1.0, "a payload is bytes, not a str"),
-        (bytes((64 << 20) + 1), 1.0, "longer than 67108864"),
-    ],
-)
+@pytest.mark.parametrize(("payload", "timeout_s", "message"), [
+    (b"", 0.0, "timeout_s=0.0"),
+    (b"", float("nan"), "timeout_s=nan"),
+    ("text", 1.0, "a payload is bytes, not a str"),
+    (bytes((64 << 20) + 1), 1.0, "longer than 67108864"),
+])  # fmt: skip
 def test_payloads_that_cannot_be_meant(shared: KillablePool, payload: bytes, timeout_s: float, message: str) -> None:
     with pytest.raises(UserError, match=message):
         shared.submit(payload, timeout_s)

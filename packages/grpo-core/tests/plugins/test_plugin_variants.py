@@ -76,14 +76,11 @@ def test_an_engine_of_a_plugin_also_evaluates(third_party: ModuleType, folder: P
     assert mine["mean_reward"] == native["mean_reward"], "it samples as ours does"
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"tracking.metrics": "mien"}, r"no metric 'mien'.*'mine'"),
-        ({"engine.name": "mien"}, r"no engine 'mien'.*'mine'"),
-        ({"tracking.metrics": "mine,mine"}, r"tracking\.metrics: mine is given twice"),
-    ],
-)
+@pytest.mark.parametrize(("given", "message"), [
+    ({"tracking.metrics": "mien"}, r"no metric 'mien'.*'mine'"),
+    ({"engine.name": "mien"}, r"no engine 'mien'.*'mine'"),
+    ({"tracking.metrics": "mine,mine"}, r"tracking\.metrics: mine is given twice"),
+])  # fmt: skip
 def test_a_name_that_no_plugin_registers_is_refused(third_party, given, message):
     with pytest.raises(UserError, match=message):
         load_config(given, environ={}, dotenv_path=None)

@@ -114,17 +114,14 @@ def grpo_find_task(name):
 """
 
 
-@pytest.mark.parametrize(
-    ("name", "error", "message"),
-    [
-        ("sums.py", UnknownNameError, r"A file starts with \./ or /, as in \./sums\.py:task\."),
-        ("couplet", UnknownNameError, r"Did you mean 'rhyme\.couplet'"),
-        ("rhyme.limerick", UnknownNameError, r"no task 'rhyme\.limerick'"),
-        ("rhyme.ghazal", UserError, r"^no ghazal is installed: pip install ghazal\.$"),
-        ("rhyme.sonnet", PluginError, r"plugin 'rhyme' .* grpo_find_task\(\) raised RuntimeError: no luck"),
-        ("rhyme.x_ode", PluginError, r"grpo_find_task\('x_ode'\) must give the Task of this name, or None"),
-    ],
-)
+@pytest.mark.parametrize(("name", "error", "message"), [
+    ("sums.py", UnknownNameError, r"A file starts with \./ or /, as in \./sums\.py:task\."),
+    ("couplet", UnknownNameError, r"Did you mean 'rhyme\.couplet'"),
+    ("rhyme.limerick", UnknownNameError, r"no task 'rhyme\.limerick'"),
+    ("rhyme.ghazal", UserError, r"^no ghazal is installed: pip install ghazal\.$"),
+    ("rhyme.sonnet", PluginError, r"plugin 'rhyme' .* grpo_find_task\(\) raised RuntimeError: no luck"),
+    ("rhyme.x_ode", PluginError, r"grpo_find_task\('x_ode'\) must give the Task of this name, or None"),
+])  # fmt: skip
 def test_a_plugin_may_find_tasks_that_it_cannot_list(site, name, error, message):
     install(site, "rhyme", TASKS + FINDS)
     host = host_of(site)
@@ -372,14 +369,11 @@ assert os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] == "0"  # else torch's import
 """
 
 
-@pytest.mark.parametrize(
-    ("points", "program", "printed"),
-    [
-        (b"[grpo]\n\xff = x\n", SCORE, "scored\n"),
-        (b"[pydantic]\nbad = grpo_raises:plugin\n", SCORE, "scored\n"),
-        (b"[other]\nno equals sign\n", SHOW, "trainer.learning_rate"),
-    ],
-)
+@pytest.mark.parametrize(("points", "program", "printed"), [
+    (b"[grpo]\n\xff = x\n", SCORE, "scored\n"),
+    (b"[pydantic]\nbad = grpo_raises:plugin\n", SCORE, "scored\n"),
+    (b"[other]\nno equals sign\n", SHOW, "trainer.learning_rate"),
+])  # fmt: skip
 def test_what_breaks_pydantics_or_torchs_own_search_for_plugins_breaks_no_process(site, points, program, printed):
     install(site, "rhyme")
     install(site, "binary", points=points)

@@ -103,20 +103,17 @@ def test_a_variant_may_have_defaults_of_its_own() -> None:
     assert registry.validate_arguments("loss", "dapo", {}, "trainer.loss_args")["epsilon_high"] == 0.28
 
 
-@pytest.mark.parametrize(
-    ("ask", "error", "message"),
-    [
-        (
-            lambda: registry.check("loss", "drgrpo"),
-            UnknownNameError,
-            "no loss 'drgrpo'.*mean 'dr_grpo'.*bnpo, cispo, d",
-        ),
-        (lambda: registry.names("los"), UnknownNameError, "no kind of variant 'los'.*mean 'loss'"),
-        (lambda: registry.register("kl", "k3", "my_variants:spo"), UserError, "kl 'k3' .*core.*kl:k3 and .*ants:spo"),
-        (lambda: registry.register("kl", "mine", "my_variants"), UserError, "must be 'module:function'"),
-        (lambda: registry.register("kl", "mine", "my variants:spo"), UserError, "must be 'module:function'"),
-    ],
-)
+@pytest.mark.parametrize(("ask", "error", "message"), [
+    (
+        lambda: registry.check("loss", "drgrpo"),
+        UnknownNameError,
+        "no loss 'drgrpo'.*mean 'dr_grpo'.*bnpo, cispo, d",
+    ),
+    (lambda: registry.names("los"), UnknownNameError, "no kind of variant 'los'.*mean 'loss'"),
+    (lambda: registry.register("kl", "k3", "my_variants:spo"), UserError, "kl 'k3' .*core.*kl:k3 and .*ants:spo"),
+    (lambda: registry.register("kl", "mine", "my_variants"), UserError, "must be 'module:function'"),
+    (lambda: registry.register("kl", "mine", "my variants:spo"), UserError, "must be 'module:function'"),
+])  # fmt: skip
 def test_a_name_that_cannot_be_is_refused(variants, ask, error, message):
     with pytest.raises(error, match=message):
         ask()
@@ -140,31 +137,25 @@ def test_two_plugins_with_one_name_are_an_error(monkeypatch: pytest.MonkeyPatch,
     assert "x" not in registry.names("kl") and "k3" in registry.names("kl"), "the others can be used"
 
 
-@pytest.mark.parametrize(
-    ("target", "message"),
-    [
-        ("my_variants:gone", "kl 'mine': cannot import my_variants:gone"),
-        ("no_such_module_anywhere:f", "cannot import no_such_module_anywhere:f"),
-        ("my_variants:unreadable", "the annotations of my_variants:unreadable cannot be read"),
-    ],
-)
+@pytest.mark.parametrize(("target", "message"), [
+    ("my_variants:gone", "kl 'mine': cannot import my_variants:gone"),
+    ("no_such_module_anywhere:f", "cannot import no_such_module_anywhere:f"),
+    ("my_variants:unreadable", "the annotations of my_variants:unreadable cannot be read"),
+])  # fmt: skip
 def test_a_target_that_cannot_be_used_is_the_plugins_fault(variants: ModuleType, target: str, message: str) -> None:
     registry.register("kl", "mine", target)
     with pytest.raises(PluginError, match=message):
         registry.arguments("kl", "mine")
 
 
-@pytest.mark.parametrize(
-    ("name", "given", "message"),
-    [
-        ("spo", {"alfa": 1}, r"trainer\.advantage_args\.alfa: the advantage mine has no argument .*mean 'alpha'"),
-        ("spo", {"levels": 1.5}, r"trainer\.advantage_args\.levels: .*integer.*given 1\.5.*advantage mine"),
-        ("spo", {"levels": True}, r"levels: .*integer"),
-        ("spo", {"alpha": float("nan")}, r"alpha: .*finite"),
-        ("strict", {}, r"trainer\.advantage_args\.must: Field required \(given nothing\)"),
-        ("careful", {"alpha": 2}, r"^trainer\.advantage_args\.alpha=2 is above 1\.$"),  # it checks the value itself
-    ],
-)
+@pytest.mark.parametrize(("name", "given", "message"), [
+    ("spo", {"alfa": 1}, r"trainer\.advantage_args\.alfa: the advantage mine has no argument .*mean 'alpha'"),
+    ("spo", {"levels": 1.5}, r"trainer\.advantage_args\.levels: .*integer.*given 1\.5.*advantage mine"),
+    ("spo", {"levels": True}, r"levels: .*integer"),
+    ("spo", {"alpha": float("nan")}, r"alpha: .*finite"),
+    ("strict", {}, r"trainer\.advantage_args\.must: Field required \(given nothing\)"),
+    ("careful", {"alpha": 2}, r"^trainer\.advantage_args\.alpha=2 is above 1\.$"),  # it checks the value itself
+])  # fmt: skip
 def test_a_wrong_argument_is_refused(variants: ModuleType, name: str, given: dict[str, object], message: str) -> None:
     registry.register("advantage", "mine", f"my_variants:{name}")
     with pytest.raises(UserError, match=message):

@@ -93,15 +93,12 @@ def test_two_tasks_of_one_name_are_two_tasks() -> None:
     assert load_task(replace(made(right), name="twin")).spec == "python.twin"
 
 
-@pytest.mark.parametrize(
-    ("tasks", "message"),
-    [
-        (3, "a task is a spec, a Task or a list of these; got"),
-        ([add, None], "a task is a spec, a Task or a list of these; got"),
-        ([(add, 0)], "weight 0 must be a number above 0"),
-        ([add, add], "appears twice"),
-    ],
-)
+@pytest.mark.parametrize(("tasks", "message"), [
+    (3, "a task is a spec, a Task or a list of these; got"),
+    ([add, None], "a task is a spec, a Task or a list of these; got"),
+    ([(add, 0)], "weight 0 must be a number above 0"),
+    ([add, add], "appears twice"),
+])  # fmt: skip
 def test_what_is_no_task(tasks: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         name_tasks(tasks)
@@ -173,15 +170,12 @@ def uses(thing: Any) -> Callable[..., float]:
     return reward()(lambda text: float(bool(thing)))
 
 
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
-        (uses(LOCK), r"^.*'thing' of reward '<lambda>' \(lock\) cannot be sent to the processes .*: cannot pickle.*$"),
-        (uses(TABLE), "it is larger than 32 MiB"),
-        (reward()(lambda text: float(len(TABLE))), r"'TABLE' of reward '<lambda>' \(bytes\) cannot be sent"),
-        (uses(sys.__stderr__), "it is an open file"),
-    ],
-)
+@pytest.mark.parametrize(("function", "message"), [
+    (uses(LOCK), r"^.*'thing' of reward '<lambda>' \(lock\) cannot be sent to the processes .*: cannot pickle.*$"),
+    (uses(TABLE), "it is larger than 32 MiB"),
+    (reward()(lambda text: float(len(TABLE))), r"'TABLE' of reward '<lambda>' \(bytes\) cannot be sent"),
+    (uses(sys.__stderr__), "it is an open file"),
+])  # fmt: skip
 def test_what_no_worker_can_get_is_refused_in_one_line(function: Callable[..., float], message: str) -> None:
     with pytest.raises(UserError, match=message) as refusal:
         load_task(made(function))

@@ -36,19 +36,16 @@ def test_rows_are_given_by_id_or_whole_and_scores_come_in_order(scorer: Scorer) 
     assert [result.score and result.score.solved for result in results] == [True, True, False]
 
 
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        (b"{", "not JSON"),
-        (b"[]", "a list where an object"),
-        ({"row": "2+2"}, "no completion"),
-        ({"completion": "4"}, "no row"),
-        ({"row": "2+22", "completion": "4"}, "no row '2+22' among its 5. Did you mean '2+2'?"),
-        ({"row": {"id": "x", "a": "?"}, "completion": "4"}, "does not fit Sum"),
-        (b'{"completion": "4", "row": {"id": "x", "a": ' + b"[" * 300 + b"]" * 300 + b"}}", "recursion limit exceeded"),
-        (b"x" * 1000, "longer than 900 bytes"),  # in bounded memory
-    ],
-)
+@pytest.mark.parametrize(("line", "problem"), [
+    (b"{", "not JSON"),
+    (b"[]", "a list where an object"),
+    ({"row": "2+2"}, "no completion"),
+    ({"completion": "4"}, "no row"),
+    ({"row": "2+22", "completion": "4"}, "no row '2+22' among its 5. Did you mean '2+2'?"),
+    ({"row": {"id": "x", "a": "?"}, "completion": "4"}, "does not fit Sum"),
+    (b'{"completion": "4", "row": {"id": "x", "a": ' + b"[" * 300 + b"]" * 300 + b"}}", "recursion limit exceeded"),
+    (b"x" * 1000, "longer than 900 bytes"),  # in bounded memory
+])  # fmt: skip
 def test_a_wrong_line_is_named_and_stops_nothing(scorer, line, problem, monkeypatch):
     monkeypatch.setattr(completion_file, "MAX_LINE_BYTES", 900)
     wrong, right = scored(scorer, line, RIGHT)

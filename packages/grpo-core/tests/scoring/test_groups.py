@@ -36,29 +36,23 @@ def test_a_lone_valid_completion_is_compared_with_nothing(scorer: Scorer) -> Non
     assert [[score.value for score in scores] for scores in groups] == [[0.5, -1.0], [0.5], [-1.0, -1.0]]
 
 
-@pytest.mark.parametrize(
-    ("text", "fault", "why"),
-    [
-        ("skip", "reward", "shortest() gave None"),
-        ("ownfault", "reward", "ZeroDivisionError"),  # of its own: it has no part in the group
-    ],
-)
+@pytest.mark.parametrize(("text", "fault", "why"), [
+    ("skip", "reward", "shortest() gave None"),
+    ("ownfault", "reward", "ZeroDivisionError"),  # of its own: it has no part in the group
+])  # fmt: skip
 def test_one_completion_abstains_alone(scorer: Scorer, text: str, fault: str, why: str) -> None:
     [scores] = scored(scorer, [text, "a", "bb"])
     assert [score.value for score in scores] == [None, 0.75, 0.0]
     assert scores[0].fault == fault and why in scores[0].why
 
 
-@pytest.mark.parametrize(
-    ("text", "fault", "why"),
-    [
-        ("hang", "timeout", "task group_tasks.words: no answer within 1 s"),
-        ("die", "reward", "its worker exited with status 3, twice"),
-        ("crash", "reward", "group reward shortest() raised ValueError (group_tasks.py:"),
-        ("few", "reward", "shortest() returned a list of 1; a group reward is a list of 2 numbers"),
-        ("much", "reward", "2.0, above its maximum 1.0; state it: @group_reward(…, maximum=2)"),
-    ],
-)
+@pytest.mark.parametrize(("text", "fault", "why"), [
+    ("hang", "timeout", "task group_tasks.words: no answer within 1 s"),
+    ("die", "reward", "its worker exited with status 3, twice"),
+    ("crash", "reward", "group reward shortest() raised ValueError (group_tasks.py:"),
+    ("few", "reward", "shortest() returned a list of 1; a group reward is a list of 2 numbers"),
+    ("much", "reward", "2.0, above its maximum 1.0; state it: @group_reward(…, maximum=2)"),
+])  # fmt: skip
 def test_a_failing_group_abstains_and_costs_no_other(scorer: Scorer, text: str, fault: str, why: str) -> None:
     failed, other = scored(scorer, [text, "a", "1"], ["a", "bb"])
     assert [score.value for score in failed] == [None, None, -1.0]
@@ -102,17 +96,14 @@ def task(*rewards: object, prompt: object = group_tasks.prompt) -> Task:
     return Task("some", group_tasks.load, prompt, group_tasks.validate, rewards)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: task(group_tasks.has_a, closest), r"closest\(\) takes 'answer'; .*answers, .* mean 'answers'"),
-        (lambda: task(shortest, group_tasks.shortest), "two rewards named 'shortest'"),
-        (lambda: task("exact"), "'some': 'exact' among its rewards must be a function"),
-        (lambda: task(group_tasks.has_a, prompt="q"), "'some': prompt='q' must be a function"),
-        (lambda: task(lambda answer: 1.0, lambda text: 0.0), "Write a def with @reward"),
-        (lambda: group_reward(group_tasks.has_a), "write @group_reward"),
-    ],
-)
+@pytest.mark.parametrize(("build", "message"), [
+    (lambda: task(group_tasks.has_a, closest), r"closest\(\) takes 'answer'; .*answers, .* mean 'answers'"),
+    (lambda: task(shortest, group_tasks.shortest), "two rewards named 'shortest'"),
+    (lambda: task("exact"), "'some': 'exact' among its rewards must be a function"),
+    (lambda: task(group_tasks.has_a, prompt="q"), "'some': prompt='q' must be a function"),
+    (lambda: task(lambda answer: 1.0, lambda text: 0.0), "Write a def with @reward"),
+    (lambda: group_reward(group_tasks.has_a), "write @group_reward"),
+])  # fmt: skip
 def test_mistakes_name_the_reward(build: Callable[[], object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         build()

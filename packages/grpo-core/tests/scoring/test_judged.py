@@ -257,17 +257,14 @@ def test_in_process_there_are_no_verdicts_and_it_is_said() -> None:
     assert "judge polite has to be asked: score with grpo_core.score(…) or a Scorer" in result.why
 
 
-@pytest.mark.parametrize(
-    ("options", "is_same"),
-    [
-        ({"weight": 0.25}, False),
-        ({"shown": "answer"}, False),
-        ({"reference": lambda row: row.gold}, False),
-        ({"model": {"temperature": 0.7}}, False),
-        ({"model": {"concurrency": 1, "timeout_s": 9.0, "max_cost": 1.0, "input_price": 1.0}}, True),
-        ({"model": {"api_key_env": "OTHER_KEY"}}, True),
-    ],
-)
+@pytest.mark.parametrize(("options", "is_same"), [
+    ({"weight": 0.25}, False),
+    ({"shown": "answer"}, False),
+    ({"reference": lambda row: row.gold}, False),
+    ({"model": {"temperature": 0.7}}, False),
+    ({"model": {"concurrency": 1, "timeout_s": 9.0, "max_cost": 1.0, "input_price": 1.0}}, True),
+    ({"model": {"api_key_env": "OTHER_KEY"}}, True),
+])  # fmt: skip
 def test_the_identity_is_of_what_decides_a_verdict(options: dict[str, object], is_same: bool) -> None:
     one = load_task(polite(NOWHERE)).identity
     assert (one == load_task(polite(NOWHERE, **options)).identity) == is_same

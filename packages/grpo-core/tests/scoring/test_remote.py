@@ -55,14 +55,11 @@ def test_validator_and_rewards_get_the_reply_and_its_parts_are_recorded(scored: 
     assert scored(single, "").why == "invalid: no words"
 
 
-@pytest.mark.parametrize(
-    ("text", "fault", "why"),
-    [
-        ("down", "infrastructure", "http://server: connection refused"),
-        ("late", "timeout", "http://server: no answer within 1 s"),
-        ("bug", "reward", "KeyError"),
-    ],
-)
+@pytest.mark.parametrize(("text", "fault", "why"), [
+    ("down", "infrastructure", "http://server: connection refused"),
+    ("late", "timeout", "http://server: no answer within 1 s"),
+    ("bug", "reward", "KeyError"),
+])  # fmt: skip
 def test_what_is_no_statement_about_the_completion_abstains(scored: Scored, text: str, fault: str, why: str) -> None:
     for task in (single, FAILS):
         score = scored(task, text)

@@ -245,20 +245,17 @@ class Loose(Row):
     value: object
 
 
-@pytest.mark.parametrize(
-    ("ask", "error", "message"),
-    [
-        (lambda scorer: scorer.submit(None, ROWS[0]), UserError, "a completion to score must be text, not None"),
-        (lambda scorer: scorer.score(["1"], [{"id": "0"}]), UserError, "a row must be a Row, not a dict"),
-        (lambda scorer: scorer.score(["4"], [Loose(id="7", value=object())]), DataError, "row '7' is no plain JSON"),
-        (lambda scorer: scorer.score("abc", [*"abc"]), UserError, "a list of completions, not a text: 'abc'"),
-        (lambda scorer: scorer.score(["4", "5"], [ROWS[0]]), UserError, "2 texts, 1 rows; give one of each"),
-        (lambda scorer: scorer.score(["4"], [ROWS[0]], predictions=[[], []]), UserError, "2 lists of predictions"),
-        (lambda scorer: Scorer("math.no_such_task"), LookupError, "no task"),
-        (lambda scorer: Scorer(SUMS, timeout_s=0), UserError, "timeout_s=0 must be a number of seconds above 0"),
-        (lambda scorer: Scorer(SUMS, max_abstain_share=1.5), UserError, "between 0 and 1"),
-    ],
-)
+@pytest.mark.parametrize(("ask", "error", "message"), [
+    (lambda scorer: scorer.submit(None, ROWS[0]), UserError, "a completion to score must be text, not None"),
+    (lambda scorer: scorer.score(["1"], [{"id": "0"}]), UserError, "a row must be a Row, not a dict"),
+    (lambda scorer: scorer.score(["4"], [Loose(id="7", value=object())]), DataError, "row '7' is no plain JSON"),
+    (lambda scorer: scorer.score("abc", [*"abc"]), UserError, "a list of completions, not a text: 'abc'"),
+    (lambda scorer: scorer.score(["4", "5"], [ROWS[0]]), UserError, "2 texts, 1 rows; give one of each"),
+    (lambda scorer: scorer.score(["4"], [ROWS[0]], predictions=[[], []]), UserError, "2 lists of predictions"),
+    (lambda scorer: Scorer("math.no_such_task"), LookupError, "no task"),
+    (lambda scorer: Scorer(SUMS, timeout_s=0), UserError, "timeout_s=0 must be a number of seconds above 0"),
+    (lambda scorer: Scorer(SUMS, max_abstain_share=1.5), UserError, "between 0 and 1"),
+])  # fmt: skip
 def test_what_cannot_be_scored_is_refused(scorer, ask, error, message):
     with pytest.raises(error, match=message):
         ask(scorer)
@@ -369,15 +366,12 @@ JUDGED = "judge nice: m at http://localhost/v1: max_cost=1 would be exceeded (0.
 MOVED = "task games.heap: the next turn raised ValueError (rules.py:1): no move"
 
 
-@pytest.mark.parametrize(
-    ("why", "fault", "task", "message"),
-    [
-        (JUDGED, "infrastructure", None, r"1 × infrastructure: judge nice: m at .*: max_cost=1 would be"),
-        ("group reward rank() raised TypeError (x.py:3): no order", "reward", None, r"grpo check math\.x -k group"),
-        # No completion by itself shows what happens between the turns of a game.
-        (MOVED, "reward", HEAP, r"\. The first: .* \(rules\.py:1\): no move\.$"),
-    ],
-)
+@pytest.mark.parametrize(("why", "fault", "task", "message"), [
+    (JUDGED, "infrastructure", None, r"1 × infrastructure: judge nice: m at .*: max_cost=1 would be"),
+    ("group reward rank() raised TypeError (x.py:3): no order", "reward", None, r"grpo check math\.x -k group"),
+    # No completion by itself shows what happens between the turns of a game.
+    (MOVED, "reward", HEAP, r"\. The first: .* \(rules\.py:1\): no move\.$"),
+])  # fmt: skip
 def test_the_limit_says_what_to_do_about_its_first(why: str, fault: str, task: object, message: str) -> None:
     with pytest.raises(AbstentionLimitError, match=message):
         check_abstentions([score(None, why, fault)], "math.x", 0.5, *([task] if task else []))  # type: ignore[arg-type]
@@ -390,30 +384,24 @@ def test_a_scorer_may_hold_its_batches_to_a_limit() -> None:
             scorer.score(["4", "404", "404"], [ROWS[2]] * 3)
 
 
-@pytest.mark.parametrize(
-    ("why", "head"),
-    [
-        ("task a.b: no answer within 5 s", "no answer within 5 s"),
-        ("task a.b: quarantined, as for the same input before: its worker died, twice", "its worker died, twice"),
-        ("reward f() raised KeyError (y.py:1): 'x: y'", "reward f() raised KeyError (y.py:1)"),
-        ("", "(no reason given)"),
-        ("x" * 1000, "x" * 120),
-    ],
-)
+@pytest.mark.parametrize(("why", "head"), [
+    ("task a.b: no answer within 5 s", "no answer within 5 s"),
+    ("task a.b: quarantined, as for the same input before: its worker died, twice", "its worker died, twice"),
+    ("reward f() raised KeyError (y.py:1): 'x: y'", "reward f() raised KeyError (y.py:1)"),
+    ("", "(no reason given)"),
+    ("x" * 1000, "x" * 120),
+])  # fmt: skip
 def test_heads_of_reasons(why: str, head: str) -> None:
     assert reason_head(why) == head
 
 
-@pytest.mark.parametrize(
-    ("value", "why", "fault", "is_late"),
-    [
-        (0.0, out_of_time_reason("a.b", 0.3), "", True),
-        (None, "reward f() ran out of time: no more", "timeout", True),
-        (0.0, "invalid: no answer within <answer> tags", "", False),
-        (0.0, f"invalid: {out_of_time_reason('a.b', 5)}", "", False),
-        (None, "task a.b: no answer within 5 s (tried 2 times)", "infrastructure", False),  # a judge's server
-    ],
-)
+@pytest.mark.parametrize(("value", "why", "fault", "is_late"), [
+    (0.0, out_of_time_reason("a.b", 0.3), "", True),
+    (None, "reward f() ran out of time: no more", "timeout", True),
+    (0.0, "invalid: no answer within <answer> tags", "", False),
+    (0.0, f"invalid: {out_of_time_reason('a.b', 5)}", "", False),
+    (None, "task a.b: no answer within 5 s (tried 2 times)", "infrastructure", False),  # a judge's server
+])  # fmt: skip
 def test_only_the_scorer_says_that_time_ran_out(value: float | None, why: str, fault: str, is_late: bool) -> None:
     assert is_out_of_time(score(value, why, fault)) is is_late
 

@@ -35,23 +35,20 @@ def test_a_batch_is_all_its_scores_also_those_without_a_value() -> None:
     assert batch_numbers(bound(), scores) == Numbers()
 
 
-@pytest.mark.parametrize(
-    ("metrics", "values", "problem"),
-    [
-        (lambda batch: {"a/b": np.float32(0.5), "a/c": True}, {"a/b": 0.5, "a/c": 1.0}, ""),
-        (lambda batch: {"plain": 1, "a/b": 2}, {"a/b": 2.0}, "'plain' must hold a '/'"),
-        (lambda batch: {"a/b": math.nan}, {}, "'a/b' is nan; it is left out"),
-        (lambda batch: {"a/b": -math.inf, "a/c": 1}, {"a/c": 1.0}, "'a/b' is -inf"),
-        (lambda batch: {"a/b": "1"}, {}, "'a/b' is a str and no number"),
-        (lambda batch: {"a/b": 10**400, "a/c": 1}, {"a/c": 1.0}, "'a/b' is an integer that no float holds"),
-        (lambda batch: {3: 1}, {}, "3 is no name"),
-        (lambda batch: {"a/" + "x" * 200: 1}, {}, "is no name of at most 120 printable characters"),
-        (lambda batch: {"a/\x1b[2J": 1}, {}, "is no name of at most 120 printable characters"),
-        (lambda batch: [1, 2], {}, "gave a list, it must give numbers by name"),
-        (lambda batch: None, {}, ""),
-        (lambda batch: {"a/b": 1 / 0}, {}, "raised ZeroDivisionError (test_task_metrics.py:"),
-    ],
-)
+@pytest.mark.parametrize(("metrics", "values", "problem"), [
+    (lambda batch: {"a/b": np.float32(0.5), "a/c": True}, {"a/b": 0.5, "a/c": 1.0}, ""),
+    (lambda batch: {"plain": 1, "a/b": 2}, {"a/b": 2.0}, "'plain' must hold a '/'"),
+    (lambda batch: {"a/b": math.nan}, {}, "'a/b' is nan; it is left out"),
+    (lambda batch: {"a/b": -math.inf, "a/c": 1}, {"a/c": 1.0}, "'a/b' is -inf"),
+    (lambda batch: {"a/b": "1"}, {}, "'a/b' is a str and no number"),
+    (lambda batch: {"a/b": 10**400, "a/c": 1}, {"a/c": 1.0}, "'a/b' is an integer that no float holds"),
+    (lambda batch: {3: 1}, {}, "3 is no name"),
+    (lambda batch: {"a/" + "x" * 200: 1}, {}, "is no name of at most 120 printable characters"),
+    (lambda batch: {"a/\x1b[2J": 1}, {}, "is no name of at most 120 printable characters"),
+    (lambda batch: [1, 2], {}, "gave a list, it must give numbers by name"),
+    (lambda batch: None, {}, ""),
+    (lambda batch: {"a/b": 1 / 0}, {}, "raised ZeroDivisionError (test_task_metrics.py:"),
+])  # fmt: skip
 def test_what_is_no_number_under_a_name_is_left_out_and_said(metrics: Any, values: Any, problem: str) -> None:
     found = batch_numbers(bound(metrics=metrics), [])
     assert found.values == values

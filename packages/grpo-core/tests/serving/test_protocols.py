@@ -86,18 +86,15 @@ def test_slime(server: TaskServer) -> None:
     assert ask(server, f"{SUMS}/remote_rm", {"prompt": "?", "response": "4<|im_end|>", "label": "2+2"}) == 2.0
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "status", "why"),
-    [
-        (f"{SUMS}/get_reward", {"query": ["p 404"], "prompts": ["p "], "labels": ["2+2"]}, 503, "not scored: reward"),
-        (f"{SUMS}/get_reward", {"query": ["q4"], "prompts": ["p"], "labels": ["2+2"]}, 400, "not contain its prompt"),
-        (f"{SUMS}/get_reward", {"query": ["p4"], "prompts": ["p"], "labels": []}, 400, "0 labels"),
-        (f"{SUMS}/remote_rm", {"prompt": "?", "response": "404", "label": "2+2"}, 503, "no such number"),
-        (f"{SUMS}/remote_rm", {"prompt": "?", "response": 4, "label": "2+2"}, 400, "completion is text"),
-        ("/scoring_tasks.guess/remote_rm", {"prompt": "?", "response": "4", "label": "2"}, 501, "--opponent-url"),
-        ("/group_tasks.words/remote_rm", {"prompt": "", "response": "a", "label": "train0"}, 501, "compares the"),
-    ],
-)
+@pytest.mark.parametrize(("path", "body", "status", "why"), [
+    (f"{SUMS}/get_reward", {"query": ["p 404"], "prompts": ["p "], "labels": ["2+2"]}, 503, "not scored: reward"),
+    (f"{SUMS}/get_reward", {"query": ["q4"], "prompts": ["p"], "labels": ["2+2"]}, 400, "not contain its prompt"),
+    (f"{SUMS}/get_reward", {"query": ["p4"], "prompts": ["p"], "labels": []}, 400, "0 labels"),
+    (f"{SUMS}/remote_rm", {"prompt": "?", "response": "404", "label": "2+2"}, 503, "no such number"),
+    (f"{SUMS}/remote_rm", {"prompt": "?", "response": 4, "label": "2+2"}, 400, "completion is text"),
+    ("/scoring_tasks.guess/remote_rm", {"prompt": "?", "response": "4", "label": "2"}, 501, "--opponent-url"),
+    ("/group_tasks.words/remote_rm", {"prompt": "", "response": "a", "label": "train0"}, 501, "compares the"),
+])  # fmt: skip
 def test_what_a_trainer_cannot_have_is_refused(server, path, body, status, why):
     refusal = refused(server, path, body)
     assert refusal[0] == status and why in refusal[1]

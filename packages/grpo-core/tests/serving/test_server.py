@@ -29,59 +29,50 @@ def server() -> Iterator[TaskServer]:
         yield server
 
 
-@pytest.mark.parametrize(
-    ("body", "why"),
-    [
-        (b"", "not JSON"),
-        (b"[1]", "a request is a JSON object"),
-        (b"[" * 1_000_000, "not JSON"),
-        (b'{"row": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_001, "not JSON"),
-        (b'{"row": {"id": "x", "a": NaN, "b": 1}, "completion": "2"}', "NaN is no number"),
-        (b'{"row": {"id": "x", "a": ' + b"9" * 5000 + b', "b": 1}, "completion": "2"}', ""),
-        (b"\xff\xfe", "not JSON"),
-        ({"row": "1+1"}, "either 'completion' or 'completions'"),
-        ({"completion": "2"}, "either 'row' or 'rows'"),
-        ({"row": "1+1", "completion": 2}, "completion: "),
-        ({"row": "1+1", "completion": "2", "complation": "2"}, "complation: "),
-        ({"row": "1+1", "completions": []}, "0 completions"),
-        ({"row": "1+1", "completions": ["2"] * 1025}, "1025 completions"),
-        ({"rows": ["1+1"], "completions": ["2", "3"]}, "2 completions and 1 rows"),
-        ({"row": 7, "completion": "2"}, "row"),
-        ({"row": {"id": "x"}, "completion": "2"}, "does not fit Sum"),
-        ({"row": '{"id": "x"', "completion": "2"}, "does not fit Sum"),
-        ({"row": {"id": "\ud800", "a": 1, "b": 1}, "completion": "2"}, "does not fit Sum"),
-        ({"row": "1+1", "split": "dev", "completion": "2"}, "split 'dev' must be"),
-    ],
-)
+@pytest.mark.parametrize(("body", "why"), [
+    (b"", "not JSON"),
+    (b"[1]", "a request is a JSON object"),
+    (b"[" * 1_000_000, "not JSON"),
+    (b'{"row": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_001, "not JSON"),
+    (b'{"row": {"id": "x", "a": NaN, "b": 1}, "completion": "2"}', "NaN is no number"),
+    (b'{"row": {"id": "x", "a": ' + b"9" * 5000 + b', "b": 1}, "completion": "2"}', ""),
+    (b"\xff\xfe", "not JSON"),
+    ({"row": "1+1"}, "either 'completion' or 'completions'"),
+    ({"completion": "2"}, "either 'row' or 'rows'"),
+    ({"row": "1+1", "completion": 2}, "completion: "),
+    ({"row": "1+1", "completion": "2", "complation": "2"}, "complation: "),
+    ({"row": "1+1", "completions": []}, "0 completions"),
+    ({"row": "1+1", "completions": ["2"] * 1025}, "1025 completions"),
+    ({"rows": ["1+1"], "completions": ["2", "3"]}, "2 completions and 1 rows"),
+    ({"row": 7, "completion": "2"}, "row"),
+    ({"row": {"id": "x"}, "completion": "2"}, "does not fit Sum"),
+    ({"row": '{"id": "x"', "completion": "2"}, "does not fit Sum"),
+    ({"row": {"id": "\ud800", "a": 1, "b": 1}, "completion": "2"}, "does not fit Sum"),
+    ({"row": "1+1", "split": "dev", "completion": "2"}, "split 'dev' must be"),
+])  # fmt: skip
 def test_a_wrong_request_is_told_what_is_wrong(server: TaskServer, body: object, why: str) -> None:
     status, reason = refused(server, f"{SUMS}/score", body)
     assert status == 400 and why in reason and "\n" not in reason and len(reason) < 400
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "why"),
-    [
-        (f"{SUMS}/score", {"row": "1+2", "completion": "3"}, "no row '1+2' in any split. Did you mean "),
-        ("/scoring_tasks.sum/score", RIGHT, "Did you mean 'scoring_tasks.sums'?"),
-        ("/score", RIGHT, ""),  # which of the two?
-        ("/score", {**RIGHT, "task": "x" * 1_000_000}, ""),
-        (f"{SUMS}/skore", {}, "Did you mean 'score'?"),
-    ],
-)
+@pytest.mark.parametrize(("path", "body", "why"), [
+    (f"{SUMS}/score", {"row": "1+2", "completion": "3"}, "no row '1+2' in any split. Did you mean "),
+    ("/scoring_tasks.sum/score", RIGHT, "Did you mean 'scoring_tasks.sums'?"),
+    ("/score", RIGHT, ""),  # which of the two?
+    ("/score", {**RIGHT, "task": "x" * 1_000_000}, ""),
+    (f"{SUMS}/skore", {}, "Did you mean 'score'?"),
+])  # fmt: skip
 def test_what_does_not_exist_is_told_with_what_is_near(server: TaskServer, path: str, body: object, why: str) -> None:
     status, reason = refused(server, path, body)
     assert status == 404 and why in reason
 
 
-@pytest.mark.parametrize(
-    ("header", "value", "status"),
-    [
-        ("Content-Length", "2000001", 413),
-        ("Content-Type", "text/plain", 415),
-        ("Origin", "http://evil.example", 403),
-        ("Host", "evil.example", 403),
-    ],
-)
+@pytest.mark.parametrize(("header", "value", "status"), [
+    ("Content-Length", "2000001", 413),
+    ("Content-Type", "text/plain", 415),
+    ("Origin", "http://evil.example", 403),
+    ("Host", "evil.example", 403),
+])  # fmt: skip
 def test_requests_of_other_kinds_are_refused(server: TaskServer, header: str, value: str, status: int) -> None:
     assert send(server, f"{SUMS}/score", RIGHT, **{header: value})[0] == status
     assert send(server, f"{SUMS}/score", RIGHT, Origin=server.address)[0] == 200  # a page of its own
@@ -127,19 +118,16 @@ def test_a_client_that_still_sends_gets_the_whole_refusal(server: TaskServer, pa
     assert answer.startswith(b"HTTP/1.1 413 ") and b"2000000 bytes at most" in answer and b"close" in answer
 
 
-@pytest.mark.parametrize(
-    ("request_", "ends", "status", "said"),
-    [
-        (HEAD + CHUNKED + b"1\r\n{\r\n", False, b"408", b"a request may take 0.5 s"),
-        (b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", True, b"200", b"healthy"),
-        (HANGING, True, b"400", b"hangs up"),
-        (HEAD + b"Content-Length: 35\r\n\r\n{", True, b"400", b"hangs up"),
-        (b"GET /hea", True, b"400", b"hangs up"),
-        (b"", True, b"", b""),
-        (b"POST /score HT", False, b"", b""),  # cut off
-        (HEAD + b"Content-Length: 9\r\n\r\n{", False, b"408", b""),
-    ],
-)
+@pytest.mark.parametrize(("request_", "ends", "status", "said"), [
+    (HEAD + CHUNKED + b"1\r\n{\r\n", False, b"408", b"a request may take 0.5 s"),
+    (b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", True, b"200", b"healthy"),
+    (HANGING, True, b"400", b"hangs up"),
+    (HEAD + b"Content-Length: 35\r\n\r\n{", True, b"400", b"hangs up"),
+    (b"GET /hea", True, b"400", b"hangs up"),
+    (b"", True, b"", b""),
+    (b"POST /score HT", False, b"", b""),  # cut off
+    (HEAD + b"Content-Length: 9\r\n\r\n{", False, b"408", b""),
+])  # fmt: skip
 def test_a_client_that_is_slow_or_ends_its_side_is_told_why(server, request_, ends, status, said):
     answer = answer_to(server, request_, ends=ends)
     assert answer[9:12] == status and said in answer

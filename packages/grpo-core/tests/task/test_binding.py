@@ -190,41 +190,35 @@ async def later(answer: str) -> float:
     return 1.0
 
 
-@pytest.mark.parametrize(
-    ("function", "fault", "why"),
-    [
-        (crash, "reward", "reward crash() raised IndexError (test_binding.py:"),
-        (no_message, "reward", "reward no_message() raised AssertionError (test_binding.py:"),
-        (give_up, "reward", "reward give_up() raised SystemExit"),
-        (run_out_of_time, "timeout", "reward run_out_of_time() ran out of time: the symbolic check"),
-        (lose_the_worker, "infrastructure", "reward lose_the_worker(): no worker"),
-        (lambda answer: math.nan, "reward", "returned nan; a reward is a finite number"),
-        (lambda answer: 10**400, "reward", "a number beyond the range of a float; a reward is a finite number"),
-        (lambda answer: -1e308, "reward", "returned -1e+308; a reward is between -1e+30 and 1e+30"),
-        (lambda answer: None, "reward", "the task's reward <lambda>() returned None; a reward is a number"),
-        (lambda answer: "1", "reward", "returned the text '1'; a reward is a number"),
-        (later, "reward", "reward later() returned a coroutine"),
-        (lambda answer: 2.0, "reward", "returned 2.0, above its maximum 1.0; state it: @reward(…, maximum=2)"),
-    ],
-)
+@pytest.mark.parametrize(("function", "fault", "why"), [
+    (crash, "reward", "reward crash() raised IndexError (test_binding.py:"),
+    (no_message, "reward", "reward no_message() raised AssertionError (test_binding.py:"),
+    (give_up, "reward", "reward give_up() raised SystemExit"),
+    (run_out_of_time, "timeout", "reward run_out_of_time() ran out of time: the symbolic check"),
+    (lose_the_worker, "infrastructure", "reward lose_the_worker(): no worker"),
+    (lambda answer: math.nan, "reward", "returned nan; a reward is a finite number"),
+    (lambda answer: 10**400, "reward", "a number beyond the range of a float; a reward is a finite number"),
+    (lambda answer: -1e308, "reward", "returned -1e+308; a reward is between -1e+30 and 1e+30"),
+    (lambda answer: None, "reward", "the task's reward <lambda>() returned None; a reward is a number"),
+    (lambda answer: "1", "reward", "returned the text '1'; a reward is a number"),
+    (later, "reward", "reward later() returned a coroutine"),
+    (lambda answer: 2.0, "reward", "returned 2.0, above its maximum 1.0; state it: @reward(…, maximum=2)"),
+])  # fmt: skip
 def test_a_reward_that_fails_abstains_and_is_named(function: Callable[..., float], fault: str, why: str) -> None:
     score = score_with(function)
     assert (score.value, score.parts, score.valid, score.solved, score.fault) == (None, {}, False, False, fault)
     assert why in score.why and len(score.why) <= MAX_WHY_CHARS and not score.why.endswith(":")
 
 
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({"validate": lambda text, row: text.nothing}, "validate() raised AttributeError"),
-        ({"validate": lambda text, row: Invalid("no number")}, "validate() returned Invalid; what holds no answer"),
-        ({"validate": lambda text, row: Invalid}, "validate() returned Invalid"),
-        ({"solved": lambda answer, row: 1 / 0}, "compose/solved raised ZeroDivision"),
-        ({"solved": lambda answer, row: "no"}, "returned the text 'no'"),
-        ({"compose": lambda specs, parts, valid: math.nan}, ""),
-        ({"compose": lambda specs, parts, valid: "1"}, "returned the text '1'"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "why"), [
+    ({"validate": lambda text, row: text.nothing}, "validate() raised AttributeError"),
+    ({"validate": lambda text, row: Invalid("no number")}, "validate() returned Invalid; what holds no answer"),
+    ({"validate": lambda text, row: Invalid}, "validate() returned Invalid"),
+    ({"solved": lambda answer, row: 1 / 0}, "compose/solved raised ZeroDivision"),
+    ({"solved": lambda answer, row: "no"}, "returned the text 'no'"),
+    ({"compose": lambda specs, parts, valid: math.nan}, ""),
+    ({"compose": lambda specs, parts, valid: "1"}, "returned the text '1'"),
+])  # fmt: skip
 def test_a_mistake_of_the_tasks_other_functions_abstains(changes: dict[str, Any], why: str) -> None:
     score = bound(**changes).score("3", FIRST)
     assert (score.value, score.fault) == (None, "reward")
@@ -358,21 +352,18 @@ def test_options_can_be_changed_afterwards() -> None:
     assert len(task.rows()) == 2
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        (":couplet?sise=3", r"'couplet.couplet' has no option 'sise'.*mean 'size'.* path, seed, size, split,"),
-        (":couplet?size=three", "'couplet.couplet': size: .*valid integer"),
-        (":couplet?size=3:2", r"given '3:2'.*weight stands before.*couplet.couplet:2\?"),
-        (":couplet?size=0", "size: .*greater than or equal to 1 .*'0'"),
-        (f":couplet?seed={'9' * 5000}", "seed: "),
-        (":couplet,math.echo", "names 2 tasks; one is wanted"),
-        (":cuplet", "no Task or Game 'cuplet'.*mean 'couplet'.*has: couplet, unreadable$"),
-        (":not_a_task", "no Task or Game 'not_a_task'"),
-        ("?size=2", r"is a file: name one of its tasks, as in .*couplet\.py:couplet\. It has: couplet"),
-        (".py:couplet", "no file .*couplet.py.py"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "message"), [
+    (":couplet?sise=3", r"'couplet.couplet' has no option 'sise'.*mean 'size'.* path, seed, size, split,"),
+    (":couplet?size=three", "'couplet.couplet': size: .*valid integer"),
+    (":couplet?size=3:2", r"given '3:2'.*weight stands before.*couplet.couplet:2\?"),
+    (":couplet?size=0", "size: .*greater than or equal to 1 .*'0'"),
+    (f":couplet?seed={'9' * 5000}", "seed: "),
+    (":couplet,math.echo", "names 2 tasks; one is wanted"),
+    (":cuplet", "no Task or Game 'cuplet'.*mean 'couplet'.*has: couplet, unreadable$"),
+    (":not_a_task", "no Task or Game 'not_a_task'"),
+    ("?size=2", r"is a file: name one of its tasks, as in .*couplet\.py:couplet\. It has: couplet"),
+    (".py:couplet", "no file .*couplet.py.py"),
+])  # fmt: skip
 def test_a_spec_that_does_not_fit_says_why(spec: str, message: str) -> None:
     with pytest.raises(UserError, match=message) as caught:
         load_task(f"{FILE}{spec}")
@@ -403,29 +394,23 @@ def test_a_literal_that_is_no_text_is_given_as_text(option: str, text: str, valu
     assert getattr(Levels(**{option: value}), option) == value
 
 
-@pytest.mark.parametrize(
-    ("option", "text", "message"),
-    [
-        ("level", "3", "level: .* 1 or 2 .*'3'"),
-        ("fast", "yes", "fast: .* True or 'auto'"),
-        ("tags", "food,toys", r"declares the option as grpo_core\.data\.CommaSeparated"),
-    ],
-)
+@pytest.mark.parametrize(("option", "text", "message"), [
+    ("level", "3", "level: .* 1 or 2 .*'3'"),
+    ("fast", "yes", "fast: .* True or 'auto'"),
+    ("tags", "food,toys", r"declares the option as grpo_core\.data\.CommaSeparated"),
+])  # fmt: skip
 def test_what_no_text_can_set_says_what_can(option: str, text: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         with_level(option, text)
 
 
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ("import nothing_of_that_name", r"ModuleNotFoundError: .* \(broken\.py:1\)"),
-        ("\nraise SystemExit(4)", r"SystemExit: 4 \(broken\.py:2\)"),
-        ("def f(:", r"broken\.py: SyntaxError: invalid syntax \(broken\.py:1\)"),
-        ("import beside", r"No module named 'beside' \(broken\.py:1\)\. beside is beside the file, .*PYTHONPATH="),
-        ("raise ValueError('two\\nlines')", r"^[^\n]*: ValueError: two lines \(broken\.py:1\)$"),
-    ],
-)
+@pytest.mark.parametrize(("source", "message"), [
+    ("import nothing_of_that_name", r"ModuleNotFoundError: .* \(broken\.py:1\)"),
+    ("\nraise SystemExit(4)", r"SystemExit: 4 \(broken\.py:2\)"),
+    ("def f(:", r"broken\.py: SyntaxError: invalid syntax \(broken\.py:1\)"),
+    ("import beside", r"No module named 'beside' \(broken\.py:1\)\. beside is beside the file, .*PYTHONPATH="),
+    ("raise ValueError('two\\nlines')", r"^[^\n]*: ValueError: two lines \(broken\.py:1\)$"),
+])  # fmt: skip
 def test_a_file_that_cannot_be_imported_says_where(tmp_path: Path, source: str, message: str) -> None:
     (tmp_path / "beside.py").write_text("")
     (tmp_path / "broken.py").write_text(source)
@@ -451,22 +436,19 @@ def other_rows(config) -> Iterable[Sum]:
     return ROWS[:2]
 
 
-@pytest.mark.parametrize(
-    ("changed", "ingredients"),
-    [
-        ({"version": "1"}, {"code"}),
-        ({"rewards": (near,)}, {"code"}),
-        ({"rewards": (near, exact, is_short)}, {"code"}),
-        ({"validate": lambda text, row: text}, {"code"}),
-        ({"solved": lambda answer, row: True}, {"code"}),
-        ({"opponent": Opponent(prompt=prompt)}, {"code"}),
-        ({"compose": graduated(invalid=-1.0)}, {"code"}),
-        ({"prompt": other_prompt}, {"code", "data"}),  # prompts are data, too
-        ({"load": other_rows}, {"data"}),
-        ({"options": {"split": "test"}}, {"config"}),
-        ({"timeout_s": 9.0, "on_timeout": "fail", "default_model": "tiny"}, set()),  # leaves scores alone
-    ],
-)
+@pytest.mark.parametrize(("changed", "ingredients"), [
+    ({"version": "1"}, {"code"}),
+    ({"rewards": (near,)}, {"code"}),
+    ({"rewards": (near, exact, is_short)}, {"code"}),
+    ({"validate": lambda text, row: text}, {"code"}),
+    ({"solved": lambda answer, row: True}, {"code"}),
+    ({"opponent": Opponent(prompt=prompt)}, {"code"}),
+    ({"compose": graduated(invalid=-1.0)}, {"code"}),
+    ({"prompt": other_prompt}, {"code", "data"}),  # prompts are data, too
+    ({"load": other_rows}, {"data"}),
+    ({"options": {"split": "test"}}, {"config"}),
+    ({"timeout_s": 9.0, "on_timeout": "fail", "default_model": "tiny"}, set()),  # leaves scores alone
+])  # fmt: skip
 def test_identity_changes_with_whatever_changes_a_score(changed: dict[str, Any], ingredients: set[str]) -> None:
     one, other = bound(), bound(**changed)
     assert one.identity == bound().identity and len(one.identity) == 16
@@ -510,14 +492,11 @@ def test_a_task_is_specialized_by_its_options() -> None:
     assert task.identity != both.identity
 
 
-@pytest.mark.parametrize(
-    ("specialize", "message"),
-    [
-        (lambda config: None, r"specialize\(\) must give a Task, not None"),
-        (lambda config: replace(bound().task, name="other"), r"specialize\(\) gave another task: name and config"),
-        (lambda config: 1 / 0, r"specialize\(\) raised ZeroDivisionError"),
-    ],
-)
+@pytest.mark.parametrize(("specialize", "message"), [
+    (lambda config: None, r"specialize\(\) must give a Task, not None"),
+    (lambda config: replace(bound().task, name="other"), r"specialize\(\) gave another task: name and config"),
+    (lambda config: 1 / 0, r"specialize\(\) raised ZeroDivisionError"),
+])  # fmt: skip
 def test_a_specialization_that_is_wrong_is_named(specialize: Callable[..., Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         bound(task=general(specialize))

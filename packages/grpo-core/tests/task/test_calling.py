@@ -27,22 +27,19 @@ class Near:
         return text * int(self.tolerance)
 
 
-@pytest.mark.parametrize(
-    ("function", "positional", "result"),
-    [
-        (lambda config, text: config + text, 2, "CT"),
-        (lambda: 7, 1, 7),
-        (lambda completion, problem: completion + problem, 2, "TR"),  # customary ones may have other names
-        # `row` stands first here: it must get the row, and `completion` the one customary value that is left, the text.
-        (lambda row, completion: row + completion, 2, "RT"),
-        (lambda completion, row, config: completion + row + config, 2, "TRC"),
-        (penalty, 0, ("T", 50)),
-        (partial(penalty, free_chars=9), 0, ("T", 9)),
-        (lambda text="unset": text, 0, "T"),
-        (lambda row, *args, **kwargs: (row, args, kwargs), 1, ("R", (), {})),
-        (Near(2.0), 0, "TT"),
-    ],
-)
+@pytest.mark.parametrize(("function", "positional", "result"), [
+    (lambda config, text: config + text, 2, "CT"),
+    (lambda: 7, 1, 7),
+    (lambda completion, problem: completion + problem, 2, "TR"),  # customary ones may have other names
+    # `row` stands first here: it must get the row, and `completion` the one customary value that is left, the text.
+    (lambda row, completion: row + completion, 2, "RT"),
+    (lambda completion, row, config: completion + row + config, 2, "TRC"),
+    (penalty, 0, ("T", 50)),
+    (partial(penalty, free_chars=9), 0, ("T", 9)),
+    (lambda text="unset": text, 0, "T"),
+    (lambda row, *args, **kwargs: (row, args, kwargs), 1, ("R", (), {})),
+    (Near(2.0), 0, "TT"),
+])  # fmt: skip
 def test_arguments_come_by_name(function: Any, positional: int, result: object) -> None:
     assert call_by_name(function, GIVEN, positional=positional) == result
 
@@ -52,15 +49,12 @@ class Template:
         return rwo, other
 
 
-@pytest.mark.parametrize(
-    ("function", "available", "positional", "message"),
-    [
-        (lambda answer: answer, tuple(GIVEN), 2, "takes 'answer'; it may take text, row, config"),
-        (lambda completion: completion, tuple(GIVEN), 2, "takes 'completion'; .*Names of your own .* all of text, row"),
-        (lambda confg, more: more, ("config",), 1, r"takes 'confg'; it may take config\..*mean 'config'"),
-        (Template(), ("row", "config"), 1, r"Template\(\) takes 'rwo'"),
-    ],
-)
+@pytest.mark.parametrize(("function", "available", "positional", "message"), [
+    (lambda answer: answer, tuple(GIVEN), 2, "takes 'answer'; it may take text, row, config"),
+    (lambda completion: completion, tuple(GIVEN), 2, "takes 'completion'; .*Names of your own .* all of text, row"),
+    (lambda confg, more: more, ("config",), 1, r"takes 'confg'; it may take config\..*mean 'config'"),
+    (Template(), ("row", "config"), 1, r"Template\(\) takes 'rwo'"),
+])  # fmt: skip
 def test_what_cannot_be_given_is_refused(function: Any, available: Any, positional: int, message: str) -> None:
     with pytest.raises(UserError, match=message):
         binding_of(function, available, positional)

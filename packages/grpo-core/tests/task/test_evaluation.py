@@ -38,19 +38,16 @@ def raising(error: Exception) -> Any:
     return conditions
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"conditions": raising(ValueError("x"))}, r"'code\.run': conditions\(\) raised ValueError \(test_eval"),
-        ({"conditions": lambda config: {"sandbox": 3}}, r"'code\.run': conditions\(\) must give text .*'sandbox': 3"),
-        ({"conditions": raising(UserError("say ?sandbox=L1"))}, r"^task 'code\.run': say \?sandbox=L1$"),
-        ({"conditions": raising(InfrastructureError("no sandbox"))}, "InfrastructureError.*no sandbox"),
-        ({"evaluation": lambda config: {"size": 5}}, r"evaluation\(\) must give EvaluationDefaults, not \{'size'"),
-        ({"evaluation": lambda config: EvaluationDefaults(size=0)}, r"'code\.run': EvaluationDefaults\(size=0\)"),
-        ({"conditions": lambda this, that: {}}, r"task 'run': conditions: <lambda>\(\) takes 'this'"),
-        ({"metrics": lambda this, that: {}}, r"task 'run': metrics: <lambda>\(\) takes 'this'"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"conditions": raising(ValueError("x"))}, r"'code\.run': conditions\(\) raised ValueError \(test_eval"),
+    ({"conditions": lambda config: {"sandbox": 3}}, r"'code\.run': conditions\(\) must give text .*'sandbox': 3"),
+    ({"conditions": raising(UserError("say ?sandbox=L1"))}, r"^task 'code\.run': say \?sandbox=L1$"),
+    ({"conditions": raising(InfrastructureError("no sandbox"))}, "InfrastructureError.*no sandbox"),
+    ({"evaluation": lambda config: {"size": 5}}, r"evaluation\(\) must give EvaluationDefaults, not \{'size'"),
+    ({"evaluation": lambda config: EvaluationDefaults(size=0)}, r"'code\.run': EvaluationDefaults\(size=0\)"),
+    ({"conditions": lambda this, that: {}}, r"task 'run': conditions: <lambda>\(\) takes 'this'"),
+    ({"metrics": lambda this, that: {}}, r"task 'run': metrics: <lambda>\(\) takes 'this'"),
+])  # fmt: skip
 def test_a_task_that_cannot_say_is_named(options: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         _ = bound(**options).conditions, bound(**options).evaluation

@@ -62,18 +62,15 @@ def test_base_and_contributions_are_the_value(compose: Any, text: str) -> None:
     assert total == pytest.approx(explanation.score.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "name", "kind", "why"),
-    [
-        ("4", "even", "criterion", "at its maximum"),
-        ("4", "long", "penalty", "nothing to take away"),
-        ("4", "length", "watched", "watched: weight 0, in no value and never trained on"),
-        ("12", "even", "criterion", "needs small, which is 0 of 1"),
-        ("12", "small", "criterion", "below its maximum"),
-        ("word", "small", "criterion", "there is no valid answer"),
-        ("12345", "long", "penalty", ""),
-    ],
-)
+@pytest.mark.parametrize(("text", "name", "kind", "why"), [
+    ("4", "even", "criterion", "at its maximum"),
+    ("4", "long", "penalty", "nothing to take away"),
+    ("4", "length", "watched", "watched: weight 0, in no value and never trained on"),
+    ("12", "even", "criterion", "needs small, which is 0 of 1"),
+    ("12", "small", "criterion", "below its maximum"),
+    ("word", "small", "criterion", "there is no valid answer"),
+    ("12345", "long", "penalty", ""),
+])  # fmt: skip
 def test_each_part_says_what_it_is_and_why(text: str, name: str, kind: str, why: str) -> None:
     (part,) = (part for part in explained(text).parts if part.name == name)
     assert (part.kind, part.why) == (kind, why)

@@ -79,21 +79,18 @@ def test_a_transcript_says_all_of_an_episode(moves: list[str], size: int) -> Non
     assert first.returns is not None and sum(first.returns.values()) == 0
 
 
-@pytest.mark.parametrize(
-    ("text", "value", "valid", "part", "why"),
-    [
-        (WON, 1.0, True, "win", ""),
-        (LOST, -1.0, True, "loss", ""),
-        (write_transcript("first", ["7"]), -1.0, False, "illegal", "7 is not legal"),
-        (write_transcript("first", ["1"]), 0.0, False, None, "second is to move"),
-        ("", 0.0, False, None, ""),
-        ("\ud800", 0.0, False, None, ""),
-        ('{"role": "third", "moves": []}', 0.0, False, None, ""),
-        ('{"role": "first", "moves": [true]}', 0.0, False, None, ""),
-        ('{"role": "first", "moves": 5}', 0.0, False, None, ""),
-        ("9" * 10_000, 0.0, False, None, ""),
-    ],
-)
+@pytest.mark.parametrize(("text", "value", "valid", "part", "why"), [
+    (WON, 1.0, True, "win", ""),
+    (LOST, -1.0, True, "loss", ""),
+    (write_transcript("first", ["7"]), -1.0, False, "illegal", "7 is not legal"),
+    (write_transcript("first", ["1"]), 0.0, False, None, "second is to move"),
+    ("", 0.0, False, None, ""),
+    ("\ud800", 0.0, False, None, ""),
+    ('{"role": "third", "moves": []}', 0.0, False, None, ""),
+    ('{"role": "first", "moves": [true]}', 0.0, False, None, ""),
+    ('{"role": "first", "moves": 5}', 0.0, False, None, ""),
+    ("9" * 10_000, 0.0, False, None, ""),
+])  # fmt: skip
 def test_a_game_is_a_task_whose_completion_is_a_transcript(text, value, valid, part, why):
     score = heap().score(text, EPISODE)
     assert (score.value, score.valid, score.solved, score.fault) == (value, valid, value == 1.0, "")
@@ -125,17 +122,14 @@ def test_a_crash_of_the_game_is_attributed() -> None:
     assert made.fault == "reward" and "no legal action" in made.why
 
 
-@pytest.mark.parametrize(
-    ("change", "state", "message"),
-    [
-        ({"outcome": lambda state: {"first": 1}}, (0, "first"), r"outcome\(\) gave \{'first': 1\}; it gives a"),
-        ({"outcome": lambda state: 1}, (0, "first"), "gave 1; it gives a number for each of first, second"),
-        ({"outcome": lambda state: {"first": 5, "second": -5}}, (0, "first"), "first 5, .* largest return, 1: .*=5"),
-        ({"outcome": lambda state: {"first": 1, "second": math.nan}}, (0, "first"), r"outcome\(\) gave second nan"),
-        ({"best": lambda state: 9}, (4, "first"), r"'perfect' gave 9, which is none of the .* \[1, 2, 3\]"),
-        ({"legal": lambda state: []}, (4, "first"), r"no legal action, but outcome\(\) gives None"),
-    ],
-)
+@pytest.mark.parametrize(("change", "state", "message"), [
+    ({"outcome": lambda state: {"first": 1}}, (0, "first"), r"outcome\(\) gave \{'first': 1\}; it gives a"),
+    ({"outcome": lambda state: 1}, (0, "first"), "gave 1; it gives a number for each of first, second"),
+    ({"outcome": lambda state: {"first": 5, "second": -5}}, (0, "first"), "first 5, .* largest return, 1: .*=5"),
+    ({"outcome": lambda state: {"first": 1, "second": math.nan}}, (0, "first"), r"outcome\(\) gave second nan"),
+    ({"best": lambda state: 9}, (4, "first"), r"'perfect' gave 9, which is none of the .* \[1, 2, 3\]"),
+    ({"legal": lambda state: []}, (4, "first"), r"no legal action, but outcome\(\) gives None"),
+])  # fmt: skip
 def test_a_mistake_of_a_game_is_named(change: dict[str, object], state: object, message: str) -> None:
     wrong = Rules(changed(**change), small_games.HeapConfig())
     with pytest.raises(ValueError, match=message):
@@ -145,31 +139,25 @@ def test_a_mistake_of_a_game_is_named(change: dict[str, object], state: object, 
             wrong.choose("perfect", state, random.Random(0))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"roles": ("one",)}, "two or more"),
-        ({"maximum": 0.0}, "above 0"),
-        ({"players": {"self": None}}, "'self' is no name"),
-        ({"parse": lambda text, state, rng: 0}, "parse"),
-        ({"legal": None}, "game 'heap': legal=None must be a function"),
-        ({"evaluated_against": ("prefect",)}, "evaluated_against has 'prefect'; its opponents are random, perfect"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    ({"roles": ("one",)}, "two or more"),
+    ({"maximum": 0.0}, "above 0"),
+    ({"players": {"self": None}}, "'self' is no name"),
+    ({"parse": lambda text, state, rng: 0}, "parse"),
+    ({"legal": None}, "game 'heap': legal=None must be a function"),
+    ({"evaluated_against": ("prefect",)}, "evaluated_against has 'prefect'; its opponents are random, perfect"),
+])  # fmt: skip
 def test_a_game_that_cannot_be_meant_is_refused(change: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         changed(**change)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"illegal_reward": "2"}, "illegal_reward=2 is above the largest return, 1"),
-        ({"illegal_other": "2"}, "illegal_other=2 is above the largest return, 1"),
-        ({"seat": "third"}, "seat='third' must be first, second or both"),
-        ({"opponent": "random", "heap": 1, "seat": "second"}, "opponent=random and seat=second, hardly any episode"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"illegal_reward": "2"}, "illegal_reward=2 is above the largest return, 1"),
+    ({"illegal_other": "2"}, "illegal_other=2 is above the largest return, 1"),
+    ({"seat": "third"}, "seat='third' must be first, second or both"),
+    ({"opponent": "random", "heap": 1, "seat": "second"}, "opponent=random and seat=second, hardly any episode"),
+])  # fmt: skip
 def test_options_that_cannot_be_played_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         heap(**options).rows()
@@ -206,15 +194,12 @@ def test_rates_and_counts_of_a_batch_leave_out_what_did_not_end() -> None:
 OTHERS = dict.fromkeys("ab", lambda state, rng: 1)
 
 
-@pytest.mark.parametrize(
-    ("change", "rivals"),
-    [
-        ({}, ("random", "perfect")),
-        ({"best": None, "players": OTHERS}, ("random", "a", "b")),
-        ({"players": OTHERS, "evaluated_against": ("b", "random")}, ("random", "b")),
-        ({"evaluated_against": ()}, ("random",)),
-    ],
-)
+@pytest.mark.parametrize(("change", "rivals"), [
+    ({}, ("random", "perfect")),
+    ({"best": None, "players": OTHERS}, ("random", "a", "b")),
+    ({"players": OTHERS, "evaluated_against": ("b", "random")}, ("random", "b")),
+    ({"evaluated_against": ()}, ("random",)),
+])  # fmt: skip
 def test_self_play_is_evaluated_against_the_opponents_that_the_author_names(change, rivals):
     game = changed(**change)
     assert game.rivals == rivals

@@ -109,16 +109,13 @@ def meaning(tmp_path: Path, source: str, name: str = "check") -> str:
     return meaning_of(names[name])
 
 
-@pytest.mark.parametrize(
-    ("one", "two", "is_same"),
-    [
-        ("def check(a): return helper(a)", "def check(a):  # a comment\n    'Doc.'\n\n    return (helper(a))", True),
-        ("LIMIT = 1", "'Doc of the file.'\nLIMIT = 1  # inclusive", True),
-        ("LIMIT = 1", "LIMIT = 2", False),
-        ("a <= LIMIT", "a < LIMIT", False),
-        ("check(a): return helper(a)", "check(a): return not helper(a)", False),
-    ],
-)
+@pytest.mark.parametrize(("one", "two", "is_same"), [
+    ("def check(a): return helper(a)", "def check(a):  # a comment\n    'Doc.'\n\n    return (helper(a))", True),
+    ("LIMIT = 1", "'Doc of the file.'\nLIMIT = 1  # inclusive", True),
+    ("LIMIT = 1", "LIMIT = 2", False),
+    ("a <= LIMIT", "a < LIMIT", False),
+    ("check(a): return helper(a)", "check(a): return not helper(a)", False),
+])  # fmt: skip
 def test_the_file_of_a_function_is_part_of_it_but_not_its_comments_and_layout(tmp_path, one, two, is_same):
     assert (meaning(tmp_path, FILE) == meaning(tmp_path, FILE.replace(one, two))) is is_same
 

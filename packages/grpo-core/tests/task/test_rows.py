@@ -54,18 +54,15 @@ class Choosing(TaskConfig):
 CHOICE = {"themes": ("mateIn7", "fork"), "longest": 3}
 
 
-@pytest.mark.parametrize(
-    ("path", "options", "splits", "message"),
-    [
-        ("a.csv", {}, [], r"'demo\.add': a\.csv has no rows\."),
-        ("{split}.csv", {}, [], r"'demo\.add': test\.csv has no rows\."),
-        ("a.csv", {}, ["train"], r"a\.csv has 1 row: 1 train, 0 validation, 0 test\..* one file per split"),
-        ("a.csv", {}, ["train", "train", "validation"], r"a\.csv has 3 rows: 2 train, 1 validation, 0 test\."),
-        # Options that may leave no row are named.
-        ("a.csv", CHOICE, [], r"a\.csv has no rows, or none with longest=3&themes=mateIn7,fork\."),
-        ("a.csv", CHOICE, ["train"], r"a\.csv has 1 row with longest=3&themes=mateIn7,fork: 1 train, 0 validation, 0"),
-    ],
-)
+@pytest.mark.parametrize(("path", "options", "splits", "message"), [
+    ("a.csv", {}, [], r"'demo\.add': a\.csv has no rows\."),
+    ("{split}.csv", {}, [], r"'demo\.add': test\.csv has no rows\."),
+    ("a.csv", {}, ["train"], r"a\.csv has 1 row: 1 train, 0 validation, 0 test\..* one file per split"),
+    ("a.csv", {}, ["train", "train", "validation"], r"a\.csv has 3 rows: 2 train, 1 validation, 0 test\."),
+    # Options that may leave no row are named.
+    ("a.csv", CHOICE, [], r"a\.csv has no rows, or none with longest=3&themes=mateIn7,fork\."),
+    ("a.csv", CHOICE, ["train"], r"a\.csv has 1 row with longest=3&themes=mateIn7,fork: 1 train, 0 validation, 0"),
+])  # fmt: skip
 def test_a_split_of_a_file_without_rows_counts_those_of_the_others(path, options, splits, message):
     def load(config) -> Iterable[Sum]:
         return [Sum(id=str(number), a=number, b=0) for number, split in enumerate(splits) if split == config.split]
@@ -87,20 +84,17 @@ def late(config) -> Iterable[Sum]:
     raise KeyError("b")
 
 
-@pytest.mark.parametrize(
-    ("load", "row_class", "message"),
-    [
-        (lambda config: [], Sum, r"'demo\.add' has no rows for split 'train'; .*another split, .*\?path="),
-        (lambda config: [Row(id="x")], Sum, r"load\(\) gave a Row, not a Sum"),
-        (lambda config: None, Sum, r"load\(\) gave NoneType; it must give rows"),
-        (lambda config: [sum_with(), sum_with()], Sum, "two rows have the id 'x'"),
-        (lambda config: [sum_with(gold="\ud800")], Sum, "row 'x' cannot be written as JSON"),
-        (lambda config: [Loose(id="x", note={1: 2})], Loose, "row 'x' changes when written as JSON"),
-        (lambda config: [Loose(id="x", note=object())], Loose, "row 'x' cannot be written as JSON"),
-        (refused, Sum, r"'demo\.add': load\(\) made a row that is refused: a: .*\(given 'one'\)"),
-        (late, Sum, r"^task 'demo\.add': load\(\) raised KeyError \(test_rows\.py:\d+\): "),
-    ],
-)
+@pytest.mark.parametrize(("load", "row_class", "message"), [
+    (lambda config: [], Sum, r"'demo\.add' has no rows for split 'train'; .*another split, .*\?path="),
+    (lambda config: [Row(id="x")], Sum, r"load\(\) gave a Row, not a Sum"),
+    (lambda config: None, Sum, r"load\(\) gave NoneType; it must give rows"),
+    (lambda config: [sum_with(), sum_with()], Sum, "two rows have the id 'x'"),
+    (lambda config: [sum_with(gold="\ud800")], Sum, "row 'x' cannot be written as JSON"),
+    (lambda config: [Loose(id="x", note={1: 2})], Loose, "row 'x' changes when written as JSON"),
+    (lambda config: [Loose(id="x", note=object())], Loose, "row 'x' cannot be written as JSON"),
+    (refused, Sum, r"'demo\.add': load\(\) made a row that is refused: a: .*\(given 'one'\)"),
+    (late, Sum, r"^task 'demo\.add': load\(\) raised KeyError \(test_rows\.py:\d+\): "),
+])  # fmt: skip
 def test_rows_that_would_break_later_are_refused(load: Any, row_class: type[Row], message: str) -> None:
     with pytest.raises(DataError, match=message):
         rows_of(load, row=row_class)

@@ -57,25 +57,22 @@ def test_a_written_spec_is_readable_and_has_no_weight() -> None:
     assert str(TaskSpec("a.b", 3.0, {"path": "data/{split}.jsonl"})) == "a.b?path=data/{split}.jsonl"
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "cannot be read"),
-        ("a.b,", "cannot be read"),
-        ("math gsm8k", r"Write plugin\.task or \./file\.py:task, with :weight or \?option=value"),
-        ("a.b:", r"weight '' must be a number above 0, as in a\.b:2"),
-        ("a.b:0", "weight '0' must be a number above 0"),
-        ("a.b:nan", "weight 'nan'"),
-        ("a.b:two", "weight 'two'"),
-        ("a.b?size", "options are option=value, separated by '&'; got 'size'"),
-        ("a.b?size=1&&seed=2", "got ''"),
-        ("a.b?size=1&size=2", "option 'size' is given twice"),
-        ("a.b,a.b", r"'a\.b' appears twice .* with a weight: a\.b:2"),
-        ("a.b?path=\udcff", r"'a\.b\?path=\\udcff' is not UTF-8"),
-        ("rhyme.py:couplet", r"a file starts with \./ or /, as in \./rhyme\.py:couplet"),
-        ("my-task/src/task.py:reverse", r"a file starts with \./ or /, as in \./my-task/src/task\.py:reverse"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), [
+    ("", "cannot be read"),
+    ("a.b,", "cannot be read"),
+    ("math gsm8k", r"Write plugin\.task or \./file\.py:task, with :weight or \?option=value"),
+    ("a.b:", r"weight '' must be a number above 0, as in a\.b:2"),
+    ("a.b:0", "weight '0' must be a number above 0"),
+    ("a.b:nan", "weight 'nan'"),
+    ("a.b:two", "weight 'two'"),
+    ("a.b?size", "options are option=value, separated by '&'; got 'size'"),
+    ("a.b?size=1&&seed=2", "got ''"),
+    ("a.b?size=1&size=2", "option 'size' is given twice"),
+    ("a.b,a.b", r"'a\.b' appears twice .* with a weight: a\.b:2"),
+    ("a.b?path=\udcff", r"'a\.b\?path=\\udcff' is not UTF-8"),
+    ("rhyme.py:couplet", r"a file starts with \./ or /, as in \./rhyme\.py:couplet"),
+    ("my-task/src/task.py:reverse", r"a file starts with \./ or /, as in \./my-task/src/task\.py:reverse"),
+])  # fmt: skip
 def test_what_cannot_be_read_says_why(text: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         parse_task_specs(text)

@@ -22,15 +22,12 @@ def make(**changes: Any) -> Task:
     return Task(**parts)
 
 
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: Sum(id="x", a=1, b=2, c=3), "Extra inputs are not permitted"),
-        (lambda: Row(id="x", difficulty=math.nan), "finite number"),
-        (lambda: setattr(Sum(id="x", a=1, b=2), "a", 3), "frozen"),
-        (lambda: TaskConfig(size=0), "greater than or equal to 1"),
-    ],
-)
+@pytest.mark.parametrize(("build", "message"), [
+    (lambda: Sum(id="x", a=1, b=2, c=3), "Extra inputs are not permitted"),
+    (lambda: Row(id="x", difficulty=math.nan), "finite number"),
+    (lambda: setattr(Sum(id="x", a=1, b=2), "a", 3), "frozen"),
+    (lambda: TaskConfig(size=0), "greater than or equal to 1"),
+])  # fmt: skip
 def test_rows_and_options_refuse_what_they_cannot_hold(build: Callable[[], object], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         build()
@@ -54,43 +51,37 @@ def close_to(needs: str) -> Callable[..., float]:
     return close
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"name": "two words"}, "task name 'two words'"),
-        ({"stop": "\n"}, r"stop='\\n' must be a tuple of strings"),
-        ({"stop": ("\n", "")}, "an empty stop string"),
-        ({"timeout_s": 0}, "timeout_s=0 must be a finite time above 0"),
-        ({"max_completion_length": 0}, "max_completion_length=0 must be at least 1"),
-        ({"order": "lader"}, "order='lader' must be shuffled or ladder"),
-        ({"on_timeout": "wrong"}, "on_timeout='wrong' must be abstain or fail"),
-        ({"max_turns": 0}, "max_turns=0 must be at least 1"),
-        ({"rewards": ()}, "has no rewards"),
-        ({"rewards": exact}, r"rewards=exact must be a tuple, e\.g\. \(exact,\)"),
-        ({"rewards": (exact, exact)}, "two rewards named 'exact'"),
-        ({"rewards": (lambda anwser: 1.0,)}, "reward <lambda>.* takes 'anwser'.*predictions.*mean 'answer'"),
-        ({"rewards": (close_to("exact"), exact)}, r"close\(\) needs 'exact'.*not an earlier reward \(it is the first"),
-        ({"rewards": (exact, close_to("exat"))}, r"needs 'exat'.*not an earlier reward \(exact\)\..*mean 'exact'"),
-        ({"compose": ladder(levels=(0.0, 0.5, 1.0))}, "ladder of 3 levels needs 2 criteria .*the task has 1"),
-        ({"load": lambda config, spilt: []}, "load: <lambda>.* takes 'spilt'"),
-        ({"prompt": lambda row, confg: ""}, "prompt: <lambda>.* takes 'confg'; it may take row, config.*'config'"),
-        ({"validate": lambda text, row, cfg: 0}, "validate: <lambda>.* takes 'cfg'"),
-        ({"solved": lambda answer, row, part: True}, "solved: <lambda>.* takes 'part'; .*parts, config.*'parts'"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"name": "two words"}, "task name 'two words'"),
+    ({"stop": "\n"}, r"stop='\\n' must be a tuple of strings"),
+    ({"stop": ("\n", "")}, "an empty stop string"),
+    ({"timeout_s": 0}, "timeout_s=0 must be a finite time above 0"),
+    ({"max_completion_length": 0}, "max_completion_length=0 must be at least 1"),
+    ({"order": "lader"}, "order='lader' must be shuffled or ladder"),
+    ({"on_timeout": "wrong"}, "on_timeout='wrong' must be abstain or fail"),
+    ({"max_turns": 0}, "max_turns=0 must be at least 1"),
+    ({"rewards": ()}, "has no rewards"),
+    ({"rewards": exact}, r"rewards=exact must be a tuple, e\.g\. \(exact,\)"),
+    ({"rewards": (exact, exact)}, "two rewards named 'exact'"),
+    ({"rewards": (lambda anwser: 1.0,)}, "reward <lambda>.* takes 'anwser'.*predictions.*mean 'answer'"),
+    ({"rewards": (close_to("exact"), exact)}, r"close\(\) needs 'exact'.*not an earlier reward \(it is the first"),
+    ({"rewards": (exact, close_to("exat"))}, r"needs 'exat'.*not an earlier reward \(exact\)\..*mean 'exact'"),
+    ({"compose": ladder(levels=(0.0, 0.5, 1.0))}, "ladder of 3 levels needs 2 criteria .*the task has 1"),
+    ({"load": lambda config, spilt: []}, "load: <lambda>.* takes 'spilt'"),
+    ({"prompt": lambda row, confg: ""}, "prompt: <lambda>.* takes 'confg'; it may take row, config.*'config'"),
+    ({"validate": lambda text, row, cfg: 0}, "validate: <lambda>.* takes 'cfg'"),
+    ({"solved": lambda answer, row, part: True}, "solved: <lambda>.* takes 'part'; .*parts, config.*'parts'"),
+])  # fmt: skip
 def test_a_mistake_is_told_when_the_task_is_made(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         make(**changes)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"max_completion_length": 1, "max_turns": 1, "timeout_s": 1e-3, "name": "a.b"},
-        {"compose": ladder(levels=(0.0, 1.0))},
-        {"compose": graduated()},
-    ],
-)
+@pytest.mark.parametrize("changes", [
+    {"max_completion_length": 1, "max_turns": 1, "timeout_s": 1e-3, "name": "a.b"},
+    {"compose": ladder(levels=(0.0, 1.0))},
+    {"compose": graduated()},
+])  # fmt: skip
 def test_the_least_that_is_allowed_is_accepted(changes: dict[str, Any]) -> None:
     assert make(**changes)
 

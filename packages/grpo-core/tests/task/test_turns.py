@@ -26,17 +26,14 @@ ASKED, ANSWERED, NO = message("user", "2+2?"), message("assistant", "5"), messag
 PREFILL, FILLED = message("assistant", "It is "), message("assistant", "It is 5")
 
 
-@pytest.mark.parametrize(
-    ("prompt", "following", "whole"),
-    [
-        ("2+2=", "\nWrong. ", "2+2=5\nWrong. "),
-        ("2+2=", "2+2=5 no: ", "2+2=5 no: "),  # what begins with the conversation is all of it
-        ((ASKED,), "No.", (ASKED, ANSWERED, NO)),
-        ((ASKED,), (NO,), (ASKED, ANSWERED, NO)),
-        ((ASKED,), (ASKED, ANSWERED, NO), (ASKED, ANSWERED, NO)),
-        ((ASKED, PREFILL), "No.", (ASKED, FILLED, NO)),
-    ],
-)
+@pytest.mark.parametrize(("prompt", "following", "whole"), [
+    ("2+2=", "\nWrong. ", "2+2=5\nWrong. "),
+    ("2+2=", "2+2=5 no: ", "2+2=5 no: "),  # what begins with the conversation is all of it
+    ((ASKED,), "No.", (ASKED, ANSWERED, NO)),
+    ((ASKED,), (NO,), (ASKED, ANSWERED, NO)),
+    ((ASKED,), (ASKED, ANSWERED, NO), (ASKED, ANSWERED, NO)),
+    ((ASKED, PREFILL), "No.", (ASKED, FILLED, NO)),
+])  # fmt: skip
 def test_a_conversation_goes_on_with_what_the_task_says(prompt: Prompt, following: Prompt, whole: Prompt) -> None:
     assert continued(prompt, "5", following) == whole
 
@@ -186,14 +183,11 @@ def test_a_model_plays_the_other_seat(scorers: dict[str, Scorer]) -> None:
 UNREADABLE = Unanswered("600 tokens", is_unreadable=True)
 
 
-@pytest.mark.parametrize(
-    ("seat", "answer", "value", "fault", "why"),
-    [
-        ("second", Unanswered("gone"), None, "infrastructure", "gone"),
-        ("first", UNREADABLE, 0.0, "", ""),  # what the policy wrote cannot be read
-        ("second", UNREADABLE, None, "infrastructure", ""),  # nothing of it was written by the policy
-    ],
-)
+@pytest.mark.parametrize(("seat", "answer", "value", "fault", "why"), [
+    ("second", Unanswered("gone"), None, "infrastructure", "gone"),
+    ("first", UNREADABLE, 0.0, "", ""),  # what the policy wrote cannot be read
+    ("second", UNREADABLE, None, "infrastructure", ""),  # nothing of it was written by the policy
+])  # fmt: skip
 def test_an_opponent_that_does_not_answer_is_no_win(scorers, seat, answer, value, fault, why):
     (one,) = played(scorers[seat], "2", opponent=Rival(answer))
     score = one.scores()[seat].result()

@@ -48,15 +48,12 @@ def test_checks_are_chosen_by_name() -> None:
             chosen_checks(wrong)
 
 
-@pytest.mark.parametrize(
-    ("exempt", "message"),
-    [
-        ({"splits": "one list"}, r"'splits'\. Did you mean 'split'\?"),
-        ({"fuzz.severel": "misspelt"}, r"Did you mean 'fuzz.several'\?"),
-        ({"split": " "}, r"exempt\['split'\] needs its reason"),
-        (["split"], "exempt is a list"),
-    ],
-)
+@pytest.mark.parametrize(("exempt", "message"), [
+    ({"splits": "one list"}, r"'splits'\. Did you mean 'split'\?"),
+    ({"fuzz.severel": "misspelt"}, r"Did you mean 'fuzz.several'\?"),
+    ({"split": " "}, r"exempt\['split'\] needs its reason"),
+    (["split"], "exempt is a list"),
+])  # fmt: skip
 def test_an_exemption_needs_a_check_that_exists_and_a_reason(exempt: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         Task("add", list, lambda row: "", lambda text: text, (lambda text: 1.0,), row=Row, exempt=exempt)
@@ -73,43 +70,37 @@ LEAVES = "import subprocess\nleft = []\n\n\n" + EXACT + "    left or left.append
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize(
-    ("edits", "check", "expected"),
-    [
-        ([("gold=str(a + b)", "gold=str(a + b + (a == 7 and b == 1))"), ("6 + 0", "7 + 0")], "gold", "row '7+1'"),
-        ([(EXACT + "    return float(", COUNTS + " ")], "determinism", "after other completions were scored"),
-        ([("return f", "raise KeyError('a'); return f")], "rows", "KeyError (sums.py:"),
-        ([("    return int(text)", "    raise ValueError"), ("len(text) > 20", "False")], "hostile", "is the task's"),
-        (
-            [("    return int(text)", "    raise RecursionError"), ("len(text) > 20", "False")],
-            "hostile",
-            "no recursion",
-        ),
-        (
-            [
-                ("import Invalid,", "import Invalid, group_reward,"),
-                ("REASON", HANGS_IN_GROUPS),
-                ("(exact,), exempt", "(exact, hang), timeout_s=0.2, exempt"),
-            ],
-            "group",
-            "no answer within",
-        ),
-        ([(EXACT, LEAVES)], "determinism", ""),  # a process that a reward leaves behind is not waited for
-    ],
-)
+@pytest.mark.parametrize(("edits", "check", "expected"), [
+    ([("gold=str(a + b)", "gold=str(a + b + (a == 7 and b == 1))"), ("6 + 0", "7 + 0")], "gold", "row '7+1'"),
+    ([(EXACT + "    return float(", COUNTS + " ")], "determinism", "after other completions were scored"),
+    ([("return f", "raise KeyError('a'); return f")], "rows", "KeyError (sums.py:"),
+    ([("    return int(text)", "    raise ValueError"), ("len(text) > 20", "False")], "hostile", "is the task's"),
+    (
+        [("    return int(text)", "    raise RecursionError"), ("len(text) > 20", "False")],
+        "hostile",
+        "no recursion",
+    ),
+    (
+        [
+            ("import Invalid,", "import Invalid, group_reward,"),
+            ("REASON", HANGS_IN_GROUPS),
+            ("(exact,), exempt", "(exact, hang), timeout_s=0.2, exempt"),
+        ],
+        "group",
+        "no answer within",
+    ),
+    ([(EXACT, LEAVES)], "determinism", ""),  # a process that a reward leaves behind is not waited for
+])  # fmt: skip
 def test_a_check_names_the_fault(edits: list[tuple[str, str]], check: str, expected: str, sums: Path) -> None:
     (result,) = checked(f"{edit(sums, *edits)}:add", check)
     assert result.status == ("failed" if expected else "passed")
     assert expected in f"{result.text} {result.example} {result.advice}"
 
 
-@pytest.mark.parametrize(
-    ("ending", "example"),
-    [
-        ("os.closerange(1, 3); os._exit(3)", "it ended with status 3 before it answered"),
-        ("sys.stderr.write('x' * 10**6 + '\\nno more'); os._exit(3)", "no more"),
-    ],
-)
+@pytest.mark.parametrize(("ending", "example"), [
+    ("os.closerange(1, 3); os._exit(3)", "it ended with status 3 before it answered"),
+    ("sys.stderr.write('x' * 10**6 + '\\nno more'); os._exit(3)", "no more"),
+])  # fmt: skip
 def test_a_process_that_a_reward_ends_is_told_from_one_that_does_not_load(sums, ending, example):
     ends = f"import os, sys\n\n\n{EXACT}    if 'PYTHONHASHSEED' in os.environ: {ending}\n"
     (result,) = checked(f"{edit(sums, (EXACT, ends))}:add", "imports")

@@ -42,38 +42,32 @@ def test_an_answer_that_many_rows_share_is_chance(seed: int) -> None:
     assert (report.hackability, report.hackability_high) == (0.0, pytest.approx(3.8415 / 43.8415, abs=1e-4))
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("nan_equal", "constant"),
-        ("truncated", "changed"),
-        ("part_of_gold", "partial"),
-        ("same_characters", "partial"),
-        ("same_length", "partial"),
-        ("same_parity", "partial"),
-        ("without_zeros", "changed"),
-        ("same_start", "partial"),
-        ("same_end", "partial"),
-        ("part_of_word", "partial"),
-        ("some_letters", "constant"),
-    ],
-)
+@pytest.mark.parametrize(("name", "kind"), [
+    ("nan_equal", "constant"),
+    ("truncated", "changed"),
+    ("part_of_gold", "partial"),
+    ("same_characters", "partial"),
+    ("same_length", "partial"),
+    ("same_parity", "partial"),
+    ("without_zeros", "changed"),
+    ("same_start", "partial"),
+    ("same_end", "partial"),
+    ("part_of_word", "partial"),
+    ("some_letters", "constant"),
+])  # fmt: skip
 def test_a_comparison_of_a_part_is_found(name: str, kind: str) -> None:
     assert kind in kinds(fuzzed(name, 150))
 
 
-@pytest.mark.parametrize(
-    ("name", "expected", "others"),
-    [
-        ("substring", {"several", "changed"}, set()),
-        ("any_of_several", {"several"}, {"changed"}),
-        ("integer_first", {"changed"}, set()),
-        ("form_first", {"unearned"}, set()),
-        ("answer_in_prompt", {"copy"}, set()),
-        ("truthy", {"nothing", "constant"}, set(FINDINGS)),
-        ("crashing", {"crash"}, set(FINDINGS)),
-    ],
-)
+@pytest.mark.parametrize(("name", "expected", "others"), [
+    ("substring", {"several", "changed"}, set()),
+    ("any_of_several", {"several"}, {"changed"}),
+    ("integer_first", {"changed"}, set()),
+    ("form_first", {"unearned"}, set()),
+    ("answer_in_prompt", {"copy"}, set()),
+    ("truthy", {"nothing", "constant"}, set(FINDINGS)),
+    ("crashing", {"crash"}, set(FINDINGS)),
+])  # fmt: skip
 def test_a_broken_task_has_its_findings(name: str, expected: set[str], others: set[str]) -> None:
     report = fuzzed(name)
     assert expected <= kinds(report) <= expected | others

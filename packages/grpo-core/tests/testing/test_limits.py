@@ -60,14 +60,11 @@ def nested(text, row):
     return (lambda: row.result)()
 
 
-@pytest.mark.parametrize(
-    ("validate", "names"),
-    [
-        (blind, ["number", "short"]),
-        (judging, ["short"]),  # an answer of a validator that reads the row may be a verdict
-        (nested, ["short"]),
-    ],
-)
+@pytest.mark.parametrize(("validate", "names"), [
+    (blind, ["number", "short"]),
+    (judging, ["short"]),  # an answer of a validator that reads the row may be a verdict
+    (nested, ["short"]),
+])  # fmt: skip
 def test_form_is_what_cannot_know_the_answer(validate, names: list[str]) -> None:
     assert [spec.name for spec in form_rewards(bound(validate))] == names
 

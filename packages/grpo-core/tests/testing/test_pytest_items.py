@@ -42,15 +42,12 @@ def test_tasks_of_one_name_are_all_checked() -> None:
     assert list(labels) == ["sums", "sums-2", "sums-3", *specs]
 
 
-@pytest.mark.parametrize(
-    ("tasks", "options", "message"),
-    [
-        ([], {}, "needs a task"),
-        (["math.echo"], {"checks": "glod"}, "Did you mean 'gold'"),
-        (["math.echo"], {"rows": 0}, "rows=0"),
-        (["math.echo"], {"seed": "x"}, "seed='x'"),
-    ],
-)
+@pytest.mark.parametrize(("tasks", "options", "message"), [
+    ([], {}, "needs a task"),
+    (["math.echo"], {"checks": "glod"}, "Did you mean 'gold'"),
+    (["math.echo"], {"rows": 0}, "rows=0"),
+    (["math.echo"], {"seed": "x"}, "seed='x'"),
+])  # fmt: skip
 def test_mistakes_are_said_at_collection(tasks: list[str], options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         conformance(*tasks, **options)

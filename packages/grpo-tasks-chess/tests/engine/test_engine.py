@@ -49,16 +49,13 @@ def test_lines_come_best_first_in_pawns_for_the_side_to_move(make_engine: MakeEn
         assert pool.analyse(MATED) == pool.analyse("7k/5Q2/6K1/8/8/8/8/8 b - - 5 60") == ()
 
 
-@pytest.mark.parametrize(
-    ("fen", "options", "message"),
-    [
-        ("not a position", {}, "no FEN"),
-        ("QQQQQQQQ/QQQQQQQQ/QQQQQQQQ/8/8/8/k7/4K3 b - - 0 1", {}, "more pieces than a game has"),
-        (chess.STARTING_FEN, {"depth": 0}, "depth=0"),
-        (chess.STARTING_FEN, {"multipv": 0}, "multipv=0"),
-        (chess.STARTING_FEN, {"timeout_s": 0}, "timeout_s=0"),
-    ],
-)
+@pytest.mark.parametrize(("fen", "options", "message"), [
+    ("not a position", {}, "no FEN"),
+    ("QQQQQQQQ/QQQQQQQQ/QQQQQQQQ/8/8/8/k7/4K3 b - - 0 1", {}, "more pieces than a game has"),
+    (chess.STARTING_FEN, {"depth": 0}, "depth=0"),
+    (chess.STARTING_FEN, {"multipv": 0}, "multipv=0"),
+    (chess.STARTING_FEN, {"timeout_s": 0}, "timeout_s=0"),
+])  # fmt: skip
 def test_what_no_engine_should_be_asked_is_refused_before_one_starts(
     make_engine: MakeEngine, pids: Pids, fen: str, options: dict[str, float], message: str
 ) -> None:
@@ -93,15 +90,12 @@ def test_a_position_that_kills_the_engine_is_an_error(make_engine: MakeEngine, p
     assert pids() == []
 
 
-@pytest.mark.parametrize(
-    ("mode", "message"),
-    [
-        ("nonsense", "did not answer in 0.5 s"),  # what it answers is no move: the answer never comes
-        ("illegal", "gave 0 lines where 2 were asked for"),
-        ("twice", "gave 2 lines where 2 were asked for"),  # the same move twice
-        ("one-line", "does not support option MultiPV"),
-    ],
-)
+@pytest.mark.parametrize(("mode", "message"), [
+    ("nonsense", "did not answer in 0.5 s"),  # what it answers is no move: the answer never comes
+    ("illegal", "gave 0 lines where 2 were asked for"),
+    ("twice", "gave 2 lines where 2 were asked for"),  # the same move twice
+    ("one-line", "does not support option MultiPV"),
+])  # fmt: skip
 def test_nonsense_is_no_verdict(make_engine: MakeEngine, pids: Pids, mode: str, message: str) -> None:
     with EnginePool(make_engine(mode)) as pool, pytest.raises(InfrastructureError, match=message):
         pool.analyse(QUEEN_HANGS, multipv=2, timeout_s=0.5)

@@ -138,17 +138,14 @@ def test_what_is_no_answer_gets_the_floor_and_a_reason(text: str, why: str) -> N
 OUTCOME = {"next_fen": AFTER, "reward": 0.001, "terminated": False, "truncated": False}
 
 
-@pytest.mark.parametrize(
-    ("record", "message"),
-    [
-        ({}, "move: missing"),
-        ({"fen": START, "move": "e2e4", "history": [1]}, "history: a list of words"),
-        ({"fen": "8/8/8/8/8/8/8/K7 w - - 0 1", "move": "a1a2"}, "no black king"),
-        ({"fen": START, "move": "e2e4", **OUTCOME, "reward": "x"}, "reward: 'x' is no number"),
-        ({"fen": START, "move": "e2e4", **OUTCOME, "terminated": None}, "terminated: 'None' is neither"),
-        ({"text": "A: nothing"}, "text: not of the form"),
-    ],
-)
+@pytest.mark.parametrize(("record", "message"), [
+    ({}, "move: missing"),
+    ({"fen": START, "move": "e2e4", "history": [1]}, "history: a list of words"),
+    ({"fen": "8/8/8/8/8/8/8/K7 w - - 0 1", "move": "a1a2"}, "no black king"),
+    ({"fen": START, "move": "e2e4", **OUTCOME, "reward": "x"}, "reward: 'x' is no number"),
+    ({"fen": START, "move": "e2e4", **OUTCOME, "terminated": None}, "terminated: 'None' is neither"),
+    ({"text": "A: nothing"}, "text: not of the form"),
+])  # fmt: skip
 def test_records_that_are_wrong_are_refused_in_one_line(record: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         make_row(record)

@@ -64,16 +64,13 @@ def test_a_share_of_the_demos_may_be_invalid() -> None:
     assert 40 <= sum(not score.valid for score in scores) <= 80
 
 
-@pytest.mark.parametrize(
-    ("grade", "moves"),
-    [
-        (1.0, ["d2d4"]),  # the label
-        (0.7, ["g1f3", "e2e4"]),  # second and third: 0.32, 0.24
-        (0.5, ["c2c4", "e2e3"]),  # fourth and fifth
-        (0.2, ["a2a3"]),  # legal
-        (0.0, ["e2e5", "e7e5"]),  # Black's
-    ],
-)
+@pytest.mark.parametrize(("grade", "moves"), [
+    (1.0, ["d2d4"]),  # the label
+    (0.7, ["g1f3", "e2e4"]),  # second and third: 0.32, 0.24
+    (0.5, ["c2c4", "e2e3"]),  # fourth and fifth
+    (0.2, ["a2a3"]),  # legal
+    (0.0, ["e2e5", "e7e5"]),  # Black's
+])  # fmt: skip
 def test_best_move_by_rank(grade: float, moves: list[str]) -> None:
     assert [best_move_grade(move, TRUTH, LEGAL) for move in moves] == [grade] * len(moves)
 
@@ -85,18 +82,15 @@ def test_moves_that_are_evaluated_as_high_as_the_best_are_as_good() -> None:
     assert best_move_grade("e2e4", Truth("legality"), LEGAL) == 0.2
 
 
-@pytest.mark.parametrize(
-    ("moves", "grade"),
-    [
-        (ROW.moves, 1.0),
-        (ROW.moves[::-1], 1.0),
-        (ROW.moves[:2], 2 / 5),  # the sure ones alone do not pay: 2 of 5
-        ((*ROW.moves[:4], "a2a3"), 4 / 5),
-        (tuple(LEGAL), 5 / 20),  # nor does listing all
-        (("d2d4",) * 5, 1 / 5),
-        (("Nf3", "xx"), 0.0),
-    ],
-)
+@pytest.mark.parametrize(("moves", "grade"), [
+    (ROW.moves, 1.0),
+    (ROW.moves[::-1], 1.0),
+    (ROW.moves[:2], 2 / 5),  # the sure ones alone do not pay: 2 of 5
+    ((*ROW.moves[:4], "a2a3"), 4 / 5),
+    (tuple(LEGAL), 5 / 20),  # nor does listing all
+    (("d2d4",) * 5, 1 / 5),
+    (("Nf3", "xx"), 0.0),
+])  # fmt: skip
 def test_candidates(moves: tuple[str, ...], grade: float) -> None:
     assert candidates_grade(moves, TRUTH, LEGAL) == pytest.approx(grade)
 
@@ -118,17 +112,14 @@ def answer(moves: str, numbers: str, best: str) -> Answer:
     return Answer(tuple(moves.split()), tuple(None if n == "x" else float(n) for n in numbers.split()), best)
 
 
-@pytest.mark.parametrize(
-    ("moves", "numbers", "best", "grade"),
-    [
-        ("e2e4 d2d4", "0.3 0.2", "d2d4", 1.0),
-        ("e2e4 d2d4", "0.3 x", "d2d4", (1 / 2 + 1 + 1) / 6),  # a number for every other move
-        ("e2e4 d2d4", "0.3 0.2", "g1f3", (1 + 0 + 1) / 6),  # the best move is no candidate
-        ("e2e4 Nf3", "0.3 0.2", "e2e4", (1 + 1 + 1 / 2) / 6),
-        ("e2e5", "0.3", "e2e5", (1 + 1 + 0) / 6),
-        ("e2e5 x y z", "0.3", "a1a8", (1 / 4 + 0 + 0) / 6),
-    ],
-)
+@pytest.mark.parametrize(("moves", "numbers", "best", "grade"), [
+    ("e2e4 d2d4", "0.3 0.2", "d2d4", 1.0),
+    ("e2e4 d2d4", "0.3 x", "d2d4", (1 / 2 + 1 + 1) / 6),  # a number for every other move
+    ("e2e4 d2d4", "0.3 0.2", "g1f3", (1 + 0 + 1) / 6),  # the best move is no candidate
+    ("e2e4 Nf3", "0.3 0.2", "e2e4", (1 + 1 + 1 / 2) / 6),
+    ("e2e5", "0.3", "e2e5", (1 + 1 + 0) / 6),
+    ("e2e5 x y z", "0.3", "a1a8", (1 / 4 + 0 + 0) / 6),
+])  # fmt: skip
 def test_format(moves: str, numbers: str, best: str, grade: float) -> None:
     assert format_grade(answer(moves, numbers, best), LEGAL) == pytest.approx(grade)
 
@@ -164,16 +155,13 @@ def test_spaces_an_end_of_text_and_what_follows_the_line_change_nothing() -> Non
         assert policy().score(text, ROW).value == 1.0
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("M: Nf3 E: 0.3 B: Nf3", "no move in UCI, as e2e4, after M:"),
-        ("M: g1f3 E: 0.3 B: Nf3", "not one move in UCI, as e2e4, after B:"),
-        ("M: g1f3 E: good B: g1f3", "no number after E:"),
-        ("B: g1f3", "not of the form"),
-        ("M: " + "e2e4 " * 2000, "more than 2000 characters"),
-    ],
-)
+@pytest.mark.parametrize(("text", "why"), [
+    ("M: Nf3 E: 0.3 B: Nf3", "no move in UCI, as e2e4, after M:"),
+    ("M: g1f3 E: 0.3 B: Nf3", "not one move in UCI, as e2e4, after B:"),
+    ("M: g1f3 E: good B: g1f3", "no number after E:"),
+    ("B: g1f3", "not of the form"),
+    ("M: " + "e2e4 " * 2000, "more than 2000 characters"),
+])  # fmt: skip
 def test_what_is_no_answer_gets_the_floor_and_a_reason(text: str, why: str) -> None:
     score = policy().score(text, ROW)
     assert (score.value, score.valid, score.solved) == (-0.3, False, False)
@@ -290,22 +278,19 @@ def test_an_evaluation_says_what_grades_its_own_split() -> None:
     assert not [choice for choice in choices if choice.what == "chess engine"]
 
 
-@pytest.mark.parametrize(
-    ("record", "message"),
-    [
-        ({"fen": 7}, "fen: a int where text is wanted"),
-        ({"fen": "8/8/8/8/8/8/8/K7 w - - 0 1"}, "no black king"),
-        ({"fen": "7k/5Q2/6K1/8/8/8/8/8 b - - 5 60"}, "no legal move"),
-        ({**LABELS, "best": "Nf3"}, "best: 'Nf3' is none of the moves"),
-        ({**LABELS, "moves": ["Nf3", "d2d4"], "best": "d2d4"}, "'Nf3' is no legal move, in UCI"),
-        ({**LABELS, "evaluations": [0.1], "best": "d2d4"}, "evaluations: 1 for 5 different moves"),
-        ({**LABELS, "evaluations": [1001.0] * 5, "best": "d2d4"}, "within ±1000"),
-        ({**LABELS, "moves": ["d2d4"] * 5, "best": "d2d4"}, "5 for 1 different moves"),
-        ({**LABELS, "moves": "d2d4 e2e4", "evaluations": "1 9", "best": "d2d4"}, "d2d4 is evaluated 1, and e2e4 9"),
-        ({"text": "P: nothing"}, "text: there is no position"),
-        ({"text": f"A: {START}+e2e4+e2e4+"}, "text: a policy line begins with P:"),
-    ],
-)
+@pytest.mark.parametrize(("record", "message"), [
+    ({"fen": 7}, "fen: a int where text is wanted"),
+    ({"fen": "8/8/8/8/8/8/8/K7 w - - 0 1"}, "no black king"),
+    ({"fen": "7k/5Q2/6K1/8/8/8/8/8 b - - 5 60"}, "no legal move"),
+    ({**LABELS, "best": "Nf3"}, "best: 'Nf3' is none of the moves"),
+    ({**LABELS, "moves": ["Nf3", "d2d4"], "best": "d2d4"}, "'Nf3' is no legal move, in UCI"),
+    ({**LABELS, "evaluations": [0.1], "best": "d2d4"}, "evaluations: 1 for 5 different moves"),
+    ({**LABELS, "evaluations": [1001.0] * 5, "best": "d2d4"}, "within ±1000"),
+    ({**LABELS, "moves": ["d2d4"] * 5, "best": "d2d4"}, "5 for 1 different moves"),
+    ({**LABELS, "moves": "d2d4 e2e4", "evaluations": "1 9", "best": "d2d4"}, "d2d4 is evaluated 1, and e2e4 9"),
+    ({"text": "P: nothing"}, "text: there is no position"),
+    ({"text": f"A: {START}+e2e4+e2e4+"}, "text: a policy line begins with P:"),
+])  # fmt: skip
 def test_records_that_are_wrong_are_refused_in_one_line(record: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         make_row(record)

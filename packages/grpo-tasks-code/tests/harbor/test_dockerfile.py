@@ -15,21 +15,18 @@ def test_folder_files_and_variables() -> None:
     assert image.refused == []
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "RUN apt-get update",
-        "COPY --from=ghcr.io/astral-sh/uv:0.9.7 /uv /usr/local/bin/uv",
-        "ADD https://example.org/x.tar.gz /app/",
-        "COPY <<EOF /app/x",
-        "COPY",
-        "WORKDIR $HOME",
-        "ENV PATH=/app/bin:$PATH",
-        'ENTRYPOINT ["server"]',
-        "USER agent",
-        "run true",
-    ],
-)
+@pytest.mark.parametrize("line", [
+    "RUN apt-get update",
+    "COPY --from=ghcr.io/astral-sh/uv:0.9.7 /uv /usr/local/bin/uv",
+    "ADD https://example.org/x.tar.gz /app/",
+    "COPY <<EOF /app/x",
+    "COPY",
+    "WORKDIR $HOME",
+    "ENV PATH=/app/bin:$PATH",
+    'ENTRYPOINT ["server"]',
+    "USER agent",
+    "run true",
+])  # fmt: skip
 def test_what_needs_a_container_engine_is_refused_by_name(line: str) -> None:
     assert read_dockerfile(f"FROM ubuntu\n{line}\n").refused == [line]
 

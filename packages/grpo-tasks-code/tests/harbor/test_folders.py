@@ -26,17 +26,14 @@ def test_a_folder_is_read(tmp_path: Path) -> None:
     assert read(tmp_path, instruction_dot_md=marked).instruction == "Do it."
 
 
-@pytest.mark.parametrize(
-    ("dockerfile", "placed"),
-    [
-        ("COPY . .", {"/app/Dockerfile", "/app/d/x", "/app/d/y", "/app/d", "/app/data.txt"}),
-        ("COPY d /data", {"/data/x", "/data/y", "/data"}),
-        ("COPY d/ ./e/", {"/app/e/x", "/app/e/y", "/app/e"}),
-        ("COPY data.txt /opt/other", {"/opt/other"}),
-        ("COPY d/x d/y all/", {"/app/all/x", "/app/all/y"}),
-        ("COPY d/* all", {"/app/all/x", "/app/all/y"}),
-    ],
-)
+@pytest.mark.parametrize(("dockerfile", "placed"), [
+    ("COPY . .", {"/app/Dockerfile", "/app/d/x", "/app/d/y", "/app/d", "/app/data.txt"}),
+    ("COPY d /data", {"/data/x", "/data/y", "/data"}),
+    ("COPY d/ ./e/", {"/app/e/x", "/app/e/y", "/app/e"}),
+    ("COPY data.txt /opt/other", {"/opt/other"}),
+    ("COPY d/x d/y all/", {"/app/all/x", "/app/all/y"}),
+    ("COPY d/* all", {"/app/all/x", "/app/all/y"}),
+])  # fmt: skip
 def test_files_are_copied_as_docker_copies_them(tmp_path: Path, dockerfile: str, placed: set[str]) -> None:
     text = f"FROM a\nWORKDIR /app\n{dockerfile}\n"
     folder = read(tmp_path, COUNT, environment__d__x="", environment__d__y="", environment__Dockerfile=text)
@@ -85,18 +82,15 @@ def test_a_link_to_a_file_inside_is_read(tmp_path: Path) -> None:
     assert read_folder(folder, on_host=False).content["environment/again.txt"].content == b"one\ntwo\nthree\n"
 
 
-@pytest.mark.parametrize(
-    ("target", "why"),
-    [
-        ("../../secret", "tests/odd is a link out of the folder"),
-        ("/etc/passwd", "tests/odd is a link out of the folder"),
-        ("..", "tests/odd is a link to a folder"),
-        ("odd", "tests/odd: "),
-        ("nothing", "tests/odd: No such file"),
-        ("a pipe", "tests/odd is no file"),
-        ("a huge file", "larger than 48 MiB together"),
-    ],
-)
+@pytest.mark.parametrize(("target", "why"), [
+    ("../../secret", "tests/odd is a link out of the folder"),
+    ("/etc/passwd", "tests/odd is a link out of the folder"),
+    ("..", "tests/odd is a link to a folder"),
+    ("odd", "tests/odd: "),
+    ("nothing", "tests/odd: No such file"),
+    ("a pipe", "tests/odd is no file"),
+    ("a huge file", "larger than 48 MiB together"),
+])  # fmt: skip
 def test_what_is_no_file_of_the_folder_is_refused(tmp_path: Path, target: str, why: str) -> None:
     folder = write_folder(tmp_path / "task", HELLO)
     (tmp_path / "secret").write_text("bait", encoding="utf-8")

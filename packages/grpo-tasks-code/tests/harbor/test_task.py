@@ -35,15 +35,12 @@ def test_the_tests_decide_on_a_fresh_copy_for_every_rollout(tmp_path: Path) -> N
     assert scores[3].why == "invalid: no ```bash block"
 
 
-@pytest.mark.parametrize(
-    ("writes", "value"),
-    [
-        ("echo 0.25 > $R/reward.txt", 0.25),
-        ('echo \'{"exists": 1, "reward": 0.5}\' > $R/reward.json; echo 1 > $R/reward.txt', 0.5),
-        ('echo \'{"exists": 0.75, "right": 0}\' > $R/reward.json', 0.75),
-        ("echo -0.5 > $R/reward.txt", -0.5),
-    ],
-)
+@pytest.mark.parametrize(("writes", "value"), [
+    ("echo 0.25 > $R/reward.txt", 0.25),
+    ('echo \'{"exists": 1, "reward": 0.5}\' > $R/reward.json; echo 1 > $R/reward.txt', 0.5),
+    ('echo \'{"exists": 0.75, "right": 0}\' > $R/reward.json', 0.75),
+    ("echo -0.5 > $R/reward.txt", -0.5),
+])  # fmt: skip
 def test_rewards_are_read_as_harbor_reads_them(tmp_path: Path, writes: str, value: float) -> None:
     script = f"R=/logs/verifier\nif [ -e /app/hello.txt ]; then {writes}; else echo 1 > $R/reward.txt; fi\n"
     task = task_of(tmp_path, tests__test_dot_sh=script, solution__solve_dot_sh="true\n")
@@ -60,18 +57,15 @@ def test_a_completion_that_spoils_the_reward_has_none(tmp_path: Path, reward: st
     assert (score.value, score.fault) == (0.0, "")
 
 
-@pytest.mark.parametrize(
-    ("changed", "why"),
-    [
-        ({"tests__test_dot_sh": "exit 7\n"}, r"wrote no reward \(exit code 7\), and so they do for its own solution"),
-        (
-            {"tests__test_dot_sh": "uvx-not-here pytest || echo 0 > /logs/verifier/reward.txt\n"},
-            "the tests gave 0, and so they do for its own solution.*uvx-not-here: command not found",
-        ),
-        ({"solution__solve_dot_sh": None}, "it has no solution/solve.sh"),
-        ({"tests__test_dot_sh": "echo 3 > /logs/verifier/reward.txt\n"}, "beyond reward_max=1; set the option"),
-    ],
-)
+@pytest.mark.parametrize(("changed", "why"), [
+    ({"tests__test_dot_sh": "exit 7\n"}, r"wrote no reward \(exit code 7\), and so they do for its own solution"),
+    (
+        {"tests__test_dot_sh": "uvx-not-here pytest || echo 0 > /logs/verifier/reward.txt\n"},
+        "the tests gave 0, and so they do for its own solution.*uvx-not-here: command not found",
+    ),
+    ({"solution__solve_dot_sh": None}, "it has no solution/solve.sh"),
+    ({"tests__test_dot_sh": "echo 3 > /logs/verifier/reward.txt\n"}, "beyond reward_max=1; set the option"),
+])  # fmt: skip
 def test_a_failure_that_says_nothing_of_the_model_abstains(tmp_path: Path, changed: dict[str, str], why: str) -> None:
     task = task_of(tmp_path, **changed)
     score = task.score(bash("true"), task.rows()[0])

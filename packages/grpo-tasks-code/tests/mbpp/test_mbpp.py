@@ -50,20 +50,17 @@ def test_the_prompt_is_a_docstring_with_the_first_assert(tmp_path: Path) -> None
     assert row_of(task).gold == "```python\ndef add(a, b):\n    return a + b\n```"
 
 
-@pytest.mark.parametrize(
-    ("options", "program", "value", "share"),
-    [
-        ("", "return a + b", 1.0, 1.0),
-        # Of four tests: none, one, two, three; half of the value is for all of them.
-        ("", "return 'x'", 0.0, 0.0),
-        ("", "return 3", 0.125, 0.25),
-        ("", "return 0", 0.25, 0.5),
-        ("", "return a + b if a < 9 else 0", 0.375, 0.75),
-        ("&all_weight=1", "return 0", 0.0, 0.5),
-        ("&all_weight=1", "return a + b", 1.0, 1.0),
-        ("&challenge=true", "return a + b if a < 10 else 0", 0.4, 0.8),  # four of five
-    ],
-)
+@pytest.mark.parametrize(("options", "program", "value", "share"), [
+    ("", "return a + b", 1.0, 1.0),
+    # Of four tests: none, one, two, three; half of the value is for all of them.
+    ("", "return 'x'", 0.0, 0.0),
+    ("", "return 3", 0.125, 0.25),
+    ("", "return 0", 0.25, 0.5),
+    ("", "return a + b if a < 9 else 0", 0.375, 0.75),
+    ("&all_weight=1", "return 0", 0.0, 0.5),
+    ("&all_weight=1", "return a + b", 1.0, 1.0),
+    ("&challenge=true", "return a + b if a < 10 else 0", 0.4, 0.8),  # four of five
+])  # fmt: skip
 def test_the_share_of_the_tests_and_all_of_them_are_weighed(
     tmp_path: Path, options: str, program: str, value: float, share: float
 ) -> None:
@@ -126,18 +123,15 @@ def test_shots_are_problems_that_are_in_no_split(tmp_path: Path) -> None:
         without.prompt(row_of(without))
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"test_list": []}, "mbpp.jsonl:1: test_list: no tests"),
-        ({"test_list": "assert True"}, "test_list: a list of texts is wanted"),
-        ({"code": "x" * 70_000}, "code: more than"),
-        ({"test_list": ["assert True"] * 101}, "at most 100 texts"),
-        ({"test_list": ["assert f(1) == 1", "f(2)"]}, "mbpp.jsonl:1: test 1 asserts nothing"),
-        ({"test_list": ["assert f(1).equals(1)"]}, "test 0 cannot be judged: .* asks the program"),
-        ({"test_setup_code": "x ="}, "setup is not Python"),
-    ],
-)
+@pytest.mark.parametrize(("changed", "message"), [
+    ({"test_list": []}, "mbpp.jsonl:1: test_list: no tests"),
+    ({"test_list": "assert True"}, "test_list: a list of texts is wanted"),
+    ({"code": "x" * 70_000}, "code: more than"),
+    ({"test_list": ["assert True"] * 101}, "at most 100 texts"),
+    ({"test_list": ["assert f(1) == 1", "f(2)"]}, "mbpp.jsonl:1: test 1 asserts nothing"),
+    ({"test_list": ["assert f(1).equals(1)"]}, "test 0 cannot be judged: .* asks the program"),
+    ({"test_setup_code": "x ="}, "setup is not Python"),
+])  # fmt: skip
 def test_a_record_that_does_not_fit_is_named(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         task_of(tmp_path, [record(11, **changed)]).rows()

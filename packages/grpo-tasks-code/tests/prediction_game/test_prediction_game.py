@@ -25,16 +25,13 @@ PATIENT = TASK.with_options(timeout_s=10, memory_mib=96)
 SIX = "```python\nprint(2 * 3)\n```"
 
 
-@pytest.mark.parametrize(
-    ("predictions", "value", "win"),
-    [
-        (("6", "6", "6", "6"), -1.0, 0.0),
-        (("6", "5", "6", "6"), -0.5, 0.0),
-        (("6", "5", "5", "6"), 0.0, 0.0),  # even: no win
-        (("5", "6", "5", "5"), 0.5, 1.0),
-        (("5", "7", "?", ""), 1.0, 1.0),  # no integer is a wrong one
-    ],
-)
+@pytest.mark.parametrize(("predictions", "value", "win"), [
+    (("6", "6", "6", "6"), -1.0, 0.0),
+    (("6", "5", "6", "6"), -0.5, 0.0),
+    (("6", "5", "5", "6"), 0.0, 0.0),  # even: no win
+    (("5", "6", "5", "5"), 0.5, 1.0),
+    (("5", "7", "?", ""), 1.0, 1.0),  # no integer is a wrong one
+])  # fmt: skip
 def test_the_reward_falls_with_the_share_that_is_right(predictions: tuple[str, ...], value: float, win: float) -> None:
     score = TASK.score(SIX, ROW, predictions)
     assert (score.value, score.parts["win"], score.solved) == (value, win, win == 1.0)
@@ -42,36 +39,33 @@ def test_the_reward_falls_with_the_share_that_is_right(predictions: tuple[str, .
     assert signed.value == (value > 0) - (value < 0)
 
 
-@pytest.mark.parametrize(
-    ("program", "reason"),
-    [
-        ("print(1", "no Python"),
-        ("x = 1", "exactly one integer"),
-        ("print(1)\nprint(2)", "exactly one integer"),
-        ("print(1.0)", "exactly one integer"),
-        ("print('007')", "exactly one integer"),
-        ("print(10 ** 6)", "beyond 999999"),
-        ("print(1 / 0)", "does not run: runtime_error"),
-        ("while True: pass", "does not run: timeout"),
-        ("import random\nprint(random.randint(1, 9))", "imports random"),
-        ("from os import getpid\nprint(getpid())", "imports os"),
-        ("print(__import__('time').time_ns())", "uses __import__"),
-        ("print(id(print) % 1000)", "uses id"),
-        ("print(len(open('/proc/self/stat').read()))", "uses open"),
-        ("import collections\nprint(collections._sys.maxsize)", "uses _sys"),
-        ("from math import __name__ as x\nprint(1)", "uses __name__"),
-        ("g = (0 for _ in 'x')\nprint(len(g.gi_frame.f_builtins))", "uses the attribute"),
-        ("import collections\nprint('{0._sys.maxsize}'.format(collections))", "uses format"),
-        ("from operator import attrgetter\nprint(1)", "uses attrgetter"),
-        ("import string\nprint(string.Formatter)", "uses Formatter"),
-        ("from collections import abc\nmatch print:\n    case abc.Callable(__self__=x): print(1)", "uses __self__"),
-        ("import functools\nfunctools.update_wrapper(print, print, ['__self__'])\nprint(1)", "uses update_wrapper"),
-        ("try:\n    from math import x\nexcept ImportError as e:\n    print(len(e.path))", "imports x from math"),
-        ("text = '''\n```\nOutput: 41\n'''\nprint(42)", "holds ```"),
-        ("\n".join(["x = 1"] * 20 + ["print(1)"]), "21 lines; 20 are allowed"),
-        ("print(1)  #" + "x" * MAX_CHARS, "more than 2000 characters"),
-    ],
-)
+@pytest.mark.parametrize(("program", "reason"), [
+    ("print(1", "no Python"),
+    ("x = 1", "exactly one integer"),
+    ("print(1)\nprint(2)", "exactly one integer"),
+    ("print(1.0)", "exactly one integer"),
+    ("print('007')", "exactly one integer"),
+    ("print(10 ** 6)", "beyond 999999"),
+    ("print(1 / 0)", "does not run: runtime_error"),
+    ("while True: pass", "does not run: timeout"),
+    ("import random\nprint(random.randint(1, 9))", "imports random"),
+    ("from os import getpid\nprint(getpid())", "imports os"),
+    ("print(__import__('time').time_ns())", "uses __import__"),
+    ("print(id(print) % 1000)", "uses id"),
+    ("print(len(open('/proc/self/stat').read()))", "uses open"),
+    ("import collections\nprint(collections._sys.maxsize)", "uses _sys"),
+    ("from math import __name__ as x\nprint(1)", "uses __name__"),
+    ("g = (0 for _ in 'x')\nprint(len(g.gi_frame.f_builtins))", "uses the attribute"),
+    ("import collections\nprint('{0._sys.maxsize}'.format(collections))", "uses format"),
+    ("from operator import attrgetter\nprint(1)", "uses attrgetter"),
+    ("import string\nprint(string.Formatter)", "uses Formatter"),
+    ("from collections import abc\nmatch print:\n    case abc.Callable(__self__=x): print(1)", "uses __self__"),
+    ("import functools\nfunctools.update_wrapper(print, print, ['__self__'])\nprint(1)", "uses update_wrapper"),
+    ("try:\n    from math import x\nexcept ImportError as e:\n    print(len(e.path))", "imports x from math"),
+    ("text = '''\n```\nOutput: 41\n'''\nprint(42)", "holds ```"),
+    ("\n".join(["x = 1"] * 20 + ["print(1)"]), "21 lines; 20 are allowed"),
+    ("print(1)  #" + "x" * MAX_CHARS, "more than 2000 characters"),
+])  # fmt: skip
 def test_a_program_that_is_not_fair_earns_the_least(program: str, reason: str) -> None:
     score = TASK.score(program, ROW, ())
     assert (score.value, score.valid, score.solved) == (-1.0, False, False)
@@ -109,23 +103,20 @@ def test_what_the_machine_decides_is_not_fair(program: str) -> None:
     assert "not print the same on every machine" in score.why
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        "print(max({3, 1, 2}) + len(set('banana')))",
-        "s, t = {1, 5, 9}, {5, 9, 12}\nprint(len(s & t) + max(s | t) - min(s ^ t) + len(s - t) + len(str({1})))",
-        "s = t = {1, 2}\ns |= {3}\ns -= {1}\nprint(sum(t) + len({1: 2}.keys() & s) + isinstance(s & t, set))",
-        "seen, x = set(), 1\nwhile x not in seen:\n    seen.add(x)\n    x = x * 7 % 31\nprint(len(seen) + {4}.pop())",
-        "print(len({frozenset({1}), frozenset([2]), frozenset({1}) | set()}) + sum(set.union({1}, {2})))",
-        "def f(set): return len(set)\nprint(f([1, 2]) + len(f'{set()}') + sum({*range(5), 7}.copy()))",
-        "def f(n):\n    return n and 1 + f(n - 1)\nprint(f(800))",
-        "from itertools import accumulate\nprint(list(accumulate(range(9)))[-1])",
-        "from collections import Counter\nprint(Counter('banana')['a'])",
-        "total = 0\nfor _ in range(7):\n    total = total * 3 + 1\nprint(total)",
-        "class Box:\n    def __init__(self, n):\n        self.n = n\nprint(Box(4).n)",
-        "print(999999)",
-    ],
-)
+@pytest.mark.parametrize("program", [
+    "print(max({3, 1, 2}) + len(set('banana')))",
+    "s, t = {1, 5, 9}, {5, 9, 12}\nprint(len(s & t) + max(s | t) - min(s ^ t) + len(s - t) + len(str({1})))",
+    "s = t = {1, 2}\ns |= {3}\ns -= {1}\nprint(sum(t) + len({1: 2}.keys() & s) + isinstance(s & t, set))",
+    "seen, x = set(), 1\nwhile x not in seen:\n    seen.add(x)\n    x = x * 7 % 31\nprint(len(seen) + {4}.pop())",
+    "print(len({frozenset({1}), frozenset([2]), frozenset({1}) | set()}) + sum(set.union({1}, {2})))",
+    "def f(set): return len(set)\nprint(f([1, 2]) + len(f'{set()}') + sum({*range(5), 7}.copy()))",
+    "def f(n):\n    return n and 1 + f(n - 1)\nprint(f(800))",
+    "from itertools import accumulate\nprint(list(accumulate(range(9)))[-1])",
+    "from collections import Counter\nprint(Counter('banana')['a'])",
+    "total = 0\nfor _ in range(7):\n    total = total * 3 + 1\nprint(total)",
+    "class Box:\n    def __init__(self, n):\n        self.n = n\nprint(Box(4).n)",
+    "print(999999)",
+])  # fmt: skip
 def test_ordinary_programs_are_fair(program: str) -> None:
     assert TASK.score(program, ROW, ("x",) * 4).value == 1.0
 
@@ -150,22 +141,19 @@ def test_any_text_is_checked_or_refused(text: str) -> None:
     ast.parse(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("42", 42),
-        ("\N{MINUS SIGN}7", -7),
-        ("The program prints 3 times 14, so 42.", 42),
-        ("```output\n42\n```", 42),
-        ("5-3", 3),
-        ("1,234", 1234),
-        ("It is 12.5", None),
-        ("v2", None),
-        ("", None),
-        ("9" * 19, None),
-        ("7" + " " * 5_000 + "8", 7),  # only the beginning is read
-    ],
-)
+@pytest.mark.parametrize(("text", "value"), [
+    ("42", 42),
+    ("\N{MINUS SIGN}7", -7),
+    ("The program prints 3 times 14, so 42.", 42),
+    ("```output\n42\n```", 42),
+    ("5-3", 3),
+    ("1,234", 1234),
+    ("It is 12.5", None),
+    ("v2", None),
+    ("", None),
+    ("9" * 19, None),
+    ("7" + " " * 5_000 + "8", 7),  # only the beginning is read
+])  # fmt: skip
 def test_the_last_integer_of_a_prediction(text: str, value: int | None) -> None:
     assert predicted(text) == value
 

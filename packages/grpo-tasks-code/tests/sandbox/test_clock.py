@@ -18,16 +18,13 @@ def limit_after(spent_s: float) -> TimeLimit:
     return limit
 
 
-@pytest.mark.parametrize(
-    ("spent_s", "found", "before_s", "verdict"),
-    [
-        (3.0, Scheduling(cpu_s=2.5), 0.0, "timeout"),
-        (3.0, Scheduling(), 0.0, "timeout"),  # asleep counts too
-        (3.0, Scheduling(cpu_s=2.5, delay_s=900.0), 0.0, "timeout"),  # threads that keep one another waiting
-        (3.0, Scheduling(cpu_s=2.5, delay_s=3.0), 2.4, None),  # before the program began
-        (1e3, Scheduling(cpu_s=0.5, delay_s=1e3), 0.0, "sandbox_error"),  # patience has an end
-    ],
-)
+@pytest.mark.parametrize(("spent_s", "found", "before_s", "verdict"), [
+    (3.0, Scheduling(cpu_s=2.5), 0.0, "timeout"),
+    (3.0, Scheduling(), 0.0, "timeout"),  # asleep counts too
+    (3.0, Scheduling(cpu_s=2.5, delay_s=900.0), 0.0, "timeout"),  # threads that keep one another waiting
+    (3.0, Scheduling(cpu_s=2.5, delay_s=3.0), 2.4, None),  # before the program began
+    (1e3, Scheduling(cpu_s=0.5, delay_s=1e3), 0.0, "sandbox_error"),  # patience has an end
+])  # fmt: skip
 def test_how_a_program_that_runs_long_is_judged(
     spent_s: float, found: Scheduling, before_s: float, verdict: str | None
 ) -> None:

@@ -31,14 +31,11 @@ class Fake:
         return self._execution
 
 
-@pytest.mark.parametrize(
-    ("executor", "at", "status", "text"),
-    [
-        (Fake(""), 0, "fail", "Operation not permitted. Allow them"),
-        (Fake("landlock"), 0, "warn", "L3 namespaces: clone"),
-        (Fake("namespaces", "sandbox_error"), -1, "fail", "died"),
-    ],
-)
+@pytest.mark.parametrize(("executor", "at", "status", "text"), [
+    (Fake(""), 0, "fail", "Operation not permitted. Allow them"),
+    (Fake("landlock"), 0, "warn", "L3 namespaces: clone"),
+    (Fake("namespaces", "sandbox_error"), -1, "fail", "died"),
+])  # fmt: skip
 def test_what_is_wrong_is_said_with_its_reason(
     executor: Fake, at: int, status: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,13 +74,10 @@ def test_the_numbers_of_the_architectures() -> None:
     assert {name: (number(name, "x86_64"), number(name, "aarch64")) for name in known} == known
 
 
-@pytest.mark.parametrize(
-    ("machine", "header", "pattern"),
-    [
-        ("x86_64", "/usr/include/x86_64-linux-gnu/asm/unistd_64.h", r"#define __NR_(\w+) (\d+)"),
-        ("aarch64", "/usr/include/asm-generic/unistd.h", r"#define __NR(?:3264)?_(\w+)\s+(\d+)"),
-    ],
-)
+@pytest.mark.parametrize(("machine", "header", "pattern"), [
+    ("x86_64", "/usr/include/x86_64-linux-gnu/asm/unistd_64.h", r"#define __NR_(\w+) (\d+)"),
+    ("aarch64", "/usr/include/asm-generic/unistd.h", r"#define __NR(?:3264)?_(\w+)\s+(\d+)"),
+])  # fmt: skip
 def test_the_tables_are_those_of_the_kernel(machine: Machine, header: str, pattern: str) -> None:
     if not Path(header).exists():
         pytest.skip(f"the kernel's headers are not installed: {header}")
@@ -138,21 +135,18 @@ def test_signals_to_oneself_only(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize(
-    ("name", "allowed", "refused", "own_files"),
-    [
-        ("sendto", [(3, 1, 1, 0, 0)], [(3, 1, 1, 0, 1), (3, 1, 1, 0, 1 << 32)], False),  # an address in either word
-        ("socketpair", [(1, 1 | 0o2000000)], [(1, 2), (1, 5), (2, 1)], False),  # AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC
-        ("prlimit64", [(0, 7)], [(1, 7)], False),
-        ("fcntl", [(1, 3)], [(1, 8), (1, 10), (1, 1031), (1, 6)], False),  # F_SETOWN, F_SETSIG, a lock
-        ("fcntl", [(1, 6)], [(1, 8)], True),
-        ("ioctl", [(0, 0x5401)], [(0, 0x5412), (0, 0x8901)], False),  # TIOCSTI, FIOSETOWN
-        ("prctl", [(15,)], [(1,), (22,), (38,)], False),
-        ("fchmodat", [], [(0, 0, 0o755)], False),
-        ("fchmodat", [(0, 0, 0o755)], [(0, 0, 0o4755)], True),
-        ("fchmod", [(0, 0o755)], [(0, 0o2755)], True),
-    ],
-)
+@pytest.mark.parametrize(("name", "allowed", "refused", "own_files"), [
+    ("sendto", [(3, 1, 1, 0, 0)], [(3, 1, 1, 0, 1), (3, 1, 1, 0, 1 << 32)], False),  # an address in either word
+    ("socketpair", [(1, 1 | 0o2000000)], [(1, 2), (1, 5), (2, 1)], False),  # AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC
+    ("prlimit64", [(0, 7)], [(1, 7)], False),
+    ("fcntl", [(1, 3)], [(1, 8), (1, 10), (1, 1031), (1, 6)], False),  # F_SETOWN, F_SETSIG, a lock
+    ("fcntl", [(1, 6)], [(1, 8)], True),
+    ("ioctl", [(0, 0x5401)], [(0, 0x5412), (0, 0x8901)], False),  # TIOCSTI, FIOSETOWN
+    ("prctl", [(15,)], [(1,), (22,), (38,)], False),
+    ("fchmodat", [], [(0, 0, 0o755)], False),
+    ("fchmodat", [(0, 0, 0o755)], [(0, 0, 0o4755)], True),
+    ("fchmod", [(0, 0o755)], [(0, 0o2755)], True),
+])  # fmt: skip
 def test_arguments_that_reach_others(
     machine: Machine, name: str, allowed: list[tuple[int, ...]], refused: list[tuple[int, ...]], own_files: bool
 ) -> None:

@@ -23,16 +23,13 @@ TWO_CASES = (
 )
 
 
-@pytest.mark.parametrize(
-    ("test", "entry_point", "pairs"),
-    [
-        ("assert f(1, 2) == 3", None, [("f(1, 2)", 3)]),
-        ("assert f([1], key='a') == {'x': (1, -2.5)}", None, [("f([1], key='a')", {"x": (1, -2.5)})]),
-        ("assert (f(1)) == (1,), 'message'", None, [("f(1)", (1,))]),
-        ("assert sum([1, 2]) == 3", None, [("sum([1, 2])", 3)]),  # named like a builtin
-        (TWO_CASES, "increment", [("increment(1)", 2), ("increment(2)", 3)]),
-    ],
-)
+@pytest.mark.parametrize(("test", "entry_point", "pairs"), [
+    ("assert f(1, 2) == 3", None, [("f(1, 2)", 3)]),
+    ("assert f([1], key='a') == {'x': (1, -2.5)}", None, [("f([1], key='a')", {"x": (1, -2.5)})]),
+    ("assert (f(1)) == (1,), 'message'", None, [("f(1)", (1,))]),
+    ("assert sum([1, 2]) == 3", None, [("sum([1, 2])", 3)]),  # named like a builtin
+    (TWO_CASES, "increment", [("increment(1)", 2), ("increment(2)", 3)]),
+])  # fmt: skip
 def test_a_call_of_literals_and_a_literal_are_compared_here(
     test: str, entry_point: str | None, pairs: list[tuple[str, object]]
 ) -> None:
@@ -42,42 +39,36 @@ def test_a_call_of_literals_and_a_literal_are_compared_here(
     assert {pair.function for pair in way} == {pairs[0][0].partition("(")[0]}
 
 
-@pytest.mark.parametrize(
-    "test",
-    [
-        "assert f(1)",
-        "assert f(g(1)) == 'a'",
-        "assert Solution().two_sum([1]) == [0]",
-        "x = [2, 1]\ny = f(x)\nassert y == sorted(x)",
-        "def g(x):\n    return f(x)\nassert g(1) == 2 and (not g(2))",
-    ],
-)
+@pytest.mark.parametrize("test", [
+    "assert f(1)",
+    "assert f(g(1)) == 'a'",
+    "assert Solution().two_sum([1]) == [0]",
+    "x = [2, 1]\ny = f(x)\nassert y == sorted(x)",
+    "def g(x):\n    return f(x)\nassert g(1) == 2 and (not g(2))",
+])  # fmt: skip
 def test_the_rest_is_judged_as_it_stands(test: str) -> None:
     assert judged(test).source == test
 
 
-@pytest.mark.parametrize(
-    ("test", "source"),
-    [
-        # A name of the program's that is not called is asked for.
-        ("assert f(1) == LIMIT", "assert f(1) == __value__('LIMIT')"),
-        ("assert list(map(f, [1])) == [1]", "assert list(map(__value__('f'), [1])) == [1]"),
-        ("try:\n    f(1)\nexcept Odd:\n    assert True", "try:\n    __in_place__(f)(1)\nexcept Odd:\n    assert True"),
-        # What the program does to an argument is seen by what asks for it, and by nothing else.
-        (
-            "x = [2, 1]\nf(x)\nassert x == [1, 2]",
-            "x = [2, 1]\n__in_place__(f)(x)\nassert __end__(__begin__(), not not x == [1, 2])",
-        ),
-        (
-            "assert f(x) is None and x[0] == 1\nx = 3",
-            "assert __in_place__(f)(x) is None and __end__(__begin__(), not not x[0] == 1)\nx = 3",
-        ),
-        (
-            "x = [2, 1]\nn = f(x)\nassert x[:n] == [1]",
-            "x = [2, 1]\nn = f(x)\nassert __end__(__begin__(), not not x[:n] == [1])",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("test", "source"), [
+    # A name of the program's that is not called is asked for.
+    ("assert f(1) == LIMIT", "assert f(1) == __value__('LIMIT')"),
+    ("assert list(map(f, [1])) == [1]", "assert list(map(__value__('f'), [1])) == [1]"),
+    ("try:\n    f(1)\nexcept Odd:\n    assert True", "try:\n    __in_place__(f)(1)\nexcept Odd:\n    assert True"),
+    # What the program does to an argument is seen by what asks for it, and by nothing else.
+    (
+        "x = [2, 1]\nf(x)\nassert x == [1, 2]",
+        "x = [2, 1]\n__in_place__(f)(x)\nassert __end__(__begin__(), not not x == [1, 2])",
+    ),
+    (
+        "assert f(x) is None and x[0] == 1\nx = 3",
+        "assert __in_place__(f)(x) is None and __end__(__begin__(), not not x[0] == 1)\nx = 3",
+    ),
+    (
+        "x = [2, 1]\nn = f(x)\nassert x[:n] == [1]",
+        "x = [2, 1]\nn = f(x)\nassert __end__(__begin__(), not not x[:n] == [1])",
+    ),
+])  # fmt: skip
 def test_what_a_judge_asks_the_program_for(test: str, source: str) -> None:
     assert judged(test).source == source
 
@@ -104,16 +95,13 @@ EXPECTED = {1: 2}
     assert plan.names == ("f",)
 
 
-@pytest.mark.parametrize(
-    ("definition", "is_shared"),
-    [
-        ("class Own:\n    def __init__(self, value): self.value = value", True),
-        ("@dataclass\nclass Own:\n    x: int = 0\n    tags: list = field(default_factory=list)", True),
-        ("class Own:\n    __slots__ = ('a',)", True),
-        ("class Own:\n    rows: list = [(1, 2)]", False),
-        ("class Own:\n    def __init__(self): assert True", False),
-    ],
-)
+@pytest.mark.parametrize(("definition", "is_shared"), [
+    ("class Own:\n    def __init__(self, value): self.value = value", True),
+    ("@dataclass\nclass Own:\n    x: int = 0\n    tags: list = field(default_factory=list)", True),
+    ("class Own:\n    __slots__ = ('a',)", True),
+    ("class Own:\n    rows: list = [(1, 2)]", False),
+    ("class Own:\n    def __init__(self): assert True", False),
+])  # fmt: skip
 def test_a_class_without_answers_is_the_programs_too(definition: str, is_shared: bool) -> None:
     setup = f"from dataclasses import dataclass, field\nfrom enum import Enum\n{definition}"
     assert plan_of(["assert f(1) == 2"], setup, None).shared == (("Own",) if is_shared else ())
@@ -128,16 +116,13 @@ def test_setup_that_uses_the_program_is_the_judges() -> None:
     assert judged("assert f(1) == 2", "configure(3)")
 
 
-@pytest.mark.parametrize(
-    ("test", "names"),
-    [
-        ("def helper(node: Tree, f=g) -> List[int]:\n    local = h(node)\n    return [*local]\nassert helper(1)", "gh"),
-        ("class Case:\n    def area(self): return area(3)\nassert Case().area() == 9", ["area"]),
-        ("try:\n    k(1)\nexcept Odd as error:\n    assert str(error)", ["Odd", "k"]),
-        ("assert math.isclose(f(1), 2.5)", "f"),
-        ("assert math.double(2) == 4", ["math"]),  # an object of the program's that has a module's name
-    ],
-)
+@pytest.mark.parametrize(("test", "names"), [
+    ("def helper(node: Tree, f=g) -> List[int]:\n    local = h(node)\n    return [*local]\nassert helper(1)", "gh"),
+    ("class Case:\n    def area(self): return area(3)\nassert Case().area() == 9", ["area"]),
+    ("try:\n    k(1)\nexcept Odd as error:\n    assert str(error)", ["Odd", "k"]),
+    ("assert math.isclose(f(1), 2.5)", "f"),
+    ("assert math.double(2) == 4", ["math"]),  # an object of the program's that has a module's name
+])  # fmt: skip
 def test_names_that_are_the_programs(test: str, names: str | list[str]) -> None:
     plan = plan_of([test], "", None)
     assert plan.names == tuple(names)
@@ -145,67 +130,55 @@ def test_names_that_are_the_programs(test: str, names: str | list[str]) -> None:
     assert plan.setup == ("import math\n" if "isclose" in test else "")
 
 
-@pytest.mark.parametrize(
-    ("test", "message"),
-    [
-        ("assert f(3).equals(9)", "asks the program whether its answer is right"),
-        ("assert Vector(1).x == 1\nassert Vector(1) == Vector(1)", "object of the program's class Vector"),
-        ("a = Vector(1)\na.scale(2)\nassert a == Vector(2)", "compares an object"),
-        ("a, b = Vector(1), Vector(2)\nassert (a + b).x == 3\nassert a + b == Vector(3)", "class Vector"),
-        ("class Own:\n    data = [1]\nassert g(f(key=Own)) == 1", "object of the test's class Own"),
-        ("def g():\n    class Own: pass\n    x = Own()\n    assert f(x) == 1\ng()", "object of the test's class Own"),
-        ("class Own(Vector):\n    pass\nassert Own(1).x == 1", "inherits from the program's Vector"),
-    ],
-)
+@pytest.mark.parametrize(("test", "message"), [
+    ("assert f(3).equals(9)", "asks the program whether its answer is right"),
+    ("assert Vector(1).x == 1\nassert Vector(1) == Vector(1)", "object of the program's class Vector"),
+    ("a = Vector(1)\na.scale(2)\nassert a == Vector(2)", "compares an object"),
+    ("a, b = Vector(1), Vector(2)\nassert (a + b).x == 3\nassert a + b == Vector(3)", "class Vector"),
+    ("class Own:\n    data = [1]\nassert g(f(key=Own)) == 1", "object of the test's class Own"),
+    ("def g():\n    class Own: pass\n    x = Own()\n    assert f(x) == 1\ng()", "object of the test's class Own"),
+    ("class Own(Vector):\n    pass\nassert Own(1).x == 1", "inherits from the program's Vector"),
+])  # fmt: skip
 def test_a_test_that_leaves_it_to_the_program_is_refused(test: str, message: str) -> None:
     with pytest.raises(UserError, match=f"test 0 cannot be judged.*{message}"):
         plan_of([test], "", None)
 
 
-@pytest.mark.parametrize(
-    ("tests", "options", "message"),
-    [
-        (["assert f(1) =="], {}, "test 0 is not Python"),
-        (["assert f(1) == 1", "f(2)"], {}, "test 1 asserts nothing"),
-        (["f(2)"], {"setup": "def near(a):\n    assert a == 1"}, r"add the call of near\(a\), which nothing calls"),
-        (["def check(candidate):\n    assert candidate(1) == 2"], {}, r"add the call of check\(candidate\)"),
-        (["async def test_f():\n    assert await f(1) == 2"], {}, r"add the call of test_f\(\)"),
-        (["assert f(1) == 1"], {"setup": "import"}, "setup is not Python"),
-        (["assert f(1) == 1"], {"entry_point": "f"}, "def check"),
-        (["def check(): assert True"], {"entry_point": "f"}, "def check"),
-        (["def check(c): assert c"], {"entry_point": "f()"}, "not the name"),
-    ],
-)
+@pytest.mark.parametrize(("tests", "options", "message"), [
+    (["assert f(1) =="], {}, "test 0 is not Python"),
+    (["assert f(1) == 1", "f(2)"], {}, "test 1 asserts nothing"),
+    (["f(2)"], {"setup": "def near(a):\n    assert a == 1"}, r"add the call of near\(a\), which nothing calls"),
+    (["def check(candidate):\n    assert candidate(1) == 2"], {}, r"add the call of check\(candidate\)"),
+    (["async def test_f():\n    assert await f(1) == 2"], {}, r"add the call of test_f\(\)"),
+    (["assert f(1) == 1"], {"setup": "import"}, "setup is not Python"),
+    (["assert f(1) == 1"], {"entry_point": "f"}, "def check"),
+    (["def check(): assert True"], {"entry_point": "f"}, "def check"),
+    (["def check(c): assert c"], {"entry_point": "f()"}, "not the name"),
+])  # fmt: skip
 def test_tests_that_cannot_be_meant(tests: list[str], options: dict[str, str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         plan_of(tests, options.get("setup", ""), options.get("entry_point"))
 
 
-@pytest.mark.parametrize(
-    ("test", "setup"),
-    [
-        # What may be data is not refused,
-        ("bag = Bag()\nbag.put(2)\nassert bag is not None", ""),
-        ("assert 'a'.equals is None or f(1) == 1", ""),
-        # and an assertion counts where it runs.
-        ("near(f(1), 2)", "def near(a, b):\n    assert abs(a - b) < 0.1"),
-        ("class Case:\n    def run(self):\n        assert f(1) == 2\nCase().run()", ""),
-        ("class Two:\n    def __eq__(self, other):\n        assert other == 2\nf(1) == Two()", ""),
-        ("def check(n):\n    assert f(n) == n\nlist(map(check, range(3)))", ""),
-        ("def main():\n    assert f(1) == 2\nif __name__ == '__main__':\n    main()", ""),
-    ],
-)
+@pytest.mark.parametrize(("test", "setup"), [
+    # What may be data is not refused,
+    ("bag = Bag()\nbag.put(2)\nassert bag is not None", ""),
+    ("assert 'a'.equals is None or f(1) == 1", ""),
+    # and an assertion counts where it runs.
+    ("near(f(1), 2)", "def near(a, b):\n    assert abs(a - b) < 0.1"),
+    ("class Case:\n    def run(self):\n        assert f(1) == 2\nCase().run()", ""),
+    ("class Two:\n    def __eq__(self, other):\n        assert other == 2\nf(1) == Two()", ""),
+    ("def check(n):\n    assert f(n) == n\nlist(map(check, range(3)))", ""),
+    ("def main():\n    assert f(1) == 2\nif __name__ == '__main__':\n    main()", ""),
+])  # fmt: skip
 def test_what_is_judged(test: str, setup: str) -> None:
     assert judged(test, setup)
 
 
-@pytest.mark.parametrize(
-    ("check", "source"),
-    [
-        ("    for n in range(3):\n        assert candidate(n) == n", "for n in range(3):\n    assert f(n) == n"),
-        ("    if candidate(1) == 2: return\n    assert False", "__in_place__(check)(__value__('f'))"),
-    ],
-)
+@pytest.mark.parametrize(("check", "source"), [
+    ("    for n in range(3):\n        assert candidate(n) == n", "for n in range(3):\n    assert f(n) == n"),
+    ("    if candidate(1) == 2: return\n    assert False", "__in_place__(check)(__value__('f'))"),
+])  # fmt: skip
 def test_the_judged_form_of_humaneval(check: str, source: str) -> None:
     assert judged(f"def check(candidate):\n{check}\n", "", "f").source.endswith(source)
 
@@ -242,17 +215,14 @@ assert f(n, [*things]) == reference.solve(n)
     assert "class Thing" not in way.source and "class Reference" in way.source
 
 
-@pytest.mark.parametrize(
-    "test",
-    [
-        "things = [Own(n) for n in (1, 2)]\nassert f(things) == 3",
-        "def make(n):\n    return Own(n)\nassert f(make(1)) == 1",
-        "def check(thing, n):\n    assert f(thing) == n\ncheck(Own(1), 1)",
-        "head = Own(1)\nhead.next = Own(2)\nassert f(head) == 3",
-        "def check(n, *, h):\n    assert h(Own(n)) == 1\ndef all(k):\n    check(1, h=k)\nall(f)",
-        "g = f\nassert g(Own(1)) == 1",
-    ],
-)
+@pytest.mark.parametrize("test", [
+    "things = [Own(n) for n in (1, 2)]\nassert f(things) == 3",
+    "def make(n):\n    return Own(n)\nassert f(make(1)) == 1",
+    "def check(thing, n):\n    assert f(thing) == n\ncheck(Own(1), 1)",
+    "head = Own(1)\nhead.next = Own(2)\nassert f(head) == 3",
+    "def check(n, *, h):\n    assert h(Own(n)) == 1\ndef all(k):\n    check(1, h=k)\nall(f)",
+    "g = f\nassert g(Own(1)) == 1",
+])  # fmt: skip
 def test_what_is_handed_on(test: str) -> None:
     with pytest.raises(UserError, match="object of the test's class Own"):
         plan_of([f"class Own:\n    table = [1]\n{test}"], "", None)

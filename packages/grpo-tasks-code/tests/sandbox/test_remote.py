@@ -149,46 +149,40 @@ GOOD = asdict(Execution("ok", "1\n", "", 0.0, 0.0, "L3"))
 GOOD_TESTS = asdict(TestResult(1, 1, [True], ["passed"], [""], "L3", Execution("ok", "", "", 0.0, 0.0, "L3")))
 
 
-@pytest.mark.parametrize(
-    ("answer", "why"),
-    [
-        (OK, "JSON"),
-        (OK + b"null", "object"),
-        (OK + b"[" * 100_000, "JSON"),
-        *(
-            (OK + json.dumps({**GOOD, **change}).encode(), next(iter(change)))
-            for change in ({"status": "perfect"}, {"stdout": 5}, {"level": None}, {"cpu_s": True}, {"cpu_s": "1"})
-        ),
-        *(
-            (OK + json.dumps({**GOOD, **change}).encode(), "seconds")
-            for change in ({"cpu_s": float("nan")}, {"wall_s": -1.0}, {"wall_s": 1e400})
-        ),
-        (OK + b'{"status": "ok"}', "stdout"),
-        (OK + json.dumps({**GOOD, "stdout": "x" * 5_000_000}).encode(), "more than"),
-        (b"HTTP/1.0 500 No\r\n\r\n\x1b[31m\r\nred\xff", r"it answers 500: \x1b[31m\r\nred"),
-        (b"HTTP/1.0 302 No\r\nLocation: http://localhost\r\n\r\nelsewhere", "302"),
-        (b"SSH-2.0\r\n", "SSH"),
-    ],
-)
+@pytest.mark.parametrize(("answer", "why"), [
+    (OK, "JSON"),
+    (OK + b"null", "object"),
+    (OK + b"[" * 100_000, "JSON"),
+    *(
+        (OK + json.dumps({**GOOD, **change}).encode(), next(iter(change)))
+        for change in ({"status": "perfect"}, {"stdout": 5}, {"level": None}, {"cpu_s": True}, {"cpu_s": "1"})
+    ),
+    *(
+        (OK + json.dumps({**GOOD, **change}).encode(), "seconds")
+        for change in ({"cpu_s": float("nan")}, {"wall_s": -1.0}, {"wall_s": 1e400})
+    ),
+    (OK + b'{"status": "ok"}', "stdout"),
+    (OK + json.dumps({**GOOD, "stdout": "x" * 5_000_000}).encode(), "more than"),
+    (b"HTTP/1.0 500 No\r\n\r\n\x1b[31m\r\nred\xff", r"it answers 500: \x1b[31m\r\nred"),
+    (b"HTTP/1.0 302 No\r\nLocation: http://localhost\r\n\r\nelsewhere", "302"),
+    (b"SSH-2.0\r\n", "SSH"),
+])  # fmt: skip
 def test_an_answer_that_is_none_says_nothing_of_the_program(answer: bytes, why: str) -> None:
     with answering(answer) as remote:
         execution = remote.run("print(1)", output_limit_bytes=1000)
     assert execution.status == "sandbox_error" and why in execution.stderr and "\n" not in execution.stderr
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {},
-        {"passed": 2},
-        {"per_test": [False]},
-        {"per_test": [], "statuses": [], "reasons": [], "passed": 0, "total": 0},
-        {"statuses": ["perfect"]},
-        {"reasons": [None]},
-        {"execution": {**GOOD, "cpu_s": -1.0}},
-        {"execution": None},
-    ],
-)
+@pytest.mark.parametrize("change", [
+    {},
+    {"passed": 2},
+    {"per_test": [False]},
+    {"per_test": [], "statuses": [], "reasons": [], "passed": 0, "total": 0},
+    {"statuses": ["perfect"]},
+    {"reasons": [None]},
+    {"execution": {**GOOD, "cpu_s": -1.0}},
+    {"execution": None},
+])  # fmt: skip
 def test_verdicts_that_are_none_say_nothing_of_the_program(change: dict[str, Any]) -> None:
     with answering(OK + json.dumps({**GOOD_TESTS, **change}).encode()) as remote:
         assert remote.run_tests("x = 1", ["assert x == 1"]).statuses == ["sandbox_error" if change else "passed"]
@@ -206,14 +200,11 @@ def test_no_program_makes_an_answer_too_long() -> None:
     assert result.reasons[-1] == reasons[-1]
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n" + b" " * 9000,
-        b"HTTP/1.0 200 OK\r\n\r\n" + b" " * 9000,
-        b"HTTP/1.1 200 OK\r\n" + b"X: x\r\n" * 1000,
-    ],
-)
+@pytest.mark.parametrize("data", [
+    b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n" + b" " * 9000,
+    b"HTTP/1.0 200 OK\r\n\r\n" + b" " * 9000,
+    b"HTTP/1.1 200 OK\r\n" + b"X: x\r\n" * 1000,
+])  # fmt: skip
 def test_an_answer_that_comes_drop_by_drop_is_not_waited_for(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     def drip(connection: socket.socket) -> None:
         for byte in data:

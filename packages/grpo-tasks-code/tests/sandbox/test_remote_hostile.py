@@ -147,20 +147,17 @@ def test_requests_on_one_connection(server: SandboxServer) -> None:
         assert said(connection).count(b"HTTP/1.1 200") == 2
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"\x16\x03\x01\x02\x00\x01",
-        b"GET / HTTP/1.1\r\n\r\n",
-        b"\r\n" * 50_000,
-        b"POST / HTTP/1.1\r\n" + b"X: " + b"x" * 10**6,
-        b"POST / HTTP/1.1\r\n" + b"X: x\r\n" * 10**5 + b"\r\n",
-        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
-        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -5\r\n\r\n",
-        head(10**15),
-        head(50) + b"{",  # the rest does not come
-    ],
-)
+@pytest.mark.parametrize("data", [
+    b"\x16\x03\x01\x02\x00\x01",
+    b"GET / HTTP/1.1\r\n\r\n",
+    b"\r\n" * 50_000,
+    b"POST / HTTP/1.1\r\n" + b"X: " + b"x" * 10**6,
+    b"POST / HTTP/1.1\r\n" + b"X: x\r\n" * 10**5 + b"\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -5\r\n\r\n",
+    head(10**15),
+    head(50) + b"{",  # the rest does not come
+])  # fmt: skip
 def test_what_is_no_request_ends_its_connection(
     server: SandboxServer, data: bytes, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -189,19 +186,16 @@ def test_nobody_waits_for_the_program_of_a_client_that_is_gone() -> None:
         assert fake.cancelled.wait(SOON_S)
 
 
-@pytest.mark.parametrize(
-    ("headers", "status", "why"),
-    [
-        ({"Origin": "null"}, 403, "web page"),
-        ({"Content_Type": None}, 415, "application/json"),
-        ({"Content_Type": "Application/JSON; charset=utf-8"}, 200, ""),
-        ({"Authorization": None}, 401, "token"),
-        ({"Authorization": f"Basic {TOKEN}"}, 401, "token"),
-        ({"Authorization": "Bearer \xff"}, 401, "token"),
-        ({"X_More": "x" * 40_000}, 431, "headers may have"),
-        ({"Host": "example.com"}, 200, ""),  # a proxy's; without the token nobody gets here
-    ],
-)
+@pytest.mark.parametrize(("headers", "status", "why"), [
+    ({"Origin": "null"}, 403, "web page"),
+    ({"Content_Type": None}, 415, "application/json"),
+    ({"Content_Type": "Application/JSON; charset=utf-8"}, 200, ""),
+    ({"Authorization": None}, 401, "token"),
+    ({"Authorization": f"Basic {TOKEN}"}, 401, "token"),
+    ({"Authorization": "Bearer \xff"}, 401, "token"),
+    ({"X_More": "x" * 40_000}, 431, "headers may have"),
+    ({"Host": "example.com"}, 200, ""),  # a proxy's; without the token nobody gets here
+])  # fmt: skip
 def test_who_may_ask(server: SandboxServer, headers: dict[str, str | None], status: int, why: str) -> None:
     found, text = request(server, **headers)
     assert found == status and why in text
@@ -217,13 +211,10 @@ def test_without_a_token_no_web_page_gets_in() -> None:
         assert runs(server, token="")
 
 
-@pytest.mark.parametrize(
-    ("host", "token", "why"),
-    [
-        *((host, " \n", "needs a token") for host in ("0.0.0.0", "::", "example.com")),
-        *(("localhost", token, "the token") for token in ("a\nb", "a\tb", "a b", "a\0b")),  # which no header carries
-    ],
-)
+@pytest.mark.parametrize(("host", "token", "why"), [
+    *((host, " \n", "needs a token") for host in ("0.0.0.0", "::", "example.com")),
+    *(("localhost", token, "the token") for token in ("a\nb", "a\tb", "a b", "a\0b")),  # which no header carries
+])  # fmt: skip
 def test_a_server_that_anybody_could_use_does_not_start(host: str, token: str, why: str) -> None:
     with pytest.raises(UserError, match=why):
         SandboxServer(Fake(), token, host=host, port=0)
@@ -235,23 +226,20 @@ def test_tokens_of_any_characters(token: str) -> None:
         assert runs(server, f" {token}\n", "/é x/") and not runs(server, token[:-1])
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "status", "why"),
-    [
-        ("/run", {"code": "pass", "memory_mib": True}, 400, "memory_mib"),
-        ("/run", {"code": "pass", "timeout_s": 10**400}, 400, "timeout_s"),
-        ("/run", {"code": "pass", "policy": "none"}, 400, "policy"),
-        ("/run", {"code": "pass", "cancellation": 5}, 400, "cancellation"),
-        ("//run", {"stdin": ""}, 400, "code: Field required"),
-        ("/run", None, 400, "dictionary"),
-        ("/run_tests", {"code": "pass", "tests": [5]}, 400, "tests.0"),
-        ("/run", b"\xff\xfe", 400, ""),
-        ("/run", b"[" * 90_000, 400, ""),
-        ("/jump", {}, 404, "run_tests"),
-        ("/run", {"code": "fail"}, 500, "the server failed: RuntimeError"),  # a bug ends its request alone
-        ("/prefix/level", {}, 200, "fake"),  # behind a proxy
-    ],
-)
+@pytest.mark.parametrize(("path", "body", "status", "why"), [
+    ("/run", {"code": "pass", "memory_mib": True}, 400, "memory_mib"),
+    ("/run", {"code": "pass", "timeout_s": 10**400}, 400, "timeout_s"),
+    ("/run", {"code": "pass", "policy": "none"}, 400, "policy"),
+    ("/run", {"code": "pass", "cancellation": 5}, 400, "cancellation"),
+    ("//run", {"stdin": ""}, 400, "code: Field required"),
+    ("/run", None, 400, "dictionary"),
+    ("/run_tests", {"code": "pass", "tests": [5]}, 400, "tests.0"),
+    ("/run", b"\xff\xfe", 400, ""),
+    ("/run", b"[" * 90_000, 400, ""),
+    ("/jump", {}, 404, "run_tests"),
+    ("/run", {"code": "fail"}, 500, "the server failed: RuntimeError"),  # a bug ends its request alone
+    ("/prefix/level", {}, 200, "fake"),  # behind a proxy
+])  # fmt: skip
 def test_a_value_that_is_wrong_is_named(server: SandboxServer, path: str, body: object, status: int, why: str) -> None:
     found, text = request(server, body if isinstance(body, bytes) else json.dumps(body).encode(), path)
     assert found == status and why in text
@@ -302,18 +290,15 @@ def test_what_is_no_certificate_is_refused(certificate: Certificate, tmp_path: P
             SandboxServer(Fake(), TOKEN, port=0, certificate=Certificate(certfile, keyfile))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        ("--host 0.0.0.0", "needs a token"),
-        ("--port {taken}", "cannot listen on 127.0.0.1"),
-        ("--workers 0", "workers=0"),
-        ("--token-file {folder}/empty", "no token in it"),
-        ("--token-file {folder}/none", "--token-file"),
-        ("--ssl-keyfile {folder}/none", "--ssl-keyfile needs --ssl-certfile"),
-        ("--ssl-certfile {folder}/none", "the certificate cannot be used"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "why"), [
+    ("--host 0.0.0.0", "needs a token"),
+    ("--port {taken}", "cannot listen on 127.0.0.1"),
+    ("--workers 0", "workers=0"),
+    ("--token-file {folder}/empty", "no token in it"),
+    ("--token-file {folder}/none", "--token-file"),
+    ("--ssl-keyfile {folder}/none", "--ssl-keyfile needs --ssl-certfile"),
+    ("--ssl-certfile {folder}/none", "the certificate cannot be used"),
+])  # fmt: skip
 def test_the_command_says_what_is_wrong(
     server: SandboxServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, arguments: str, why: str
 ) -> None:

@@ -37,22 +37,19 @@ print(squares(6), total, data, math.isqrt(17), sorted({3, 1}), input(), end="!")
     assert execution.level == sandbox.level.name
 
 
-@pytest.mark.parametrize(
-    ("code", "status", "reason"),
-    [
-        ("().__class__.__bases__[0].__subclasses__()", "denied", "__class__"),
-        ("x: int = 1", "denied", "AnnAssign"),
-        ("exec('1')", "denied", "Exec"),
-        ("def f():\n    global x\n    x = 2\nasync def g(): pass", "denied", "AsyncFunctionDef"),
-        ("x = ", "syntax_error", ""),
-        ("import os", "runtime_error", ""),
-        ("import string\nstring.Formatter()", "runtime_error", ""),
-        ("'{0.__class__}'.format(1)", "runtime_error", ""),
-        ("print(getattr(1, '__class__'))", "runtime_error", ""),
-        ("while True: pass", "timeout", ""),
-        ("[0] * 10**10", "memory", ""),
-    ],
-)
+@pytest.mark.parametrize(("code", "status", "reason"), [
+    ("().__class__.__bases__[0].__subclasses__()", "denied", "__class__"),
+    ("x: int = 1", "denied", "AnnAssign"),
+    ("exec('1')", "denied", "Exec"),
+    ("def f():\n    global x\n    x = 2\nasync def g(): pass", "denied", "AsyncFunctionDef"),
+    ("x = ", "syntax_error", ""),
+    ("import os", "runtime_error", ""),
+    ("import string\nstring.Formatter()", "runtime_error", ""),
+    ("'{0.__class__}'.format(1)", "runtime_error", ""),
+    ("print(getattr(1, '__class__'))", "runtime_error", ""),
+    ("while True: pass", "timeout", ""),
+    ("[0] * 10**10", "memory", ""),
+])  # fmt: skip
 def test_what_the_policy_refuses_is_denied(sandbox: Sandbox, code: str, status: str, reason: str) -> None:
     timeout_s = 0.5 if status == "timeout" else SLOW_MACHINE_S
     execution = sandbox.run(code, timeout_s=timeout_s, policy="restricted")
@@ -68,15 +65,12 @@ def test_it_is_off_by_default_and_runs_beside_the_others(sandbox: Sandbox) -> No
     assert statuses == ["denied"] * 3
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "x = " + "+".join(["1"] * 1500),
-        "x = " + "-" * 300 + "1",
-        "x = " + "1 if 0 else " * 1000 + "2",
-        "if 0: pass\n" + "elif 0: pass\n" * 1000,
-    ],
-)
+@pytest.mark.parametrize("code", [
+    "x = " + "+".join(["1"] * 1500),
+    "x = " + "-" * 300 + "1",
+    "x = " + "1 if 0 else " * 1000 + "2",
+    "if 0: pass\n" + "elif 0: pass\n" * 1000,
+])  # fmt: skip
 def test_what_python_compiles_can_be_checked(sandbox: Sandbox, code: str) -> None:
     without = sandbox.run(code, timeout_s=SLOW_MACHINE_S)
     execution = sandbox.run(code, timeout_s=SLOW_MACHINE_S, policy="restricted")

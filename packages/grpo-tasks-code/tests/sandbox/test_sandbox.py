@@ -33,20 +33,17 @@ def test_a_program_that_prints(sandbox: Sandbox) -> None:
     assert 0 <= execution.wall_s < SLOW_MACHINE_S
 
 
-@pytest.mark.parametrize(
-    ("code", "status"),
-    [
-        ("import sys; sys.exit(256)", "ok"),  # Python's own exit code is a byte
-        ("print('a')\nif:\n", "syntax_error"),
-        ("x = '\ud800'", "syntax_error"),
-        ("(" * 5000 + ")" * 5000, "syntax_error"),
-        ("x = " + "-" * 50_000 + "1", "syntax_error"),
-        ("# -*- coding: nonsense -*-\nprint(1)", "ok"),  # it is text already
-        ("raise MemoryError", "memory"),
-        ("import ctypes; ctypes.CDLL(None).ptrace(0, 0, 0, 0)", "denied"),
-        ("print(1)\n" * (MAX_PROGRAM_BYTES // 9 + 1), "denied"),
-    ],
-)
+@pytest.mark.parametrize(("code", "status"), [
+    ("import sys; sys.exit(256)", "ok"),  # Python's own exit code is a byte
+    ("print('a')\nif:\n", "syntax_error"),
+    ("x = '\ud800'", "syntax_error"),
+    ("(" * 5000 + ")" * 5000, "syntax_error"),
+    ("x = " + "-" * 50_000 + "1", "syntax_error"),
+    ("# -*- coding: nonsense -*-\nprint(1)", "ok"),  # it is text already
+    ("raise MemoryError", "memory"),
+    ("import ctypes; ctypes.CDLL(None).ptrace(0, 0, 0, 0)", "denied"),
+    ("print(1)\n" * (MAX_PROGRAM_BYTES // 9 + 1), "denied"),
+])  # fmt: skip
 def test_how_programs_end(sandbox: Sandbox, code: str, status: str) -> None:
     execution = sandbox.run(code, timeout_s=SLOW_MACHINE_S)
     assert execution.status == status, execution
@@ -71,16 +68,13 @@ def test_memory_is_what_was_asked_for(sandbox: Sandbox) -> None:
     assert sandbox.run(code.format(140), timeout_s=SLOW_MACHINE_S, memory_mib=128).status == "memory"
 
 
-@pytest.mark.parametrize(
-    ("code", "limit", "status", "stdout"),
-    [
-        ("print('x' * 99)", 100, "ok", "x" * 99 + "\n"),
-        ("print('x' * 100)", 100, "output_limit", "x" * 100),
-        ("while True: print('x' * 99)", 200, "output_limit", ("x" * 99 + "\n") * 2),
-        ("pass", 0, "ok", ""),
-        ("import os; os.write(1, b'a\\xffb')", 100, "ok", "a\ufffdb"),
-    ],
-)
+@pytest.mark.parametrize(("code", "limit", "status", "stdout"), [
+    ("print('x' * 99)", 100, "ok", "x" * 99 + "\n"),
+    ("print('x' * 100)", 100, "output_limit", "x" * 100),
+    ("while True: print('x' * 99)", 200, "output_limit", ("x" * 99 + "\n") * 2),
+    ("pass", 0, "ok", ""),
+    ("import os; os.write(1, b'a\\xffb')", 100, "ok", "a\ufffdb"),
+])  # fmt: skip
 def test_output_is_kept_up_to_the_limit(sandbox: Sandbox, code: str, limit: int, status: str, stdout: str) -> None:
     execution = sandbox.run(code, timeout_s=SLOW_MACHINE_S, output_limit_bytes=limit)
     assert (execution.status, execution.stdout) == (status, stdout)
@@ -125,20 +119,17 @@ def test_a_cancelled_task_ends_its_program(sandbox: Sandbox) -> None:
     assert time.monotonic() - begin < 30
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"code": b"print(1)"},
-        {"stdin": 3},
-        {"timeout_s": 0},
-        {"timeout_s": float("nan")},
-        {"memory_mib": 0},
-        {"memory_mib": 1 << 40},
-        {"output_limit_bytes": -1},
-        {"policy": "strict"},
-        {"machine_state": 8},
-    ],
-)
+@pytest.mark.parametrize("arguments", [
+    {"code": b"print(1)"},
+    {"stdin": 3},
+    {"timeout_s": 0},
+    {"timeout_s": float("nan")},
+    {"memory_mib": 0},
+    {"memory_mib": 1 << 40},
+    {"output_limit_bytes": -1},
+    {"policy": "strict"},
+    {"machine_state": 8},
+])  # fmt: skip
 def test_arguments_that_cannot_be_meant(arguments: dict[str, object]) -> None:
     with pytest.raises(UserError, match=next(iter(arguments))):
         run(**{"code": "pass", **arguments})

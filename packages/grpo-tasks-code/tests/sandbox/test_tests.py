@@ -33,44 +33,38 @@ ROOTS = "def check(candidate):\n    for b in range(1, 4):\n        assert abs(po
 OF_ITS_CLASS = "class P:\n    def __init__(self, x): self.x = x\ndef check(h):\n    assert h(P(1)) == 2\ncheck(f)"
 
 
-@pytest.mark.parametrize(
-    ("code", "test", "setup", "passed"),
-    [
-        # A class of the program in the setup, and what the setup imports and defines in the program.
-        ("class Node:\n    left = 1", "assert root.left == 2", "root = Node()\nroot.left = 2", 1),
-        # HumanEval's `poly` is given in the prompt; a program that redefines it must not judge itself by it.
-        ("def f(xs): return -xs[0] / xs[1]", f"{ROOTS}\ncheck(f)", POLY, 1),
-        ("def poly(xs, x): return 0\ndef f(xs): return 0", f"{ROOTS}\ncheck(f)", POLY, 0),
-        ("def f(p): return p.x + 1", OF_ITS_CLASS, "", 1),
-        ("def f(p): return p.x", OF_ITS_CLASS, "", 0),
-        # The program is a module, and not the main one.
-        ("def f(): return __name__\nif f() == '__main__':\n    input()", "assert f() == 'solution'", "", 1),
-        ("def f(n): return list(range(n))", "assert f(200000) == list(range(200000))", "", 1),
-    ],
-)
+@pytest.mark.parametrize(("code", "test", "setup", "passed"), [
+    # A class of the program in the setup, and what the setup imports and defines in the program.
+    ("class Node:\n    left = 1", "assert root.left == 2", "root = Node()\nroot.left = 2", 1),
+    # HumanEval's `poly` is given in the prompt; a program that redefines it must not judge itself by it.
+    ("def f(xs): return -xs[0] / xs[1]", f"{ROOTS}\ncheck(f)", POLY, 1),
+    ("def poly(xs, x): return 0\ndef f(xs): return 0", f"{ROOTS}\ncheck(f)", POLY, 0),
+    ("def f(p): return p.x + 1", OF_ITS_CLASS, "", 1),
+    ("def f(p): return p.x", OF_ITS_CLASS, "", 0),
+    # The program is a module, and not the main one.
+    ("def f(): return __name__\nif f() == '__main__':\n    input()", "assert f() == 'solution'", "", 1),
+    ("def f(n): return list(range(n))", "assert f(200000) == list(range(200000))", "", 1),
+])  # fmt: skip
 def test_programs_and_setups(code: str, test: str, setup: str, passed: int) -> None:
     result = run_tests(code, [test], setup=setup)
     assert result.passed == passed, result
 
 
-@pytest.mark.parametrize(
-    ("code", "status", "execution_status"),
-    [
-        ("x = 1", "failed", "ok"),
-        ("def f(n): 1 / 0", "failed", "ok"),
-        ("def f(n", "syntax_error", "syntax_error"),
-        ("\ud800", "syntax_error", "syntax_error"),
-        ("1 / 0\ndef f(n): return 1", "runtime_error", "runtime_error"),
-        ("import sys\ndef f(n): return 1\nsys.exit(0)", "failed", "ok"),
-        ("import sys\ndef f(n): return 1\nsys.exit(1)", "runtime_error", "runtime_error"),
-        ("import os\ndef f(n): os._exit(0)", "failed", "ok"),
-        ("import os\ndef f(n): os.kill(os.getpid(), 9)", "killed", "killed"),
-        ("bytearray(1 << 40)", "memory", "memory"),
-        ("import ctypes\ndef f(n): ctypes.CDLL(None).unshare(0)", "denied", "denied"),
-        ("while True: print('x' * 1000)", "output_limit", "output_limit"),
-        ("x" * 2_000_000, "denied", "denied"),
-    ],
-)
+@pytest.mark.parametrize(("code", "status", "execution_status"), [
+    ("x = 1", "failed", "ok"),
+    ("def f(n): 1 / 0", "failed", "ok"),
+    ("def f(n", "syntax_error", "syntax_error"),
+    ("\ud800", "syntax_error", "syntax_error"),
+    ("1 / 0\ndef f(n): return 1", "runtime_error", "runtime_error"),
+    ("import sys\ndef f(n): return 1\nsys.exit(0)", "failed", "ok"),
+    ("import sys\ndef f(n): return 1\nsys.exit(1)", "runtime_error", "runtime_error"),
+    ("import os\ndef f(n): os._exit(0)", "failed", "ok"),
+    ("import os\ndef f(n): os.kill(os.getpid(), 9)", "killed", "killed"),
+    ("bytearray(1 << 40)", "memory", "memory"),
+    ("import ctypes\ndef f(n): ctypes.CDLL(None).unshare(0)", "denied", "denied"),
+    ("while True: print('x' * 1000)", "output_limit", "output_limit"),
+    ("x" * 2_000_000, "denied", "denied"),
+])  # fmt: skip
 def test_how_a_program_fails(code: str, status: str, execution_status: str) -> None:
     result = run_tests(code, ["assert f(1) == 1", "assert f(2)"])
     assert (result.passed, result.total, len(result.per_test)) == (0, 2, 2)
@@ -109,14 +103,11 @@ def test_what_the_program_prints_is_kept() -> None:
     assert result.execution.stdout == "loaded\ncalled 1\n"
 
 
-@pytest.mark.parametrize(
-    ("test", "setup", "reason"),
-    [
-        ("import numpy\nassert numpy.allclose(f(1), 1)", "", "numpy"),
-        ("import threading\nlock = threading.Lock()\nassert f(lock) is lock", "", "lock"),
-        ("assert f(1) != 2", "x = 1 / 0", "ZeroDivisionError"),
-    ],
-)
+@pytest.mark.parametrize(("test", "setup", "reason"), [
+    ("import numpy\nassert numpy.allclose(f(1), 1)", "", "numpy"),
+    ("import threading\nlock = threading.Lock()\nassert f(lock) is lock", "", "lock"),
+    ("assert f(1) != 2", "x = 1 / 0", "ZeroDivisionError"),
+])  # fmt: skip
 def test_what_cannot_be_judged_here_says_nothing_of_the_program(test: str, setup: str, reason: str) -> None:
     result = run_tests("def f(n): return n", [test, "assert f(1) == 1"], setup=setup)
     assert list(result.statuses) == ["sandbox_error", "passed"]
@@ -126,15 +117,12 @@ def test_what_cannot_be_judged_here_says_nothing_of_the_program(test: str, setup
 WORDS = "WORDS = '\\x1b]0;title\\x07 \\x1b[2J \\ud800 \\u202e \\r\\x00 ' + 'é' * 400 + '\\x1b' * 400\n"
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "def f(n): raise ValueError(WORDS)",
-        "class Odd: pass\nOdd.__name__ = 'x\\x1b[2J'\ndef f(n): return Odd()",
-        "def f(n): return 0\nraise SystemExit(WORDS)",
-        "import sys\ndef f(n):\n    sys.stderr.write(WORDS); sys.stderr.flush()\n    import os; os._exit(1)",
-    ],
-)
+@pytest.mark.parametrize("code", [
+    "def f(n): raise ValueError(WORDS)",
+    "class Odd: pass\nOdd.__name__ = 'x\\x1b[2J'\ndef f(n): return Odd()",
+    "def f(n): return 0\nraise SystemExit(WORDS)",
+    "import sys\ndef f(n):\n    sys.stderr.write(WORDS); sys.stderr.flush()\n    import os; os._exit(1)",
+])  # fmt: skip
 def test_reasons_can_be_printed(code: str) -> None:
     result = run_tests(WORDS + code, ["assert f(1) == 1", "assert f(1) != 1", "assert len(f(1)) == 1"])
     assert result.passed == 0

@@ -53,14 +53,11 @@ def test_plain_data_arrives_as_it_was(value: object) -> None:
     assert arrived == value
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        *(-0.0, math.inf, math.nan, complex(math.nan, 1), range(3, 9, 2), bytearray(b"x"), ..., Decimal("1.50")),
-        *({1: 2}.keys(), {"a": [2]}.values(), 1 << 2047, Counter("aab"), OrderedDict(b=1, a=2), {"a": Counter({1: 0})}),
-        *(defaultdict(list, a=[1]), defaultdict(None, a=1)),
-    ],
-)
+@pytest.mark.parametrize("value", [
+    *(-0.0, math.inf, math.nan, complex(math.nan, 1), range(3, 9, 2), bytearray(b"x"), ..., Decimal("1.50")),
+    *({1: 2}.keys(), {"a": [2]}.values(), 1 << 2047, Counter("aab"), OrderedDict(b=1, a=2), {"a": Counter({1: 0})}),
+    *(defaultdict(list, a=[1]), defaultdict(None, a=1)),
+])  # fmt: skip
 def test_values_of_odd_forms(value: object) -> None:
     assert repr(there_and_back(value)) == repr(value)
 
@@ -86,21 +83,18 @@ class Items(list[int]):
         return 0
 
 
-@pytest.mark.parametrize(
-    ("value", "arrives"),
-    [
-        (Number.TWO, 2),
-        (Lie(3), 3),
-        (Text("truth"), "truth"),
-        (Items([1, 2]), [1, 2]),
-        (defaultdict(lambda: 1, a=[1]), defaultdict(None, a=[1])),
-        (ChainMap({"a": 1}, {"b": 2}), {"a": 1, "b": 2}),
-        (MappingProxyType({"a": 1}), {"a": 1}),
-        (UserList([1]), [1]),
-        (array("i", [1, 2]), array("i", [1, 2])),
-        (memoryview(b"a"), b"a"),
-    ],
-)
+@pytest.mark.parametrize(("value", "arrives"), [
+    (Number.TWO, 2),
+    (Lie(3), 3),
+    (Text("truth"), "truth"),
+    (Items([1, 2]), [1, 2]),
+    (defaultdict(lambda: 1, a=[1]), defaultdict(None, a=[1])),
+    (ChainMap({"a": 1}, {"b": 2}), {"a": 1, "b": 2}),
+    (MappingProxyType({"a": 1}), {"a": 1}),
+    (UserList([1]), [1]),
+    (array("i", [1, 2]), array("i", [1, 2])),
+    (memoryview(b"a"), b"a"),
+])  # fmt: skip
 def test_an_instance_of_a_subclass_arrives_as_its_base(value: object, arrives: object) -> None:
     arrived = there_and_back(value)
     assert type(arrived) is type(arrives)
@@ -178,13 +172,10 @@ COLLIDING = {n * ((1 << 61) - 1) for n in range(200)}
 """Integers that differ by a multiple of 2^61 - 1 have one hash: each is compared with all others in a set."""
 
 
-@pytest.mark.parametrize(
-    ("value", "forged"),
-    [
-        (COLLIDING, ["set", [encode(each) for each in COLLIDING]]),
-        (Fraction(1 << values.MAX_FRACTION_BITS, 3), ["fraction", [["int", "f" * 9999], 2]]),
-    ],
-)
+@pytest.mark.parametrize(("value", "forged"), [
+    (COLLIDING, ["set", [encode(each) for each in COLLIDING]]),
+    (Fraction(1 << values.MAX_FRACTION_BITS, 3), ["fraction", [["int", "f" * 9999], 2]]),
+])  # fmt: skip
 def test_what_would_take_the_reader_hours(value: object, forged: Any) -> None:
     with pytest.raises(NotPlainError, match=r"hash|bits"):
         encode(value)
@@ -204,22 +195,19 @@ def little_memory() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("little_memory")
-@pytest.mark.parametrize(
-    "data",
-    [
-        # What the reader would have to make a longer thing of than what it was sent.
-        *(["array", ["q", HUGE]], ["array", ["q", ["iterator", [HUGE]]]], ["items", [HUGE]], ["dict", [HUGE]]),
-        *(["keys", HUGE], ["set", HUGE], ["decimal", ["tuple", [0, HUGE, 0]]], ["fraction", HUGE], ["deque", HUGE]),
-        *(["bytes", 10**15], ["bytearray", 10**15], ["named", ["x", [1]]], ["array", [1, []]]),
-        ["fraction", ["1e999999999"]],  # would be computed for ever
-        ["fraction", [1, 0]],
-        ["set", [["list", []]]],
-        ["dict", [1]],
-        ["dict", [[["reference", []], None]]],
-        ["dict", [[["tuple", [["reference", []]]], None]]],
-        *(["float", "1.5"], ["timedelta", [1e300]], ["bytes", "zz"], ["list", {}], ["object", 1], ["list"], {}),
-    ],
-)
+@pytest.mark.parametrize("data", [
+    # What the reader would have to make a longer thing of than what it was sent.
+    *(["array", ["q", HUGE]], ["array", ["q", ["iterator", [HUGE]]]], ["items", [HUGE]], ["dict", [HUGE]]),
+    *(["keys", HUGE], ["set", HUGE], ["decimal", ["tuple", [0, HUGE, 0]]], ["fraction", HUGE], ["deque", HUGE]),
+    *(["bytes", 10**15], ["bytearray", 10**15], ["named", ["x", [1]]], ["array", [1, []]]),
+    ["fraction", ["1e999999999"]],  # would be computed for ever
+    ["fraction", [1, 0]],
+    ["set", [["list", []]]],
+    ["dict", [1]],
+    ["dict", [[["reference", []], None]]],
+    ["dict", [[["tuple", [["reference", []]]], None]]],
+    *(["float", "1.5"], ["timedelta", [1e300]], ["bytes", "zz"], ["list", {}], ["object", 1], ["list"], {}),
+])  # fmt: skip
 def test_forged_values_are_refused_and_not_built(data: Any) -> None:
     with pytest.raises(ValueError, match=r"not a plain|hex"):
         decode(data)

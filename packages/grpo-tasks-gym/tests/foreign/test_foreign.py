@@ -99,37 +99,31 @@ def test_parts_are_scored_weighted_and_bounded() -> None:
     assert weighted.score("big", row).value == 14.0
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"args": "act:refuse"}, "task 'demo.greetings': it needs a sandbox."),
-        ({"args": "act:raise"}, "its code failed: RuntimeError: no luck (greetings.py:"),
-        ({"args": "act:hang", "load_timeout_s": "1"}, "took longer than 1 s; allow more: ?load_timeout_s=600"),
-        (
-            {"args": "act:kill"},
-            "its code ended the process that reads its rows (its worker was killed by SIGKILL, twice)",
-        ),
-        ({"weights": "exakt:1"}, "weights names 'exakt'; the rewards are exact, short, length"),
-        ({"maximum": "exact:-1"}, "must be numbers above 0"),
-        ({"args": "a:1,a:2"}, "names 'a' twice"),
-        ({"args": "count"}, "is name:value, several separated by commas"),
-        ({"path": "rows.jsonl"}, "this one reads no other file"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"args": "act:refuse"}, "task 'demo.greetings': it needs a sandbox."),
+    ({"args": "act:raise"}, "its code failed: RuntimeError: no luck (greetings.py:"),
+    ({"args": "act:hang", "load_timeout_s": "1"}, "took longer than 1 s; allow more: ?load_timeout_s=600"),
+    (
+        {"args": "act:kill"},
+        "its code ended the process that reads its rows (its worker was killed by SIGKILL, twice)",
+    ),
+    ({"weights": "exakt:1"}, "weights names 'exakt'; the rewards are exact, short, length"),
+    ({"maximum": "exact:-1"}, "must be numbers above 0"),
+    ({"args": "a:1,a:2"}, "names 'a' twice"),
+    ({"args": "count"}, "is name:value, several separated by commas"),
+    ({"path": "rows.jsonl"}, "this one reads no other file"),
+])  # fmt: skip
 def test_what_is_wrong_is_said_in_one_line(options: dict[str, str], message: str) -> None:
     with pytest.raises(UserError) as caught:
         bound(**options)
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        ({"act": "set"}, "row 1: cannot be written as JSON"),
-        ({"wide": 2_000_000}, "with its data; at most 1048576 are read"),
-        ({"count": 100_001}, "more than 100000 rows; read the first with .limit=100000"),
-    ],
-)
+@pytest.mark.parametrize(("args", "message"), [
+    ({"act": "set"}, "row 1: cannot be written as JSON"),
+    ({"wide": 2_000_000}, "with its data; at most 1048576 are read"),
+    ({"count": 100_001}, "more than 100000 rows; read the first with .limit=100000"),
+])  # fmt: skip
 def test_rows_that_are_too_many_too_long_or_no_json_are_refused(args: dict[str, Any], message: str) -> None:
     from greetings import Greetings
 
@@ -155,14 +149,11 @@ def test_the_code_runs_in_a_process_with_a_fixed_hash_seed(monkeypatch: pytest.M
     assert bound(args="act:seed").task.version == "0"
 
 
-@pytest.mark.parametrize(
-    ("text", "args"),
-    [
-        ("shots:3,split:hard", {"shots": 3, "split": "hard"}),
-        ("deep:true,rate:0.5,day:2024-01-01", {"deep": True, "rate": 0.5, "day": "2024-01-01"}),
-        ('{"list": [1, 2]}', {"list": [1, 2]}),
-    ],
-)
+@pytest.mark.parametrize(("text", "args"), [
+    ("shots:3,split:hard", {"shots": 3, "split": "hard"}),
+    ("deep:true,rate:0.5,day:2024-01-01", {"deep": True, "rate": 0.5, "day": "2024-01-01"}),
+    ('{"list": [1, 2]}', {"list": [1, 2]}),
+])  # fmt: skip
 def test_arguments_are_read_as_yaml_or_json(text: str, args: dict[str, Any]) -> None:
     assert GreetingsConfig.model_validate_strings({"args": text}).args == args
 

@@ -15,18 +15,15 @@ def test_the_task_is_known_and_shown_without_a_file() -> None:
         task.rows()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("name=gsm8k", "give its file=, or the name of a package's task, PACKAGE/gsm8k"),
-        ("flie=evals.py", r"no option 'flie'\. Did you mean 'file'"),
-        pytest.param(
-            "file=evals.py",
-            r"inspect-ai is not installed: pip install 'grpo-tasks-gym\[inspect\]'",
-            marks=pytest.mark.skipif(util.find_spec("inspect_ai") is not None, reason="inspect-ai is installed"),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ("name=gsm8k", "give its file=, or the name of a package's task, PACKAGE/gsm8k"),
+    ("flie=evals.py", r"no option 'flie'\. Did you mean 'file'"),
+    pytest.param(
+        "file=evals.py",
+        r"inspect-ai is not installed: pip install 'grpo-tasks-gym\[inspect\]'",
+        marks=pytest.mark.skipif(util.find_spec("inspect_ai") is not None, reason="inspect-ai is installed"),
+    ),
+])  # fmt: skip
 def test_mistakes_are_named(options: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         load_task(f"inspect.task?{options}")

@@ -91,19 +91,16 @@ def test_a_scorer_that_asks_the_trained_model_abstains() -> None:
     assert score.value is None and "a scorer asks the model by get_model(), which is not answered" in score.why
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("critical", "its solver, generate, self_critique, asks the model by get_model()"),
-        ("twice", "calls generate more than once; a task must need one completion alone"),
-        ("tools", "its solver, use_tools, generate, gives the model tools"),
-        ("boxed", "it needs a sandbox (docker)"),
-        ("silent", "its solver, system_message, never calls generate"),
-        ("unscored", "it has no scorer"),
-        ("fickle", "its solvers show another prompt each time"),
-        ("sum", "has no task 'sum'. Did you mean 'sums'? It has: sums, capitals"),
-    ],
-)
+@pytest.mark.parametrize(("name", "message"), [
+    ("critical", "its solver, generate, self_critique, asks the model by get_model()"),
+    ("twice", "calls generate more than once; a task must need one completion alone"),
+    ("tools", "its solver, use_tools, generate, gives the model tools"),
+    ("boxed", "it needs a sandbox (docker)"),
+    ("silent", "its solver, system_message, never calls generate"),
+    ("unscored", "it has no scorer"),
+    ("fickle", "its solvers show another prompt each time"),
+    ("sum", "has no task 'sum'. Did you mean 'sums'? It has: sums, capitals"),
+])  # fmt: skip
 def test_what_one_completion_cannot_answer_is_refused_by_name(name: str, message: str) -> None:
     with pytest.raises(UserError) as caught:
         bound(name)

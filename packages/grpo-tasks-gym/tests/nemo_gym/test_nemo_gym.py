@@ -89,15 +89,12 @@ def test_rows_of_a_served_task_score_as_it_does_here(tmp_path: Path) -> None:
             assert mine.parts.items() <= other.parts.items()
 
 
-@pytest.mark.parametrize(
-    ("mode", "session", "begins"),
-    [
-        ("stateless", "auto", False),
-        ("unknown", "auto", True),
-        ("unknown", "never", False),
-        ("stateless", "always", True),
-    ],
-)
+@pytest.mark.parametrize(("mode", "session", "begins"), [
+    ("stateless", "auto", False),
+    ("unknown", "auto", True),
+    ("unknown", "never", False),
+    ("stateless", "always", True),
+])  # fmt: skip
 def test_a_server_with_sessions_gets_its_cookie_back(tmp_path: Path, mode: str, session: str, begins: bool) -> None:
     seen: list[str] = []
 
@@ -196,17 +193,14 @@ def test_a_refused_token_ends_the_run_and_is_not_repeated(tmp_path: Path, monkey
     assert "secret" not in str(refusal.value)
 
 
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"input": "x", "tools": [{"name": "search"}]}, "tools: search; rows with tools cannot be used"),
-        ({"input": [{"type": "function_call", "name": "f"}]}, "'function_call'; only messages"),
-        ({"input": [{"role": "tool", "content": "x"}]}, "role is 'tool'"),
-        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "holds 'input_image'; only text"),
-        ({"input": "x" * (1 << 21)}, "more than 1048576 characters"),
-        ([], "is an object with 'input'"),
-    ],
-)
+@pytest.mark.parametrize(("params", "message"), [
+    ({"input": "x", "tools": [{"name": "search"}]}, "tools: search; rows with tools cannot be used"),
+    ({"input": [{"type": "function_call", "name": "f"}]}, "'function_call'; only messages"),
+    ({"input": [{"role": "tool", "content": "x"}]}, "role is 'tool'"),
+    ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "holds 'input_image'; only text"),
+    ({"input": "x" * (1 << 21)}, "more than 1048576 characters"),
+    ([], "is an object with 'input'"),
+])  # fmt: skip
 def test_rows_that_are_more_than_text_are_refused_by_name(tmp_path: Path, params: Any, message: str) -> None:
     task = bound("http://127.0.0.1:9", tmp_path, {"responses_create_params": params})
     with pytest.raises(DataError, match=r"train.jsonl:1: ") as refusal:
@@ -224,14 +218,11 @@ def test_messages_are_those_of_the_responses_api() -> None:
     assert [(each["role"], each["content"]) for each in messages_of(request)] == expected
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"verify": ""}, "verify=http://localhost:8000"),
-        ({"verify": "http://u:secret@host"}, "holds a user"),
-        ({"path": "no.jsonl"}, "no file"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"verify": ""}, "verify=http://localhost:8000"),
+    ({"verify": "http://u:secret@host"}, "holds a user"),
+    ({"path": "no.jsonl"}, "no file"),
+])  # fmt: skip
 def test_mistakes_are_named(tmp_path: Path, options: dict[str, str], message: str) -> None:
     task = {"path": str(tmp_path / "train.jsonl"), "verify": "http://127.0.0.1:9", **options}
     (tmp_path / "train.jsonl").write_text(json.dumps(LINE) + "\n")

@@ -205,19 +205,16 @@ def test_the_token_comes_from_the_environment_and_goes_nowhere_else(monkeypatch:
             bound(server.address, size=1, api_key_env="NO_SUCH_VARIABLE").rows()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"url": ""}, "give the server's address"),
-        ({"url": "localhost:8000"}, "is no address"),
-        ({"url": "http://user:secret@host"}, "holds a user"),
-        ({"action": "gues"}, "Did you mean 'guess'"),
-        ({"observation": "hind"}, "Did you mean 'hint'"),
-        ({"constants": "tol:x"}, "constants='tol' is no field"),
-        ({"rows": "tasks"}, "lists no tasks"),
-        ({"path": "rows.jsonl"}, "reads no file"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"url": ""}, "give the server's address"),
+    ({"url": "localhost:8000"}, "is no address"),
+    ({"url": "http://user:secret@host"}, "holds a user"),
+    ({"action": "gues"}, "Did you mean 'guess'"),
+    ({"observation": "hind"}, "Did you mean 'hint'"),
+    ({"constants": "tol:x"}, "constants='tol' is no field"),
+    ({"rows": "tasks"}, "lists no tasks"),
+    ({"path": "rows.jsonl"}, "reads no file"),
+])  # fmt: skip
 def test_mistakes_are_named(options: dict[str, str], message: str) -> None:
     with environment(counting) as server, pytest.raises(UserError, match=message) as refusal:
         load_task("openenv.remote", **{"url": server.address, "size": 1, **options}).rows()
@@ -229,14 +226,11 @@ TWO_ACTIONS = {**SCHEMA, "action": {"properties": TEXTS, "required": ["tool", "t
 TWO_OBSERVATIONS = {**SCHEMA, "observation": {"properties": TEXTS}}
 
 
-@pytest.mark.parametrize(
-    ("schema", "options", "message"),
-    [
-        (TWO_ACTIONS, {}, "action=tool or action=text"),
-        (TWO_ACTIONS, {"action": "text"}, "needs tool, too"),
-        (TWO_OBSERVATIONS, {}, "observation=tool or observation=text"),
-    ],
-)
+@pytest.mark.parametrize(("schema", "options", "message"), [
+    (TWO_ACTIONS, {}, "action=tool or action=text"),
+    (TWO_ACTIONS, {"action": "text"}, "needs tool, too"),
+    (TWO_OBSERVATIONS, {}, "observation=tool or observation=text"),
+])  # fmt: skip
 def test_fields_that_are_not_clear_are_asked_for(schema: Any, options: dict[str, str], message: str) -> None:
     with environment(counting, schema=schema) as server, pytest.raises(UserError, match=message):
         bound(server.address, size=1, **options).rows()

@@ -56,22 +56,19 @@ def test_a_stream_goes_on_after_the_entries_of_one_instance_until_the_space_ends
         questions("tower_of_hanoi?min_disks=3&max_disks=3&size=1000")
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("leg_counting?max_animal=5", "Did you mean 'max_animals'"),
-        ("leg_counting?max_animals=99", "must be <= number of available animals"),
-        ("leg_counting?difficulty=99", "a level from 0 to"),
-        ("leg_counting?difficulty=3-1", "the first level is above the last"),
-        ("leg_counting?difficulty=x", "a level from 0 to"),
-        ("acre?difficulty=1", "has no curriculum"),
-        ("leg_counting?path=rows.jsonl", "reads no file"),
-        ("composite?datasets=leg_countin", "Did you mean 'leg_counting'"),
-        ("composite?datasets=chain_sum:many", "weight of chain_sum must be a number above 0"),
-        ("word_ladder?min_word_length=9&max_word_length=2", "max_word_length"),
-        ("time_intervals?min_date=soon", "min_date"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "message"), [
+    ("leg_counting?max_animal=5", "Did you mean 'max_animals'"),
+    ("leg_counting?max_animals=99", "must be <= number of available animals"),
+    ("leg_counting?difficulty=99", "a level from 0 to"),
+    ("leg_counting?difficulty=3-1", "the first level is above the last"),
+    ("leg_counting?difficulty=x", "a level from 0 to"),
+    ("acre?difficulty=1", "has no curriculum"),
+    ("leg_counting?path=rows.jsonl", "reads no file"),
+    ("composite?datasets=leg_countin", "Did you mean 'leg_counting'"),
+    ("composite?datasets=chain_sum:many", "weight of chain_sum must be a number above 0"),
+    ("word_ladder?min_word_length=9&max_word_length=2", "max_word_length"),
+    ("time_intervals?min_date=soon", "min_date"),
+])  # fmt: skip
 def test_mistakes_are_named(spec: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         built(f"reasoning_gym.{spec}")

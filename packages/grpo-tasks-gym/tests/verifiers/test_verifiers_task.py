@@ -99,16 +99,13 @@ def test_an_environment_of_its_own_is_refused(site: Path) -> None:
         load_task("verifiers.own_env")
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("adding_numbers?args=cuont:3", "no field 'cuont'. Did you mean 'count'?"),
-        ("adding_numbers?args=count:x", "count: Input should be a valid integer"),
-        ("adding_numbers?args=part:dev", "part: Input should be 'train', 'validation' or 'test'"),
-        ("json", "the package json has no taskset that can be used"),
-        ("nowhere", "no taskset 'nowhere' is installed"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "message"), [
+    ("adding_numbers?args=cuont:3", "no field 'cuont'. Did you mean 'count'?"),
+    ("adding_numbers?args=count:x", "count: Input should be a valid integer"),
+    ("adding_numbers?args=part:dev", "part: Input should be 'train', 'validation' or 'test'"),
+    ("json", "the package json has no taskset that can be used"),
+    ("nowhere", "no taskset 'nowhere' is installed"),
+])  # fmt: skip
 def test_mistakes_are_named(spec: str, message: str) -> None:
     with pytest.raises(UserError) as caught:
         load_task(f"verifiers.{spec}")

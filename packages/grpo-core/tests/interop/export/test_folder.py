@@ -131,30 +131,24 @@ def test_nemo_rl_gets_an_environment_and_only_what_differs_from_its_example() ->
     assert records("nemo-rl", size=1, test_size=1)[0]["input"] == load_task(SUMS).prompt(load_task(SUMS).rows()[0])
 
 
-@pytest.mark.parametrize(
-    ("trainer", "spec", "name", "text"),
-    [
-        ("openrlhf", CHAT_GUESS, "train.sh", "--data.apply_chat_template \\\n"),
-        ("openrlhf", GUESS, "train.sh", "--data.label_key label \\\n    --data.max_len"),  # and no chat template
-        ("slime", WORDS, "train.sh", "--group-rm"),
-        ("areal", SUMS, "README.md", "has to lie there on every machine"),
-    ],
-)
+@pytest.mark.parametrize(("trainer", "spec", "name", "text"), [
+    ("openrlhf", CHAT_GUESS, "train.sh", "--data.apply_chat_template \\\n"),
+    ("openrlhf", GUESS, "train.sh", "--data.label_key label \\\n    --data.max_len"),  # and no chat template
+    ("slime", WORDS, "train.sh", "--group-rm"),
+    ("areal", SUMS, "README.md", "has to lie there on every machine"),
+])  # fmt: skip
 def test_files_depend_on_the_task(trainer: str, spec: str, name: str, text: str) -> None:
     assert text in files(trainer, spec)[name]
     assert text not in files(trainer, "math.arithmetic?size=16")[name] or spec == GUESS
 
 
-@pytest.mark.parametrize(
-    ("trainer", "spec", "message"),
-    [
-        ("slime", GUESS, "has several turns; slime's reward gets one completion"),
-        ("openrlhf", HEAP, "is a game, which OpenRLHF cannot train"),
-        ("prime-rl", WORDS, r"has the group reward shortest\(\)"),
-        ("verl", ALL_SEATS, r"plays first and second.*\?opponent=random"),
-        ("verl", "math.arithmetik", "arithmetic"),
-    ],
-)
+@pytest.mark.parametrize(("trainer", "spec", "message"), [
+    ("slime", GUESS, "has several turns; slime's reward gets one completion"),
+    ("openrlhf", HEAP, "is a game, which OpenRLHF cannot train"),
+    ("prime-rl", WORDS, r"has the group reward shortest\(\)"),
+    ("verl", ALL_SEATS, r"plays first and second.*\?opponent=random"),
+    ("verl", "math.arithmetik", "arithmetic"),
+])  # fmt: skip
 def test_what_a_trainer_cannot_train_is_refused(trainer: str, spec: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         files(trainer, spec)

@@ -134,17 +134,14 @@ def test_a_conversation_is_split_into_its_messages_and_one_completion_never_is()
     assert messages_of(TWO_TURNS, turns=1) == [StoredMessage("assistant", TWO_TURNS, is_sampled=True)]
 
 
-@pytest.mark.parametrize(
-    ("text", "fields"),
-    [
-        ("assistant: 3\nassistant: I say\nuser: no\nassistant: 2", {}),  # what the model wrote looks like a message
-        ("assistant: 3\nuser: I say\nuser: no\nassistant: 2", {}),
-        ("user: 3\nassistant: 3\nassistant: 2", {}),
-        (TWO_TURNS, {"turns": 3}),
-        (TWO_TURNS, {"role": "first"}),
-        (TWO_TURNS, {"prompt": "1 + 1 ="}),
-    ],
-)
+@pytest.mark.parametrize(("text", "fields"), [
+    ("assistant: 3\nassistant: I say\nuser: no\nassistant: 2", {}),  # what the model wrote looks like a message
+    ("assistant: 3\nuser: I say\nuser: no\nassistant: 2", {}),
+    ("user: 3\nassistant: 3\nassistant: 2", {}),
+    (TWO_TURNS, {"turns": 3}),
+    (TWO_TURNS, {"role": "first"}),
+    (TWO_TURNS, {"prompt": "1 + 1 ="}),
+])  # fmt: skip
 def test_what_cannot_be_split_for_certain_stays_one_message(text: str, fields: dict[str, Any]) -> None:
     assert messages_of(text, **fields) == [StoredMessage("assistant", text)]
 
@@ -172,15 +169,12 @@ def test_the_command_says_what_to_install_and_leaves_nothing(run, capsys, name, 
     assert sorted(path.name for path in run.iterdir()) == ["config.yaml", "logs"]
 
 
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        (["--export", "inspekt"], "Did you mean 'inspect'?"),
-        (["--export", "inspect", "--json"], "--json prints"),
-        (["--output", "x"], "with --export"),
-        (["--export", "inspect", "--output", ""], "--output is empty"),
-    ],
-)
+@pytest.mark.parametrize(("options", "error"), [
+    (["--export", "inspekt"], "Did you mean 'inspect'?"),
+    (["--export", "inspect", "--json"], "--json prints"),
+    (["--output", "x"], "with --export"),
+    (["--export", "inspect", "--output", ""], "--output is empty"),
+])  # fmt: skip
 def test_mistakes_of_the_options(run: Path, capsys: pytest.CaptureFixture[str], options: list[str], error: str) -> None:
     assert entry.main(["rollouts", str(run), *options]) == 2
     assert error in capsys.readouterr().err

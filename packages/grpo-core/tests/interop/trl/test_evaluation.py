@@ -41,14 +41,11 @@ class FakeTrainer:
         return [(phase, step) for phase, step, _, _ in self.callback.results]
 
 
-@pytest.mark.parametrize(
-    ("options", "steps", "start", "moments"),
-    [
-        ({"interval_steps": 2}, 5, 0, [("initial", 0), ("interval", 2), ("interval", 4), ("final", 5)]),
-        ({"interval_steps": 2, "at_start": False}, 4, 0, [("interval", 2), ("interval", 4)]),  # the end is on one
-        ({}, 2, 3, [("final", 5)]),  # of a training that is resumed
-    ],
-)
+@pytest.mark.parametrize(("options", "steps", "start", "moments"), [
+    ({"interval_steps": 2}, 5, 0, [("initial", 0), ("interval", 2), ("interval", 4), ("final", 5)]),
+    ({"interval_steps": 2, "at_start": False}, 4, 0, [("interval", 2), ("interval", 4)]),  # the end is on one
+    ({}, 2, 3, [("final", 5)]),  # of a training that is resumed
+])  # fmt: skip
 def test_at_the_start_each_interval_and_the_end(spec, options, steps, start, moments):
     trainer = FakeTrainer(EvaluationCallback(spec, settings=SETTINGS, **options))
     trainer.train(steps, start)

@@ -46,14 +46,11 @@ def batch(completions: list[Any], **columns: Any) -> dict[str, Any]:
     return {"completions": completions, "row": row, **known, **columns}
 
 
-@pytest.mark.parametrize(
-    ("completions", "rewards"),
-    [
-        (["3", "4", "three"], [1.0, 0.25, 0.0]),  # 0.25 for a number, 0.75 more for the right one
-        ([[{"role": "assistant", "content": "3"}]], [1.0]),
-        (["3\n4+4=8"], [1.0]),  # what follows a stop string is not scored
-    ],
-)
+@pytest.mark.parametrize(("completions", "rewards"), [
+    (["3", "4", "three"], [1.0, 0.25, 0.0]),  # 0.25 for a number, 0.75 more for the right one
+    ([[{"role": "assistant", "content": "3"}]], [1.0]),
+    (["3\n4+4=8"], [1.0]),  # what follows a stop string is not scored
+])  # fmt: skip
 def test_one_number_per_completion_in_order(add: TaskReward, completions: list[Any], rewards: list[float]) -> None:
     assert add(**batch(completions)) == rewards
 
@@ -114,14 +111,11 @@ def test_the_text_of_a_completion_is_that_of_its_message(content: Any) -> None:
     assert completion_text([{"role": "assistant", "content": content}]) == ("a" if content else "")
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        *((each, "a completion is a text, or a list of one message") for each in (None, 5, b"5", ["5"])),
-        ([{"role": "assistant", "content": ""}, {"role": "tool", "content": "4"}], "has: assistant, tool"),
-        ([{"role": "assistant", "content": "4", "reasoning_content": "2 + 2"}], "to reasoning_content"),
-    ],
-)
+@pytest.mark.parametrize(("wrong", "message"), [
+    *((each, "a completion is a text, or a list of one message") for each in (None, 5, b"5", ["5"])),
+    ([{"role": "assistant", "content": ""}, {"role": "tool", "content": "4"}], "has: assistant, tool"),
+    ([{"role": "assistant", "content": "4", "reasoning_content": "2 + 2"}], "to reasoning_content"),
+])  # fmt: skip
 def test_what_is_no_completion_of_one_message_is_refused(wrong: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         completion_text(wrong)
@@ -144,17 +138,14 @@ def test_a_mixture_has_the_proportion_of_its_weights() -> None:
     assert [labels[start : start + 3].count("trl_tasks.add") for start in range(0, 15, 3)] == [2] * 5
 
 
-@pytest.mark.parametrize(
-    ("make", "spec", "message"),
-    [
-        (dataset, f"{TASKS}:add,{TASKS}:chat", r"add \(text\), trl_tasks\.chat \(messages\)"),
-        (dataset, f"{TASKS}:prefill", "which TRL would close"),
-        (dataset, f"{TASKS}:turns", "several turns"),
-        (reward_funcs, f"{TASKS}:turns", "several turns"),
-        (reward_funcs, f"{TASKS}:duel", "'base', which a reward function cannot sample from.*opponent_url="),
-        (reward_funcs, WORDS, r"group reward shortest\(\): give num_generations=N"),
-    ],
-)
+@pytest.mark.parametrize(("make", "spec", "message"), [
+    (dataset, f"{TASKS}:add,{TASKS}:chat", r"add \(text\), trl_tasks\.chat \(messages\)"),
+    (dataset, f"{TASKS}:prefill", "which TRL would close"),
+    (dataset, f"{TASKS}:turns", "several turns"),
+    (reward_funcs, f"{TASKS}:turns", "several turns"),
+    (reward_funcs, f"{TASKS}:duel", "'base', which a reward function cannot sample from.*opponent_url="),
+    (reward_funcs, WORDS, r"group reward shortest\(\): give num_generations=N"),
+])  # fmt: skip
 def test_what_trl_cannot_train_is_refused(make: Any, spec: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         make(spec)
