@@ -86,6 +86,7 @@ def test_a_count_of_reasons_names_the_server() -> None:
 
 def test_a_closed_scorer_waits_for_no_cancelled_completion_and_closes_the_connection() -> None:
     with Scorer(single, workers=1) as scorer:
+        assert scorer.submit("down", ROW).result().abstained  # the connection is open
         future = scorer.submit("hang", ROW)
         assert future.cancel()
     assert Server.closed == 1
