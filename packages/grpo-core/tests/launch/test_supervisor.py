@@ -200,6 +200,7 @@ def test_a_signal_ends_the_wait_for_other_machines(
         monkeypatch.delenv(name)
     clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: signal.raise_signal(number))
     monkeypatch.setattr("grpo_core.launch.meeting.time", clock)
+    monkeypatch.setattr("grpo_core.launch.meeting.MEETING_S", 5)  # where the signal ends nothing, the wait does
     endpoint = f"localhost:{free_port()}"
     words = ("--nnodes=4", "--nproc=1", f"--rdzv-endpoint={endpoint}", f"--node-rank={rank}")
     assert main(["run", "--task=math.arithmetic", "--model=tiny", "trainer.prompts_per_step=4", *words]) == 130
