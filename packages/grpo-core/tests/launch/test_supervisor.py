@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -188,6 +188,15 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A suite in the background ignores SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize(("number", "rank", "line"), [
     (signal.SIGTERM, 0, "waiting   for 3 more machines at "),
     (signal.SIGINT, 1, "waiting   for the machine with --node-rank 0 at "),
