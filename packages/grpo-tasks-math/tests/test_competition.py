@@ -52,7 +52,9 @@ def test_gold_earns_the_maximum_and_is_solved(tmp_path: Path) -> None:
     ("text", "value", "solved"),
     [
         (" It is $\\boxed{0.5}$.", 2.2, True),
-        (" The answer is 1/2.", 2.0, True),
+        (" The answer is 1/2.", 0.0, False),
+        (" $\\boxed{\\frac{1}{3} + \\frac{1}{6}}$", 0.2, False),  # the problem's own formula
+        (" $\\boxed{\\frac{1}{6} + \\frac{1}{3} = 0.5}$", 2.2, True),
         (" It is $\\boxed{\\frac13}$.", 0.2, False),
         (" It is $\\boxed{}$.", 0.0, False),
         ("", 0.0, False),
@@ -63,6 +65,64 @@ def test_the_rungs(tmp_path: Path, text: str, value: float, solved: bool) -> Non
     task = task_of(tmp_path, RECORDS)
     score = task.score(text, task.rows()[0])
     assert score.value == pytest.approx(value) and score.solved is solved, score
+
+
+def test_an_answer_without_a_box_is_paid_by_an_option(tmp_path: Path) -> None:
+    task = task_of(tmp_path, RECORDS, "&reading=free")
+    score = task.score(" The answer is 1/2.", task.rows()[0])
+    assert score.value == pytest.approx(2.0) and score.solved
+
+
+RESTATED = [
+    # problem, gold, what leaves the work to the verifier, what does not
+    ("Find $\\frac{d}{dx}(x^2\\ln x)$.", "2x\\ln x+x", ["\\frac{d}{dx}(x^2\\ln x)"], ["x+2x\\ln x", "x(2\\ln x+1)"]),
+    ("Expand $(x+2)^2$.", "x^2+4x+4", ["(x+2)^2", "(x+2)(x+2)", "(2+x)^2"], ["4+4x+x^2"]),
+    ("Factor $x^2-4$.", "(x-2)(x+2)", ["x^2-4", "-4+x^2"], ["(x+2)(x-2)"]),
+    (
+        "What is $\\binom{8}{2}$?",
+        "28",
+        ["\\binom{8}{2}", "\\binom{8}{6}", "\\frac{8!}{6!2!}"],
+        ["28", "\\binom{8}{2}=28", "28.0"],
+    ),
+    ("Simplify $\\sqrt{48}$.", "4\\sqrt{3}", ["\\sqrt{48}"], ["4\\sqrt3", "\\sqrt{3} \\cdot 4"]),
+    (
+        "Compute $\\text{lcm}(4,6)$.",
+        "12",
+        ["\\text{lcm}(4,6)", "3 \\cdot 4", "\\sqrt{144}", "\\log_2 4096"],
+        ["12", "x=12"],
+    ),
+    ("Compute $\\lfloor 3.7 \\rfloor$.", "3", ["\\lfloor 3.7 \\rfloor", "\\int_0^3 1 dx"], ["3"]),
+    ("Rationalize $\\frac{2}{\\sqrt2}$.", "\\sqrt2", ["\\frac{2}{\\sqrt2}"], ["\\sqrt{2}"]),
+    ("Heads have probability $0.5$. And tails?", "\\frac12", [], ["0.5", "\\frac{1}{2}", "50\\%"]),
+    ("Write $0.5$ as a fraction.", "\\frac12", ["0.5"], ["\\frac{1}{2}", "1/2"]),
+    ("Reduce $\\frac{12}{18}$.", "\\frac23", ["\\frac{12}{18}"], ["2/3"]),
+    ("How large is Avogadro's number?", "6.02 \\times 10^{23}", [], ["6.02 \\cdot 10^{23}", "6.02e23"]),
+]
+
+
+@pytest.mark.parametrize(("problem", "gold", "unpaid", "paid"), RESTATED)
+def test_the_problems_formula_is_not_computed_for_the_model(
+    tmp_path: Path, problem: str, gold: str, unpaid: list[str], paid: list[str]
+) -> None:
+    record = {"problem": problem, "solution": f"$\\boxed{{{gold}}}$", "level": "Level 1", "type": "Algebra"}
+    task = task_of(tmp_path, [record])
+    solved = {text: task.score(f"\\boxed{{{text}}}", task.rows()[0]).solved for text in [*unpaid, *paid]}
+    assert solved == {**dict.fromkeys(unpaid, False), **dict.fromkeys(paid, True)}
+
+
+@pytest.mark.parametrize(
+    ("form", "gold", "unpaid", "paid"),
+    [
+        ("expanded", "x^2+2x+1", ["(x+1)(x+1)"], ["1+2x+x^2"]),
+        ("factored", "(x+1)(x-2)", ["x^2-x-2"], ["(x-2)(x+1)"]),
+        ("number", "12", ["6+6", "x+12-x"], ["12", "12.0"]),
+    ],
+)
+def test_a_row_may_ask_for_a_form(tmp_path: Path, form: str, gold: str, unpaid: list[str], paid: list[str]) -> None:
+    record: dict[str, object] = {"problem": "P?", "solution": f"$\\boxed{{{gold}}}$", "level": 1, "form": form}
+    task = task_of(tmp_path, [record])
+    solved = {text: task.score(f"\\boxed{{{text}}}", task.rows()[0]).solved for text in [*unpaid, *paid]}
+    assert solved == {**dict.fromkeys(unpaid, False), **dict.fromkeys(paid, True)}
 
 
 def test_the_prompt(tmp_path: Path) -> None:
@@ -153,7 +213,7 @@ def test_the_hubs_train_split_lends_a_validation_part(monkeypatch: pytest.Monkey
 
 def test_a_check_that_runs_out_of_time_fails_its_completion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = task_of(tmp_path, RECORDS)
-    monkeypatch.setattr("grpo_tasks_math.verdicts.verify", lambda *_, **__: Verdict.TIMEOUT)
+    monkeypatch.setattr("grpo_tasks_math.verdicts.judge", lambda *_, **__: (Verdict.TIMEOUT, ""))
     score = task.score(" It is $\\boxed{x^2 + 3}$.", task.rows()[0])
     assert (score.value, score.fault, score.valid, score.solved) == (0.0, "", False, False)
     assert "ran out of time" in score.why

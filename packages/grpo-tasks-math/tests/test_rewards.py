@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_tasks_math import rewards
-from grpo_tasks_math.rewards import MAX_NUMBERS, accuracy, reasoning, signed_accuracy
+from grpo_tasks_math.rewards import accuracy, reasoning, signed_accuracy
 from grpo_tasks_math.verify import Verdict
 
 
@@ -57,13 +57,27 @@ def test_a_mention_is_a_whole_number(gold: int, other: int) -> None:
     assert rewards.is_mentioned(str(gold), f"there are {other} of them") is (gold == other)
 
 
-def test_a_list_of_numbers_mentions_none() -> None:
-    numbers = " ".join(map(str, range(MAX_NUMBERS)))
-    assert signed_accuracy(f"{numbers}, so 3", "12") == 0.5
-    assert signed_accuracy(f"{numbers} 12.0 $12 012 12, so 3", "12") == 0.5, "the same numbers again"
-    assert signed_accuracy(f"{numbers} {MAX_NUMBERS}, so 3", "12") == -1.0
-    assert signed_accuracy(" ".join(map(str, range(201))), "12") == -1.0
-    assert signed_accuracy(f"{numbers} {MAX_NUMBERS}\n#### 12", "12") == 1.0, "an answer is an answer"
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("Of 12 apples 5 are left, so 7", 0.5),
+        ("48 / 4 = 12, and so 3", 0.5),
+        ("12 or 13 or 14 or 15", -1.0),  # a list is no mention
+        ("9 10 11 12 13 = 5", -1.0),  # nor is what stands before the last sign of equality
+        ("48 / 4 = 12 = 3", -1.0),
+        ("9 10 11 12 13\n#### 12", 1.0),  # an answer is an answer
+    ],
+)
+def test_a_mention_stands_among_few_numbers_behind_the_last_equality(text: str, value: float) -> None:
+    assert signed_accuracy(text, "12") == value
+
+
+def test_rewards_take_a_reading() -> None:
+    assert [rewards.accuracy("The answer is 12. #### 13", "12", reading=kind) for kind in ("free", "####")] == [
+        0.0,
+        0.0,
+    ]
+    assert [rewards.accuracy("so 12", "12", reading=kind) for kind in ("free", "marked")] == [2.0, 0.0]
 
 
 @pytest.mark.timeout(20)
@@ -92,9 +106,9 @@ TWO = "<answer>11</answer> no, <answer>12</answer>"
 @pytest.mark.parametrize(
     ("tags", "answer", "completions"),
     [
-        (1, 1, [ONE, "<think>hm <answer>12</answer>"]),
+        (1, 1, [ONE]),
         (1, 0, ["<answer>11</answer>", "<think><answer>12</answer></think> 12", "<answer></answer>"]),
-        (1, 0, ["<answer>11 or 12</answer>"]),
+        (1, 0, ["<answer>11 or 12</answer>", "<think>hm <answer>12</answer>"]),
         (0, 1, [TWO]),
         (0, 0, ["12", "</answer>12<answer>", "<answer>12", "12</answer>"]),
     ],

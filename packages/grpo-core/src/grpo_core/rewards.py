@@ -19,6 +19,7 @@ from grpo_core.task.composition import (
     weighted_sum,
 )
 from grpo_core.task.group_rewards import diversity, group_reward, pairwise_ranking
+from grpo_core.task.marks import marked_answers, outside_thinking, tags
 
 __all__ = [
     "GRADUATED_LEVELS",
@@ -32,6 +33,8 @@ __all__ = [
     "group_reward",
     "ladder",
     "length_penalty",
+    "marked_answers",
+    "outside_thinking",
     "pairwise_ranking",
     "reward",
     "shape",
@@ -39,9 +42,6 @@ __all__ = [
     "weighted_sum",
     "xml_format",
 ]
-
-
-_ANSWER = re.compile(r"<(/?)answer>", re.IGNORECASE)
 
 
 def length_penalty(text: str, *, free_chars: int = 50, max_chars: int = 200, most: float = 0.1) -> float:
@@ -143,13 +143,5 @@ def answer_block(text: str) -> str | None:
         >>> answer_block("<answer>3</answer> No: <answer>4</answer>"), answer_block("<answer>4"), answer_block("4")
         ('4', '4', None)
     """
-    opened: int | None = None
-    closed: str | None = None
-    for tag in _ANSWER.finditer(text):
-        if not tag[1]:
-            opened = tag.end()
-        elif opened is not None:
-            closed, opened = text[opened : tag.start()], None
-        elif closed is None:
-            closed = text[: tag.start()]  # the prompt opened it
-    return text[opened:] if closed is None and opened is not None else closed
+    blocks = tags(text)
+    return blocks[-1].content if blocks else None

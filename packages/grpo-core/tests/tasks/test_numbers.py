@@ -3,7 +3,7 @@ from fractions import Fraction
 
 import pytest
 
-from grpo_core.tasks.numbers import read_number
+from grpo_core.tasks.numbers import one_number, read_number
 
 SIGNS = [
     (-6, ["It drops to negative $6.", "the balance is minus 6"]),
@@ -84,3 +84,27 @@ def test_hostile_numbers_take_no_time(text: str) -> None:
     began = time.perf_counter()
     read_number(text)
     assert time.perf_counter() - began < 5
+
+
+ONE = [
+    (5, ["5", "5.", "**5**", "$5", "5 cm", "5cm", "5 cm^2", "5 square metres", "5 apples", "5 (out of 10)", "5 m/s"]),
+    (5, [r"$5\,\text{m}^{2}$"]),
+    (5, ["5, since 2 + 3 = 5", "= 5", r"\$5.00", "5 dollars per day", r"5^{\circ}", "5\u00b0", "5 \u20ac"]),
+    (0.5, ["50%", "50 percent", r"\frac{1}{2}", "1/2 cup"]),
+    (5000, ["5,000", "5 thousand dollars"]),
+]  # fmt: skip
+NOT_ONE = [
+    "5!", "5x", "5k", "2 * 5", "5 + 5", "5 or 6", "5, 6", "5 6", "sqrt(5)", "5 tenths", "5 squared", "5 and a half",
+    "x5", "5^x", "about 5", "the 5", "5 to 6", "5 dozen", "5 = 5", "",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "texts"), ONE)
+def test_one_number_and_a_unit(value: float, texts: list[str]) -> None:
+    found = {text: one_number(text) for text in texts}
+    assert {text: number and number[0] for text, number in found.items()} == dict.fromkeys(texts, Fraction(str(value)))
+
+
+@pytest.mark.parametrize("text", NOT_ONE)
+def test_anything_else_is_not_one_number(text: str) -> None:
+    assert one_number(text) is None

@@ -8,7 +8,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from grpo_core import GameConfig, Message, Prompt
+from grpo_core import GameConfig, Invalid, Message, Prompt
+from grpo_core.rewards import outside_thinking
 
 Style = Literal["full", "chat", "short"]
 
@@ -66,23 +67,32 @@ def reply(move: str, thought: str, style: Style) -> str:
 
 
 def find_move(text: str, move: str, lone: str) -> re.Match[str] | None:
-    """Find the first `[move]` of the answer, else its first move without brackets, in any case.
+    """Find the one `[move]` of the answer, or its one move without brackets, in any case; None where there is none.
 
-    The answer is what the first `<answer>` holds, even if that is no move; without one, all that stands after the
+    The answer is what the one `<answer>` holds, even if that is no move; without one, all that stands after the
     thinking, which is no answer. The search is linear in the text if the two patterns are.
 
     Args:
         text: Text of a completion.
         move: Pattern of a move in brackets, in lower case; the caller refuses illegal moves.
         lone: Pattern of a move without brackets, with the same groups.
+
+    Raises:
+        Invalid: there is a second `<answer>`, even an empty one, or a second move.
     """
-    _, ends, answer = text.lower().rpartition("</think>")
-    if not ends:
-        answer = answer.partition("<think>")[0]  # a thought that does not end
+    answer = outside_thinking(text).lower()
     _, begins, tagged = answer.partition("<answer>")
     if begins:
-        answer = tagged.partition("</answer>")[0]
-    return next((found for pattern in _patterns(move, lone) if (found := pattern.search(answer))), None)
+        answer, _, rest = tagged.partition("</answer>")
+        if "<answer>" in answer or "<answer>" in rest:
+            raise Invalid("a second <answer>: give one move in one tag")
+    bracketed, bare = _patterns(move, lone)
+    moves = list(bracketed.finditer(answer))
+    if begins or not moves:
+        moves += bare.finditer(answer)
+    if len({found.groups() for found in moves}) > 1:
+        raise Invalid("a second move: give one")
+    return moves[0] if moves else None
 
 
 @lru_cache

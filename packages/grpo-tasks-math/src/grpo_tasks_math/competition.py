@@ -10,9 +10,10 @@ from pydantic import Field, model_validator
 
 from grpo_core import Invalid, Row, Task, reward
 from grpo_core.data import CommaSeparated, stable_id
+from grpo_tasks_math.forms import Form, has_form, is_restated
 from grpo_tasks_math.sources import published_rows
-from grpo_tasks_math.verdicts import AnswerConfig, verdict_of, with_length_penalty
-from grpo_tasks_math.verify import Verdict
+from grpo_tasks_math.verdicts import AnswerConfig, reading_of, verdict_of, with_length_penalty
+from grpo_tasks_math.verify import Verdict, extract_answer, spelled
 
 HUB_SUBJECTS = (
     "algebra",
@@ -65,11 +66,13 @@ class CompetitionRow(Row):
         problem: The problem, with LaTeX.
         answer: Content of the solution's last \boxed{…}.
         subject: Subject, such as Algebra; empty if the file has none.
+        form: Form that the answer must have: expanded, factored or number (a literal, or a fraction in lowest terms).
     """
 
     problem: str
     answer: str
     subject: str = ""
+    form: Form | None = None
 
 
 def load(config: CompetitionConfig) -> Iterator[CompetitionRow]:
@@ -91,6 +94,7 @@ def _row(record: Mapping[str, Any]) -> CompetitionRow:
         problem=problem.strip(),
         answer=answer,
         subject=str(record.get("type") or record.get("subject") or ""),
+        form=record.get("form") or None,
         gold=f" {solution.strip()}",
         difficulty=float(level[1]) if level else None,
     )
@@ -141,15 +145,20 @@ def _own_solution(text: str) -> str:
 
 
 def validate(text: str, row: CompetitionRow, config: CompetitionConfig) -> Verdict:
-    """Return the verifier's verdict on the answer.
+    """Return the verifier's verdict on the answer; wrong for one that leaves the problem's formula to the verifier.
 
     Raises:
         Invalid: the completion has no answer.
         TimeoutError: the verifier ran out of time, so the completion fails (`on_timeout`).
     """
-    verdict = verdict_of(row.answer, _own_solution(text), config)
+    solution = _own_solution(text)
+    verdict, why = verdict_of(row.answer, solution, config, "box")
     if verdict is Verdict.UNPARSABLE:
-        raise Invalid("no final answer")
+        raise Invalid(why)
+    if verdict is Verdict.CORRECT:
+        answer, gold = extract_answer(solution, reading_of(config, "box")) or "", spelled(row.answer)
+        if is_restated(answer, gold, row.problem) or (row.form and not has_form(answer, row.form)):
+            return Verdict.WRONG
     return verdict
 
 
@@ -166,7 +175,7 @@ def boxed(text: str) -> float:
 
 
 def solved(answer: Verdict) -> bool:
-    """Whether the answer is right, boxed or not."""
+    """Whether the answer is right."""
     return answer is Verdict.CORRECT
 
 
@@ -190,4 +199,4 @@ TASK = Task(
     on_timeout="fail",
     specialize=specialize,
 )
-"""Value: 2.2 for the right answer in a box, 2.0 unboxed, 0.2 for a box with a wrong one."""
+"""Value: 2.2 for the right answer in a box, 0.2 for a box with a wrong one; with reading=free 2.0 without a box."""

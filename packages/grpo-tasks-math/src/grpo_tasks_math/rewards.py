@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from itertools import islice
 
 from grpo_core.rewards import length_penalty as linear_length_penalty
-from grpo_core.rewards import xml_format
+from grpo_core.rewards import outside_thinking, xml_format
 from grpo_tasks_math.steps import steps
-from grpo_tasks_math.verify import Decimals, Verdict, verify
-from grpo_tasks_math.verify.extract import outside_thinking
+from grpo_tasks_math.verify import Decimals, Reading, Verdict, verify
 
 __all__ = [
     "accuracy",
@@ -30,18 +30,20 @@ ACCURATE = 2.0
 """Value of a right answer in `accuracy`: twice the most that reasoning and format can add."""
 
 
-def accuracy(completion: str, gold: str, *, decimals: Decimals = "point", rel_tol: float = 0.0) -> float:
+def accuracy(
+    completion: str, gold: str, *, decimals: Decimals = "point", rel_tol: float = 0.0, reading: Reading = "free"
+) -> float:
     """Return 2·[the final answer equals `gold`].
 
     An answer whose symbolic check runs out of time or memory counts as wrong, here and in the other rewards: no
-    completion raises. `decimals` and `rel_tol` are those of `verify`, here and below.
+    completion raises. `decimals`, `rel_tol` and `reading` are those of `verify`, here and below.
 
     Examples:
         >>> from grpo_tasks_math.rewards import accuracy
         >>> accuracy("48 / 2 = 24, so the answer is 24.", "24"), accuracy("The answer is 12.", "24")
         (2.0, 0.0)
     """
-    return ACCURATE * _is_correct(gold, completion, decimals, rel_tol)
+    return ACCURATE * _is_correct(gold, completion, decimals, rel_tol, reading)
 
 
 def reasoning(completion: str) -> float:
@@ -60,23 +62,24 @@ def reasoning(completion: str) -> float:
 
 
 MENTIONED = 0.5
-MAX_NUMBERS = 24
-"""Most different numbers of a text that mentions any: a list of numbers is no mention. GSM8K's reference solutions have
-at most 18 (99.9th percentile: 16), with their questions too."""
+MAX_NUMBERS = 3
+"""Most numbers behind the last sign of equality, or in a text without one, of which one can be a mention."""
 
 
-def signed_accuracy(completion: str, gold: str, *, decimals: Decimals = "point", rel_tol: float = 0.0) -> float:
+def signed_accuracy(
+    completion: str, gold: str, *, decimals: Decimals = "point", rel_tol: float = 0.0, reading: Reading = "free"
+) -> float:
     """Return +1 for a right final answer, +0.5 if the gold is only mentioned, −1 otherwise.
 
     A mention is a whole number equal to the gold, or the gold's words between word boundaries: "112" does not mention
-    12, "-12" does not, "$1,200" mentions 1200. A text with more than 24 different numbers mentions none.
+    12, "-12" does not, "$1,200" mentions 1200. It stands behind the last sign of equality, among three numbers at most.
 
     Examples:
         >>> from grpo_tasks_math.rewards import signed_accuracy
         >>> signed_accuracy("The answer is 12.", "12"), signed_accuracy("Of 12 apples 5 are left: 5.", "12")
         (1.0, 0.5)
     """
-    if _is_correct(gold, completion, decimals, rel_tol):
+    if _is_correct(gold, completion, decimals, rel_tol, reading):
         return 1.0
     return MENTIONED if is_mentioned(gold, completion) else -1.0
 
@@ -91,22 +94,14 @@ _GOLD_NUMBER = re.compile(r"\s*(?P<sign>[-+\u2212]?)\$?(?P<digits>[0-9][0-9,]{0,
 def is_mentioned(gold: str, text: str) -> bool:
     """Whether `text` contains the gold as a whole number, or as whole words where it is none.
 
-    Nothing is mentioned among more than `MAX_NUMBERS` different numbers.
+    A number is mentioned behind the last sign of equality, and not among more than `MAX_NUMBERS` numbers.
     """
     number = _GOLD_NUMBER.fullmatch(gold)
     if number is None:
         words = gold.strip()
         return bool(words) and re.search(rf"(?<!\w){re.escape(words)}(?!\w)", text, re.IGNORECASE) is not None
-    spellings: set[tuple[str, str]] = set()  # a number that is repeated is computed once
-    values: set[Fraction] = set()
-    for match in _NUMBER.finditer(text):
-        spelling = match["sign"], match["digits"]
-        if spelling not in spellings:
-            spellings.add(spelling)
-            values.add(_signed(match))
-            if len(values) > MAX_NUMBERS:
-                return False
-    return _signed(number) in values
+    stated = list(islice(_NUMBER.finditer(text.rpartition("=")[2]), MAX_NUMBERS + 1))
+    return len(stated) <= MAX_NUMBERS and _signed(number) in map(_signed, stated)
 
 
 def _signed(match: re.Match[str]) -> Fraction:
@@ -199,8 +194,8 @@ def tag_correct(completion: str) -> float:
 def _is_block_correct(completion: str, gold: str, decimals: Decimals, rel_tol: float) -> bool:
     before, closed, _ = outside_thinking(completion).rpartition("</answer>")
     _, opened, inside = before.rpartition("<answer>")
-    return bool(closed and opened) and _is_correct(gold, f"<answer>{inside}</answer>", decimals, rel_tol)
+    return bool(closed and opened) and _is_correct(gold, f"<answer>{inside}</answer>", decimals, rel_tol, "tag")
 
 
-def _is_correct(gold: str, completion: str, decimals: Decimals, rel_tol: float) -> bool:
-    return verify(gold, completion, decimals=decimals, rel_tol=rel_tol) is Verdict.CORRECT
+def _is_correct(gold: str, completion: str, decimals: Decimals, rel_tol: float, reading: Reading) -> bool:
+    return verify(gold, completion, decimals=decimals, rel_tol=rel_tol, reading=reading) is Verdict.CORRECT

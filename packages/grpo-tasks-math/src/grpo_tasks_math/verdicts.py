@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from typing import Literal
 
 from pydantic import Field, model_validator
 
 from grpo_core import Task, reward
 from grpo_core.data import DatasetConfig
 from grpo_core.rewards import length_penalty
-from grpo_tasks_math.verify import Decimals, Verdict, verify
+from grpo_tasks_math.verify import Decimals, Reading, Verdict, judge
 
 
 class AnswerConfig(DatasetConfig):
@@ -19,6 +20,7 @@ class AnswerConfig(DatasetConfig):
     Attributes:
         decimals: `point`: `1,5` is two numbers; `comma`: it is 1.5.
         rel_tol: Largest difference between two numbers, relative to the gold; 0: an approximation is another number.
+        reading: `marked`: the answer in the mark that the prompt asks for; `free`: wherever the completion states one.
         length_penalty: Reward that a completion of `max_chars` or more loses; 0: length costs nothing.
         free_chars: Characters that cost nothing; from there the penalty grows linearly.
         max_chars: Characters from which the whole penalty is taken.
@@ -26,6 +28,7 @@ class AnswerConfig(DatasetConfig):
 
     decimals: Decimals = "point"
     rel_tol: float = Field(default=0.0, ge=0.0, lt=1.0)
+    reading: Literal["marked", "free"] = "marked"
     length_penalty: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
     free_chars: int = Field(default=50, ge=0)
     max_chars: int = Field(default=200, ge=1)
@@ -51,19 +54,32 @@ def with_length_penalty(task: Task, config: AnswerConfig) -> Task:
     return replace(task, rewards=(*task.rewards, length), exempt=exempt, specialize=None)
 
 
-def verdict_of(gold: str, completion: str, config: AnswerConfig) -> Verdict:
-    """Return the verdict on a completion.
+def verdict_of(gold: str, completion: str, config: AnswerConfig, mark: Reading) -> tuple[Verdict, str]:
+    """Return the verdict on a completion, and why an answer is none.
+
+    Args:
+        gold: The gold answer.
+        completion: Any text.
+        config: Options of the task.
+        mark: The mark that the prompt asks for, which `reading=marked` reads.
 
     Raises:
         TimeoutError: the symbolic check ran out of time or memory, which fails the completion (`on_timeout`). Timeouts
             are not cached.
     """
-    return _verdict_of(gold, completion, config.decimals, config.rel_tol)
+    return _verdict_of(gold, completion, config.decimals, config.rel_tol, reading_of(config, mark))
+
+
+def reading_of(config: AnswerConfig, mark: Reading) -> Reading:
+    """The reading of a task whose prompt asks for a mark."""
+    return mark if config.reading == "marked" else "free"
 
 
 @lru_cache(maxsize=64)  # validator, rewards and `solved` need the same verdict in succession
-def _verdict_of(gold: str, completion: str, decimals: Decimals, rel_tol: float) -> Verdict:
-    verdict = verify(gold, completion, decimals=decimals, rel_tol=rel_tol)
+def _verdict_of(
+    gold: str, completion: str, decimals: Decimals, rel_tol: float, reading: Reading
+) -> tuple[Verdict, str]:
+    verdict, why = judge(gold, completion, decimals=decimals, rel_tol=rel_tol, reading=reading)
     if verdict is Verdict.TIMEOUT:
         raise TimeoutError("the symbolic check of the answer ran out of time or memory")
-    return verdict
+    return verdict, why

@@ -84,7 +84,7 @@ def test_worked_examples_are_true() -> None:
 @pytest.mark.parametrize(
     ("text", "accuracy"),
     [
-        (" The answer is 29.", 2.0),
+        (" The answer is 29.", 0.0),  # it is not in the mark that the prompt asks for
         (" #### 28", 0.0),
         (" It is 29, no: 30.\n#### 30", 0.0),
         ("", 0.0),
@@ -95,6 +95,11 @@ def test_accuracy(file: Path, text: str, accuracy: float) -> None:
     task = task_of(file, RECORDS)
     score = task.score(text, task.rows()[0])
     assert (score.parts["accuracy"], score.solved) == (accuracy, accuracy == 2.0)
+
+
+def test_an_answer_without_its_mark_is_paid_by_an_option(file: Path) -> None:
+    task = task_of(file, RECORDS, "&reading=free")
+    assert task.score(" The answer is 29.", task.rows()[0]).solved
 
 
 @pytest.mark.parametrize(
@@ -155,7 +160,12 @@ def test_reasoning_is_measured_against_the_references_own(file: Path) -> None:
         ("signed", "plain", " 29, or rather\n#### 28", 0.5),
         ("tag_pref", "r1", "</think><answer>29</answer>", 1.0),
         ("tag_math_correct", "r1", "</think><answer>29</answer>", 1.0),
-        ("tag_math_correct", "r1", "<answer>29</answer></think><answer>29</answer>", 1.0),  # cut at the first
+        (
+            "tag_math_correct",
+            "r1",
+            "<answer>29</answer></think><answer>29</answer>",
+            0.0,
+        ),  # cut at the first, in thought
     ],
 )
 def test_presets(file: Path, preset: str, template: str, text: str, value: float) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_core import UserError
-from grpo_tasks_math.verify import Verdict, extract_answer, verify
+from grpo_tasks_math.verify import Reading, Verdict, extract_answer, judge, verify
 
 CORRECT, WRONG, UNPARSABLE = Verdict.CORRECT, Verdict.WRONG, Verdict.UNPARSABLE
 
@@ -130,7 +130,7 @@ GOLDS_IN_THEIR_SOLUTIONS = [
 ]
 SUBTRACTIONS = [
     ("-20", [], [], ["10 minus 20"]),  # between two numbers, neither of them is the answer
-    ("-20", [], ["40 dollars minus 20", "The total minus 20", "3 non-negative 20"], ["$100 minus $20"]),
+    ("-20", [], ["3 non-negative 20"], ["$100 minus $20", "40 dollars minus 20", "The total minus 20"]),
 ]
 EXTRACTION = [
     ("5", [r"\boxed{4} no, that is wrong: \boxed{5}", r"\boxed{\boxed{5}}"], [], []),
@@ -141,7 +141,8 @@ EXTRACTION = [
     ("42", ["<answer>42", "The total is 3.</think>\n<answer>\n42\n</answer>"], [], []),
     ("yes", ["It is even. <answer>yes", "<answer>Yes</answer>"], [], []),
     ("3", ["#### Step 2\nThe total is 3"], ["#### 3. Conclusion\nThe total is 12"], []),
-    ("42", ["<answer>She has 42 apples</answer>", "The answer is 42 because 6 * 7 = 42. Not 43."], [], []),
+    ("42", [], [], ["<answer>She has 42 apples</answer>"]),  # words before a number make text of it
+    ("42", ["The answer is 42 because 6 * 7 = 42. Not 43."], [], []),
     ("18", ["She makes 9 * 2 = $<<9*2=18>>18.\n#### 18", "So she makes 9 * 2 = $18 every day."], [], []),
     ("1200", ["#### 1,200\n"], [], []),
     ("42", ["**Answer:** 42", "Final Answer\n\n42", "The answer is:\n\n$$\n42\n$$"], [], []),
@@ -156,7 +157,8 @@ EXTRACTION = [
     ("7", [], ["<think>7</think>8"], []),
     ("7", [], [], ["The answer is 7</think>I cannot tell."]),
     ("7", [], [], ["The answer is 7. <think>6</think> or 5</think>I cannot tell.", "<think>The answer is 7"]),
-    ("7", ["<think>maybe <answer>7</answer>", "7<think>8", "Then $3 + 4 = 7$ apples are left"], [], []),
+    ("7", [], [], ["<think>maybe <answer>7</answer>"]),
+    ("7", ["7<think>8", "Then $3 + 4 = 7$ apples are left"], [], []),
     ("(3, 4)", ["So the point $(3, 4)$ is on the circle."], [], []),
     ("4", [], ["So the point $(3, 4)$ is on the circle."], []),
     ("20", ["He has $10 and she has $20."], [], []),
@@ -181,9 +183,7 @@ BOXES = [
     ("255", [], [r"$\boxed{255}$ So she has $10,455. Final Answer: The final answer is $10,455$. I hope so."], []),
     ("255", [r"\boxed{255} is my final answer. I am sure that it is right."], [], []),
     ("12", [r"\boxed{11} no. The final answer is \"$12 $\". I hope it is correct."], [], []),
-    ("-7", [r"$x = -\boxed{7}$"], [], []),  # a box counts with the operators that touch it
-    ("7.5", [r"\boxed{7}.5"], [], []),
-    ("7000000", [r"\boxed{7} million"], [], []),
+    ("7", [r"$x = -\boxed{7}$", r"\boxed{7} million"], [], []),  # what stands outside a mark is not read
 ]
 GROUPS = [
     ("11111111100", [r"\boxed{11,\! 111,\! 111,\! 100}"], [], []),
@@ -219,18 +219,9 @@ OTHER_NUMBERS = [
     "16 to 18", "18 less than 20", "18 or more", "greater than 18", "at least 18", "between 16 and 18",
     "anything but 18", "not necessarily 18", "unlikely to be 18", "18k dollars", "18, possibly 19", "18 (perhaps 19)",
 ]  # fmt: skip
-DESCRIPTIONS = [
-    "18 quarters", "18 dozen eggs", "18 less than Ann", "18 seconds", "twice as much: 18", "18, half of 36",
-    "18 to the nearest dollar", "clear: she needs at least 18", "18 cm^2",
-]  # fmt: skip
+DESCRIPTIONS = ["18 quarters", "18 less than Ann", "18 seconds", "18 to the nearest dollar", "18 cm^2", "18 per day"]
 
 
-TOUCHED_BOXES = [
-    r"$\boxed{7}^2$", r"$-\boxed{7}$", r"\boxed{7} million", r"\boxed{7}\text{ thousand}", r"\boxed{7} squared",
-    r"\boxed{7}.5", r"\boxed{7}5", r"$2\boxed{7}$", r"$\frac{\boxed{7}}{2}$", r"$\frac{1}{\boxed{7}}$",
-    r"$\sqrt{\boxed{7}}$", r"$\boxed{7}\sqrt{2}$", r"$2 \times \boxed{7}$", r"The answer is half of \boxed{7}.",
-    r"the square root of $\boxed{7}$",
-]  # fmt: skip
 UNTOUCHED_BOXES = [
     r"$x = \boxed{7}$", r"$\boxed{7}$. 5 apples remain.", r"The answer is \boxed{7}!", r"\boxed{7}\%",
     r"$\boxed{7}^\circ$", r"$\boxed{7}\ \text{cm}^2$", r"$3 + \boxed{7} = 10$", r"$\frac{\boxed{7}}{2} = 3.5$",
@@ -241,31 +232,21 @@ UNTOUCHED_BOXES = [
 
 
 WHAT_IS_NOT_SAID = [
-    r"\boxed{6=5}", r"\boxed{x=4=5}", r"\boxed{x^2=25=5}", "$6=5$", "So x = 4 = 5.", "The answer is not 5",
-    "The answer is definitely not 5.", "The answer isn't $5$.", r"The answer cannot be \(5\).",
-    "<answer>not 5</answer>", r"\boxed{\text{not }5}", "The answer is not 5, it is 6.",
-    r"\boxed{5}. No, the answer is 6", r"\boxed{5}. Wait, that's wrong, it should be 6.",
-    r"\boxed{5}. The correct answer is 6.", r"\boxed{5}. I made a mistake. It should be 6.",
-    r"\boxed{5} Wait, that's wrong: 2 + 4 = 6.", "The answer is 5. Wait, I made a mistake. It should be 6.",
-    "The answer is 5? No, 6.", "The answer is 5 — actually, it's 6.", "#### 5\n\nWait, that's wrong. It is 6.",
-    "#### 5\n\nCorrection: 6", "<answer>5. Sorry, it must be 6.</answer>", r"The answer is not \boxed{5}.",
-    r"It isn't $\boxed{5}$", r"It is \boxed{6}, not $\boxed{5}$.", r"x\le=5", r"\boxed{x \not= 5}", "so x >= 5",
-    "so x != 5", "so x ≤ 5",
+    "The answer is not 5", "The answer is definitely not 5.", "The answer isn't $5$.", r"The answer cannot be \(5\).",
+    "<answer>not 5</answer>", r"\boxed{\text{not }5}", "The answer is not 5, it is 6.", "It is hardly 5.",
+    r"\boxed{5}. The correct answer is 6.", r"The answer is not \boxed{5}.", r"It isn't $\boxed{5}$",
+    r"It is \boxed{6}, not $\boxed{5}$.", r"x\le=5", r"\boxed{x \not= 5}", "so x >= 5", "so x != 5", "so x ≤ 5",
+    "The answer is other than 5", "A common wrong answer is 5.", "5 is wrong", "The answer: neither 4 nor 5.",
 ]  # fmt: skip
 NEVERTHELESS_SAID = [  # a slip in a computation is one answer, too
     r"\boxed{2+3=5}", r"\boxed{2 + 2 = 5}", "x = 2 + 3 = 4 = 5", r"\boxed{x = 10/2 = 5}", r"\boxed{2 * 2 = 4 + 1 = 5}",
     "Total: 2 * 2 = 4 + 1 = 5 apples", "The answer is not 6 but 5.", "The answer is not 6, it is 5.",
     "The answer is 5, not 6.", "He has 5 apples, not 6.", r"\boxed{5}. No doubt it is 10 / 2.",
-    r"\boxed{6} Actually it is 5.", r"\boxed{5}. The answer is 5 apples.", "\\boxed{5}\n\nA common wrong answer is 12.",
-    "\\boxed{5}\n\nCommon mistake: the answer is 12 when multiplying.",
+    r"\boxed{5}. The answer is 5 apples.", "\\boxed{5}\n\nA common wrong answer is 12.",
+    "\\boxed{5}\n\nCommon mistake: the answer is 12 when multiplying.", "Since 7 is not even, the answer is 5.",
     r"\boxed{5}. There is no need to check further, since it is 100% correct.",
     r"\boxed{5}. Actually, it is easy to see this with x = 3.", r"\boxed{5}. No further steps; it is 100% certain.",
-    r"\boxed{5}. It is wrong to say it is 13.", r"\boxed{5}. If you got something wrong, check that it is 1 digit.",
-    r"\boxed{5}. Wait, let me verify: x should be 3, y should be 2. Yes.", r"\boxed{5}. Wait, is it 8? No, it is 5.",
-    r"It is \boxed{5}, not \boxed{6}.", "The answer is 6. Wait, I made a mistake. It should be 5.",
-    "The answer is 6? No, 5.", "#### 6\n\nWait, that's wrong. It is 5.",
-    "The answer is 5. No doubt: it is 10 / 2. There is no other, since it must be less than 6.",
-    "The answer is 5. Wait, let me verify the price. It is 3 dollars. 3 + 2 = 5.",
+    r"It is \boxed{5}, not \boxed{6}.", "I got 6 at first. The correct answer is 5.", "Since 3 is not 4, it is 5.",
 ]  # fmt: skip
 
 
@@ -291,12 +272,6 @@ def test_verdict_is_reached_exactly(gold: str, right: Replies, wrong: Replies, u
 @pytest.mark.parametrize("completion", WHAT_IS_NOT_SAID)
 def test_what_a_text_denies_or_contradicts_is_not_its_answer(completion: str) -> None:
     assert verify("5", completion, timeout_s=60.0) is not CORRECT
-
-
-@pytest.mark.usefixtures("no_engine")
-@pytest.mark.parametrize("completion", TOUCHED_BOXES)
-def test_a_box_counts_with_the_operators_that_touch_it(completion: str) -> None:
-    assert verify("7", completion) is not CORRECT
 
 
 @pytest.mark.usefixtures("no_engine")
@@ -341,6 +316,113 @@ def test_a_fraction_without_a_finite_decimal_is_what_a_computer_prints_for_it() 
     assert verify("5", "4.999999999999999") is WRONG
 
 
+CONTRACT = [
+    # One explanation never replaces the value.
+    ("12", [r"12 \text{ apples (6 red, 6 green)}", "12 (a dozen)", "12 (6 + 6)", "12, since 6 + 6 is 12"], ["6"]),
+    ("25\\pi", ["25\\pi \\approx 78.54", r"25\pi\ (\text{about } 78.5)"], ["78.54"]),
+    ("no", [r"\text{No, because 7 is prime}", "No (7 is prime)"], ["yes", "yes/no", "yes or no"]),
+    # Alternatives are a list, and hedges are nothing.
+    ("42", [], ["42 or 43", "42; 43", "42|43", "42 43", r"42\quad 43", r"42 \lor 43", "42, but 43 is also possible"]),
+    ("42, 43", ["42 or 43", "42; 43", "42|43", "42 43", "43 and 42"], ["42", "43"]),
+    ("42", [], ["possibly 42", "42 or so", "42, give or take 2", "42 ± 1", "between 40 and 44", "42^{+1}_{-1}"]),
+    ("B", ["(B)", r"\textbf{(B)}\ 12", "B. 12"], ["(A)/(B)", "A or B", r"\text{A and B}"]),
+    # Equations.
+    (
+        "5",
+        ["x = 5", "f(2) = 5", "AB = 5", r"\angle ABC = 5^\circ", "total cost = 5"],
+        ["2x=5", "x+1=5", "-x=5", "x^2=5"],
+    ),
+    ("42", [], [r"x \ne 42", r"\frac{1}{x}=42", "xy = 42", r"x \text{ where } 2x = 42", r"\ne 42", r"\ge 42"]),
+    (
+        "(1,2)",
+        ["(h,k) = (1,2)", "x = 1, y = 2", "y = 2, x = 1", "P = (1,2)"],
+        ["y = 1, x = 2", r"\{1,2\}", "x = 2, y = 1"],
+    ),
+    ("x=1, y=2", ["y=2, x=1", "(1,2)"], ["x=2, y=1", "(2,1)", "a=1, b=2"]),
+    ("n=3, 5", ["n=5, 3", "3, 5", "n = 3, n = 5"], ["n=3", "n=3, 7"]),
+    # Units.
+    ("30^\\circ", ["30", "30 degrees"], [r"30\text{ radians}", "3"]),
+    ("20 mph", ["20", "20 miles per hour", "20 miles/hour"], ["20 km/h", "20 metres per hour"]),
+    ("20 cm^2", ["20 square centimetres", "20 cm²", "20"], ["20 m^2", "20 square metres"]),
+    (r"\$15", ["15 dollars", "15", r"\$15.00", "15 dollars per day"], ["15 euros", "15 cents", "£15"]),
+    (
+        "20",
+        ["20 apples", "20 cm", r"20\text{ per day}"],
+        [r"20\text{k}", "20 hundred", "20 dozen", "20 tenths", "20th", "minus 20"],
+    ),
+    ("0.3", ["3 tenths"], ["3"]),
+    ("24", ["2 dozen", r"2 \text{ dozen eggs}"], ["2"]),
+    ("25\\%", ["25", "0.25", "1/4", "25 percent"], ["0.25\\%", "2.5"]),
+    ("0.25", ["25\\%", "1/4"], ["0.25\\%"]),
+    # Bases, clock times, labels.
+    (
+        "1021_6",
+        [r"1021_{\text{six}}", r"1021_{\text{base }6}", "1021 (base 6)", "1021 base 6", "1021"],
+        ["1021_7", "235"],
+    ),
+    ("3:30 p.m.", ["3:30", r"3:30\text{ PM}", "3:30 pm"], ["3:30 a.m.", "3:31", "330"]),
+    ("13", ["(C) 13", r"\textbf{(C)}\ 13", "C. 13", "C) 13"], ["(C) 12", "C"]),
+    ("(C) 13", ["13", "(C)", "(C) 13"], ["(B) 13", "(C) 12", "12", "B"]),
+    ("73", ["73 ✅", r"73 \checkmark", "73. QED", r"73 \blacksquare"], ["72 ✅"]),
+]
+"""gold, contents of a mark that state it, and contents that do not."""
+
+
+@pytest.mark.parametrize("reading", ["marked", "free"])
+@pytest.mark.parametrize("form", [r"\boxed{{{}}}", "<answer>{}</answer>", "#### {}", "The answer is: {}"])
+@pytest.mark.parametrize(("gold", "right", "wrong"), CONTRACT, ids=range(len(CONTRACT)))
+def test_the_content_of_a_mark_is_read_as_a_whole(
+    gold: str, right: Replies, wrong: Replies, form: str, reading: Reading
+) -> None:
+    verdicts = {text: verify(gold, form.format(text), 60.0, reading=reading) is CORRECT for text in [*right, *wrong]}
+    assert verdicts == {**dict.fromkeys(right, True), **dict.fromkeys(wrong, False)}
+
+
+MARKS: list[tuple[Reading, str, Verdict, str]] = [
+    ("marked", r"\boxed{5} and #### 5", CORRECT, ""),
+    ("marked", r"\boxed{5} and #### 6", UNPARSABLE, "box says '5', #### says '6'"),
+    ("marked", r"\boxed{6} and #### 5", UNPARSABLE, "box says '6', #### says '5'"),
+    ("marked", r"<answer>6</answer> \boxed{7}", UNPARSABLE, "tag says '6', box says '7'"),
+    ("marked", r"<answer>\boxed{5}</answer>", CORRECT, ""),  # a mark inside a mark is followed
+    ("marked", "<answer>The answer is 5 people.</answer>", CORRECT, ""),
+    ("marked", "#### Answer: 5", CORRECT, ""),
+    ("marked", r"The answer is 6. \boxed{5}", CORRECT, ""),  # a phrase is a mark only where no other stands
+    ("marked", "The answer is 6. The answer is 5.", CORRECT, ""),
+    ("marked", "Final answer:\n\n```\n5\n```", CORRECT, ""),
+    ("marked", "Final Answer\n\n\\[\n5\n\\]", CORRECT, ""),
+    ("marked", "5", CORRECT, ""),  # the whole where there is no mark
+    ("marked", "There are 5 of them", UNPARSABLE, "no value"),
+    ("marked", r"$x=\boxed{5}$ or $x=\boxed{6}$", WRONG, ""),
+    ("marked", "<answer>5</answer> or <answer>6</answer>", WRONG, ""),
+    ("marked", "\\boxed{6}\n\\boxed{5}", CORRECT, ""),  # the last counts
+    ("marked", r"\boxed{10/2 = 5}", CORRECT, ""),
+    ("marked", r"\boxed{x = 2 + 3 = 5}", CORRECT, ""),
+    ("marked", r"\boxed{2 + 2 = 5}", UNPARSABLE, ""),  # members that differ
+    ("free", r"\boxed{2 + 2 = 5}", CORRECT, ""),
+    ("box", r"\boxed{5} #### 6", CORRECT, ""),
+    ("box", "#### 5", UNPARSABLE, "(box)"),
+    ("####", "5 \n#### 5", CORRECT, ""),
+    ("tag", "The answer is 5", UNPARSABLE, "(tag)"),
+    ("answer:", r"The answer is 5. \boxed{6}", CORRECT, ""),
+    ("free", "#### 6\nThe answer is 5.", CORRECT, ""),
+    ("marked", "5<|im_end|>", CORRECT, ""),
+    ("marked", "[THINK]The answer is 5", UNPARSABLE, "no final answer"),
+]
+
+
+@pytest.mark.usefixtures("no_engine")
+@pytest.mark.parametrize(("reading", "text", "verdict", "why"), MARKS)
+def test_marks_are_read_by_the_reading(reading: Reading, text: str, verdict: Verdict, why: str) -> None:
+    said = judge("5", text, reading=reading)
+    assert said[0] is verdict and why in said[1], said
+
+
+@pytest.mark.parametrize("reading", ["free", "marked"])
+@pytest.mark.parametrize("text", ["#### Player 1\nThe answer is Player 2.", r"\boxed{Player 1} #### Player 2"])
+def test_one_text_states_one_of_several_golds(text: str, reading: Reading) -> None:
+    assert sum(verify(gold, text, reading=reading) is CORRECT for gold in ("Player 1", "Player 2", "Player 3")) < 2
+
+
 SYMBOLIC = [
     ("5", [], ["Therefore $x > 5$ is the solution.", "5abc"], [r"\boxed{\frac{1}{x+}}"]),
     ("x > 5", [], ["$x < 5$", r"$x \ge 5$"], []),
@@ -379,6 +461,34 @@ SYMBOLIC = [
     ("2x", [], ["x"], []),
     ("x", [], [], [r"\boxed{x + }"]),
 ]
+EQUATIONS = [
+    ("2x+3y=6", [r"y=2-\frac{2}{3}x", "4x+6y=12", "6=3y+2x"], ["6", "2x+3y=7", "z=6", "6=6", "0=0", "2x+3y"], []),
+    ("y=2x+3", ["2x - y + 3 = 0", "y = 3 + 2x", "3+2x"], ["y=2x", "0=0", "x=2y+3", "3"], []),
+    ("(x-1)^2+y^2=9", ["y^2+(1-x)^2=9", "x^2-2x+y^2=8"], ["(x+1)^2+y^2=9", "9"], []),
+    ("f(x)=2x+3", ["y=3+2x", "2x+3"], ["f(x)=2x"], []),
+    ("xy=12", ["yx=12", "2xy=24"], ["12", "x=12"], []),
+]
+"""An equation as a gold is met by an equivalent one."""
+NUMBERS_AS_WRITTEN = [
+    (r"\frac{e^{-12} 12^{3}}{3!}", [r"288e^{-12}", r"\frac{12^3 e^{-12}}{3!}"], [r"\frac{e^{-12} 12^{4}}{4!}"], []),
+    (r"\frac{x^{2} 12^{3}}{5}", [r"\frac{1728x^2}{5}"], [r"\frac{8x^2}{5}"], []),
+    (r"\frac{2^{10} 100}{7}", [r"\frac{102400}{7}"], [r"\frac{1024}{7}"], []),
+    ("2^{2(n+1)}", ["2^(2(n+1))", "4^{n+1}"], ["2^(2n+1)"], []),
+    (r"\sqrt{2(n+1)}", ["sqrt(2(n+1))"], ["sqrt(2n+1)"], []),
+    (r"\frac{\sqrt{x^{2}+1}}{3}", [r"\frac{\sqrt{x^{2}+1}}3"], [], []),
+    (r"\log_{2} 8", ["3"], ["4"], []),
+]
+EQUAL_MEANS_EQUAL = [
+    ("e^{-1000}", [r"\frac{1}{e^{1000}}"], ["e^{-1001}", "0"], []),
+    (r"\frac{365!}{335!}", [], [r"\frac{365!}{334!}"], []),
+    (r"\frac{1}{500!}", [r"\frac{1}{500 \cdot 499!}"], [r"\frac{1}{501!}", r"\frac{2}{500!}", "0"], []),
+    (r"\frac{\pi}{10^{55}}", [r"\pi 10^{-55}"], [r"\frac{2\pi}{10^{55}}", r"\frac{\pi}{10^{56}}"], []),
+    (r"10^{40}\pi", [], [r"10^{40}\pi+1"], []),
+    (r"\frac{x}{10^{80}}", [r"x 10^{-80}"], [r"\frac{x}{10^{81}}"], []),
+    (r"\begin{pmatrix} e^{-300} \\ 1 \end{pmatrix}", [], [r"\begin{pmatrix} e^{-301} \\ 1 \end{pmatrix}"], []),
+    (r"\sqrt{5+2\sqrt{6}}", [r"\sqrt{2}+\sqrt{3}"], [], []),
+    (r"\frac{1}{\sqrt{n}}", [r"\sqrt{1/n}"], [r"\sqrt{2/n}"], []),
+]
 CASE = [
     (r"\pi(R^2-r^2)", [r"\boxed{\pi(R+r)(R-r)}"], [r"\boxed{0}"], []),
     (r"\frac{m}{M}", [], [r"\boxed{1}", r"\boxed{\frac{M}{m}}"], []),
@@ -401,7 +511,7 @@ UNIONS = [
 ]
 
 
-FORMULAS = [*SYMBOLIC, *CASE, *LETTERS, *UNIONS]
+FORMULAS = [*SYMBOLIC, *CASE, *LETTERS, *UNIONS, *EQUATIONS, *NUMBERS_AS_WRITTEN, *EQUAL_MEANS_EQUAL]
 
 
 @pytest.mark.parametrize(("gold", "right", "wrong", "unparsable"), FORMULAS, ids=range(len(FORMULAS)))
@@ -421,6 +531,7 @@ def test_nan_equals_nothing(gold: str, completion: str) -> None:
         *({"timeout_s": value} for value in (0.0, -1.0, float("nan"), float("inf"))),
         *({"rel_tol": value} for value in (-0.1, 1.0, float("nan"))),
         {"decimals": "dot"},
+        {"reading": "strict"},
     ],
 )
 def test_options_are_checked(option: dict[str, object]) -> None:

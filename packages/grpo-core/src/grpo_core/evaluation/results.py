@@ -13,7 +13,7 @@ import numpy as np
 from grpo_core.algorithms.diagnostics import pass_at_k
 from grpo_core.evaluation.intervals import Interval, bootstrap_mean, rate_difference, rate_over_rows
 from grpo_core.evaluation.surprisal import Certainty, TokenStatistics
-from grpo_core.rollouts.thinking import THINK_END
+from grpo_core.task.marks import first_thinking_end
 from grpo_core.task.row import Row, Split
 from grpo_core.task.score import Score
 
@@ -296,7 +296,7 @@ def _thinking(
     seed: int,
 ) -> dict[str, float | None]:
     """How often and how long the completions think, if any does."""
-    thinks = [float(THINK_END in text) for text in texts]
+    thinks = [float(first_thinking_end(text) is not None) for text in texts]
     if not any(thinks):
         return {}
     known = [length for length in lengths if length is not None]

@@ -11,7 +11,8 @@ from grpo_core.engines.encode import encode_prompt
 from grpo_core.engines.native import MAX_BATCH_TOKENS
 from grpo_core.policy.memory import Budget, is_out_of_memory, release
 from grpo_core.rollouts.opponents import endpoint_seed
-from grpo_core.rollouts.thinking import THINK_END, think_tokens
+from grpo_core.rollouts.thinking import think_tokens
+from grpo_core.task.marks import first_thinking_end
 from grpo_core.task.row import Prompt
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ class EngineSampler:
         return len(encode_prompt(self._tokenizer, question.prompt)) + limit <= self._max_context
 
     def _think_length(self, text: str, token_ids: Sequence[int]) -> int | None:
-        return think_tokens(self._tokenizer, text, token_ids) if THINK_END in text else None
+        return None if first_thinking_end(text) is None else think_tokens(self._tokenizer, text, token_ids)
 
     def _overlong(self, prompt_ids: tuple[int, ...]) -> Sampled:
         why = f"the prompt has {len(prompt_ids)} tokens, and the model's context is {self._max_context}"

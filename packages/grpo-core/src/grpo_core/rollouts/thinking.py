@@ -6,22 +6,20 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
-THINK_END = "</think>"
-"""Ends what a reasoning model thinks, in every format of the reference systems."""
+from grpo_core.task.marks import first_thinking_end
 
 
 def think_tokens(tokenizer: Any, text: str, token_ids: Sequence[int]) -> int:
-    """Tokens of a completion before the first `</think>`; 0 where there is none.
+    """Tokens of a completion before the first end of thinking, such as `</think>`; 0 where there is none.
 
     Args:
         tokenizer: Tokenizer of the model.
         text: The completion.
         token_ids: Its tokens.
     """
-    if THINK_END not in text:
+    if (before := first_thinking_end(text)) is None:
         return 0
     # The text of a prefix grows with its tokens, so the longest one before the tag is found by halving.
-    before = text.index(THINK_END)
 
     def chars(tokens: int) -> int:
         return len(tokenizer.decode(token_ids[:tokens], skip_special_tokens=True))

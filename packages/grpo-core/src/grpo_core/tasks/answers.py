@@ -1,59 +1,36 @@
-"""The answer in a completion: behind the thinking, in a tag or a box, or after ####."""
+"""The answer that a completion marks, as text."""
 
 from __future__ import annotations
 
 import re
 
-from grpo_core.rewards import answer_block
+from grpo_core.task.marks import marked_answers, outside_thinking
+from grpo_core.task.score import Invalid
 
-_THINK = re.compile(r"<(/?)\s{0,4}think(?:ing)?\s{0,4}>", re.IGNORECASE)
-_BOX_TOKEN = re.compile(r"\\boxed\s?\{|\\.|[{}]", re.DOTALL)
 _LATEX_TEXT = re.compile(r"\\(?:text(?:bf|it|rm)?|mbox|math(?:rm|bf))\s?\{([^{}]{0,1000})\}")
 
 
-def answer_of(text: str) -> str:
-    r"""The answer that a completion marks, without white space around it.
+def answer_of(text: str, kind: str = "") -> str:
+    r"""The answer that a completion marks behind its thinking, without white space around it; all of it without a mark.
 
-    Thinking never counts. Of the rest it is what the last `<answer>` holds that is closed, else one that is left open;
-    in that, or without a tag in all the rest, it is the last `\boxed{…}`, else what follows the last `####`, else all.
+    Args:
+        text: A completion.
+        kind: Kind of the mark that the prompt asks for: box, tag, ####, answer:; by default any.
+
+    Raises:
+        Invalid: there is no mark of the kind, or marks of several kinds hold different answers.
     """
     text = outside_thinking(text)
-    tagged = answer_block(text)
-    if (boxed := _last_box(text if tagged is None else tagged)) is not None:
-        return plain_latex(boxed).strip()
-    return (text if tagged is None else tagged).rpartition("####")[2].strip()
-
-
-def outside_thinking(text: str) -> str:
-    """The text behind the last `</think>`, up to a `<think>` that is left open."""
-    answer = text[thinking_end(text) :]
-    opened = _THINK.search(answer)
-    return answer if opened is None else answer[: opened.start()]
-
-
-def thinking_end(text: str) -> int:
-    """Where the last `</think>` ends; 0 without one."""
-    return max((tag.end() for tag in _THINK.finditer(text) if tag[1]), default=0)
+    answers = {name: plain_latex(", ".join(mark.contents)).strip() for name, mark in marked_answers(text, kind).items()}
+    if len({" ".join(answer.split()).casefold() for answer in answers.values()}) > 1:
+        raise Invalid(
+            "marks that differ: " + ", ".join(f"{name} says {answer!r:.60}" for name, answer in answers.items())
+        )
+    if not answers and kind and text.strip():
+        raise Invalid(f"no answer in the mark that the prompt asks for ({kind})")
+    return next(iter(answers.values()), text).strip()
 
 
 def plain_latex(text: str) -> str:
     r"""The text without `\text{…}` and the like around words."""
     return _LATEX_TEXT.sub(r"\1", text) if "\\" in text else text
-
-
-def _last_box(text: str) -> str | None:
-    """The inside of the last box whose braces are balanced; of nested ones the inner. One pass."""
-    if "\\boxed" not in text:
-        return None
-    opened: list[int | None] = []  # where the inside of each open brace starts; None for a brace that is no box
-    last: tuple[int, int] | None = None
-    for token in _BOX_TOKEN.finditer(text):
-        if token[0] == "{":
-            opened.append(None)
-        elif token[0].startswith("\\boxed"):
-            opened.append(token.end())
-        elif token[0] == "}" and opened:
-            start = opened.pop()
-            if start is not None and (last is None or start > last[0]):
-                last = start, token.start()
-    return None if last is None else text[slice(*last)]

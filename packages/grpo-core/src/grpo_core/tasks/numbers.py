@@ -86,10 +86,17 @@ def read_number(text: str) -> Fraction | None:
     return None if last is None else _value(last)
 
 
-def is_percentage(text: str) -> bool:
-    """Whether the last number of a text is a percentage."""
-    last = _last_number(text)
-    return last is not None and last["percent"] is not None
+def one_number(text: str) -> tuple[Fraction, bool] | None:
+    """The number that a text is, with a unit behind it or none, and whether it is a percentage; None for anything else.
+
+    One explanation may follow in parentheses, or behind a comma and since or because.
+    """
+    number = _last_number(_EXPLANATION.sub("", text))
+    if number is None or (value := _value(number)) is None:
+        return None
+    before, behind = number.string[: number.start()], number.string[number.end() :]
+    is_one = set(before) <= _MARKS | set("=~≈") and (not set(behind) - _MARKS or _is_unit(behind))
+    return (value, number["percent"] is not None) if is_one else None
 
 
 def _last_number(text: str) -> re.Match[str] | None:
@@ -98,6 +105,35 @@ def _last_number(text: str) -> re.Match[str] | None:
         if match["digits"]:
             last = match
     return last
+
+
+_EXPLANATION = re.compile(
+    r"(?:\s\((?=[^()]*[^\W\d_]{2})[^()]{1,200}\)|,\s?(?:since|because)\b.{0,2000})\s*\.?\s*$", re.DOTALL
+)
+_UNIT = re.compile(
+    r"(?:[^\W\d_]|[\s/°.,*$€£¥₹()\[\]{}'\"`\\~-]|\^\s?\{?\s?(?:-?[123]|\\circ|\\degree)\s?\}?|\*\*[23]|[²³])*"
+)
+_WORD = re.compile(r"(?<!\\)[^\W\d_]+")
+_TOUCHING = frozenset(("m", "cm", "mm", "km", "g", "kg", "mg", "l", "ml", "ft", "in", "s", "min", "h", "hr", "mph"))
+_CHANGING = frozenset((
+    "and", "or", "plus", "minus", "times", "to", "not", "k", "dozen", "squared", "cubed", "factorial", "half", "halves",
+    "third", "thirds", "pi", "e", "x", "y", "n", "maybe",
+))  # fmt: skip
+"""Words behind a number that make another number of it, or none."""
+_MAX_WORDS = 8
+
+
+def _is_unit(behind: str) -> bool:
+    """Whether what follows a number is its unit, or another noun."""
+    words = _WORD.findall(behind)
+    if _UNIT.fullmatch(behind) is None or len(words) > _MAX_WORDS:
+        return False
+    if not words:
+        return "°" in behind or "circ" in behind
+    is_touching = behind[0].isalpha()
+    return not any(word.lower() in _CHANGING or word.lower().endswith("ths") for word in words) and (
+        words[0] in _TOUCHING if is_touching else True
+    )
 
 
 def is_number(text: str) -> bool:

@@ -16,10 +16,10 @@ from pydantic import ValidationInfo, field_validator
 from grpo_core.data import DatasetConfig, Record, read_rows, stable_id
 from grpo_core.plugins.loading import resolve
 from grpo_core.task.composition import reward
+from grpo_core.task.marks import mark_of, thinking_end
 from grpo_core.task.row import Message, Prompt, Row
 from grpo_core.task.score import Invalid
 from grpo_core.task.task import Task
-from grpo_core.tasks.answers import thinking_end
 from grpo_core.tasks.choices import LETTERS
 from grpo_core.tasks.verifiers import VERIFIERS
 
@@ -237,7 +237,8 @@ def validate(text: str, row: QaRow, config: QaConfig) -> float:
     completion = text[:start] + text[start:].partition(NEXT_QUESTION)[0]
     if not completion.strip():
         raise Invalid("no answer")
-    return VERIFIERS[config.verifier].score(completion, row.answer, row.choices)
+    template = TEMPLATES.get(config.template, config.template)
+    return VERIFIERS[config.verifier].score(completion, row.answer, row.choices, mark_of(template))
 
 
 @reward(1.0)

@@ -7,8 +7,10 @@ import importlib.util
 import json
 import math
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -18,13 +20,17 @@ from unicodedata import normalize
 from grpo_core.errors import UserError
 from grpo_core.plugins.loading import resolve
 from grpo_core.rewards import answer_block
+from grpo_core.task.marks import outside_thinking
 from grpo_core.task.score import Invalid
-from grpo_core.tasks.answers import answer_of, outside_thinking
-from grpo_core.tasks.choices import LETTERS, letter_of, named_choices
-from grpo_core.tasks.numbers import is_number, is_percentage, read_number
+from grpo_core.tasks.answers import answer_of
+from grpo_core.tasks.choices import LETTERS, choice_of, letter_of
+from grpo_core.tasks.numbers import is_number, one_number, read_number
 
 REGEX_TIMEOUT_S = 1.0
 """Seconds of a match; a pattern that needs longer on a short answer backtracks without end."""
+
+SCHEMA_TIMEOUT_S = 1.0
+"""Seconds in which an answer is checked against a schema."""
 
 MAX_PATTERN_CHARS = 10_000
 MAX_JSON_CHARS = 1 << 18
@@ -43,15 +49,15 @@ class Verifier:
 
     Attributes:
         check: Raises ValueError if a gold cannot be used; takes the gold and the choices.
-        score: (completion, gold, choices) -> value in [0, 1]; raises `Invalid` where there is no answer, and
-            TimeoutError where the check takes too long.
+        score: (completion, gold, choices, kind of mark that the prompt asks for, by default any) -> value in [0, 1];
+            raises `Invalid` where there is no answer, and TimeoutError where the check takes too long.
         gold: What a gold is, in words.
         package: Distribution that the verifier needs beside grpo-core; empty for none.
         is_answer: Whether the gold is an answer that a model could write, so that a warm start can use it.
     """
 
     check: Callable[[str, tuple[str, ...]], None]
-    score: Callable[[str, str, tuple[str, ...]], float]
+    score: Callable[..., float]
     gold: str
     package: str = ""
     is_answer: bool = True
@@ -70,8 +76,8 @@ def _plain(text: str) -> str:
     return " ".join(normalize("NFC", text).split()).casefold()
 
 
-def _score_exact(text: str, gold: str, choices: tuple[str, ...]) -> float:
-    answer = answer_of(text)
+def _score_exact(text: str, gold: str, choices: tuple[str, ...], kind: str = "") -> float:
+    answer = answer_of(text, kind)
     if not answer:
         raise Invalid("no answer")
     return float(_plain(answer) == _plain(answer_of(gold)))
@@ -98,14 +104,15 @@ def _check_number(gold: str, choices: tuple[str, ...]) -> None:
         )
 
 
-def _score_number(text: str, gold: str, choices: tuple[str, ...]) -> float:
-    answer, gold = answer_of(text), answer_of(gold)
-    value, expected = read_number(answer), read_number(gold)
-    if value is None or expected is None:
-        raise Invalid("no number")
-    difference = is_percentage(answer) - is_percentage(gold)
+def _score_number(text: str, gold: str, choices: tuple[str, ...], kind: str = "") -> float:
+    answer, expected = one_number(answer_of(text, kind)), one_number(answer_of(gold))
+    if answer is None or expected is None:
+        raise Invalid("the answer is not one number")
+    difference = answer[1] - expected[1]
     # Where only one of them says percent, it may be a unit that the question gives: 60% is 0.6, and 60 too.
-    return float(any(_are_equal(value * scale, expected) for scale in {Fraction(1), Fraction(100) ** difference}))
+    return float(
+        any(_are_equal(answer[0] * scale, expected[0]) for scale in {Fraction(1), Fraction(100) ** difference})
+    )
 
 
 def _are_equal(value: Fraction, expected: Fraction) -> bool:
@@ -120,10 +127,10 @@ def _check_math(gold: str, choices: tuple[str, ...]) -> None:
         raise ValueError(f"the gold {gold!r:.80} cannot be read as an answer")
 
 
-def _score_math(text: str, gold: str, choices: tuple[str, ...]) -> float:
-    verdict = resolve("grpo_tasks_math.verify:verify")(gold, text)
+def _score_math(text: str, gold: str, choices: tuple[str, ...], kind: str = "") -> float:
+    verdict, why = resolve("grpo_tasks_math.verify:judge")(gold, text, reading=kind or "marked")
     if verdict == "unparsable":
-        raise Invalid("no final answer")
+        raise Invalid(why)
     if verdict == "timeout":
         raise TimeoutError("the symbolic check ran out of time")
     return float(verdict == "correct")
@@ -148,11 +155,11 @@ def _check_choice(gold: str, choices: tuple[str, ...]) -> None:
     _letter_of(gold, choices)
 
 
-def _score_choice(text: str, gold: str, choices: tuple[str, ...]) -> float:
-    letters = named_choices(answer_of(text), choices)
-    if not letters:
-        raise Invalid("no letter of a choice")
-    return float(letters == {_letter_of(gold, choices)})
+def _score_choice(text: str, gold: str, choices: tuple[str, ...], kind: str = "") -> float:
+    letter = choice_of(answer_of(text, kind), choices)
+    if letter is None:
+        raise Invalid("the answer is no letter or text of one choice")
+    return float(letter == _letter_of(gold, choices))
 
 
 @lru_cache(1024)
@@ -173,9 +180,9 @@ def _check_regex(gold: str, choices: tuple[str, ...]) -> None:
     _pattern(gold)
 
 
-def _score_regex(text: str, gold: str, choices: tuple[str, ...]) -> float:
+def _score_regex(text: str, gold: str, choices: tuple[str, ...], kind: str = "") -> float:
     try:
-        return float(_pattern(gold).fullmatch(answer_of(text), timeout=REGEX_TIMEOUT_S) is not None)
+        return float(_pattern(gold).fullmatch(answer_of(text, kind), timeout=REGEX_TIMEOUT_S) is not None)
     except TimeoutError:
         raise TimeoutError(f"the pattern needs more than {REGEX_TIMEOUT_S:g} s on this answer") from None
 
@@ -203,7 +210,12 @@ def _schema(gold: str) -> Any:
         raise ValueError(f"the gold is not a JSON schema: {error.message:.200}") from None
     except (Unresolvable, RecursionError) as error:
         raise ValueError(f"the gold's schema cannot be resolved (no $ref is fetched): {error!s:.200}") from None
-    return validators.extend(kind, {"pattern": _pattern_errors})(schema, registry=registry)
+    keywords = {**kind.VALIDATORS, "pattern": _pattern_errors, "uniqueItems": _repetitions}
+    keywords["patternProperties"] = _pattern_properties
+    timed = {name: _timed(keyword) for name, keyword in keywords.items()}
+    return validators.create(kind.META_SCHEMA, timed, type_checker=kind.TYPE_CHECKER)(
+        schema, registry=registry, format_checker=kind.FORMAT_CHECKER
+    )
 
 
 def _check_references(resource: Any, resolver: Any) -> None:
@@ -214,12 +226,52 @@ def _check_references(resource: Any, resolver: Any) -> None:
         _check_references(inner, resolver.in_subresource(inner))
 
 
+_deadline = ContextVar("deadline", default=math.inf)
+
+
+def _timed(keyword: Callable[..., Iterator[Exception] | None]) -> Callable[..., Iterator[Exception]]:
+    """A keyword of a schema that checks the time before its work."""
+
+    def check(*arguments: Any) -> Iterator[Exception]:
+        if time.monotonic() > _deadline.get():
+            raise TimeoutError(f"the schema needs more than {SCHEMA_TIMEOUT_S:g} s on this answer")
+        yield from keyword(*arguments) or ()
+
+    return check
+
+
+def _matches(pattern: str, text: str) -> bool:
+    return _pattern(pattern).search(text, timeout=REGEX_TIMEOUT_S) is not None
+
+
 def _pattern_errors(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[Exception]:
     """The keyword `pattern`, within a second."""
     from jsonschema import ValidationError
 
-    if isinstance(instance, str) and not _pattern(pattern).search(instance, timeout=REGEX_TIMEOUT_S):
+    if isinstance(instance, str) and not _matches(pattern, instance):
         yield ValidationError(f"{instance!r:.80} does not match {pattern!r:.80}")
+
+
+def _pattern_properties(validator: Any, patterns: Any, instance: Any, schema: Any) -> Iterator[Exception]:
+    """The keyword `patternProperties`, each match within a second."""
+    for pattern, subschema in patterns.items() if isinstance(instance, dict) else ():
+        for name, value in instance.items():
+            if _matches(pattern, name):
+                yield from validator.descend(value, subschema, path=name, schema_path=pattern)
+
+
+def _repetitions(validator: Any, is_unique: bool, instance: Any, schema: Any) -> Iterator[Exception]:
+    """The keyword `uniqueItems` in linear time: 1 and 1.0 are one value, true and 1 are two."""
+    from jsonschema import ValidationError
+
+    if is_unique and isinstance(instance, list) and len({*map(_hashable, instance)}) < len(instance):
+        yield ValidationError("items are repeated")
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return frozenset((name, _hashable(inner)) for name, inner in value.items())
+    return tuple(map(_hashable, value)) if isinstance(value, list) else (type(value) is bool, value)
 
 
 def _check_schema(gold: str, choices: tuple[str, ...]) -> None:
@@ -229,20 +281,27 @@ def _check_schema(gold: str, choices: tuple[str, ...]) -> None:
         raise ValueError("the gold is a JSON schema that never ends") from None
 
 
-def _score_schema(text: str, gold: str, choices: tuple[str, ...]) -> float:
+def _score_schema(text: str, gold: str, choices: tuple[str, ...], kind: str = "") -> float:
+    parsed = _parsed_json(text)
+    token = _deadline.set(time.monotonic() + SCHEMA_TIMEOUT_S)
     try:
-        return float(_schema(gold).is_valid(_parsed_json(text)))
+        return float(_schema(gold).is_valid(parsed))
     except RecursionError:  # a recursive schema goes as deep as the completion does
         raise Invalid("JSON that is nested too deeply") from None
+    finally:
+        _deadline.reset(token)
 
 
 def _parsed_json(text: str) -> Any:
     """The JSON of a completion: all of it, all behind the thinking, the answer that it marks, or its last block."""
     rest = outside_thinking(text)
-    for written in (text, rest, _last_block(answer_of(text)), _last_block(rest)):
+    texts = [text, rest]
+    with suppress(Invalid):
+        texts.append(_last_block(answer_of(text)))
+    for written in (*texts, _last_block(rest)):
         if len(written) <= MAX_JSON_CHARS:
             with suppress(ValueError, RecursionError):
-                return json.loads(written, parse_constant=_refuse_constant)
+                return json.loads(written, **_STRICT)
     raise Invalid(f"no JSON of at most {MAX_JSON_CHARS} characters")
 
 
@@ -254,6 +313,25 @@ def _last_block(text: str) -> str:
 
 def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    if math.isinf(value := float(text)):
+        raise ValueError(f"{text} is larger than every number of JSON readers")
+    return value
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(names := dict(pairs)) < len(pairs):
+        raise ValueError("a name is repeated")
+    return names
+
+
+_STRICT: Mapping[str, Any] = {
+    "parse_constant": _refuse_constant,
+    "parse_float": _finite,
+    "object_pairs_hook": _distinct,
+}
 
 
 _SETUP = (
@@ -300,7 +378,7 @@ def _check_code(gold: str, choices: tuple[str, ...]) -> None:
         raise ValueError(f"the gold's tests cannot be used: {error}") from None
 
 
-def _score_code(text: str, gold: str, choices: tuple[str, ...]) -> float:
+def _score_code(text: str, gold: str, choices: tuple[str, ...], kind: str = "") -> float:
     answer = outside_thinking(text)
     tagged = answer_block(answer)  # no ####, which is a comment in Python
     program = answer if tagged is None else tagged

@@ -12,9 +12,9 @@ from grpo_core import Invalid, Task, reward
 from grpo_core.data import stable_id
 from grpo_tasks_math import rewards
 from grpo_tasks_math.gsm8k.rows import Form, GSM8KRow, Solution, read_solution
-from grpo_tasks_math.gsm8k.templates import STOP, Template, has_form, make_gold, make_prompt, whole_answer
+from grpo_tasks_math.gsm8k.templates import MARKS, STOP, Template, has_form, make_gold, make_prompt, whole_answer
 from grpo_tasks_math.sources import published_rows
-from grpo_tasks_math.verdicts import AnswerConfig, verdict_of, with_length_penalty
+from grpo_tasks_math.verdicts import AnswerConfig, reading_of, verdict_of, with_length_penalty
 from grpo_tasks_math.verify import Verdict
 
 Preset = Literal["accuracy", "signed", "tag_pref", "tag_math_correct"]
@@ -75,25 +75,27 @@ def validate(text: str, row: GSM8KRow, config: GSM8KConfig) -> Verdict:
         Invalid: the completion has no answer.
         TimeoutError: the verifier ran out of time, so the completion fails (`on_timeout`).
     """
-    verdict = _verdict(text, row, config)
+    verdict, why = _verdict(text, row, config)
     if verdict is Verdict.UNPARSABLE:
-        raise Invalid("no final answer")
+        raise Invalid(why)
     return verdict
 
 
-def _verdict(text: str, row: GSM8KRow, config: GSM8KConfig) -> Verdict:
-    return verdict_of(row.answer, whole_answer(text, config.template), config)
+def _verdict(text: str, row: GSM8KRow, config: GSM8KConfig) -> tuple[Verdict, str]:
+    return verdict_of(row.answer, whole_answer(text, config.template), config, MARKS[config.template])
 
 
 @reward(1.0, maximum=2.0)
 def accuracy(text: str, row: GSM8KRow, config: GSM8KConfig) -> float:
     """2.0 for a right answer, 0.0 otherwise; other `rewards` presets give their own value, at most 1.0."""
-    answer = whole_answer(text, config.template)
+    answer, reading = whole_answer(text, config.template), reading_of(config, MARKS[config.template])
     match config.rewards:
         case "accuracy":
-            return 2.0 * (_verdict(text, row, config) is Verdict.CORRECT)
+            return 2.0 * (_verdict(text, row, config)[0] is Verdict.CORRECT)
         case "signed":
-            return rewards.signed_accuracy(answer, row.answer, decimals=config.decimals, rel_tol=config.rel_tol)
+            return rewards.signed_accuracy(
+                answer, row.answer, decimals=config.decimals, rel_tol=config.rel_tol, reading=reading
+            )
         case "tag_pref":
             return rewards.tag_pref(answer, row.answer, decimals=config.decimals, rel_tol=config.rel_tol)
         case "tag_math_correct":
@@ -110,7 +112,7 @@ def reasoning(text: str, row: GSM8KRow, config: GSM8KConfig) -> float:
         return 0.0
     reference = _reference_quality(row.gold or "")
     if reference == 0.0:
-        return float(_verdict(text, row, config) is Verdict.CORRECT)
+        return float(_verdict(text, row, config)[0] is Verdict.CORRECT)
     return min(1.0, rewards.reasoning(whole_answer(text, config.template)) / reference)
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from grpo_core.rewards import xml_format
 from grpo_tasks_math.gsm8k.rows import Solution
+from grpo_tasks_math.verify import Reading
 
 Template = Literal["plain", "r1", "few_shot"]
+
+MARKS: Mapping[Template, Reading] = {"plain": "####", "r1": "tag", "few_shot": "####"}
+"""Template -> the mark that it asks for."""
 
 PLAIN = (
     "Solve the problem step by step. End with a line that holds #### and the answer as a number.\n\n"

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from enum import StrEnum
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import get_args
 
 from grpo_core import UserError
 from grpo_tasks_math.verify import pool
 from grpo_tasks_math.verify.bounds import computations, is_too_large
 from grpo_tasks_math.verify.compare import EXACT, LONGEST_SYMBOL, Equality, compare, spelling
-from grpo_tasks_math.verify.extract import MAX_GOLD_CHARS, Decimals, extract, read_gold, states
-from grpo_tasks_math.verify.values import Based, Formula, Number, Value, Words
+from grpo_tasks_math.verify.extract import MAX_GOLD_CHARS, Decimals, Reading, extract, read_gold
+from grpo_tasks_math.verify.reader import read
+from grpo_tasks_math.verify.values import Based, Equation, Formula, Number, Value, Words
 
 DEFAULT_TIMEOUT_S = 3.0
 """Time of one symbolic check; ordinary ones take 2 to 80 ms."""
@@ -41,6 +43,7 @@ def verify(
     *,
     decimals: Decimals = "point",
     rel_tol: float = 0.0,
+    reading: Reading = "free",
 ) -> Verdict:
     """Judge the final answer of a completion against the gold answer.
 
@@ -59,43 +62,93 @@ def verify(
             a semicolon between its members. Points are decimal points either way.
         rel_tol: Largest difference between two numbers, relative to the gold: 0.01 takes 0.33 for 1/3. By default an
             approximation is another number.
+        reading: `free`: the answer wherever the completion states one. `marked`: the last box, `<answer>`, `####` or
+            "answer:", and marks of different kinds must agree; the whole completion where there is none. `box`, `tag`,
+            `####`, `answer:`: marks of that kind alone.
 
     Raises:
-        UserError: a `timeout_s` that is no positive number, other `decimals`, a `rel_tol` outside [0, 1).
+        UserError: a `timeout_s` that is no positive number, other `decimals` or `reading`, a `rel_tol` outside [0, 1).
         InfrastructureError: the symbolic check was needed and no worker could be started.
     """
+    return judge(gold, completion, timeout_s, decimals=decimals, rel_tol=rel_tol, reading=reading)[0]
+
+
+def judge(
+    gold: str,
+    completion: str,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    *,
+    decimals: Decimals = "point",
+    rel_tol: float = 0.0,
+    reading: Reading = "free",
+) -> tuple[Verdict, str]:
+    """Return `verify`'s verdict, and for an unparsable answer why it is none."""
     if not (timeout_s > 0 and math.isfinite(timeout_s)):
         raise UserError(f"verify(timeout_s={timeout_s}): give a positive, finite number of seconds.")
-    if decimals not in get_args(Decimals):
-        raise UserError(f"verify(decimals={decimals!r}): it is one of {', '.join(get_args(Decimals))}.")
+    for name, value, allowed in (("decimals", decimals, Decimals), ("reading", reading, Reading)):
+        if value not in get_args(allowed):
+            raise UserError(f"verify({name}={value!r}): it is one of {', '.join(get_args(allowed))}.")
     if not 0.0 <= rel_tol < 1.0:
         raise UserError(f"verify(rel_tol={rel_tol}): give a number from 0 up to 1, such as 0.01 for one percent.")
     expected = _read_gold(gold, decimals) if len(gold) <= MAX_GOLD_CHARS else None
     if expected is None:
-        return Verdict.CORRECT if gold.strip() and gold.strip() == completion.strip() else Verdict.WRONG
-    if isinstance(expected, Words) and expected.is_prose and states(completion, expected, decimals):
-        return Verdict.CORRECT
-    answer = extract(completion, decimals)
-    if answer is None:
-        return Verdict.UNPARSABLE
+        is_same = gold.strip() and gold.strip() == completion.strip()
+        return (Verdict.CORRECT if is_same else Verdict.WRONG), ""
+    answers = extract(completion, decimals, reading, expected)
     # By its decimal spelling: 0.01 in floating point is slightly more than a hundredth.
-    tolerance = Fraction(str(rel_tol)) if rel_tol else Fraction(0)
-    is_equal = compare(expected, answer, Equality(rel_tol=tolerance) if rel_tol else EXACT)
-    if is_equal is None:
-        return _verify_symbolically(expected, answer, timeout_s, tolerance)
-    if not is_equal and _is_no_mathematics(expected, answer):
-        return Verdict.UNPARSABLE
-    return Verdict.CORRECT if is_equal else Verdict.WRONG
+    check = partial(_verdict, expected, timeout_s=timeout_s, rel_tol=Fraction(str(rel_tol)) if rel_tol else Fraction(0))
+    is_marked = reading != "free"
+    verdicts = {name: check(value, is_marked=is_marked) for name, value in answers.items()}
+    first = next(iter(verdicts.values()), Verdict.UNPARSABLE)
+    if len(set(verdicts.values())) > 1:
+        return Verdict.UNPARSABLE, f"marks that differ: {_said(answers)}"
+    if not verdicts or None in answers.values():
+        where = "" if reading in ("free", "marked") else f" in the mark that the prompt asks for ({reading})"
+        return Verdict.UNPARSABLE, f"no final answer{where}"
+    if len({spelling(value) for value in answers.values() if value}) > 1 and first is not Verdict.CORRECT:
+        return Verdict.UNPARSABLE, f"marks that differ: {_said(answers)}"
+    return first, "the answer is no value: " + _said(answers) if first is Verdict.UNPARSABLE else ""
 
 
-def extract_answer(completion: str) -> str | None:
+def _said(answers: Mapping[str, Value | None]) -> str:
+    return ", ".join(f"{name} says {value.text if value else ''!r:.60}" for name, value in answers.items())
+
+
+def extract_answer(completion: str, reading: Reading = "free") -> str | None:
     """Return the final answer of a completion in its cleaned spelling, None when there is none.
 
     Args:
-        completion: Text, of which the last box, tag or number counts.
+        completion: Any text.
+        reading: As in `verify`; of marks of several kinds the first counts.
     """
-    answer = extract(completion)
+    answer = next(iter(extract(completion, reading=reading).values()), None)
     return None if answer is None else spelling(answer)
+
+
+def spelled(answer: str) -> str:
+    """Return the cleaned spelling of an answer, without spaces that carry no meaning, as `extract_answer` does."""
+    value = read(answer)
+    return spelling(value) if value is not None else answer
+
+
+def _verdict(expected: Value, answer: Value | None, *, timeout_s: float, rel_tol: Fraction, is_marked: bool) -> Verdict:
+    if answer is None:
+        return Verdict.UNPARSABLE
+    verdict = _one_verdict(expected, answer, timeout_s, rel_tol)
+    if is_marked and verdict is Verdict.CORRECT and isinstance(answer, Equation):
+        # Every member of a chain of equal values has to be right.
+        others = [_one_verdict(expected, value, timeout_s, rel_tol) for value in answer.values[:-1]]
+        return verdict if set(others) <= {Verdict.CORRECT} else Verdict.UNPARSABLE
+    return verdict
+
+
+def _one_verdict(expected: Value, answer: Value, timeout_s: float, rel_tol: Fraction) -> Verdict:
+    is_equal = compare(expected, answer, Equality(rel_tol=rel_tol) if rel_tol else EXACT)
+    if is_equal is None:
+        return _verify_symbolically(expected, answer, timeout_s, rel_tol)
+    if not is_equal and _is_no_mathematics(expected, answer):
+        return Verdict.UNPARSABLE
+    return Verdict.CORRECT if is_equal else Verdict.WRONG
 
 
 def _is_no_mathematics(gold: Value, answer: Value) -> bool:

@@ -6,12 +6,15 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 
 from grpo_tasks_math.verify.exact import MAX_DIGITS
+from grpo_tasks_math.verify.reader import is_open
+from grpo_tasks_math.verify.units import are_units_different
 from grpo_tasks_math.verify.values import (
     Based,
     Choice,
-    Contradiction,
+    Clock,
     Equation,
     Formula,
     Items,
@@ -58,36 +61,44 @@ def compare(gold: Value, answer: Value, equality: Equality = EXACT) -> bool | No
 
     * Numbers are compared exactly unless there is a `rel_tol`: an approximation is another number. Only a fraction that
       no decimal writes in full (1/12) equals its first `PRINTED_DIGITS` digits, which is what a computer prints for it.
-    * A percent sign is read as the gold reads it: 20% equals 20 and 0.2, and both equal 20%.
+    * p% equals p and p/100 on the other side, but a gold below 1 not its own digits with a percent sign.
     * Units count only when both are known and differ; words that follow a number otherwise say nothing.
     * Several values are never one value; a set has no order, a tuple and an interval have.
-    * `x = 5` equals `5`; `x = 5` and `y = 5` differ.
-    * `nan` equals nothing; `6 = 5` equals itself alone.
+    * `x = 5` equals `5`; `x = 5` and `y = 5` differ; `x = 2, y = 1` is (2, 1) and not (1, 2).
+    * An equation that states no value equals an equivalent equation, and no value.
+    * `(C) 13` equals 13, `(C)` and `(C) 13`.
+    * `nan` equals nothing.
     """
     if isinstance(gold, NotANumber) or isinstance(answer, NotANumber):
         return False
     if spelling(gold) == spelling(answer):
         return True
-    if isinstance(answer, Contradiction):
-        return False
     match gold, answer:
         case Number(), Number():
             return _numbers(gold, answer, equality)
         # Against a number, `5m` is five metres; a gold `5m` may be a formula, so 5 is not enough for it.
         case Number(), Formula(quantity=Number() as quantity):
             return _numbers(gold, quantity, equality)
+        case Choice(), _:
+            return _choices(gold, answer, equality)
+        case _, Choice():
+            return answer.value is not None and compare(gold, answer.value, equality)
+        case (Formula(), _) | (_, Formula()) if is_open(gold if isinstance(gold, Formula) else None) or is_open(
+            answer if isinstance(answer, Formula) else None
+        ):
+            return _equations(gold, answer, equality)
         case Equation(), _:
-            return _equation(gold, answer, equality)
+            return _named(gold, answer, equality)
         case _, Equation():
             return compare(gold, answer.value, equality)
         case Based(), _:
             return _based(gold, answer)
         case _, Based():
             return _based(answer, gold)
-        case Choice(), Choice():
-            return gold.letter == answer.letter
-        case Choice(), Words():
-            return gold.letter.lower() == answer.words
+        case Clock(), _:
+            return _times(gold, answer)
+        case _, Clock():
+            return _times(answer, gold)
         case Words(), Words():
             return _words(gold, answer, equality)
         case Items(), Items():
@@ -97,17 +108,41 @@ def compare(gold: Value, answer: Value, equality: Equality = EXACT) -> bool | No
     return False
 
 
-def _numbers(gold: Number, answer: Number, equality: Equality) -> bool:
-    if gold.unit and answer.unit and gold.unit != answer.unit:
+def _equations(gold: Value, answer: Value, equality: Equality) -> bool | None:
+    """Compare two of which one states no value: only an equation with unknowns on both sides may be equivalent."""
+    for value in (gold, answer):
+        if not is_open(value):
+            return False
+    return equality.formulas(gold.text, answer.text)
+
+
+def _choices(gold: Choice, answer: Value, equality: Equality) -> bool | None:
+    if isinstance(answer, Words):
+        return gold.letter.lower() == answer.words
+    if not isinstance(answer, Choice):
+        return gold.value is not None and compare(gold.value, answer, equality)
+    if gold.letter != answer.letter:
         return False
-    if _are_close(gold.number, answer.number, equality):
-        return True
-    if gold.is_percent == answer.is_percent:
+    return gold.value is None or answer.value is None or compare(gold.value, answer.value, equality)
+
+
+def _times(clock: Clock, other: Value) -> bool:
+    if isinstance(other, Clock):
+        return (clock.time, clock.half) == (other.time, other.half)
+    return clock.time == spelling(other).removesuffix(":00")
+
+
+def _numbers(gold: Number, answer: Number, equality: Equality) -> bool:
+    if are_units_different(gold.unit, answer.unit):
         return False
     scale = Fraction(1, 100)
-    if answer.is_percent:
-        return _are_close(gold.number, answer.number * scale, equality)
-    return _are_close(gold.number * scale, answer.number, equality)
+    if answer.is_percent and not gold.is_percent:
+        if _are_close(gold.number, answer.number * scale, equality):
+            return True
+        return abs(gold.number) >= 1 and _are_close(gold.number, answer.number, equality)
+    if _are_close(gold.number, answer.number, equality):
+        return True
+    return gold.is_percent and not answer.is_percent and _are_close(gold.number * scale, answer.number, equality)
 
 
 def _are_close(gold: Fraction, answer: Fraction, equality: Equality) -> bool:
@@ -137,28 +172,18 @@ def _decimal_digits(number: Fraction) -> int | None:
     return len(str(abs(number.numerator) * 10**places // number.denominator))
 
 
-def _equation(gold: Equation, answer: Value, equality: Equality) -> bool | None:
-    if isinstance(answer, Equation):
-        if gold.name and answer.name:
-            # One-letter names are the variables of the problem; `Answer = 5` and `f(x) = 5` name the same thing.
-            if len(gold.name) == len(answer.name) == 1 and gold.name != answer.name:
-                return False
-            return compare(gold.value, answer.value, equality)
-        if gold.name or answer.name:
-            return _either(compare(gold.value, answer.value, equality), equality.formulas(gold.text, answer.text))
-        return equality.formulas(gold.text, answer.text)
-    if gold.name:
+def _named(gold: Equation, answer: Value, equality: Equality) -> bool | None:
+    if not isinstance(answer, Equation):
         return compare(gold.value, answer, equality)
-    # `6 * 7 = 42` as a gold means 42; `x^2 + y^2 = 4` means itself.
-    if isinstance(gold.value, Number) and not re.search(r"[A-Za-z]", gold.text):
-        return compare(gold.value, answer, equality)
-    return equality.formulas(gold.text, answer.text)
-
-
-def _either(first: bool | None, second: bool | None) -> bool | None:
-    if first or second:
-        return True
-    return None if first is None or second is None else False
+    # One-letter names are the variables of the problem; `Answer = 5` and `f(x) = 5` name the same thing.
+    is_other = len(gold.name) == len(answer.name) == 1 and gold.name != answer.name
+    if is_other and not (is_open(gold) and is_open(answer)):
+        return False
+    same = False if is_other else compare(gold.value, answer.value, equality)
+    if same or not (is_open(gold) and is_open(answer)):
+        return same
+    equivalent = equality.formulas(gold.text, answer.text)
+    return True if equivalent else None if None in (same, equivalent) else False
 
 
 def _based(based: Based, other: Value) -> bool:
@@ -195,6 +220,13 @@ def _symbols(value: Value) -> str:
 
 
 def _items(gold: Items, answer: Items, equality: Equality) -> bool | None:
+    gold_names, answer_names = _names(gold), _names(answer)
+    if gold_names and answer_names:
+        return gold_names.keys() == answer_names.keys() and _all(
+            [compare(gold_names[name], answer_names[name], equality) for name in gold_names]
+        )
+    if gold_names or (answer_names and gold.is_ordered):
+        gold, answer = _in_order(gold, gold_names), _in_order(answer, answer_names)
     if gold.is_ordered or answer.is_ordered:
         # A bare `1, 2` may stand for (1, 2) in the same order, but a set does not, nor [1, 2) for (1, 2).
         brackets = {gold.brackets, answer.brackets}
@@ -206,6 +238,20 @@ def _items(gold: Items, answer: Items, equality: Equality) -> bool | None:
         return _all([compare(a, b, equality) for a, b in zip(gold.items, answer.items, strict=True)])
     table = [[compare(a, b, equality) for b in answer.items] for a in gold.items]
     return _all([_any(row) for row in table] + [_any(column) for column in zip(*table, strict=True)])
+
+
+def _names(items: Items) -> dict[str, Value]:
+    """Name -> value of a list such as `x = 2, y = 1`; empty where members have no name, or one name."""
+    named = {item.name: item.value for item in items.items if isinstance(item, Equation) and item.name}
+    return named if len(named) == len(items.items) > 1 and not items.brackets else {}
+
+
+def _in_order(items: Items, names: dict[str, Value]) -> Items:
+    """A list as a tuple: values of neighbours in the alphabet, as x and y, in its order, and others as they stand."""
+    order = sorted(names)
+    are_neighbours = all(ord(b[0]) - ord(a[0]) <= 1 for a, b in pairwise(order))
+    values = [names[name] for name in (order if are_neighbours else names)]
+    return Items(items.text, "()", tuple(values)) if names else items
 
 
 def _all(results: Sequence[bool | None]) -> bool | None:

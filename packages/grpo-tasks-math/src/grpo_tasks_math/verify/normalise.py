@@ -81,13 +81,9 @@ _TEXT = re.compile(
 )
 _DEGREES = re.compile(r"\^\s?(?:\{\s?\\(?:circ|degree)\s?\}|\\(?:circ|degree)(?![A-Za-z]))|\\degree(?![A-Za-z])")
 _FRACTION_NAME = re.compile(r"\\[dtc]frac(?![A-Za-z])")
-# \frac12, \frac1{2}, \frac{1}2, \frac 1 2
-_FRACTION_DIGITS = re.compile(r"\\frac\s{0,2}([0-9])\s{0,2}([0-9])")
-_FRACTION_LEFT = re.compile(r"\\frac\s{0,2}([0-9])\s{0,2}\{")
-_FRACTION_RIGHT = re.compile(r"\\frac\s{0,2}(\{[^{}]{1,100}\})\s{0,2}([0-9])")
-_FRACTION_SPACES = re.compile(r"\\frac\s{1,4}\{|(?<=\})\s{1,4}(?=\{)")
 _ROOT_ARGUMENT = re.compile(r"\\sqrt\s{0,2}([0-9.]{1,64}|[A-Za-z])(?![A-Za-z])")
-_ROOT_PLAIN = re.compile(r"(?<![\\A-Za-z])sqrt\s?(?:\(([^()]{1,100})\)|(?=\{))")
+_BEFORE_ARGUMENT = re.compile(r"(?:\^|\\sqrt|(?<![A-Za-z])sqrt)\s?(?=\()")
+_ROOT_PLAIN = re.compile(r"(?<![\\A-Za-z])sqrt(?=\s?\{)")
 _EXPONENT = re.compile(r"\^\s?(-?[0-9]{2,64}(?:\.[0-9]{1,64})?|-[0-9])")
 _GROUP_COMMA = re.compile(r"\{\s?,\s?\}")
 _COMMANDS = {
@@ -172,15 +168,58 @@ def clean(text: str) -> str:
     text = _strip_dollars(_SPACES.sub(" ", text).strip())
     if "{" in text:
         text = _GROUP_COMMA.sub(",", text)
-    if "sqrt" in text:
-        text = _ROOT_PLAIN.sub(lambda root: f"\\sqrt{{{root[1]}}}" if root[1] else "\\sqrt", text)
     if "**" in text:
         text = _POWER.sub("^", text)
+    if "(" in text:
+        text = _braced(text)
+    if "sqrt" in text:
+        text = _ROOT_PLAIN.sub(r"\\sqrt", text)
     if "^" in text:
         text = _EXPONENT.sub(r"^{\1}", text)
     if "i" in text:
         text = _WORD_SYMBOL.sub(lambda word: _WORD_SYMBOLS[word[0]], text)
     return text.strip()
+
+
+def _with_braced_fractions(text: str) -> str:
+    r"""Spell `\frac12`, `\frac1{2}` and `\frac {1} 2` with braces and no space."""
+    pieces = text.split("\\frac")
+    for place in range(1, len(pieces)):
+        piece = pieces[place].lstrip()
+        if (top := _argument(piece)) and (bottom := _argument(piece[len(top) :].lstrip())):
+            rest = piece[len(top) :].lstrip()[len(bottom) :]
+            pieces[place] = "".join(part if part[0] == "{" else f"{{{part}}}" for part in (top, bottom)) + rest
+    return "\\frac".join(pieces)
+
+
+def _argument(text: str) -> str:
+    """The digit, or the balanced braces, that a text begins with; nothing where it does with neither."""
+    if text[:1].isdigit():
+        return text[0]
+    depth = 0
+    for end, char in enumerate(text):
+        depth += (char == "{") - (char == "}")
+        if depth == 0:
+            return text[: end + 1] if end else ""
+    return ""
+
+
+_MAX_ARGUMENTS = 16
+
+
+def _braced(text: str) -> str:
+    """Spell the parentheses of plain exponents and roots as braces: `2^(2(n+1))` is 2^{2(n+1)}."""
+    start = 0
+    for _ in range(_MAX_ARGUMENTS):
+        if (before := _BEFORE_ARGUMENT.search(text, start)) is None:
+            break
+        depth, start = 0, before.end()
+        for end in range(start, len(text)):
+            depth += (text[end] == "(") - (text[end] == ")")
+            if depth == 0:
+                text = f"{text[:start]}{{{text[start + 1 : end]}}}{text[end + 1 :]}"
+                break
+    return text
 
 
 def unwrap_text(text: str) -> str:
@@ -200,10 +239,7 @@ def _clean_latex(text: str) -> str:
     text = _COMMAND.sub(lambda command: _COMMANDS[command[1]], _DEGREES.sub(" degrees ", text))
     if "frac" in text:
         text = _FRACTION_NAME.sub(r"\\frac", text)
-        text = _FRACTION_DIGITS.sub(r"\\frac{\1}{\2}", text)
-        text = _FRACTION_LEFT.sub(r"\\frac{\1}{", text)
-        text = _FRACTION_RIGHT.sub(r"\\frac\1{\2}", text)
-        text = _FRACTION_SPACES.sub(lambda space: "\\frac{" if space[0].startswith("\\") else "", text)
+        text = _with_braced_fractions(text)
     return _ROOT_ARGUMENT.sub(r"\\sqrt{\1}", text)
 
 
@@ -217,14 +253,27 @@ def _strip_dollars(text: str) -> str:
 
 _EDGE = ' \t\n*_`"'
 """White space, markdown emphasis and quotes around an answer; a lone `'` is a prime or a foot."""
-
-
 _LEADING = re.compile(r"(?:=>|->|[=:~∴⇒→⟹])+")
+_ENDING = re.compile(
+    r"[\s.]*(?:\$|\\[(\[])?\s*(?:\\(?:checkmark|blacksquare|square|Box|qed|qedsymbol)(?![A-Za-z])"
+    r"|[\u2610-\u2612\u2705\u2713\u2714\u25a0\u25a1\u25fc\u25fb\u220e\ufe0f\U0001f300-\U0001faff]|\bQ\.?E\.?D\b\.?)\s*(?:\$|\\[)\]])?\s*$"
+)
+"""A mark of the end of a proof, a tick or a picture."""
+_MAX_ENDINGS = 4
+
+
+def trim_end(text: str) -> str:
+    """Drop what ends a text and says nothing: a tick, a picture, the end of a proof."""
+    for _ in range(_MAX_ENDINGS):
+        if (ending := _ENDING.search(text[-64:])) is None:
+            break
+        text = text[: len(text) - len(text[-64:]) + ending.start()]
+    return text
 
 
 def trim(text: str) -> str:
     """Strip emphasis, quotes and sentence punctuation around a cleaned answer; `...` and `!` belong to it."""
-    text = text.strip(_EDGE)
+    text = trim_end(text).strip(_EDGE)
     if len(text) > 2 and text[0] == text[-1] == "'":
         text = text[1:-1]
     while (match := _LEADING.match(text)) is not None:

@@ -1,18 +1,17 @@
-"""Reads an answer into a value."""
+"""Reads the content of a mark, or a gold, into a value: the whole of it, or it is text."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from fractions import Fraction
 
-from grpo_tasks_math.verify.exact import decimal_places, evaluate
+from grpo_tasks_math.verify.exact import evaluate
 from grpo_tasks_math.verify.normalise import clean, trim
-from grpo_tasks_math.verify.units import CANONICAL, CURRENCIES, MAGNITUDES, SHORT_MAGNITUDES, read_unit
+from grpo_tasks_math.verify.units import CANONICAL, CURRENCIES, PERCENTS, SCALES, read_unit
 from grpo_tasks_math.verify.values import (
     Based,
     Choice,
-    Contradiction,
+    Clock,
     Equation,
     Formula,
     Items,
@@ -29,17 +28,16 @@ MAX_ITEMS = 64
 MAX_NESTING = 8
 """Lists inside lists, `((1, 2), (3, 4))`."""
 
-
 _PLAIN = re.compile(r"\s*([+-]?[0-9]{1,18})(?:\.0*)?\s*")
 _NAN = frozenset({"nan", "+nan", "-nan", "not a number"})
-_CHOICE = re.compile(r"(?:(?:[Oo]ption|[Cc]hoice|[Aa]nswer)\s*)?(?:([A-J])|\(\s*([A-Ja-j])\s*\)|([A-J])\))[.:]?")
-# `(a) + b` is a sum, `(b) -5` a choice.
-_CHOICE_WITH_TEXT = re.compile(r"(?:\(([A-Ja-j])\)|([A-J])[).:])\s(?![-+] |[*/^=(]).*")
-_BASED = re.compile(
-    r"([0-9A-Fa-f]{1,64})\s?_\s?(?:\{\s?([0-9]{1,2})\s?\}|([0-9]{1,2})|\{?\s?(two|three|eight|ten)\s?\}?)"
-)
-_BASE_WORDS = {"two": 2, "three": 3, "eight": 8, "ten": 10}
 _EMPTY_SET = re.compile(r"\\emptyset|\\\{\s?\\\}")
+HEDGE = re.compile(
+    r"\b(?:possibly|perhaps|maybe|probably|potentially|give or take|or (?:so|more|less|fewer)|more or less)\b"
+    r"|\b(?:is|are) (?:also )?possible\b|\^\s?\{?\s?\+|^[0-9]+(?:st|nd|rd|th)\b"
+    r"|^[-+]?[0-9][0-9.,/]*\s?\\pm\s?[0-9][0-9.,/]*(?:\s[^\W\d_]+)?$",
+    re.IGNORECASE,
+)
+"""What states no value: a doubt, or a number with a tolerance."""
 
 
 def read(raw: str, depth: int = 0) -> Value | None:
@@ -51,30 +49,97 @@ def read(raw: str, depth: int = 0) -> Value | None:
         return Number(plain[1], Fraction(int(plain[1])))
     if len(raw) > MAX_ANSWER_CHARS:
         return None
-    text = trim(clean(raw))
+    return _read(trim(clean(raw)), depth)
+
+
+def _read(text: str, depth: int) -> Value | None:
     if not any(char.isalnum() for char in text) and not _EMPTY_SET.fullmatch(text):
         return None
     if text.lower().strip(" $") in _NAN:
         return NotANumber(text)
-    if (simple := _read_choice(text) or _read_number(text) or _read_based(text)) is not None:
+    if HEDGE.search(text):
+        return _words(text)
+    if (based := _read_based(text)) is not None:
+        return based
+    if (shorter := without_explanation(text)) != text:
+        return _read(trim(shorter), depth)
+    if (simple := _read_choice(text, depth) or _read_clock(text) or _read_number(text)) is not None:
         return simple
     if depth < MAX_NESTING and (structured := _read_equation(text, depth) or _read_items(text, depth)) is not None:
         return structured
-    return _read_measured_formula(text) or _read_words(text) or Formula(text, _read_quantity(text))
+    return _read_measured_formula(text) or _read_text(text) or Formula(text, _read_quantity(text))
 
 
-def _read_choice(text: str) -> Choice | None:
-    match = _CHOICE.fullmatch(text) or _CHOICE_WITH_TEXT.fullmatch(text)
+_REASON = re.compile(r",\s?(?:since|because|as|which|where|not|i\.e\.|namely)\b|\s(?:since|because)\b", re.IGNORECASE)
+_APPROXIMATELY = re.compile(r"\s?(?:\\approx|\\simeq)(?![A-Za-z])\s?")
+_NO_EXPLANATION = re.compile(r"\s?(?:\\?p?mod\b|base\b|or\b|for\b.{0,40}\band\b)", re.IGNORECASE)
+
+
+def without_explanation(text: str) -> str:
+    """The text without one explanation: in parentheses at the end, behind `≈`, or a comma with since or because."""
+    if (reason := _REASON.search(text)) is not None and reason.start() > 0:
+        return text[: reason.start()]
+    if text.endswith(")") and (left := _outside_parentheses(text)):
+        return left
+    if (about := _APPROXIMATELY.search(text)) is not None and about.start() > 0:
+        left = text[: about.start()]
+        return text[about.end() :] if is_name(left) or not about.end() < len(text) else left
+    return text
+
+
+def _outside_parentheses(text: str) -> str:
+    """What stands before the parentheses that end a text, if they explain it; else nothing."""
+    start = _opening(text)
+    left, inner = text[:start].rstrip(), text[start + 1 : -1]
+    if not left or (text[start - 1] != " " and left[-1] not in "0123456789)}") or _NO_EXPLANATION.match(inner):
+        return ""
+    if _APPROXIMATELY.match(inner) or not is_formula(inner):
+        return left
+    # `18 (3 * 6)` says how 18 came about; `18 (3 + 1)` is a product.
+    how = evaluate(trim(inner).replace("$", ""))
+    return left if how is not None and how == evaluate(left.strip("$ ")) else ""
+
+
+def _opening(text: str) -> int:
+    """Where the parenthesis opens that ends a text; 0 without one."""
+    depth = 0
+    for position in range(len(text) - 1, -1, -1):
+        depth += (text[position] == ")") - (text[position] == "(")
+        if depth == 0:
+            return position
+    return 0
+
+
+_CHOICE = re.compile(r"(?:(?:[Oo]ption|[Cc]hoice|[Aa]nswer)\s*)?(?:([A-J])|\(\s*([A-Ja-j])\s*\)|([A-J])\))[.:]?")
+# `(a) + b` is a sum, `(b) -5` a choice.
+_LABELLED = re.compile(
+    r"(?:(?:[Oo]ption|[Cc]hoice)\s*)?(?:\(\s?([A-Ja-j])\s?\)|([A-J])[).:])\s(?![-+] |[*/^=(,;])(?!(?:and|or)\b)(.*)"
+)
+
+
+def _read_choice(text: str, depth: int) -> Choice | None:
+    if (match := _CHOICE.fullmatch(text)) is not None:
+        return Choice(text, next(letter for letter in match.groups() if letter).upper())
+    if (match := _LABELLED.fullmatch(text)) is None or depth >= MAX_NESTING:
+        return None
+    value = read(match[3], depth + 1)
+    return None if isinstance(value, Choice) else Choice(text, (match[1] or match[2]).upper(), value)
+
+
+_CLOCK = re.compile(r"([0-9]{1,2})(?:\s?:\s?([0-9]{2}))?\s?([AaPp])\s?\.?\s?[Mm]\.?")
+
+
+def _read_clock(text: str) -> Clock | None:
+    match = _CLOCK.fullmatch(text)
     if match is None:
         return None
-    return Choice(text, next(letter for letter in match.groups() if letter).upper())
+    return Clock(text, match[1] if match[2] in (None, "00") else f"{match[1]}:{match[2]}", match[3].lower())
 
 
 _SIGN_AND_CURRENCY = re.compile(
-    rf"(?P<sign>[+-]?)\s?(?:(?:US|A|C)?(?P<currency>[{''.join(CURRENCIES)}])|Rs\.?|USD|EUR|GBP|INR)\s?(?=[-+\d.\\({{])"
+    rf"(?P<sign>[+-]?)\s?(?:(?:US|A|C)?(?P<currency>[{''.join(CURRENCIES)}])|(?P<code>Rs\.?|USD|EUR|GBP|INR))\s?(?=[-+\d.\\({{])"
 )
-_EXPLAINED = re.compile(r"(?P<value>-?[0-9][0-9.,/]{0,60})\s\(\s?=?\s?(?P<how>[^()]{1,200})\)")
-_ENDS_OF_NUMBER = "0123456789)]}!"
+_ENDS_OF_NUMBER = "0123456789)]}!%"
 _WORD_UNIT_POWER = re.compile(r"(?<=[A-Za-z])\s?\^?\s?\{?[23]\}?$")
 
 
@@ -83,26 +148,27 @@ def _read_number(text: str) -> Number | None:
     # `(100,200)` is a pair, though brackets may stand around a number.
     if "," in text and text[0] in "([":
         return None
-    unit = ""
-    body = text
+    unit, body = "", text
     if (prefix := _SIGN_AND_CURRENCY.match(body)) is not None:
-        unit = CURRENCIES.get(prefix["currency"] or "", "")
+        unit = CURRENCIES.get(prefix["currency"] or "") or CANONICAL.get((prefix["code"] or "").rstrip("."), "")
         body = prefix["sign"] + body[prefix.end() :]
     elif body[-1] in CURRENCIES:
-        unit = CURRENCIES[body[-1]]
-        body = body[:-1].rstrip()
+        unit, body = CURRENCIES[body[-1]], body[:-1].rstrip()
     is_percent = body.endswith("%")
-    number = evaluate(body[:-1].rstrip() if is_percent else body)
-    if (explained := _EXPLAINED.fullmatch(body)) is not None:
-        value = evaluate(explained["value"])
-        # `18 (3 * 6)` says how 18 came about; `18 (3 + 1)` is a product.
-        number = value if evaluate(explained["how"]) == value else number
-    if number is not None:
+    if (number := evaluate(body[:-1].rstrip() if is_percent else body)) is not None:
         return Number(text, number, is_percent, unit)
     head, tail = _split_unit(body)
-    if not tail or (number := evaluate(head.rstrip())) is None:
+    if not tail or (number := evaluate(head.rstrip("% "))) is None:
         return None
-    return _with_words(text, number, unit, tail.lstrip(), is_spaced=tail[:1] == " ")
+    words = tail.strip().split(" ")
+    is_percent = head.rstrip().endswith("%") or words[0] in PERCENTS or tail.strip().startswith("per cent")
+    rest = " ".join(words[2 if words[0] == "per" else 1 :]) if is_percent and not head.rstrip().endswith("%") else tail
+    if (measured := read_unit(rest, is_spaced=rest[:1] in (" ", "/") or is_percent or bool(unit))) is None:
+        return None
+    if not unit and tail == "k":
+        return None
+    scale, named = measured
+    return Number(text, number * scale, is_percent, f"{unit}/{named.partition('/')[2]}".rstrip("/") if unit else named)
 
 
 def _split_unit(text: str) -> tuple[str, str]:
@@ -116,38 +182,43 @@ def _split_unit(text: str) -> tuple[str, str]:
     return text[: last + 1], text[last + 1 :]
 
 
-def _with_words(text: str, number: Fraction, unit: str, words: str, *, is_spaced: bool) -> Number | None:
-    first, _, rest = words.partition(" ")
-    if first.lower().rstrip("s") in MAGNITUDES:
-        number *= MAGNITUDES[first.lower().rstrip("s")]
-        first, _, rest = (words := rest).partition(" ")
-    elif first in SHORT_MAGNITUDES and not is_spaced and (unit or rest in CANONICAL):
-        return Number(text, number * SHORT_MAGNITUDES[first], unit=unit or CANONICAL[rest])
-    if first in ("%", "percent", "pct", "percentage") or words == "per cent":
-        return Number(text, number, is_percent=True) if read_unit(rest, is_spaced=True) is not None else None
-    named = read_unit(words, is_spaced=is_spaced)
-    return None if named is None else Number(text, number, unit=unit or named)
+_BASES = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_BASE = rf"([0-9]{{1,2}}|{'|'.join(_BASES)}|thirteen|fourteen|fifteen|sixteen)"
+_BASED = re.compile(
+    rf"\(?([0-9A-Fa-f]{{1,64}})\)?\s?(?:_\s?(?:\{{\s?(?:base[\s-])?{_BASE}\s?\}}|{_BASE})|,?\s(?:in\s)?\(?base[\s-]{_BASE}\)?)"
+)
+_BASE_WORDS = {word: number for number, word in enumerate((*_BASES, "thirteen", "fourteen", "fifteen", "sixteen"), 2)}
 
 
 def _read_based(text: str) -> Based | None:
     match = _BASED.fullmatch(text)
     if match is None:
         return None
-    base = int(match[2] or match[3]) if match[2] or match[3] else _BASE_WORDS[match[4]]
-    return Based(text, match[1].lower(), base)
+    base = next(group for group in match.groups()[1:] if group)
+    return Based(text, match[1].lower(), _BASE_WORDS.get(base) or int(base))
 
 
 _EQUALS = frozenset(("=",))
+_LETTER = r"(?:\\?[A-Za-z]|\\[a-z]{2,8})(?:_(?:\{\w{1,8}\}|\w))?'{0,2}"
 _NAME = re.compile(
-    r"[A-Za-z](?:_(?:\{\w{1,8}\}|\w))?'?(?:\(\s?[A-Za-z](?:\s?,\s?[A-Za-z]){0,3}\s?\))?"
-    r"|\\[a-z]{2,8}|[A-Za-z][A-Za-z '\-]{1,60}|\\angle\s?[A-Z]{1,3}|[A-Z]{2,3}"
+    # A letter, a function of letters or numbers, a tuple of letters, a segment, an angle, a quantity in words.
+    rf"{_LETTER}(?:\s?\(\s?-?\w{{1,4}}(?:\s?,\s?-?\w{{1,4}}){{0,3}}\s?\))?|[fgh]\s?\^\s?\{{?-1\}}?\s?\(-?\w{{1,6}}\)"
+    rf"|(?:P|Pr|E|Var)\s?\([^()]{{1,40}}\)|\(\s?{_LETTER}(?:\s?,\s?{_LETTER}){{1,4}}\s?\)"
+    r"|(?:m\s?)?(?:\\angle|\\triangle|\\overline|\\overrightarrow)\s?\{?\s?[A-Z]{1,3}\s?\}?|[A-Z]{2,3}|\|[A-Z]{2}\||sum|max|min|ans"
+    r"|(?=.{0,60}[A-Za-z]{4}|.{0,60}\s)[A-Za-z][A-Za-z '\-]{1,60}"
     # A ratio of lengths, areas or volumes.
     r"|\\frac\{[A-Z]{2}\}\{[A-Z]{2}\}|[A-Z]{2}\s?[/:]\s?[A-Z]{2}|[SV](?:_\{?\w{1,4}\}?)?\s?[/:]\s?[SV](?:_\{?\w{1,4}\}?)?"
 )
 _MEMBERSHIP = re.compile(r"[A-Za-z]\s?\\in(?![A-Za-z])\s?")
 
 
+def is_name(text: str) -> bool:
+    """Whether a text names a value, so that `name = value` states it."""
+    return _NAME.fullmatch(text.strip()) is not None
+
+
 def _read_equation(text: str, depth: int) -> Value | None:
+    """Read `name = value` or a chain of equal values; another equation is a formula."""
     if (membership := _MEMBERSHIP.match(text)) is not None:
         return read(text[membership.end() :], depth + 1)
     if "=" not in text or len(_split_items(text)) > 1:
@@ -155,29 +226,49 @@ def _read_equation(text: str, depth: int) -> Value | None:
     parts = _split(text, _EQUALS)
     if len(parts) < 2:
         return None
-    value = read(parts[-1], depth + 1)
-    if value is None or (isinstance(value, Words) and value.is_prose) or not _is_formula(text):
+    if len(parts) > 2 and is_name(parts[-2]):  # `1 = x = 0` says what x is
+        parts = parts[-2:]
+    name = parts[0] if is_name(parts[0]) else ""
+    members = parts[1:] if name else parts
+    values = tuple(value for part in members if (value := read(part, depth + 1)) is not None)
+    if len(values) < len(members) or any(isinstance(value, Words) and value.is_prose for value in values):
         return None
-    kind = Contradiction if contradicts(parts) else Equation
-    return kind(text, parts[0] if _NAME.fullmatch(parts[0]) else "", value)
+    unknown = any(map(_holds_unknown, values))
+    is_stated = len(members) == 1 or len(name) > 1 if name else True
+    if unknown and (not name or not is_stated or any(_holds(value, name) for value in values)):
+        return Formula(text) if is_formula(text) else None
+    return Equation(text, name, values)
 
 
-def contradicts(parts: Sequence[str]) -> bool:
-    """Whether a plain number before the last `=` differs from the one behind it, which nothing else comes to.
-
-    A slip in a computation, `x = 3 + 3 = 5`, leaves one answer; `x = 4 = 5` gives two.
-    """
-    last = evaluate(trim(parts[-1]))
-    if last is None:
-        return False
-    others = [(part, number) for part in parts[:-1] if (number := evaluate(part)) is not None]
-    has_plain = any(decimal_places(part) is not None for part, _ in others)
-    return has_plain and not any(_is_rounded(part, number, parts[-1], last) for part, number in others)
+_COMMAND = re.compile(r"\\(?:begin|end)\s?\{[a-z]{1,16}\*?\}|\\[A-Za-z]+")
+_UNKNOWN = re.compile(
+    r"(?<![A-Za-z\\])(?!(?:e|i|ln|lg)(?![A-Za-z]))[A-Za-z]{1,3}(?![A-Za-z])|\\(?:alpha|beta|gamma|theta|phi|lambda|mu|omega)\b"
+)
 
 
-def _is_rounded(left: str, first: Fraction, right: str, last: Fraction) -> bool:
-    places = [shown for shown in (decimal_places(left), decimal_places(right)) if shown]
-    return abs(first - last) <= max((Fraction(1, 10**shown) for shown in places), default=Fraction(0))
+def _holds_unknown(value: Value) -> bool:
+    """Whether a value holds a letter that stands for a number."""
+    if isinstance(value, Items):
+        return any(map(_holds_unknown, value.items))
+    if isinstance(value, Words):
+        return len(value.words) <= LONGEST_PRODUCT
+    return isinstance(value, Formula) and any(
+        letters.group() not in FUNCTIONS for letters in _UNKNOWN.finditer(value.text)
+    )
+
+
+def is_open(value: Value | None) -> bool:
+    """Whether a value is an equation with unknowns, `2x = 42` or `y = 2x + 3`."""
+    if isinstance(value, Equation):
+        return bool(value.name) and _holds_unknown(value.value)
+    return isinstance(value, Formula) and _EQUALITY.search(value.text) is not None
+
+
+_EQUALITY = re.compile(r"(?<![<>!=])=(?!=)")
+
+
+def _holds(value: Value, name: str) -> bool:
+    return len(name) == 1 and re.search(rf"(?<![A-Za-z\\]){name}(?![A-Za-z])", value.text) is not None
 
 
 _OPENING = frozenset(("(", "[", "{", "\\{", "\\langle", "\\begin"))
@@ -188,6 +279,8 @@ _MARK = re.compile(
 _ITEM_SEPARATORS = frozenset((",", ";", "and", "or"))
 _GROUP = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
 _ALL_NUMBERS = re.compile(r"[-+$]?[0-9][0-9.,%/]*(?:\s[-+$]?[0-9][0-9.,%/]*){1,200}")
+_ALTERNATIVES = re.compile(r"\s?\|{1,2}\s?")
+_EITHER = re.compile(r"\(?[A-J]\)?|[^\W\d_]{2,20}")
 
 
 def _split(text: str, separators: frozenset[str]) -> list[str]:
@@ -211,7 +304,15 @@ def _split(text: str, separators: frozenset[str]) -> list[str]:
 
 
 def _split_items(text: str) -> list[str]:
-    return _split(text, _ITEM_SEPARATORS)
+    """Split a list: at commas, semicolons, `and`, `or`, one `|`, and the slash between words or choices."""
+    pieces = _split(text, _ITEM_SEPARATORS)
+    if len(pieces) == 1:
+        pieces = _ALTERNATIVES.split(text)
+        if len(pieces) != 2 or not all(pieces):
+            pieces = text.split("/")
+            if len(pieces) < 2 or not all(_EITHER.fullmatch(piece.strip()) for piece in pieces):
+                return [text]
+    return pieces
 
 
 def _read_items(text: str, depth: int) -> Value | None:
@@ -294,18 +395,17 @@ def _is_balanced(text: str) -> bool:
     return depth == 0
 
 
-_COMMAND = re.compile(r"\\(?:begin|end)\s?\{[a-z]{1,16}\*?\}|\\[A-Za-z]+")
 _RUN_OF_LETTERS = re.compile(r"[^\W\d_]+")
-_FUNCTIONS = frozenset((
+FUNCTIONS = frozenset((
     "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "max", "min", "gcd", "lcm", "mod", "det", "arg",
     "deg", "sqrt", "degrees", "arcsin", "arccos", "arctan",
 ))  # fmt: skip
 _SHORT_WORDS = frozenset((
     "is", "it", "we", "so", "he", "she", "the", "are", "was", "has", "had", "for", "his", "her", "get", "got", "can",
     "of", "to", "be", "by", "as", "at", "if", "an", "on", "no", "in", "up", "me", "my", "us", "or", "and", "not",
-    "all", "one", "two", "per", "out", "you", "who", "its", "him", "did", "new", "now",
+    "all", "one", "two", "per", "out", "you", "who", "its", "him", "did", "new", "now", "red", "six", "ten", "but",
 ))  # fmt: skip
-_LONGEST_PRODUCT = 3
+LONGEST_PRODUCT = 3
 """`abc` may be a product of three variables; longer runs of letters are words."""
 _MATHEMATICS = re.compile(r"[0-9\\^_=<>+*/|]")
 _DIFFERENCE_OR_PRODUCT = re.compile(r"[A-Za-z)]\s?[-(]\s?[A-Za-z(]|^-\s?[A-Za-z(]")
@@ -314,44 +414,56 @@ _OPERATION = re.compile(r"[\\^_=<>+*/|]")
 _TRIGONOMETRY = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)")
 
 
-def _is_formula(text: str) -> bool:
+def is_formula(text: str) -> bool:
     """Whether no run of letters is a word, LaTeX commands and function names aside."""
     return all(
-        run in _FUNCTIONS or (len(run) <= _LONGEST_PRODUCT and run.lower() not in _SHORT_WORDS)
+        run in FUNCTIONS or (len(run) <= LONGEST_PRODUCT and run.lower() not in _SHORT_WORDS)
         for run in _RUN_OF_LETTERS.findall(_COMMAND.sub(" ", text))
-    ) or (
-        "=" in text
-        and _NAME.fullmatch(text.partition("=")[0].strip()) is not None
-        and _is_formula(text.partition("=")[2])
-    )
+    ) or ("=" in text and is_name(text.partition("=")[0]) and is_formula(text.partition("=")[2]))
+
+
+_AFTER_PI = re.compile(r"(.*\\pi)(\s.*)")
 
 
 def _read_measured_formula(text: str) -> Formula | None:
     r"""Drop a unit behind a formula, `10\sqrt{3} cm`; an angle inside a function belongs to it."""
-    head, tail = _split_unit(text)
+    if (after := _AFTER_PI.match(text)) is not None:
+        head, tail = after[1], after[2]  # `12\\pi cm`
+    else:
+        head, tail = _split_unit(text)
     head = head.rstrip()
-    if len(tail.strip()) < 2 or not _OPERATION.search(head) or not _is_formula(head) or _TRIGONOMETRY.search(head):
+    if len(tail.strip()) < 2 or not _OPERATION.search(head) or not is_formula(head) or _TRIGONOMETRY.search(head):
         return None
-    unit = read_unit(tail, is_spaced=tail[0] == " ")
+    measured = read_unit(tail, is_spaced=tail[0] == " ")
+    if measured is None or measured[0] != 1:
+        return None
     # `\\sqrt{2} abc` may be a product; a unit by name or longer words are not.
-    return Formula(head) if unit or (unit == "" and not _is_formula(tail)) else None
+    return Formula(head) if measured[1] or not is_formula(tail) else None
 
 
-_QUANTITY = re.compile(r"(-?[0-9][0-9.,]{0,30})([mghsLl])")
+_QUANTITY = re.compile(r"(-?[0-9][0-9.,]{0,30})([mghsLlk])")
 
 
 def _read_quantity(text: str) -> Number | None:
     match = _QUANTITY.fullmatch(text)
     number = evaluate(match[1]) if match else None
-    return None if match is None or number is None else Number(text, number, unit=CANONICAL[match[2]])
+    if match is None or number is None:
+        return None
+    scale = SCALES.get(match[2], Fraction(1))
+    return Number(text, number * scale, unit=CANONICAL.get(match[2], ""))
 
 
 _ARTICLE = re.compile(r"\b(?:the|an|a)\s(?=\w)")
 
 
-def _read_words(text: str) -> Words | None:
-    has_mathematics = _MATHEMATICS.search(text) is not None or not _FUNCTIONS.isdisjoint(_RUN_OF_LETTERS.findall(text))
-    if (has_mathematics or _DIFFERENCE_OR_PRODUCT.search(text)) and _is_formula(text):
+def _read_text(text: str) -> Words | None:
+    value = _words(text)
+    if (value.is_prose or _DIFFERENCE_OR_PRODUCT.search(text)) and is_formula(text):
         return None
+    return value
+
+
+def _words(text: str) -> Words:
+    has_mathematics = _MATHEMATICS.search(text) is not None or not FUNCTIONS.isdisjoint(_RUN_OF_LETTERS.findall(text))
     words = " ".join(text.lower().rstrip("!").split())
     return Words(text, _ARTICLE.sub("", words, count=1), is_prose=has_mathematics)

@@ -16,7 +16,9 @@ from grpo_tasks_math.verify.reader import read
 CORRECT, WRONG, UNPARSABLE = b"correct", b"wrong", b"unparsable"
 
 DIGITS = 50
-"""Digits at which two numeric expressions are compared; math-verify's 15 would make an approximation an answer."""
+"""Digits at which math-verify compares parts of an expression; its 15 would make an approximation an answer."""
+MAX_DIGITS = 2000
+"""Digits to which the difference of two numbers is computed before it counts as zero."""
 
 _UNSAFE = re.compile(r"__|[\"'`@#;]")
 """Nothing that latex2sympy2_extended 1.11 does reaches Python's `eval`; refused all the same, no answer needs it."""
@@ -84,9 +86,10 @@ def _parser() -> Callable[[str], list[Any]]:
     # By default R and r are one symbol, so that R - r is 0; math-verify has no option for that.
     exact_case = partial(latex2sympy, conversion_config=ConversionConfig(lowercase_symbols=False))
     parser.latex2sympy = exact_case
-    # Boxes and units are handled here: math-verify would read a trailing variable as a unit (`3c` as 3).
+    # Boxes, units and short spellings are handled here: math-verify would read a trailing variable as a unit (`3c` as
+    # 3), and its repair of operators splits the 12 of `\\frac{e^{-12} 12^{3}}{3!}`.
     normalisation = LatexNormalizationConfig(
-        basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none", equations=False
+        basic_latex=True, units=False, malformed_operators=False, nits=False, boxed="none", equations=False
     )
     target = LatexExtractionConfig(boxed_match_priority=-1, normalization_config=normalisation)
     return partial(parse, extraction_config=[target], fallback_mode="no_fallback", parsing_timeout=None)
@@ -94,14 +97,71 @@ def _parser() -> Callable[[str], list[Any]]:
 
 def _are_equal(gold: list[Any], answer: list[Any], rel_tol: Fraction) -> bool:
     try:
-        if _verify(gold, answer) or (rel_tol and _are_close(gold[0], answer[0], rel_tol)):
+        if _same(gold, answer) or (rel_tol and _are_close(gold[0], answer[0], rel_tol)):
             return True
         complex_gold, complex_answer = _with_imaginary_unit(gold), _with_imaginary_unit(answer)
-        return (complex_gold, complex_answer) != (gold, answer) and _verify(complex_gold, complex_answer)
+        return (complex_gold, complex_answer) != (gold, answer) and _same(complex_gold, complex_answer)
     except MemoryError:
         raise
     except Exception:  # SymPy may raise anything on arbitrary formulas; those count as different
         return False
+
+
+def _same(gold: list[Any], answer: list[Any]) -> bool:
+    """Compare numbers and equations exactly, and the rest by math-verify, which takes what is below 1e-50 for 0."""
+    from sympy import Eq, Expr, MatrixBase, Rational
+
+    left, right = gold[0], answer[0]
+    if isinstance(left, Eq) or isinstance(right, Eq):
+        return isinstance(left, Eq) and isinstance(right, Eq) and _are_equivalent(left, right)
+    if isinstance(left, MatrixBase) and isinstance(right, MatrixBase):
+        pairs = zip(left.flat(), right.flat(), strict=False)
+        return left.shape == right.shape and all(_same([a], [b]) for a, b in pairs)
+    if not (isinstance(left, Expr) and isinstance(right, Expr)):
+        return _verify(gold, answer)
+    if not (left.free_symbols or right.free_symbols):
+        return _is_zero(left.doit(), right.doit())
+    symbols = sorted(left.free_symbols | right.free_symbols, key=str)
+    point = {symbol: Rational(place + 11, 7) for place, symbol in enumerate(symbols)}
+    if not (_verify(gold, answer) or _verify([_positive(left)], [_positive(right)])):
+        return False
+    at = left.subs(point).doit(), right.subs(point).doit()
+    return bool(at[0].free_symbols or at[1].free_symbols) or _is_zero(*at)
+
+
+def _positive(expression: Any) -> Any:
+    r"""An expression whose symbols are positive where it holds a root of one: `\sqrt{1/n}` is `1/\sqrt{n}`."""
+    from sympy import Abs, Pow, Symbol
+
+    roots = [power for power in expression.atoms(Pow) if power.exp.is_Rational and not power.exp.is_Integer]
+    if expression.has(Abs) or not any(power.free_symbols for power in roots):
+        return expression
+    return expression.subs({symbol: Symbol(symbol.name, positive=True) for symbol in expression.free_symbols})
+
+
+def _is_zero(left: Any, right: Any) -> bool:
+    """Whether two numbers are equal: their difference has no digit, however small they are."""
+    if left == right or not (left.is_finite and right.is_finite):
+        return bool(left == right)
+    if left.is_Rational and right.is_Rational:
+        return False
+    difference = (left - right).expand()
+    parts = difference.evalf(2, maxn=MAX_DIGITS).as_real_imag()
+    # SymPy gives a number that it could not tell from 0 one bit.
+    return all(part == 0 or getattr(part, "_prec", 2) == 1 for part in parts)
+
+
+def _are_equivalent(gold: Any, answer: Any) -> bool:
+    """Whether one equation is a multiple of the other."""
+    from sympy import cancel, numer, simplify, together
+
+    left, right = (numer(together(side.lhs - side.rhs)) for side in (gold, answer))
+    if left == 0 or right == 0:
+        return False
+    ratio = cancel(left / right)
+    if ratio.free_symbols:
+        ratio = simplify(ratio)
+    return not ratio.free_symbols and ratio.is_finite is not False and ratio != 0
 
 
 def _verify(gold: list[Any], answer: list[Any]) -> bool:
@@ -140,7 +200,7 @@ def _are_close_numbers(gold: Any, answer: Any, rel_tol: Fraction) -> bool:
     from sympy import Rational
 
     if gold.free_symbols or answer.free_symbols:
-        return bool(_verify([gold], [answer]))
+        return _same([gold], [answer])
     exact, approximate = gold.doit(), answer.doit()
     if not (exact.is_Rational and approximate.is_Rational):
         exact, approximate = exact.n(DIGITS), approximate.n(DIGITS)

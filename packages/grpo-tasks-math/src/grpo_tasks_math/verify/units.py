@@ -1,4 +1,4 @@
-"""Units, currencies and magnitude words that follow or precede a number."""
+"""Units, currencies and words that change the number before them: closed lists; every other noun means nothing."""
 
 from __future__ import annotations
 
@@ -7,33 +7,28 @@ from fractions import Fraction
 
 CURRENCIES = {"$": "dollar", "€": "euro", "£": "pound", "¥": "yen", "₹": "rupee", "₩": "won", "₽": "rouble"}
 
-MAGNITUDES = {
-    "hundred": Fraction(100),
-    "thousand": Fraction(1000),
-    "million": Fraction(10**6),
-    "billion": Fraction(10**9),
-    "trillion": Fraction(10**12),
-}
-SHORT_MAGNITUDES = {"k": Fraction(1000), "K": Fraction(1000), "M": Fraction(10**6), "bn": Fraction(10**9)}
-"""Touch a number that has a unit, `18k dollars`; `18k` alone is a product."""
-
 _SPELLINGS = """
 metre: m meter meters metre metres
-centimetre: cm centimeter centimeters centimetre centimetres
+centimetre: cm cms centimeter centimeters centimetre centimetres
 millimetre: mm millimeter millimeters millimetre millimetres
-kilometre: km kms kilometer kilometers kilometre kilometres
+kilometre: km kms Km KM kilometer kilometers kilometre kilometres
 inch: in inch inches
 foot: ft foot feet
 yard: yd yds yard yards
-mile: mi mile miles
+mile: mi Mi mile miles
 gram: g gm gms gram grams
-kilogram: kg kgs kilogram kilograms
+kilogram: kg kgs Kg KG kilogram kilograms kilo kilos
 milligram: mg milligram milligrams
+ton: ton tons tonne tonnes
 pound: lb lbs pound pounds GBP
 ounce: oz ounce ounces
 litre: L l liter liters litre litres
 millilitre: ml mL milliliter milliliters millilitre millilitres
 gallon: gal gals gallon gallons
+quart: qt quart quarts
+pint: pt pint pints
+acre: acre acres
+hectare: ha hectare hectares
 second: s sec secs second seconds
 minute: min mins minute minutes
 hour: h hr hrs hour hours
@@ -42,88 +37,125 @@ week: wk wks week weeks
 month: mo month months
 year: yr yrs year years
 degree: deg degs degree degrees
-dollar: dollar dollars USD
+radian: rad rads radian radians
+celsius: celsius
+fahrenheit: fahrenheit
+kelvin: kelvin kelvins
+dollar: dollar dollars USD buck bucks
 cent: cent cents
 euro: euro euros EUR
 rupee: Rs INR rupee rupees
-am: am AM
-pm: pm PM
-mph: mph
-kilometre per hour: kmh kph
+yen: yen JPY
+newton: N newton newtons
+joule: J joule joules
+watt: W watt watts
+kilowatt: kW kilowatt kilowatts
+volt: V volt volts
+hertz: Hz hertz
+mile/hour: mph
+kilometre/hour: kmh kph
 """
 CANONICAL = {
     spelling: canonical
     for canonical, _, spellings in (line.partition(": ") for line in _SPELLINGS.strip().splitlines())
     for spelling in spellings.split()
 }
-"""Spellings of units that are distinguished: 5 cm is not 5 m. Other words are ignored."""
+"""Spellings of units that are distinguished: 5 cm is not 5 m. Other nouns are ignored."""
 
+_PARTS = ("half", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+SCALES = {
+    "dozen": Fraction(12),
+    "hundred": Fraction(100),
+    "thousand": Fraction(1000),
+    "k": Fraction(1000),
+    "million": Fraction(10**6),
+    "billion": Fraction(10**9),
+    "bn": Fraction(10**9),
+    "trillion": Fraction(10**12),
+    **{f"{part}s": Fraction(1, number) for number, part in enumerate(_PARTS, 2)},
+    "halves": Fraction(1, 2),
+    "hundredths": Fraction(1, 100),
+    "thousandths": Fraction(1, 1000),
+}
+"""Words that multiply the number before them; `quarters` are coins more often."""
+_TOUCHING_SCALES = {"K": Fraction(1000), "M": Fraction(10**6)}
+"""Touch a number that has a unit, `$18M`."""
+PERCENTS = frozenset(("%", "percent", "pct", "percentage"))
+
+NO_NOUNS = frozenset((
+    "and", "or", "plus", "minus", "times", "over", "mod", "modulo", "choose", "if", "then", "else", "versus", "vs",
+    "squared", "cubed", "halved", "doubled", "tripled", "divided", "multiplied", "raised", "factorial", "half", "third",
+    "st", "nd", "rd", "th", "give", "take", "but", "otherwise", "ish", "though", "although", "unless", "except", "base",
+    "not", "nor", "never", "neither", "wrong", "incorrect", "false", "impossible", "possible", "possibly", "perhaps",
+    "maybe", "probably", "likely", "plausible",
+))  # fmt: skip
+"""Words behind a number that make another one of it, join one to it or doubt it: what holds them is text."""
 _GLUE = frozenset((
-    "a", "an", "at", "by", "cu", "for", "her", "his", "in", "is", "its", "more", "my", "of", "on", "our",
-    "per", "sq", "st", "th", "the", "to", "us",
+    "a", "an", "at", "by", "cu", "for", "her", "his", "in", "is", "its", "more", "my", "of", "on", "our", "per", "sq",
+    "the", "to", "us", "KB", "MB", "GB", "TB", "BC", "AD",
 ))  # fmt: skip
-FRACTION_UNITS = (
-    "halves", "thirds", "fourths", "fifths", "sixths", "sevenths", "eighths", "ninths", "tenths", "hundredths",
-    "thousandths",
-)  # fmt: skip
-"""Words that divide the number before them; `quarters` are coins more often."""
-CHANGES = (
-    "squared",
-    "cubed",
-    "halved",
-    "doubled",
-    "tripled",
-    "divided",
-    "multiplied",
-    "raised",
-    "factorial",
-    *FRACTION_UNITS,
-)
-"""Words that make another number of the one before them."""
-_NOT_A_UNIT = frozenset((
-    "and", "or", "plus", "minus", "times", "over", "mod", "modulo", "choose", "not", "nor", "if", "then", "else",
-    "versus", *CHANGES,
-))  # fmt: skip
-# With two letters these could be products of variables, so they are listed.
-_ABBREVIATIONS = frozenset(("KB", "MB", "GB", "TB", "BC", "AD", "Kg", "KG", "Km", "KM", "Mi", "Hz"))
+# With two letters other words could be products of variables.
 _MAX_WORDS = 8
-"""Longest description after a number, `18 dollars every day at the market`; longer ones are sentences."""
-_WORD_BREAK = re.compile(r"[ ./'\-]+")
-_SQUARE = re.compile(r"(?<=[A-Za-z])\s?(?:\^\s?(?:\{([23])\}|([23]))|([23]))$")
+"""Longest description behind a number, `18 dollars every day at the market`; longer ones are sentences."""
+_TOKEN = re.compile(r"[\s.'\-()]*(?:(/)|([^\W\d_]+)(?:\s?\^\s?\{?(-?[123])\}?|([23])(?!\d))?|(\S))")
+_POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
+_RAISED = {"squared": 2, "cubed": 3}
 
 
-def read_unit(tail: str, *, is_spaced: bool) -> str | None:
-    """Return the canonical unit of what follows a number, "" for words that name no known unit, None for no unit.
+def read_unit(tail: str, *, is_spaced: bool) -> tuple[Fraction, str] | None:
+    """Read what follows a number: what it is multiplied by, and its unit (empty for another noun); None for no unit.
 
     Args:
         tail: The text right after the number.
         is_spaced: Whether white space stood between; `5m` is an expression, `5 m` a length.
     """
-    tail = tail.strip(" ~.")
-    power = _SQUARE.search(tail)
-    suffix = ""
-    if power:
-        suffix = f"^{power[1] or power[2] or power[3]}"
-        tail = tail[: power.start()].rstrip()
-    words = [word for word in _WORD_BREAK.split(tail.strip("()")) if word]
+    tokens = [match.groups() for match in _TOKEN.finditer(re.sub(r"degrees? (?:C|[Cc]elsius)\b", "celsius", tail))]
+    if len(tokens) > 2 * _MAX_WORDS or any(other for *_, other in tokens):
+        return (Fraction(1), "") if not tail.strip(" .'-~") else None
+    words = [(word or "per", int(power or digit or 1)) for _, word, power, digit, _ in tokens]
+    scale = Fraction(1)
+    if words and not is_spaced and words[0][0] in _TOUCHING_SCALES and len(words) > 1:
+        scale *= _TOUCHING_SCALES[words.pop(0)[0]]
+    while words and (factor := SCALES.get(words[0][0].lower(), SCALES.get(words[0][0].lower().removesuffix("s")))):
+        scale *= factor
+        words.pop(0)
+        is_spaced = True
     if not words:
-        return "" if not tail else None
-    if len(words) > _MAX_WORDS or not all(word.isalpha() for word in words):
+        return scale, ""
+    first = words[0][0]
+    if len(words) > _MAX_WORDS or any(not _may_describe(word, place) for place, (word, _) in enumerate(words)):
         return None
-    if len(words) == 1 and words[0] in CANONICAL:
-        return CANONICAL[words[0]] + suffix if is_spaced or len(words[0]) > 1 else None
-    # The 2 of `18 less 2` is no power of a unit.
-    if suffix and words[-1].lower() in ("less", "to", "of"):
-        return None
-    if any(word.lower() in _NOT_A_UNIT or not _is_unit_word(word) for word in words):
-        return None
-    # `5abc` is a product of variables; `5apples` is a slip of the space bar.
-    if not is_spaced and words[0] not in CANONICAL and len(words[0]) <= 3 and words[0].isascii():
-        return None
-    # `10 feet tall` names the foot; `10 miles per hour` and `10 square feet` name something else.
-    is_compound = suffix or "/" in tail or any(word.lower() in ("per", "square", "cubic", "sq", "cu") for word in words)
-    return "" if is_compound else CANONICAL.get(words[0], CANONICAL.get(words[0].lower(), ""))
+    if not is_spaced and (len(first) == 1 or (first not in CANONICAL and len(first) <= 3 and first.isascii())):
+        return None  # a product of variables; `5apples` is a slip of the space bar
+    return scale, _named(words)
 
 
-def _is_unit_word(word: str) -> bool:
-    return len(word) >= 3 or not word.isascii() or word in CANONICAL or word.lower() in _GLUE or word in _ABBREVIATIONS
+def _may_describe(word: str, place: int) -> bool:
+    if word.lower() in NO_NOUNS and not (place and word in _RAISED):
+        return False
+    return len(word) >= 3 or not word.isascii() or word in CANONICAL or word.lower() in _GLUE or word in _GLUE
+
+
+def _named(words: list[tuple[str, int]]) -> str:
+    """`mile/hour` of `miles per hour`, `metre^2` of `square metres`, `foot` of `feet tall`."""
+    above, below, power, is_below = "", "", 1, False
+    for word, exponent in words:
+        if word == "per" or (word in ("a", "an", "each", "every") and above):
+            is_below = True
+        elif word.lower() in _POWERS:
+            power = _POWERS[word.lower()]
+        elif word in _RAISED:
+            above = f"{above}^{_RAISED[word]}" if above and not is_below else above
+        elif (unit := CANONICAL.get(word, CANONICAL.get(word.lower(), ""))) and not (below if is_below else above):
+            power *= exponent
+            unit = f"{unit}^{power}" if power > 1 else unit
+            above, below, power = (above, unit, 1) if is_below else (unit, below, 1)
+        else:
+            break
+    return f"{above}/{below}" if below else above
+
+
+def are_units_different(left: str, right: str) -> bool:
+    """Whether two units are named and are not one; a unit on one side only says nothing, nor does a "per day"."""
+    (above, _, below), (other_above, _, other_below) = left.partition("/"), right.partition("/")
+    return bool(above and other_above and above != other_above) or bool(below and other_below and below != other_below)

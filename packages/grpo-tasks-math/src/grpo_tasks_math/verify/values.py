@@ -28,9 +28,10 @@ class Number(Value):
 
 @dataclass(frozen=True, slots=True)
 class Choice(Value):
-    """A letter of a multiple choice, in upper case."""
+    """A letter of a multiple choice, in upper case, with its own value where one stands behind it: `(C) 13`."""
 
     letter: str
+    value: Value | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +57,18 @@ class Items(Value):
 
 @dataclass(frozen=True, slots=True)
 class Equation(Value):
-    """`name = … = value`; the name is empty when the left side is more than a name."""
+    """`name = value`, or a chain of equal values, `name = value = value` or `6 * 7 = 42`, where the name may be empty.
+
+    An equation that states no value, `2x = 42` or `x + y = 1`, is a `Formula`.
+    """
 
     name: str
-    value: Value
+    values: tuple[Value, ...]
 
-
-@dataclass(frozen=True, slots=True)
-class Contradiction(Equation):
-    """An equation between plain numbers that differ, `x = 4 = 5`: no answer; as a gold it means its last value."""
+    @property
+    def value(self) -> Value:
+        """The last of the values."""
+        return self.values[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,14 @@ class Based(Value):
 
 
 @dataclass(frozen=True, slots=True)
+class Clock(Value):
+    """A time of day, `3:30 p.m.`: what stands before `am` or `pm`, without `:00`."""
+
+    time: str
+    half: str
+
+
+@dataclass(frozen=True, slots=True)
 class NotANumber(Value):
     """`nan`, `undefined` as computed by a machine: equal to nothing, itself included."""
 
@@ -84,7 +96,7 @@ class NotANumber(Value):
 class Formula(Value):
     """Mathematics that only the symbolic engine can compare.
 
-    `quantity` is its other reading when it may be a number with a one-letter unit, `5m`.
+    `quantity` is its other reading when it may be a number with a one-letter unit, `5m`, or a thousand, `5k`.
     """
 
     quantity: Number | None = None

@@ -1,0 +1,257 @@
+r"""Where a completion states its answer: behind its thinking, in marks of four kinds.
+
+A mark is an `<answer>` tag, a `\boxed{…}`, what follows `####` on its line, or, where none of these stands, what
+follows "answer:" or "answer is". Of marks of one kind the last counts; marks joined by a comma, `and` or `or` are one
+list.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+_NAME = r"(?:think(?:ing)?|thought|seed:think)"
+_THINKING = re.compile(
+    # The ends: tags, Mistral, Gemma 4, gpt-oss, Cohere, Kimi.
+    rf"(?P<end><\s{{0,4}}/\s{{0,4}}{_NAME}\s{{0,4}}>|\[/THINK\]|<channel\|>|<\|channel\|>final(?:<\|message\|>)?"
+    r"|<\|END_THINKING\|>|◁/think▷)"
+    rf"|<\s{{0,4}}{_NAME}\s{{0,4}}>|\[THINK\]|<\|channel>thought|<\|channel\|>(?:analysis|commentary)"
+    r"|<\|START_THINKING\|>|◁think▷",
+    re.IGNORECASE,
+)
+"""Where thinking begins and ends: DeepSeek, Qwen, GLM, MiniMax and Nemotron write `<think>`."""
+_TURN_BEGINS = re.compile(
+    r"\s*(?:<\|im_start\|>assistant|<\|start\|>assistant|<\|header_start\|>assistant<\|header_end\|>"
+    r"|<\|start_header_id\|>assistant<\|end_header_id\|>|<\|assistant\|>|<start_of_turn>model|<\|turn>model|\]~b\]ai|<s>)"
+)
+_TURN_ENDS = re.compile(
+    r"</s>|<\|(?:im_start|start|im_end|endoftext|end_of_text|eot_id|eot|eom|end|return|user|observation|call)\|>|<(?:end|start)_of_turn>|<\|turn>|<turn\|>"
+    r"|<eos>|\[e~\[|<｜end▁of▁sentence｜>"
+)
+"""What ends a turn where a text still holds it: Llama, Qwen, Gemma, Llama 4, gpt-oss, GLM, MiniMax, DeepSeek."""
+
+
+def thinking_end(text: str) -> int:
+    """Where the last thinking ends that is closed; 0 without one."""
+    return max((mark.end() for mark in _THINKING.finditer(text) if mark["end"]), default=0)
+
+
+def first_thinking_end(text: str) -> int | None:
+    """Where the first end of thinking begins; None without one."""
+    return next((mark.start() for mark in _THINKING.finditer(text) if mark["end"]), None)
+
+
+def outside_thinking(text: str) -> str:
+    """What a completion says behind its thinking, up to the end of its turn.
+
+    Thinking ends with the last end of it, also where the prompt began it. Thinking that does not end is no answer.
+    """
+    text = text[thinking_end(text) :]
+    if (opened := _THINKING.search(text)) is not None:
+        text = text[: opened.start()]
+    if (begins := _TURN_BEGINS.match(text)) is not None:
+        text = text[begins.end() :]
+    return _TURN_ENDS.split(text, maxsplit=1)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One mark: its content, and the whole of it in the text; `is_box` where others may stand right beside it."""
+
+    content: str
+    start: int
+    end: int
+    is_box: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the last mark of a kind holds, with those that it is joined to, and where they begin and end in the text."""
+
+    contents: tuple[str, ...]
+    start: int
+    end: int
+
+
+_TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
+
+
+def tags(text: str) -> list[Mark]:
+    """Closed tags, else the one that is left open at the end; one whose beginning the prompt holds counts too."""
+    opened: re.Match[str] | None = None
+    closed: list[Mark] = []
+    for tag in _TAG.finditer(text):
+        if not tag[1]:
+            opened = tag
+        elif opened is not None:
+            closed.append(Mark(text[opened.end() : tag.start()], opened.start(), tag.end()))
+            opened = None
+        elif not closed:
+            closed.append(Mark(text[: tag.start()], 0, tag.end()))
+    if not closed and opened is not None:
+        return [Mark(text[opened.end() :], opened.start(), len(text))]
+    return closed
+
+
+# Text that was escaped once too often has two backslashes.
+_BOX_TOKEN = re.compile(r"\\{1,2}(?:boxed|fbox)\s{0,4}\{|\\.|[{}]", re.DOTALL)
+_BARE_BOX = re.compile(r"\\(?:boxed|fbox)\s{0,4}([A-Za-z0-9])(?![A-Za-z0-9])")
+
+
+def _boxes(text: str) -> list[Mark]:
+    """Boxes whose braces are balanced, the outer ones of nested ones; one pass."""
+    if "\\boxed" not in text and "\\fbox" not in text:
+        return []
+    stack: list[re.Match[str] | None] = []  # a brace that is no box is None
+    boxes: list[Mark] = []
+    for token in _BOX_TOKEN.finditer(text):
+        mark = token[0]
+        if mark == "{":
+            stack.append(None)
+        elif mark == "}":
+            if stack and (opened := stack.pop()) is not None:
+                while boxes and boxes[-1].start > opened.start():
+                    boxes.pop()
+                boxes.append(Mark(text[opened.end() : token.start()], opened.start(), token.end(), is_box=True))
+        elif mark[-1] == "{" and len(mark) > 2:
+            stack.append(token)
+    return boxes or [Mark(bare[1], *bare.span(), is_box=True) for bare in _BARE_BOX.finditer(text)]
+
+
+_HASHES = re.compile(r"#{4,}([^\n#]*)")
+
+
+def _hashes(text: str) -> list[Mark]:
+    return [Mark(match[1], *match.span()) for match in _HASHES.finditer(text)]
+
+
+_PHRASE = re.compile(
+    r"(?:^|(?<=\n))[#*_ \t]{0,8}(?:(?:the|my|final|correct)\s){0,2}answer[*_ \t]{0,8}(?=\n|\$|\\[\[(])"  # a heading
+    r"|\banswers?\b(?:[*_ \t)]{0,8}[:=]"
+    r"|(?:(?:(?!\b(?:not|never|cannot|hardly)\b|n['’]t\b)[^\n.:=?]){0,60}?[^\n.:=?\w])?"
+    r"(?:is|are|was|be|equals)\b[*_ \t]{0,4}:?)",
+    re.IGNORECASE,
+)
+_SENTENCE_END = re.compile(
+    r"[.!?。](?=[\s*_\"'”’)]{0,4}(?:\s|$))(?<![ap]\.m\.)(?:(?<!\b[A-J]\.)|(?=\s*(?:$|[A-Za-z]{2})))|\n"
+)
+_BLOCKS = (("```", "```"), ("$$", "$$"), ("\\[", "\\]"))
+_BEFORE_PHRASE = re.compile(r"(?:[,;]|\s{1,2}(?:and|or)\b)?\s{0,2}(?:\b(?:the|my|final|correct)\s{1,2}){0,3}$")
+_PHRASE_CHARS = 300
+"""Longest content of a phrase."""
+
+
+def _phrases(text: str) -> list[Mark]:
+    """What follows "answer:" or "answer is" up to the end of the sentence or line, or the block that follows."""
+    found = list(_PHRASE.finditer(text))
+    bounds = [match.start() for match in found[1:]]
+    return [_phrase(text, match, bound) for match, bound in zip(found, [*bounds, len(text)], strict=False)]
+
+
+def _phrase(text: str, phrase: re.Match[str], bound: int) -> Mark:
+    start = phrase.end()
+    while start < bound and text[start] in " \t\n*_":
+        start += 1
+    for opening, closing in _BLOCKS:
+        end = text.find(closing, start + len(opening)) if text.startswith(opening, start) else -1
+        if end >= 0:
+            inside = text[start + len(opening) : end]
+            return Mark(inside.partition("\n")[2] if opening == "```" else inside, phrase.start(), end + len(closing))
+    line = text[start : min(bound, start + _PHRASE_CHARS)]
+    ended = _SENTENCE_END.search(line)
+    content = line if ended is None else line[: ended.start()]
+    if ended is None and len(line) == bound - start:  # the next phrase is part of the sentence
+        content = content[: _BEFORE_PHRASE.search(content).start()]  # type: ignore[union-attr]  # it matches nothing too
+    return Mark(content, phrase.start(), start + len(content))
+
+
+_FINDERS: Mapping[str, Callable[[str], list[Mark]]] = {"tag": tags, "box": _boxes, "####": _hashes}
+KINDS = (*_FINDERS, "answer:")
+"""Kinds of marks, by the names that a reading takes."""
+MAX_JOINED = 8
+"""Most marks of a list."""
+MAX_BETWEEN = 64
+"""Most characters between two marks of a list."""
+MAX_NESTING = 4
+"""Marks inside marks that are followed."""
+_TEXT = re.compile(r"\\(?:text(?:bf|it|rm)?|mbox)\s?\{([^{}]{0,200})\}")
+_LAYOUT = re.compile(r"\\(?:text|mbox|textrm)\s?\{([^{}]{0,16})\}|\\[()\[\]]|\\q?quad|\\[,; ]|[$*~]")
+_JOINT = re.compile(
+    r"[\s.]*(?:,|;|,?\s?\b(?:and|or)\b)\s*(?:(?:the|my|final|correct)\s*)*"
+    r"(?:[A-Za-z](?:_\{?\w{1,3}\}?)?\s?=\s*)?"
+)
+_NAMED = re.compile(r"([A-Za-z](?:_\{?\w{1,3}\}?)?)\s?=\s*[$\\(\[]{0,2}$")
+
+
+def mark_of(template: str) -> str:
+    """The kind of the mark that a prompt asks for; empty where it asks for none.
+
+    "Answer:" at its end is no mark: the completion follows it.
+    """
+    named = (("tag", "<answer>"), ("box", "\\boxed"), ("####", "####"), ("answer:", "answer: "))
+    return next((kind for kind, name in named if name in template.lower()), "")
+
+
+_INNER = "\ufffc"
+"""Stands for the characters of a mark that was read."""
+
+
+def marked_answers(text: str, kind: str = "", depth: int = 0) -> dict[str, Answer]:
+    """Contents of the last mark of each kind, with those of the marks that it is joined to; marks inside are followed.
+
+    Args:
+        text: What a completion says outside its thinking.
+        kind: The only kind that counts; by default each that stands there, "answer:" only where no other does.
+        depth: Marks around the text.
+
+    Returns:
+        Kind -> its answer, of several contents where the marks are a list; no kind without a mark.
+    """
+    answers = {}
+    rest = text
+    for name, find in _FINDERS.items():
+        marks = [mark for mark in find(rest) if _INNER not in mark.content] if kind in ("", name) else []
+        if marks:
+            answers[name] = _last_list(rest, marks, depth)
+            rest = _without(rest, marks)
+    if not answers and kind in ("", "answer:") and (phrases := _phrases(text)):
+        answers["answer:"] = _last_list(text, phrases, depth)
+    return answers
+
+
+def _without(text: str, marks: list[Mark]) -> str:
+    """The text, as long as it was, without its marks."""
+    pieces, position = [], 0
+    for mark in marks:
+        pieces += [text[position : mark.start], _INNER * (mark.end - mark.start)]
+        position = mark.end
+    return "".join((*pieces, text[position:]))
+
+
+def _last_list(text: str, marks: list[Mark], depth: int) -> Answer:
+    """Contents of the last mark and those that it is joined to, each once, with their names where they have some."""
+    joined = [marks[-1]]
+    for mark in marks[-2 : -MAX_JOINED - 1 : -1]:
+        between = text[mark.end : joined[-1].start]
+        is_beside = mark.is_box and not between.strip(" \t")
+        if len(between) >= MAX_BETWEEN or not (is_beside or _JOINT.fullmatch(_plain(between))):
+            break
+        joined.append(mark)
+    contents = [_followed(mark.content, depth) for mark in reversed(joined)]
+    if len(joined) > 1:
+        names = [_NAMED.search(text[max(0, mark.start - 16) : mark.start]) for mark in reversed(joined)]
+        contents = [
+            f"{name[1]} = {content}" if name and "=" not in content else content
+            for name, content in zip(names, contents, strict=True)
+        ]
+    return Answer(tuple(dict.fromkeys(contents)), joined[-1].start, joined[0].end)
+
+
+def _plain(text: str) -> str:
+    return _LAYOUT.sub(lambda layout: f" {layout[1] or ''} ", text)
+
+
+def _followed(content: str, depth: int) -> str:
+    inner = marked_answers(_TEXT.sub(r"\1", content), depth=depth + 1) if depth < MAX_NESTING else {}
+    return ", ".join(next(iter(inner.values())).contents) if inner else content

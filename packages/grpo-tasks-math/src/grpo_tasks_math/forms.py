@@ -1,0 +1,106 @@
+"""Forms of answers: whether a model computed its answer, or left the problem's own formula to the verifier."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Literal
+
+from grpo_tasks_math.verify import spelled
+from grpo_tasks_math.verify.bounds import computations
+
+Form = Literal["expanded", "factored", "number"]
+
+MAX_CHARS = 4000
+"""Characters of a problem, and of an answer, whose formulas are compared."""
+
+_SCIENTIFIC = re.compile(r"(?<=[0-9])\*10\^\{?-?[0-9]{1,4}\}?")
+_SUMS = r"\([^()]{0,200}[^()*/^=,][+-][^()]{1,200}\)"
+_OPERATIONS = {
+    "derivative": r"\\frac\{(?:d|\\partial)[^{}]{0,8}\}\{(?:d|\\partial)|[a-z]'+\(",
+    "binomial": r"\\[dt]?binom|\\choose|(?<=\d)choose(?=\d)",
+    "logarithm": r"(?:log|ln|lg)(?![a-z])",
+    "trigonometry": r"(?:sin|cos|tan|cot|sec|csc)(?![a-z])",
+    "divisor": r"(?:gcd|lcm)(?![a-z])",
+    "rounding": r"\\(?:lceil|lfloor|ceil|floor)",
+    "root": r"\\sqrt|\^\{?\(?(?:1/[2-9]|\\frac\{1\})",
+    "factorial": r"[\d)}]!",
+    "modulo": r"mod(?![a-z])",
+    "power": rf"\d\^|{_SUMS}\^",
+    "product": rf"(?<![a-z_^{{])\d\*\d|\)\((?=[^()]*[+-])|{_SUMS}\*?{_SUMS}",
+}
+_OPERATION = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _OPERATIONS.items()))
+"""What a verifier can compute, and a model that copies a formula does not."""
+
+
+def operations(formula: str) -> frozenset[str]:
+    """The operations that a formula, spelled as by the verifier, leaves to be done."""
+    found = _OPERATION.finditer(_SCIENTIFIC.sub("", formula[:MAX_CHARS]))
+    return computations(formula) | {name for match in found if (name := match.lastgroup)}
+
+
+_SPAN = re.compile(r"\$\$?([^$]{1,400})\$|\\\((.{1,400}?)\\\)|\\\[(.{1,400}?)\\\]", re.DOTALL)
+_RELATION = re.compile(r"\\(?:le|ge|ne|approx)(?![A-Za-z])|[=<>,;?]")
+_WRITES = re.compile(r"\b(?:write|express|convert)", re.IGNORECASE)
+_LITERAL = re.compile(r"-?[0-9]*\.?[0-9]+%?")
+_FRACTION = re.compile(r"-?(?:\\frac\{(\d{1,18})\}\{(\d{1,18})\}|(\d{1,18})/(\d{1,18}))")
+_TOKEN = re.compile(r"\\[A-Za-z]+|[0-9]+(?:\.[0-9]+)?|[^\s{}()\[\]*]")
+
+
+def _tokens(formula: str) -> tuple[str, ...]:
+    """What a formula holds, order, plus signs, brackets and factors 1 aside."""
+    return tuple(sorted(token for token in _TOKEN.findall(formula) if token not in ("1", "+")))
+
+
+@lru_cache(maxsize=256)  # the completions of a group share their problem
+def _formulas(problem: str) -> frozenset[tuple[str, ...]]:
+    """The formulas of a problem and the sides of its equations."""
+    spans = (next(filter(None, span.groups())) for span in _SPAN.finditer(problem[:MAX_CHARS]))
+    sides = (side for span in spans for side in (span, *_RELATION.split(span)))
+    return frozenset(tokens for side in sides if (tokens := _tokens(spelled(side))))
+
+
+def is_number(formula: str) -> bool:
+    """Whether a formula is a plain number: one literal, or a fraction in lowest terms."""
+    fraction = _FRACTION.fullmatch(formula)
+    if fraction is None:
+        return _LITERAL.fullmatch(formula) is not None
+    above, below = map(int, filter(None, fraction.groups()))
+    return math.gcd(above, below) == 1 < below
+
+
+def is_restated(answer: str, gold: str, problem: str) -> bool:
+    """Whether an answer leaves to the verifier what the gold holds computed: an operation, or the problem's formula.
+
+    Args:
+        answer: The answer, spelled as by the verifier.
+        gold: The gold, spelled likewise.
+        problem: The problem, with its formulas between dollar signs.
+    """
+    stated = answer.rpartition("=")[2]  # of `x = 2 + 3 = 5` the 5
+    if operations(stated) - operations(gold):
+        return True
+    golds = {_tokens(gold), _tokens(gold.rpartition("=")[2])}
+    if _tokens(stated) in golds:
+        return False
+    sides = [side for side in (answer, stated) if _WRITES.search(problem) or not is_number(side)]
+    return any(_tokens(side) in _formulas(problem) - golds for side in sides)
+
+
+def has_form(answer: str, form: Form) -> bool:
+    """Whether an answer, spelled as by the verifier, has the form that its row asks for."""
+    if form == "number":
+        return is_number(answer)
+    if form == "expanded":
+        return not {"power", "product"} & operations(re.sub(r"(?<=\d)\^", "", answer))
+    return not any(char in "+-" for char in _outside_brackets(answer.lstrip("-")))
+
+
+def _outside_brackets(formula: str) -> Iterator[str]:
+    depth = 0
+    for char in formula:
+        depth += (char in "({[") - (char in ")}]")
+        if depth == 0:
+            yield char

@@ -1,0 +1,257 @@
+r"""The free reading: the answer that a text states last, marked or not.
+
+An `<answer>` tag counts first, then the last of box, `####` and phrase, then the last sentence that states a value. One
+rule says what is denied: a clause with a word of `DENIALS` states nothing.
+"""
+
+from __future__ import annotations
+
+import re
+
+from grpo_core.rewards import marked_answers
+from grpo_tasks_math.verify.normalise import group_digits, trim_end, unwrap_text
+from grpo_tasks_math.verify.reader import HEDGE, is_open, read, without_explanation
+from grpo_tasks_math.verify.units import NO_NOUNS
+from grpo_tasks_math.verify.values import Choice, Clock, Number, Value, Words
+
+WINDOW_CHARS = 16_384
+"""Characters at the end in which an answer without a mark is looked for, by regular expressions."""
+MAX_TRIES = 8
+"""Marks, and spans of mathematics, that are tried from the last."""
+MAX_SENTENCES = 24
+"""Sentences that are tried from the last."""
+WHOLE_CHARS = 300
+"""Longest text that may be an answer as a whole."""
+
+DENIALS = re.compile(
+    r"\b(?:not|never|cannot|neither|nor|hardly|wrong(?:ly)?|incorrect(?:ly)?|false|mistakes?|mistaken|doubt|suppose|plausible"
+    r"|(?:also|is|are) possible|unlikely|other than|different from|anything but|all but|except|instead of)\b"
+    r"|n't\b|[✗✘❌]",
+    re.IGNORECASE,
+)
+"""Words of a clause that states nothing."""
+_CHANGED_BEFORE = re.compile(
+    r"(?:\b(?:half|thirds?|quarters?|fourths?|fifths?|tenths?|percent|roots?|factorial|opposite|out|multiples?) of"
+    r"|%\s?of|\b(?:twice|double|triple|than|least|most|between|under|over|above|below|up to|minus|plus|times|exceed)"
+    r"|(?:^|[#:=]\s?|\b(?:is|are|was)\s)(?:from\s)?-?[0-9][0-9.,]{0,20}\s(?:to|through))(?:\sthe)?[\s$*_(\\]{1,4}$",
+    re.IGNORECASE,
+)
+"""Words before a number that make another one of it or limit it; what holds them there states nothing."""
+
+
+def read_free(text: str, gold: Value | None = None) -> Value | None:
+    """Read what a text states last; None where it states nothing.
+
+    Args:
+        text: What a completion says outside its thinking, with ASCII signs.
+        gold: What is asked for: words without a mark state only a gold of words, and an equation with unknowns only
+            another one. None takes both.
+    """
+    is_text = gold is None or isinstance(gold, Words)
+    rest = text
+    for _ in range(MAX_TRIES):
+        marks = marked_answers(rest)
+        if not marks:
+            break
+        if "tag" in marks:
+            return read(", ".join(marks["tag"].contents))
+        is_marked = "answer:" not in marks
+        if is_marked:
+            phrases = marked_answers(rest, "answer:").items()
+            marks |= {name: at for name, at in phrases if not any(m.start < at.start < m.end for m in marks.values())}
+        name, mark = max(marks.items(), key=lambda item: item[1].start)
+        head = rest[mark.start : mark.end].partition(mark.contents[0])[0] if name == "answer:" else ""
+        if not _is_denied(
+            rest[max(0, mark.start - 400) : mark.start].replace(":", "") + head if head else rest[: mark.start]
+        ):
+            value = read(", ".join(mark.contents))
+            if (
+                head
+                and isinstance(value, Words)
+                and (":" in head or DENIALS.search(value.text))
+                and not HEDGE.search(value.text)
+            ):
+                value = _last_statement(mark.contents[-1], gold) or value
+            if name == "box" or _is_answer(name, value, rest[mark.end :], is_marked=is_marked, is_text=is_text):
+                return value
+        rest = rest[max(0, mark.start - WINDOW_CHARS) : mark.start]
+    return _last_statement(text, gold)
+
+
+def _is_answer(name: str, value: Value | None, behind: str, *, is_marked: bool, is_text: bool) -> bool:
+    """Whether a line with #### is no heading, and a phrase no mere remark: "the answer is clear"."""
+    if not isinstance(value, Words):
+        return value is not None
+    if name == "####":
+        return not behind.strip()
+    return not is_marked and (is_text or any(char.isdigit() for char in value.text))
+
+
+_SENTENCE = re.compile(r"(?<=[.!?])(?<![ap]\.m\.)[*_\"')]{0,3}\s+|\n+")
+_CLAUSE = re.compile(
+    r"(?<=[A-Za-z*)])\s?:\s|[;,]\s(?=(?:(?!(?:and|or)\b)[A-Za-z]{2,}|I)\s)"
+    r"|(?<!anything)(?<!\ball)\s(?=(?:but|which|it['’]s|it is)\s)"
+)
+
+
+def _is_denied(before: str) -> bool:
+    """Whether the clause that ends here, before a mark, denies what follows."""
+    return DENIALS.search(_CLAUSE.split(_SENTENCE.split(before[-400:])[-1])[-1]) is not None
+
+
+_CALCULATOR = re.compile(r"<<[^<>\n]{0,200}>>")
+"""GSM8K's annotations, `48/2 = <<48/2=24>>24`."""
+_BOLD = re.compile(r"(?<![0-9)])(?<!(?<![A-Za-z])[A-Za-z])\*\*|\*\*(?![0-9(.-])|\*\*(?=\.?(?:\s|$))")
+"""Markdown's `**4**`, not the power `2**3` or `x**2`."""
+_BLOCK = re.compile(r"\$\$[^$]{1,2000}\$\$|\\\[.{1,2000}?\\\]|\\\(.{1,400}?\\\)|\$[^$]{1,400}\$", re.DOTALL)
+_FULL_STOP = re.compile(r"(?<!\.)\.\s*$")
+_BULLET = re.compile(r"^[ \t]*[-*•][ \t]+(?=\S)", re.MULTILINE)
+_ONLY_NUMBERS = re.compile(r"[-+$0-9.,;%/ \n]+")
+_FEW_WORDS = 2
+"""`Vitamin C` is words; `I think C` ends with a choice."""
+
+
+def _last_statement(text: str, gold: Value | None) -> Value | None:
+    is_text, takes_open = gold is None or isinstance(gold, Words), gold is None or is_open(gold)
+    text = trim_end(text[-WINDOW_CHARS:].strip())
+    if "<<" in text:
+        text = _CALCULATOR.sub("", text)
+    if "**" in text:
+        text = _BOLD.sub("", text)
+    if "\\" in text or "{" in text:
+        text = unwrap_text(group_digits(text)).strip()
+    text = _BLOCK.sub(lambda block: block[0].replace("\n", " "), text)
+    if _ONLY_NUMBERS.fullmatch(text) and (value := read(text)) is not None:
+        return value
+    text = _BULLET.sub("", text) if "\n" in text else text
+    if len(text) <= WHOLE_CHARS and "\n" not in text and (is_text or not DENIALS.search(text)):
+        value = read(text)
+        if isinstance(value, Words) and (is_text or not (value.is_prose or text.count(" ") >= _FEW_WORDS)):
+            return value
+    for sentence in _SENTENCE.split(text)[-MAX_SENTENCES:][::-1]:
+        if HEDGE.search(sentence):
+            continue
+        for clause in _CLAUSE.split(f" {_FULL_STOP.sub('', sentence)}")[::-1]:
+            clause = clause.strip() if "$" in clause or "\\approx" in clause else without_explanation(clause.strip())
+            if clause and not DENIALS.search(clause) and (value := _stated(clause, takes_open=takes_open)) is not None:
+                return value
+    words = read(text) if len(text) <= WHOLE_CHARS and "\n" not in text else None
+    return words if isinstance(words, Words) else None
+
+
+_SPAN = re.compile(r"\$\$([^$]{1,2000})\$\$|\$([^$]{1,400})\$|\\\((.{1,400}?)\\\)|\\\[(.{1,2000}?)\\\]")
+_JOINED = re.compile(r"\s{0,3}(?:,|;|\b(?:or|and)\b)\s{0,3}(?:(?:or|and)\s{1,3})?")
+_BEHIND = re.compile(r"[^0-9=\\$]{0,200}")
+"""Words behind the last span of a clause: mathematics there is the answer instead."""
+
+
+def _stated(clause: str, *, takes_open: bool) -> Value | None:
+    """Read what a clause states: all of it, its last span of mathematics, its last equation, number or choice."""
+    for rule in (_whole, _span, _equation, _number, _choice):
+        found, value = rule(clause)
+        if found:
+            return None if isinstance(value, Words) or (is_open(value) and not takes_open) else value
+    return None
+
+
+def _whole(clause: str) -> tuple[bool, Value | None]:
+    value = read(clause)
+    is_mathematics = isinstance(value, Value) and not isinstance(value, Words) and "$" not in value.text.strip("$")
+    return is_mathematics or isinstance(value, Number), value
+
+
+def _span(clause: str) -> tuple[bool, Value | None]:
+    """The last span of mathematics with those that are joined to it, where no mathematics follows."""
+    spans = list(_SPAN.finditer(clause))
+    if not spans or not _BEHIND.fullmatch(clause, spans[-1].end()):
+        return False, None
+    joined = [spans[-1]]
+    for span in spans[-2::-1][:MAX_TRIES]:
+        if not _JOINED.fullmatch(clause, span.end(), joined[-1].start()):
+            break
+        joined.append(span)
+    text = " or ".join(next(filter(None, span.groups())) for span in reversed(joined))
+    behind = clause[spans[-1].end() :]
+    if _CHANGED_BEFORE.search(clause[: joined[-1].start()]):
+        return True, None
+    value = read(f"{text}{behind}") if behind.startswith((" ", "%", "\\%")) else None
+    return True, value if isinstance(value, Number) else read(text)
+
+
+_DIGITS = (
+    r"(?:(?>[0-9]{1,3}(?:,[0-9]{3})++(?![0-9])|[0-9]{1,2}:[0-9]{2}|[0-9]++)(?:\.[0-9]++)?"
+    r"(?:[eE][-+]?[0-9]{1,4}(?!\w))?|\.[0-9]++)"
+)
+_ROOT_OR_FRACTION = (
+    r"(?:\\[dtc]?frac\s?(?:\{[^{}]{1,60}\}|[0-9])\s?(?:\{[^{}]{1,60}\}|[0-9])|\\sqrt(?:\[[0-9]\])?\{[^{}]{1,60}\})"
+)
+_ELEMENT = (
+    rf"\\?[$€£¥]?\s?(?:{_DIGITS}(?:\s?{_ROOT_OR_FRACTION})?|{_ROOT_OR_FRACTION})(?!st\b|nd\b|rd\b|th\b)(?:\s?\\?%)?"
+)
+# A minus is a sign where it touches the number or follows a word; a dash that begins a line is a bullet. Only Latin
+# letters make `x5` a name: Chinese has no spaces.
+_START = (
+    r"(?:(?<![A-Za-z0-9^_.{\\)\]}%$+*/-])"
+    r"|(?<![A-Za-z0-9^_.{\\)\]}%])(?:[-+](?=[$€£¥.\\0-9])|(?<=[^\s\w)\]}] )- ?|(?<=[A-Za-z] )- ?))"
+)
+_JOIN = (
+    r"(?:[ \t]{0,3}(?:[-+*/^]|\*\*)[ \t]{0,3}-?|[ \t]{1,3}"
+    r"|\s{0,3}(?:,|;|&|\band\b|\bor\b)\s{0,3}(?:(?:and|or)\s{1,3})?-?)"
+)
+_NUMBERS = re.compile(rf"{_START}{_ELEMENT}(?:{_JOIN}{_ELEMENT}){{0,63}}")
+_RELATION = re.compile(r"(?:^|(?<=[\s($]))[A-Za-z]\s?(?:[<>!]=|[<>]|\\(?:le|ge|ne|leq|geq|neq)(?![A-Za-z]))\s?$")
+"""A variable and its relation before a number: `x >= 5` is no 5."""
+_CHANGED_BEHIND = re.compile(
+    rf"[$*_)\\]{{0,4}}[\s-]{{1,3}}(?:{'|'.join(sorted(NO_NOUNS - {'and', 'if', 'but'}))}"
+    r"|and\s(?:an?|one|two|three)[\s-](?:half|third|quarter)s?)\b"
+)
+
+
+def _number(clause: str) -> tuple[bool, Value | None]:
+    """The last number with the numbers and operators it is joined to, so that `42 or 43` is no 43."""
+    *_, last = (None, *_NUMBERS.finditer(clause))
+    if last is None:
+        return False, None
+    if _CHANGED_BEFORE.search(clause[: last.start()][-48:]) or _CHANGED_BEHIND.match(clause, last.end()):
+        return True, None
+    relation = _RELATION.search(clause, max(0, last.start() - 16), last.start())
+    value = read(clause[last.start() :])  # with its unit
+    if relation or not isinstance(value, Number | Clock):
+        value = read((relation[0] if relation else "") + last[0])
+    return True, value
+
+
+_EQUALS = re.compile(r"(?<![<>!=])(?<!\\le)(?<!\\ge)(?<!\\ne)(?<!\\[lgn]eq)(?<!\\not)=(?!=)")
+_OPERAND = re.compile(
+    r"(?:\\[A-Za-z]+|(?<![A-Za-z])[A-Za-z]{1,2}(?![A-Za-z])|[^\sA-Za-z,:]|(?<=[\d)}A-Za-z])\s(?=[-+*/^])|(?<=[-+*/^])\s)+$"
+)
+_JOINED_NAME = re.compile(r"(?:,|;|\b(?:or|and)\b)\s{0,3}(?:(?:or|and)\s{1,3})?[A-Za-z]\w{0,3}\s{0,3}$")
+
+
+def _equation(clause: str) -> tuple[bool, Value | None]:
+    """What follows the last `=`, if it is an answer up to its end; `x = 1 or x = 2` is two."""
+    *before, tail = _EQUALS.split(clause)
+    if not before or len(tail) > WHOLE_CHARS:
+        return False, None
+    operand = _OPERAND.search(before[0].rstrip()[-WHOLE_CHARS:])
+    values = [tail]
+    for part in before[:0:-1]:
+        joint = _JOINED_NAME.search(part[-16:])
+        if joint is None or len(values) == MAX_TRIES:
+            break
+        values.append(part[: max(0, len(part) - 16) + joint.start()])
+    if len(values) == 1 and operand is not None:
+        value = read("=".join([operand[0], *before[1:], tail]))
+        if not isinstance(value, Words):
+            return True, value
+    value = read(" or ".join(reversed(values)))
+    return not isinstance(value, Words | None), value
+
+
+_PARENTHESISED_CHOICE = re.compile(r"\(([A-J])\)")
+_FINAL_CHOICE = re.compile(r"(?:^|[\s*])([A-J])[.*]{0,3}$")
+
+
+def _choice(clause: str) -> tuple[bool, Value | None]:
+    letters = _PARENTHESISED_CHOICE.findall(clause) or _FINAL_CHOICE.findall(clause)
+    return bool(letters), Choice(letters[-1], letters[-1]) if letters else None
