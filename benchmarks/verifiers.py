@@ -2,8 +2,10 @@
 
     python benchmarks/verifiers.py --math-verify DIR --lighteval DIR --verl DIR --gsm8k FILE… [--rows 200] [--json]
 
-Each DIR is a checkout of the project; one that is not given is left out. The suites are those projects' own test
-cases, read from their sources without running them. Of every right answer to a short gold, wrong ones are made: a
+Each DIR is a checkout of the project; one that is not given is left out, but for math-verify's main suite, of which the
+tests of grpo-tasks-math hold a copy. The suites are those projects' own test cases, read from their sources without
+running them. Ours is asked in both readings: free, and marked, which reads nothing outside marks. Of every right answer
+to a short gold, wrong ones are made: a
 number of the gold plus 1, a relation or a sign turned round, a pair reversed. The problems of GSM8K are taken with
 their gold and with the gold plus 1, in the forms that models write. Every verifier runs in a worker that is killed
 after `--timeout` seconds, which counts as a hang and as wrong. math-verify is called as its own tests call it, with its
@@ -32,7 +34,7 @@ from arguments import command_line, count, file, folder, positive
 
 from grpo_core import KillablePool
 from grpo_tasks_math.competition import last_boxed
-from grpo_tasks_math.verify import Verdict, symbolic
+from grpo_tasks_math.verify import Reading, Verdict, symbolic
 from grpo_tasks_math.verify import verify as ours_verify
 
 OPTIONS: dict[tuple[str, str], dict[str, Any]] = {
@@ -54,6 +56,7 @@ HOSTILE = [
     r" \cup ".join(f"({n}, {n + 1})" for n in range(40)), "+".join(rf"\sin^2({n}x)" for n in range(1, 30)),
     "x^{x^{x^x}}", "1e999999999", r"\sqrt{1+" * 20 + "2" + "}" * 20, " < ".join("abcdefghij" * 10),
 ]  # fmt: skip
+MATH_VERIFY_CASES = Path(__file__).parents[1] / "packages/grpo-tasks-math/tests/verify/math_verify_cases.json"
 _SHORT = 80
 """Longest gold of which wrong answers are made: a longer one is a solution, not an answer."""
 
@@ -146,12 +149,12 @@ def bare(gold: str) -> str:
 Judge = Callable[[dict[str, Any]], bool]
 
 
-def judge_ours(strict: bool = True) -> Judge:
+def judge_ours(reading: Reading = "free", strict: bool = True) -> Judge:
     symbolic.factory()
 
     def judge(case: dict[str, Any]) -> bool:
         options = {} if strict else OPTIONS.get((case["gold"], case["completion"]), {})
-        return ours_verify(case["gold"], case["completion"], **options) is Verdict.CORRECT
+        return ours_verify(case["gold"], case["completion"], reading=reading, **options) is Verdict.CORRECT
 
     return judge
 
@@ -263,6 +266,9 @@ def collect(arguments: argparse.Namespace) -> list[Case]:
         cases += read_cases("math-verify", tests / "test_all.py")
         for name in ("numina_cases", "open_thoughts", "boxed"):
             cases += read_cases("math-verify, other files", tests / f"test_{name}.py")
+    else:
+        copied = json.loads(MATH_VERIFY_CASES.read_bytes())["cases"]
+        cases += [Case("math-verify", case["gold"], case["completion"], case["is_right"]) for case in copied]
     if arguments.lighteval:
         file = arguments.lighteval / "tests/unit/metrics/test_extractive_match.py"
         cases += [case for case in read_cases("lighteval", file) if "NativeLetters" not in case.targets]
@@ -298,8 +304,9 @@ def main() -> None:
     sys.path.insert(0, str(Path(__file__).parent))  # the workers import this file
 
     verifiers: dict[str, tuple[str, list[Any]]] = {
-        "ours": ("ours", []),
-        "ours, options": ("ours", [False]),
+        "ours, free": ("ours", []),
+        "ours, marked": ("ours", ["marked"]),
+        "ours, options": ("ours", ["free", False]),
         "math-verify": ("math_verify", []),
     }
     if arguments.verl:

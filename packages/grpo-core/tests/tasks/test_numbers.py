@@ -3,68 +3,46 @@ from fractions import Fraction
 
 import pytest
 
-from grpo_core.tasks.numbers import one_number, read_number
+from grpo_core.tasks.numbers import read_number, value_of
 
 SIGNS = [
-    (-6, ["It drops to negative $6.", "the balance is minus 6"]),
-    (6, ["The total minus 6", "$12 - $6", "a range of 5\u20136", "\u20ac6"]),
-    (-6.5, ["-\u20ac6.50"]),
-    (-0.5, ["-.5"]),
-    (-5, ["x = - 5", "- 5", "The answer is - $5"]),
-    (5, ["10 - 5", "Items:\n- 5"]),
+    (-6, ["-6", "\u22126", "\u20136", "negative $6.", "minus 6", "-$6", "$-6", r"-\$6", "- 6", "= -6"]),
+    (6, ["\u20ac6", "+6", "$6.00"]),
+    (-0.5, ["-.5", r"-\frac{1}{2}", r"\frac{-1}{2}", "minus \u00bd"]),
 ]
 FRACTIONS = [
-    (-0.75, [r"-\frac{3}{4}", r"\frac{-3}{4}", "minus \u00be"]),
-    (-0.5, [r"x = - \frac{1}{2}"]),
-    (0.5, [r"\frac12", r"\frac{1}2", r"\frac1{2}", r"\frac{1.5}{3}", "3.5 1/2"]),
-    (3.5, ["3 1/2 cups", "It is 3 1/2.", "3  1/2", "3 100/200", r"x = 3\frac{1}{2}", r"3\frac12", "3\u00bd"]),
+    (0.5, [r"\frac12", r"\frac{1}2", r"\frac1{2}", r"\frac{1.5}{3}", "1/2", "1\u20442", "\u00bd"]),
+    (3.5, ["3 1/2 cups", "3  1/2", "3 100/200", r"3\frac{1}{2}", r"3\frac12", "3\u00bd"]),
     (-3.5, ["-3 1/2"]),
-    (-12.25, [r"-12 \frac{1}{4}"]),
     (1000.5, ["1,000 1/2"]),
-    (1.5, ["from 3 3/2"]),
-    (0.75, ["2 of 3/4", "1/2 3/4"]),
-]
-UNITS = [
-    (25, ["The area is 25 cm^2.", "25 m^2", "25 m\u00b2", r"$25\,\text{m}^{2}$", "25 m<sup>2</sup>", "25 m**2."]),
-    (25, ["25 m s^-2", "it is**25 cm**"]),
-    (5, ["5 g of CO_{2}", "5^{th}"]),
-    (30, [r"30^{\circ}"]),
 ]
 POWERS = [
     (150_000, [r"1.5 \times 10^5", "1.5 \u00d7 10\u2075", "1.5 x 10**5", "1.5e5", "1.5 e5"]),
     (Fraction(15, 10**6), [r"1.5\,\cdot\,10^{-5}"]),
-    (10**6, ["10^6"]),
     (Fraction(1, 10**6), ["1/10^6"]),
     (-4, ["-2^2"]),
-    (1024, ["2 ** 10"]),
-    (0.25, ["0.5^{2}"]),
+    (1024, ["2 ** 10", "2^10", "2^{10}"]),
 ]
 GROUPS_AND_SCALES = [
-    (2, ["1,2"]),
     (12345678, ["12,345,678"]),
-    (10**6, ["1 000 000", r"1\,000\,000"]),
-    (1234.5, ["1\u202f234.5"]),
-    (1000, [r"1,\!000"]),
-    (300, ["1 2 300"]),
-    (100, ["2024 100"]),
+    (10**6, ["1 000 000", r"1\,000\,000", "1{,}000{,}000"]),
+    (1234.5, ["1\u202f234.5", "\uff11\uff12\uff13\uff14\uff0e\uff15"]),
     (1_500_000, ["1.5 million", r"1.5 \text{ million}"]),
     (2 * 10**9, ["$2 Billion"]),
     (200_000, ["2 hundred thousand"]),
-    (5, ["5 millionths"]),
 ]
 
 
-@pytest.mark.parametrize(("value", "texts"), [*SIGNS, *FRACTIONS, *UNITS, *POWERS, *GROUPS_AND_SCALES])
+@pytest.mark.parametrize(("value", "texts"), [*SIGNS, *FRACTIONS, *POWERS, *GROUPS_AND_SCALES])
 def test_numbers(value: float | Fraction, texts: list[str]) -> None:
-    assert {text: read_number(text) for text in texts} == dict.fromkeys(texts, Fraction(value))
+    assert {text: value_of(text) for text in texts} == dict.fromkeys(texts, Fraction(value))
 
 
 @pytest.mark.parametrize(
     "text",
     [
         "", "v1.2", "1/0", "9" * 500, "10^999999999", "10^9999999999", r"7 \times 10^999999999", "7e999999999",
-        "1e9999", "9^99999", "0^-1", "2^n", "2^{n+1}", "2^{3+1}", "2^3^2", "2**3**2", "4^{1/2}", "(-2)^2",
-        "5 or 10^999999999", "5 or 1/0", "x^2",
+        "1e9999", "9^99999", "0^-1", "2^n", "2^{n+1}", "2^{3+1}", "2^3^2", "2**3**2", "4^{1/2}", "x^2", "--5", "-$-5",
     ],
 )  # fmt: skip
 def test_what_is_too_large_or_not_a_number_is_none(text: str) -> None:
@@ -101,10 +79,10 @@ NOT_ONE = [
 
 @pytest.mark.parametrize(("value", "texts"), ONE)
 def test_one_number_and_a_unit(value: float, texts: list[str]) -> None:
-    found = {text: one_number(text) for text in texts}
+    found = {text: read_number(text) for text in texts}
     assert {text: number and number[0] for text, number in found.items()} == dict.fromkeys(texts, Fraction(str(value)))
 
 
 @pytest.mark.parametrize("text", NOT_ONE)
-def test_anything_else_is_not_one_number(text: str) -> None:
-    assert one_number(text) is None
+def test_anything_else_is_not_read_number(text: str) -> None:
+    assert read_number(text) is None

@@ -1,7 +1,11 @@
 """`core.qa`: a file of one's own and a verifier are a task."""
 
+from __future__ import annotations
+
 import json
 import math
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -42,7 +46,7 @@ def scored(spec: str, text: str) -> Score:
     return task.score(text, task.rows()[0])
 
 
-NEGATIVE = ["-3", "\u22123", "\u20133", "5 - 8 = -3", "-$3", r"-\$3", "$-3", "minus 3"]
+NEGATIVE = ["-3", "\u22123", "\u20133", "The answer is -3.", "-$3", r"-\$3", "$-3", "minus 3"]
 PERCENT = ["60 %", "60 percent", r"60\,\%", r"$60\%$", "60 per cent", "60", "0.6"]
 JSON = [
     '{"a": "```py\\nx\\n```"}', '{"a": "#### Title"}', '{"a": "<answer>"}', '{"a": "<think>"}', '#### {"a": 1}',
@@ -61,9 +65,21 @@ FENCED = ['```JSON\n{"a": 1}\n```', 'so\n```json\n{"a": 1}', '```\n{"a": 1}```',
         ("exact", "caf\u00e9", ["cafe\u0301", "Caf\u00e9"], ["cafe"], []),
         ("exact", "3+4 = 7\n#### 7", ["3+4 = 7\n#### 7", "7", "#### 7"], ["3+4 = 7"], []),
         ("exact", r"so \boxed{7}", [r"so \boxed{7}", "7", "#### 7"], ["3+4 = 7"], []),
-        ("number", "1,250.5", [" 1250.5", "so #### 1,250.50", r"\boxed{1250.5}"], ["1250", "1250.5 + 1"], ["many"]),
-        ("number", 0.75, ["3/4", "75%", ".75", "7.5e-1"], ["0.7500001", "-0.75"], ["three"]),
-        ("number", -3, NEGATIVE, ["3", "5-3", "5\u20133", "9 minus 3", "$9-$3"], []),
+        (
+            "number",
+            "1,250.5",
+            [" 1250.5", "so #### 1,250.50", r"\boxed{1250.5}"],
+            ["1250"],
+            ["many", "1250.5 + 1", "about 1250.5"],
+        ),
+        (
+            "number",
+            0.75,
+            ["3/4", "75%", ".75", "7.5e-1"],
+            ["0.7500001", "-0.75"],
+            ["three", "0.75!", "3 * 0.25", "0.75x"],
+        ),
+        ("number", -3, NEGATIVE, ["3"], ["5-3", "5\u20133", "9 minus 3", "$9-$3", "5 - 8 = -3"]),
         ("number", 1234, [r"\boxed{1{,}234} of 9", r"\boxed{1234\text{ apples}}, not 7"], [r"\boxed{1{,}235}"], []),
         ("number", 0.5, [r"so \boxed{\frac{1}{2}}", r"\boxed{\dfrac{1}{2}}", r"\boxed{50\%}"], [r"-\frac{1}{2}"], []),
         ("number", 0.5, ["1\u20442", "\uff10\uff0e\uff15", "\uff15\uff10\uff05"], ["\uff15"], []),
@@ -73,17 +89,29 @@ FENCED = ['```JSON\n{"a": 1}\n```', 'so\n```json\n{"a": 1}', '```\n{"a": 1}```',
         # What marks an amount or an end may stand beside a gold.
         *(("number", gold, ["1250"], [], []) for gold in ("$1,250", "1 250 \u20ac", r"\$1250", "(1250)", "**1250**")),
         *(("number", gold, ["1250"], [], []) for gold in (r"\boxed{1250}", "1.25e3.")),
-        ("math", r"\frac{1}{2}", ["The answer is 1/2.", r"\boxed{0.5}"], ["The answer is 2."], []),
-        ("choice", "B", ["B", "(B)", "A is wrong, so B", "Answer: B.", "b"], ["A", "B or C", "A or B"], ["both"]),
+        (
+            "math",
+            r"\frac{1}{2}",
+            ["The answer is 1/2.", r"\boxed{0.5}", "1/2"],
+            ["The answer is 2."],
+            ["It is 1/2, I think"],
+        ),
+        ("choice", "B", ["B", "(B)", "Answer: B.", "b"], ["A"], ["both", "B or C", "A or B", "A is wrong, so B"]),
         ("regex", r"\d{4}-\d\d", ["2024-05", "the date: #### 2024-05"], ["2024-05-01"], []),
         ("json", {"type": "object", "required": ["a"]}, ['{"a": 1}', '```json\n{"a": 2}\n```'], ["{}", "3"], ["{a}"]),
         ("json", {"required": ["a"]}, FENCED, ["```{}", '```{"a": 1}\n```\nor\n```\n{}'], []),
         ("json", {"type": "object", "minProperties": 1}, JSON, NO_JSON, ['{"a": ```}', '<think>{"a": 1}']),
         ("json", {"type": "string", "pattern": "^a+$"}, ['"aa"'], ['"ab"', "3"], []),
+        ("json", {"type": "object"}, ['{"a": 1}'], ["[1]"], ['{"a": 1, "a": 2}', '{"a": 1e999}', '{"a": NaN}']),
+        ("json", {"format": "date"}, ['"2024-02-29"'], ['"2023-02-29"'], []),
+        ("json", {"uniqueItems": True}, ["[1, true, [1], {}]"], ["[1, 1.0]", '[{"a": 1}, {"a": 1.0}]'], []),
+        ("json", {"patternProperties": {"^a": {"type": "string"}}}, ['{"ab": "x", "b": 1}'], ['{"ab": 1}'], []),
         ("code", "assert f(2) == 4", ["def f(n): return 2 * n"], ["def f(n): return n"], []),
     ],
 )
-def test_verifiers(write, verifier, gold, right, wrong, invalid):
+def test_verifiers(
+    write: Write, verifier: str, gold: Any, right: list[str], wrong: list[str], invalid: list[str]
+) -> None:
     spec = write([{"prompt": "a question", "gold": gold}], f"{MAPPED}&verifier={verifier}")
     task = load_task(spec)
     row = task.rows()[0]
@@ -109,7 +137,12 @@ def test_thinking_is_no_answer(write: Write, verifier: str, gold: Any, answer: s
     task = load_task(write([{"prompt": "a question", "gold": gold}], f"{MAPPED}&verifier={verifier}"))
     row = task.rows()[0]
     # In the last form the answer stands before a thought that does not end.
-    for form in ("<think>x</think>\n{}", "x, so\n</think>{}", "<answer>{}</answer><think>"):
+    for form in (
+        "<think>x</think>\n{}",
+        "x, so\n</think>{}",
+        "<think>x</think><answer>{}",
+        "<answer>{}</answer><think>",
+    ):
         assert task.score(form.format(answer), row).solved, form
     for form in ("<think>{}</think>", "<think>{}", "<think><answer>{}</answer>", "{}</think>"):
         assert not task.score(form.format(answer), row).solved, form
@@ -134,9 +167,20 @@ def test_choices_that_carry_their_letters_are_listed_once(write: Write, form: st
 
 
 @pytest.mark.parametrize(
-    ("verifier", "gold", "form"), [("regex", "(a|aa)+b", "{}"), ("json", {"pattern": "^(a|aa)+b"}, '"{}"')]
+    ("verifier", "gold", "form"),
+    [
+        ("regex", "(a|aa)+b", "{}"),
+        ("json", {"pattern": "^(a|aa)+b"}, '"{}"'),
+        (
+            "json",
+            {"patternProperties": {"^(a|aa)+b": True}, "minProperties": 1, "propertyNames": {"pattern": "b$"}},
+            '{{"{}": 1}}',
+        ),
+    ],
 )
-def test_a_hostile_pattern_and_answer_cost_a_second_and_fail_the_completion(write, verifier, gold, form):
+def test_a_hostile_pattern_and_answer_cost_a_second_and_fail_the_completion(
+    write: Write, verifier: str, gold: Any, form: str
+) -> None:
     task = load_task(write([{"question": "a question", "answer": gold}], f"&verifier={verifier}"))
     began = time.perf_counter()
     with Scorer(task, workers=1) as scorer:
@@ -145,7 +189,22 @@ def test_a_hostile_pattern_and_answer_cost_a_second_and_fail_the_completion(writ
     assert hostile.value == 0.0 and time.perf_counter() - began < 10 * REGEX_TIMEOUT_S
 
 
-def test_a_schema_whose_reference_is_nowhere_is_refused_and_nothing_is_fetched(write, monkeypatch):
+def test_a_schema_of_exponential_work_costs_a_second_and_fails_the_completion(write: Write) -> None:
+    # Each level of nesting is checked twice by each of two alternatives.
+    inner = {"items": {"$ref": "#/$defs/n"}}
+    gold = {"$defs": {"n": {"anyOf": [{**inner, "minItems": 9}, inner]}}, "$ref": "#/$defs/n"}
+    task = load_task(write([{"question": "a question", "answer": gold}], "&verifier=json"))
+    began = time.perf_counter()
+    score = task.score("[" * 40 + "]" * 40, task.rows()[0])
+    assert score.value == 0.0 and "1 s" in score.why and time.perf_counter() - began < 5
+    assert task.score("[[]]", task.rows()[0]).solved
+    unique = load_task(write([{"question": "a question", "answer": {"uniqueItems": True}}], "&verifier=json"))
+    assert unique.score(json.dumps([{"a": number} for number in range(9000)]), unique.rows()[0]).solved
+
+
+def test_a_schema_whose_reference_is_nowhere_is_refused_and_nothing_is_fetched(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*arguments: object, **named: object) -> None:
         raise AssertionError("a network is used")
 
@@ -190,7 +249,7 @@ UNCALLED_CHECK = "N = 1\ndef check(candidate):\n  assert candidate(1) == 2"
 @pytest.mark.parametrize(
     ("verifier", "gold", "message"),
     [
-        ("number", "many", "the gold 'many' holds no number"),
+        ("number", "many", "is not one number alone"),
         *(("number", gold, "is not one number alone") for gold in NOT_ONE_NUMBER),
         *((verifier, gold, "answer is the number") for verifier in ("exact", "regex") for gold in (7.0, 2.5, 1e20)),
         ("number", None, "answer is null"),
@@ -212,7 +271,9 @@ UNCALLED_CHECK = "N = 1\ndef check(candidate):\n  assert candidate(1) == 2"
         ("regex", "(" * 2000 + ")" * 2000, "is not a regular expression"),
     ],
 )
-def test_a_gold_that_does_not_parse_is_named_with_its_line(write, verifier, gold, message):
+def test_a_gold_that_does_not_parse_is_named_with_its_line(
+    write: Write, verifier: str, gold: Any, message: str
+) -> None:
     good = {"number": 1, "choice": "A", "regex": "a", "json": {}, "code": "assert f(1) == 1", "exact": "a"}[verifier]
     records = [{"question": "one", "answer": good}, {"question": "two", "answer": gold}]
     with pytest.raises(DataError) as caught:
@@ -241,6 +302,14 @@ def test_a_repeated_row_is_read_once_and_counted(write: Write, caplog: pytest.Lo
     assert not caplog.messages
     assert [row.id for row in load_task(write(records)).rows()] == ids
     assert [message.partition(": ")[2] for message in caplog.messages] == ["dropped 2 repeated rows."]
+
+
+def test_repeated_rows_are_counted_once_where_size_ends_the_reading(
+    write: Write, caplog: pytest.LogCaptureFixture
+) -> None:
+    spec = write([{"question": text, "answer": "x"} for text in ("a?", "a?", "b?", "b?")], "&size=2")
+    assert len(load_task(spec).rows()) == len(load_task(spec).rows()) == 2
+    assert [message.partition(": ")[2] for message in caplog.messages] == ["dropped 1 repeated row."]
 
 
 def test_a_question_with_two_golds_names_both_lines(write: Write) -> None:
@@ -299,7 +368,9 @@ def test_functions_that_nothing_calls_are_tests_as_in_pytest(write: Write, form:
 
 
 @pytest.mark.parametrize(("verifier", "package"), [("math", "grpo-tasks-math"), ("code", "grpo-tasks-code")])
-def test_a_verifier_whose_package_is_missing_is_refused_by_name(write, verifier, package, monkeypatch):
+def test_a_verifier_whose_package_is_missing_is_refused_by_name(
+    write: Write, verifier: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(verifiers.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=f"{verifier} needs {package}.*pip install"):
         load_task(write([{"question": "one", "answer": "1"}], f"&verifier={verifier}")).rows()
@@ -367,7 +438,7 @@ def test_messages_in_place_of_a_question_are_the_prompt(tmp_path: Path, form: st
     assert [task.prompt(row) for row in rows] == [tuple(record["prompt"]) for record in records[:3]]
     assert len({row.id for row in rows}) == 3
     assert all(task.row_from_json(row.model_dump_json()) == row for row in rows)
-    assert task.score("So 2", rows[0]).solved
+    assert task.score("The answer is 2", rows[0]).solved
 
 
 @pytest.mark.parametrize(
@@ -382,10 +453,21 @@ def test_messages_in_place_of_a_question_are_the_prompt(tmp_path: Path, form: st
         (MESSAGES, "&template=tags", "template=tags is for a question that is text"),
     ],
 )
-def test_messages_that_are_no_prompt_are_named_with_their_line(write, question, options, message):
+def test_messages_that_are_no_prompt_are_named_with_their_line(
+    write: Write, question: Any, options: str, message: str
+) -> None:
     records = [{"question": MESSAGES if not options else "q", "answer": "1"}, {"question": question, "answer": "2"}]
     with pytest.raises(DataError, match=rf"train\.jsonl:2: .*{message}"):
         load_task(write(records, options)).rows()
+
+
+def test_scoring_needs_no_torch(write: Write) -> None:
+    spec = write([{"question": "q", "answer": {"type": "integer"}}], "&verifier=json")
+    code = (
+        "import sys; from grpo_core import load_task; task = load_task(sys.argv[1]);"
+        "assert task.score('4', task.rows()[0]).solved; assert not {'torch', 'transformers'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code, spec], check=True)
 
 
 def test_the_identity_holds_the_rows_in_use_and_the_whole_file(write: Write, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from random import Random
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.row import Prompt, Row
 from grpo_core.tasks.answers import answer_of
-from grpo_core.tasks.numbers import read_number
+from grpo_core.tasks.numbers import value_of
 
 MAX_SHORT_CHARS = 40
 MAX_SHORT_WORDS = 4
@@ -24,7 +24,7 @@ _WORDS = re.compile(r"[^\W_]+(?:[ '-][^\W_]+)*")
 def canonical(answer: str) -> str:
     """A form in which two ways to write the same number or the same words are equal."""
     text = " ".join(answer.split()).strip(" .").casefold()
-    return str(read_number(text)) if NUMBER.fullmatch(text) else text
+    return str(value_of(text)) if NUMBER.fullmatch(text) else text
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 from grpo_core.tasks.choices import LETTERS
-from grpo_core.tasks.numbers import read_number
+from grpo_core.tasks.numbers import value_of
 from grpo_core.testing.answers import NUMBER, Gold, Sample
 from grpo_core.testing.changes import CLOSED, NEAR_ANSWERS, OTHER_ANSWERS, PARTS, Change
 from grpo_core.testing.texts import HOSTILE
@@ -263,7 +263,7 @@ def _counted(sample: Sample, row: int, random: Random) -> Attempt | None:
     """All whole numbers from the smallest to the largest of two answers."""
 
     def count(own: str, other: str) -> str:
-        ends = sorted(int(value) for text in (own, other) if (value := read_number(text)) is not None)
+        ends = sorted(int(value) for text in (own, other) if (value := value_of(text)) is not None)
         return " ".join(map(str, range(ends[0], ends[1] + 1)))
 
     return _stating(sample, row, random, count, whole=True)
@@ -302,7 +302,7 @@ def _stating(
 
 
 def _distance(own: Gold, other: Gold) -> float:
-    values = [read_number(gold.answer) if NUMBER.fullmatch(gold.answer) else None for gold in (own, other)]
+    values = [value_of(gold.answer) if NUMBER.fullmatch(gold.answer) else None for gold in (own, other)]
     if any(value is None or value.denominator != 1 for value in values):
         return float("inf")
     return float(abs((values[0] or Fraction(0)) - (values[1] or Fraction(0))))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
-from grpo_core.tasks.numbers import read_number
+from grpo_core.tasks.numbers import value_of
 from grpo_core.testing.answers import NUMBER
 
 Change = Callable[[str], str | None]
@@ -24,9 +24,9 @@ def _number(change: Callable[[str, Fraction], str | None]) -> Change:
     """A change of numbers, given as written and as a value; None for words, and where the value stays."""
 
     def changed(answer: str) -> str | None:
-        value = read_number(answer) if NUMBER.fullmatch(answer) else None
+        value = value_of(answer) if NUMBER.fullmatch(answer) else None
         text = None if value is None else change(answer, value)
-        return None if text is None or read_number(text) == value else text
+        return None if text is None or value_of(text) == value else text
 
     return changed
 
@@ -68,7 +68,7 @@ def _of_several(change: Change) -> Change:
         text = change(answer)
         if not text or text.casefold() == answer.casefold():
             return None
-        return None if text.isdecimal() and read_number(text) == read_number(answer) else text
+        return None if text.isdecimal() and value_of(text) == value_of(answer) else text
 
     return changed
 

@@ -109,7 +109,7 @@ def _are_equal(gold: list[Any], answer: list[Any], rel_tol: Fraction) -> bool:
 
 def _same(gold: list[Any], answer: list[Any]) -> bool:
     """Compare numbers and equations exactly, and the rest by math-verify, which takes what is below 1e-50 for 0."""
-    from sympy import Eq, Expr, MatrixBase, Rational
+    from sympy import Eq, Expr, MatrixBase, Rational  # type: ignore[import-untyped]  # SymPy ships no types
 
     left, right = gold[0], answer[0]
     if isinstance(left, Eq) or isinstance(right, Eq):
@@ -181,7 +181,7 @@ def _verify(gold: list[Any], answer: list[Any]) -> bool:
 
 def _are_close(gold: Any, answer: Any, rel_tol: Fraction) -> bool:
     """Whether two numbers, or the numbers in the same places of two matrices, tuples or intervals, are close."""
-    from sympy import Expr, MatrixBase  # type: ignore[import-untyped]  # SymPy ships no types
+    from sympy import Expr, MatrixBase
 
     if isinstance(gold, MatrixBase) and isinstance(answer, MatrixBase):
         are_alike, golds, answers = gold.shape == answer.shape, gold.flat(), answer.flat()
