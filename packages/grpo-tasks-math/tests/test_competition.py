@@ -158,7 +158,8 @@ def test_visual_words(tmp_path: Path, word: str) -> None:
 @pytest.mark.parametrize(
     ("inside", "texts"),
     [
-        ("2", ["\\boxed{1} and \\boxed{2}"]),
+        ("2", ["\\boxed{1}, no: \\boxed{2}"]),
+        ("1, 2", ["\\boxed{1} and \\boxed{2}"]),
         ("\\frac{1}{\\sqrt{2}}", ["\\boxed{\\frac{1}{\\sqrt{2}}}"]),
         ("\\{1\\}", ["\\boxed{\\{1\\}}"]),
         ("7", ["\\fbox{7}"]),

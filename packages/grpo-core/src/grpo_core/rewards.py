@@ -144,4 +144,4 @@ def answer_block(text: str) -> str | None:
         ('4', '4', None)
     """
     blocks = tags(text)
-    return blocks[-1].content if blocks else None
+    return blocks[-1].contents[0] if blocks else None

@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from grpo_core import GameConfig, Invalid, Message, Prompt
-from grpo_core.rewards import outside_thinking
+from grpo_core.rewards import answer_block, outside_thinking
 
 Style = Literal["full", "chat", "short"]
 
@@ -80,15 +80,14 @@ def find_move(text: str, move: str, lone: str) -> re.Match[str] | None:
     Raises:
         Invalid: there is a second `<answer>`, even an empty one, or a second move.
     """
-    answer = outside_thinking(text).lower()
-    _, begins, tagged = answer.partition("<answer>")
-    if begins:
-        answer, _, rest = tagged.partition("</answer>")
-        if "<answer>" in answer or "<answer>" in rest:
-            raise Invalid("a second <answer>: give one move in one tag")
+    answer = outside_thinking(text)
+    if answer.lower().count("<answer>") > 1:
+        raise Invalid("a second <answer>: give one move in one tag")
+    block = answer_block(answer)
+    answer = (answer if block is None else block).lower()
     bracketed, bare = _patterns(move, lone)
     moves = list(bracketed.finditer(answer))
-    if begins or not moves:
+    if block is not None or not moves:
         moves += bare.finditer(answer)
     if len({found.groups() for found in moves}) > 1:
         raise Invalid("a second move: give one")

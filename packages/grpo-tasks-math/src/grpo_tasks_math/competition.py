@@ -10,9 +10,10 @@ from pydantic import Field, model_validator
 
 from grpo_core import Invalid, Row, Task, reward
 from grpo_core.data import CommaSeparated, stable_id
+from grpo_core.rewards import marked_answers
 from grpo_tasks_math.forms import Form, has_form, is_restated
 from grpo_tasks_math.sources import published_rows
-from grpo_tasks_math.verdicts import AnswerConfig, reading_of, verdict_of, with_length_penalty
+from grpo_tasks_math.verdicts import AnswerConfig, options_of, verdict_of, with_length_penalty
 from grpo_tasks_math.verify import Verdict, extract_answer, spelled
 
 HUB_SUBJECTS = (
@@ -116,20 +117,12 @@ def _plain(subject: str) -> str:
 
 
 def last_boxed(text: str) -> str:
-    r"""Return the content of the last \boxed{…} with balanced braces (\fbox and `\boxed 5` too), or an empty text."""
-    start = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
-    if start < 0:
-        return ""
-    rest = text[start:].removeprefix("\\boxed").removeprefix("\\fbox").lstrip()
-    if not rest.startswith("{"):
-        return rest.split("$")[0].split(".")[0].strip()
-    depth = 0
-    for position, character in enumerate(rest):
-        escaped = position > 0 and rest[position - 1] == "\\"
-        depth += (character == "{" and not escaped) - (character == "}" and not escaped)
-        if depth == 0:
-            return rest[1:position].strip()
-    return ""
+    r"""Return the content of the last \boxed{…} with balanced braces (\fbox and `\boxed 5` too), or an empty text.
+
+    Boxes that are joined, `\boxed{1}` and `\boxed{2}`, are one list.
+    """
+    box = marked_answers(text, "box").get("box")
+    return ", ".join(box.contents).strip() if box else ""
 
 
 def prompt(row: CompetitionRow) -> str:
@@ -156,7 +149,7 @@ def validate(text: str, row: CompetitionRow, config: CompetitionConfig) -> Verdi
     if verdict is Verdict.UNPARSABLE:
         raise Invalid(why)
     if verdict is Verdict.CORRECT:
-        answer, gold = extract_answer(solution, reading_of(config, "box")) or "", spelled(row.answer)
+        answer, gold = extract_answer(solution, options_of(config, "box")["reading"]) or "", spelled(row.answer)
         if is_restated(answer, gold, row.problem) or (row.form and not has_form(answer, row.form)):
             return Verdict.WRONG
     return verdict

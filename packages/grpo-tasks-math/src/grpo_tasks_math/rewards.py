@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 from itertools import islice
+from typing import Unpack
 
 from grpo_core.rewards import length_penalty as linear_length_penalty
 from grpo_core.rewards import outside_thinking, xml_format
 from grpo_tasks_math.steps import steps
-from grpo_tasks_math.verify import Decimals, Reading, Verdict, verify
+from grpo_tasks_math.verify import Options, Verdict, verify
 
 __all__ = [
     "accuracy",
@@ -30,20 +31,18 @@ ACCURATE = 2.0
 """Value of a right answer in `accuracy`: twice the most that reasoning and format can add."""
 
 
-def accuracy(
-    completion: str, gold: str, *, decimals: Decimals = "point", rel_tol: float = 0.0, reading: Reading = "free"
-) -> float:
+def accuracy(completion: str, gold: str, **options: Unpack[Options]) -> float:
     """Return 2·[the final answer equals `gold`].
 
     An answer whose symbolic check runs out of time or memory counts as wrong, here and in the other rewards: no
-    completion raises. `decimals`, `rel_tol` and `reading` are those of `verify`, here and below.
+    completion raises. `options` are `decimals`, `rel_tol` and `reading` of `verify`, here and below.
 
     Examples:
         >>> from grpo_tasks_math.rewards import accuracy
         >>> accuracy("48 / 2 = 24, so the answer is 24.", "24"), accuracy("The answer is 12.", "24")
         (2.0, 0.0)
     """
-    return ACCURATE * _is_correct(gold, completion, decimals, rel_tol, reading)
+    return ACCURATE * _is_correct(gold, completion, options)
 
 
 def reasoning(completion: str) -> float:
@@ -66,9 +65,7 @@ MAX_NUMBERS = 3
 """Most numbers behind the last sign of equality, or in a text without one, of which one can be a mention."""
 
 
-def signed_accuracy(
-    completion: str, gold: str, *, decimals: Decimals = "point", rel_tol: float = 0.0, reading: Reading = "free"
-) -> float:
+def signed_accuracy(completion: str, gold: str, **options: Unpack[Options]) -> float:
     """Return +1 for a right final answer, +0.5 if the gold is only mentioned, −1 otherwise.
 
     A mention is a whole number equal to the gold, or the gold's words between word boundaries: "112" does not mention
@@ -79,7 +76,7 @@ def signed_accuracy(
         >>> signed_accuracy("The answer is 12.", "12"), signed_accuracy("Of 12 apples 5 are left: 5.", "12")
         (1.0, 0.5)
     """
-    if _is_correct(gold, completion, decimals, rel_tol, reading):
+    if _is_correct(gold, completion, options):
         return 1.0
     return MENTIONED if is_mentioned(gold, completion) else -1.0
 
@@ -136,15 +133,7 @@ def overfit_length_penalty(completion: str) -> float:
     return linear_length_penalty(completion, free_chars=50, max_chars=200, most=0.1)
 
 
-def tag_pref(
-    completion: str,
-    gold: str,
-    w_tag: float = 0.0,
-    w_ans: float = 1.0,
-    *,
-    decimals: Decimals = "point",
-    rel_tol: float = 0.0,
-) -> float:
+def tag_pref(completion: str, gold: str, w_tag: float = 0.0, w_ans: float = 1.0, **options: Unpack[Options]) -> float:
     """Return w_tag·[exactly one `<answer>` block] + w_ans·[the last block's inside equals `gold`].
 
     A block inside `<think>…</think>` counts as a block but holds no answer.
@@ -154,10 +143,10 @@ def tag_pref(
         >>> tag_pref("<answer>4</answer>", "4", w_tag=0.5), tag_pref("<answer>5</answer>", "4", w_tag=0.5)
         (1.5, 0.5)
     """
-    return w_tag * has_one_answer_block(completion) + w_ans * _is_block_correct(completion, gold, decimals, rel_tol)
+    return w_tag * has_one_answer_block(completion) + w_ans * _is_block_correct(completion, gold, options)
 
 
-def tag_math_correct(completion: str, gold: str, *, decimals: Decimals = "point", rel_tol: float = 0.0) -> float:
+def tag_math_correct(completion: str, gold: str, **options: Unpack[Options]) -> float:
     """Return [exactly one `<answer>` block]·[its inside equals `gold`].
 
     Examples:
@@ -165,7 +154,7 @@ def tag_math_correct(completion: str, gold: str, *, decimals: Decimals = "point"
         >>> tag_math_correct("<answer>8/2</answer>", "4"), tag_math_correct("4", "4")
         (1.0, 0.0)
     """
-    return float(has_one_answer_block(completion) and _is_block_correct(completion, gold, decimals, rel_tol))
+    return float(has_one_answer_block(completion) and _is_block_correct(completion, gold, options))
 
 
 def has_one_answer_block(completion: str) -> bool:
@@ -191,11 +180,11 @@ def tag_correct(completion: str) -> float:
     return float(bool(opened) and "</answer>" not in inside and before.rstrip().endswith("</think>"))
 
 
-def _is_block_correct(completion: str, gold: str, decimals: Decimals, rel_tol: float) -> bool:
+def _is_block_correct(completion: str, gold: str, options: Options) -> bool:
     before, closed, _ = outside_thinking(completion).rpartition("</answer>")
     _, opened, inside = before.rpartition("<answer>")
-    return bool(closed and opened) and _is_correct(gold, f"<answer>{inside}</answer>", decimals, rel_tol, "tag")
+    return bool(closed and opened) and _is_correct(gold, f"<answer>{inside}</answer>", options)
 
 
-def _is_correct(gold: str, completion: str, decimals: Decimals, rel_tol: float, reading: Reading) -> bool:
-    return verify(gold, completion, decimals=decimals, rel_tol=rel_tol, reading=reading) is Verdict.CORRECT
+def _is_correct(gold: str, completion: str, options: Options) -> bool:
+    return verify(gold, completion, **options) is Verdict.CORRECT

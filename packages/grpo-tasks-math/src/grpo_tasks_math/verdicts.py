@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, Unpack
 
 from pydantic import Field, model_validator
 
 from grpo_core import Task, reward
 from grpo_core.data import DatasetConfig
 from grpo_core.rewards import length_penalty
-from grpo_tasks_math.verify import Decimals, Reading, Verdict, judge
+from grpo_tasks_math.verify import Decimals, Options, Reading, Verdict, judge
 
 
 class AnswerConfig(DatasetConfig):
@@ -67,19 +67,18 @@ def verdict_of(gold: str, completion: str, config: AnswerConfig, mark: Reading) 
         TimeoutError: the symbolic check ran out of time or memory, which fails the completion (`on_timeout`). Timeouts
             are not cached.
     """
-    return _verdict_of(gold, completion, config.decimals, config.rel_tol, reading_of(config, mark))
+    return _verdict_of(gold, completion, **options_of(config, mark))
 
 
-def reading_of(config: AnswerConfig, mark: Reading) -> Reading:
-    """The reading of a task whose prompt asks for a mark."""
-    return mark if config.reading == "marked" else "free"
+def options_of(config: AnswerConfig, mark: Reading) -> Options:
+    """The verifier's options for a task whose prompt asks for a mark."""
+    reading = mark if config.reading == "marked" else "free"
+    return {"decimals": config.decimals, "rel_tol": config.rel_tol, "reading": reading}
 
 
 @lru_cache(maxsize=64)  # validator, rewards and `solved` need the same verdict in succession
-def _verdict_of(
-    gold: str, completion: str, decimals: Decimals, rel_tol: float, reading: Reading
-) -> tuple[Verdict, str]:
-    verdict, why = judge(gold, completion, decimals=decimals, rel_tol=rel_tol, reading=reading)
+def _verdict_of(gold: str, completion: str, **options: Unpack[Options]) -> tuple[Verdict, str]:
+    verdict, why = judge(gold, completion, **options)
     if verdict is Verdict.TIMEOUT:
         raise TimeoutError("the symbolic check of the answer ran out of time or memory")
     return verdict, why

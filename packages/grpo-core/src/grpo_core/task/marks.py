@@ -57,17 +57,7 @@ def outside_thinking(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One mark: its content, and the whole of it in the text; `is_box` where others may stand right beside it."""
-
-    content: str
-    start: int
-    end: int
-    is_box: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What the last mark of a kind holds, with those that it is joined to, and where they begin and end in the text."""
+    """What a mark holds, or several that are joined, and where they begin and end in the text."""
 
     contents: tuple[str, ...]
     start: int
@@ -85,12 +75,12 @@ def tags(text: str) -> list[Mark]:
         if not tag[1]:
             opened = tag
         elif opened is not None:
-            closed.append(Mark(text[opened.end() : tag.start()], opened.start(), tag.end()))
+            closed.append(Mark((text[opened.end() : tag.start()],), opened.start(), tag.end()))
             opened = None
         elif not closed:
-            closed.append(Mark(text[: tag.start()], 0, tag.end()))
+            closed.append(Mark((text[: tag.start()],), 0, tag.end()))
     if not closed and opened is not None:
-        return [Mark(text[opened.end() :], opened.start(), len(text))]
+        return [Mark((text[opened.end() :],), opened.start(), len(text))]
     return closed
 
 
@@ -113,17 +103,17 @@ def _boxes(text: str) -> list[Mark]:
             if stack and (opened := stack.pop()) is not None:
                 while boxes and boxes[-1].start > opened.start():
                     boxes.pop()
-                boxes.append(Mark(text[opened.end() : token.start()], opened.start(), token.end(), is_box=True))
+                boxes.append(Mark((text[opened.end() : token.start()],), opened.start(), token.end()))
         elif mark[-1] == "{" and len(mark) > 2:
             stack.append(token)
-    return boxes or [Mark(bare[1], *bare.span(), is_box=True) for bare in _BARE_BOX.finditer(text)]
+    return boxes or [Mark((bare[1],), *bare.span()) for bare in _BARE_BOX.finditer(text)]
 
 
 _HASHES = re.compile(r"#{4,}([^\n#]*)")
 
 
 def _hashes(text: str) -> list[Mark]:
-    return [Mark(match[1], *match.span()) for match in _HASHES.finditer(text)]
+    return [Mark((match[1],), *match.span()) for match in _HASHES.finditer(text)]
 
 
 _PHRASE = re.compile(
@@ -157,13 +147,15 @@ def _phrase(text: str, phrase: re.Match[str], bound: int) -> Mark:
         end = text.find(closing, start + len(opening)) if text.startswith(opening, start) else -1
         if end >= 0:
             inside = text[start + len(opening) : end]
-            return Mark(inside.partition("\n")[2] if opening == "```" else inside, phrase.start(), end + len(closing))
+            return Mark(
+                (inside.partition("\n")[2] if opening == "```" else inside,), phrase.start(), end + len(closing)
+            )
     line = text[start : min(bound, start + _PHRASE_CHARS)]
     ended = _SENTENCE_END.search(line)
     content = line if ended is None else line[: ended.start()]
     if ended is None and len(line) == bound - start:  # the next phrase is part of the sentence
         content = content[: _BEFORE_PHRASE.search(content).start()]  # type: ignore[union-attr]  # it matches nothing too
-    return Mark(content, phrase.start(), start + len(content))
+    return Mark((content,), phrase.start(), start + len(content))
 
 
 _FINDERS: Mapping[str, Callable[[str], list[Mark]]] = {"tag": tags, "box": _boxes, "####": _hashes}
@@ -197,7 +189,7 @@ _INNER = "\ufffc"
 """Stands for the characters of a mark that was read."""
 
 
-def marked_answers(text: str, kind: str = "", depth: int = 0) -> dict[str, Answer]:
+def marked_answers(text: str, kind: str = "", depth: int = 0) -> dict[str, Mark]:
     """Contents of the last mark of each kind, with those of the marks that it is joined to; marks inside are followed.
 
     Args:
@@ -211,7 +203,7 @@ def marked_answers(text: str, kind: str = "", depth: int = 0) -> dict[str, Answe
     answers = {}
     rest = text
     for name, find in _FINDERS.items():
-        marks = [mark for mark in find(rest) if _INNER not in mark.content] if kind in ("", name) else []
+        marks = [mark for mark in find(rest) if _INNER not in mark.contents[0]] if kind in ("", name) else []
         if marks:
             answers[name] = _last_list(rest, marks, depth)
             rest = _without(rest, marks)
@@ -229,23 +221,23 @@ def _without(text: str, marks: list[Mark]) -> str:
     return "".join((*pieces, text[position:]))
 
 
-def _last_list(text: str, marks: list[Mark], depth: int) -> Answer:
+def _last_list(text: str, marks: list[Mark], depth: int) -> Mark:
     """Contents of the last mark and those that it is joined to, each once, with their names where they have some."""
     joined = [marks[-1]]
     for mark in marks[-2 : -MAX_JOINED - 1 : -1]:
         between = text[mark.end : joined[-1].start]
-        is_beside = mark.is_box and not between.strip(" \t")
+        is_beside = text[mark.start] == "\\" and not between.strip(" \t")
         if len(between) >= MAX_BETWEEN or not (is_beside or _JOINT.fullmatch(_plain(between))):
             break
         joined.append(mark)
-    contents = [_followed(mark.content, depth) for mark in reversed(joined)]
+    contents = [_followed(mark.contents[0], depth) for mark in reversed(joined)]
     if len(joined) > 1:
         names = [_NAMED.search(text[max(0, mark.start - 16) : mark.start]) for mark in reversed(joined)]
         contents = [
             f"{name[1]} = {content}" if name and "=" not in content else content
             for name, content in zip(names, contents, strict=True)
         ]
-    return Answer(tuple(dict.fromkeys(contents)), joined[-1].start, joined[0].end)
+    return Mark(tuple(dict.fromkeys(contents)), joined[-1].start, joined[0].end)
 
 
 def _plain(text: str) -> str:

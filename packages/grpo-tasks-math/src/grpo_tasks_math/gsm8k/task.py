@@ -14,7 +14,7 @@ from grpo_tasks_math import rewards
 from grpo_tasks_math.gsm8k.rows import Form, GSM8KRow, Solution, read_solution
 from grpo_tasks_math.gsm8k.templates import MARKS, STOP, Template, has_form, make_gold, make_prompt, whole_answer
 from grpo_tasks_math.sources import published_rows
-from grpo_tasks_math.verdicts import AnswerConfig, reading_of, verdict_of, with_length_penalty
+from grpo_tasks_math.verdicts import AnswerConfig, options_of, verdict_of, with_length_penalty
 from grpo_tasks_math.verify import Verdict
 
 Preset = Literal["accuracy", "signed", "tag_pref", "tag_math_correct"]
@@ -88,18 +88,14 @@ def _verdict(text: str, row: GSM8KRow, config: GSM8KConfig) -> tuple[Verdict, st
 @reward(1.0, maximum=2.0)
 def accuracy(text: str, row: GSM8KRow, config: GSM8KConfig) -> float:
     """2.0 for a right answer, 0.0 otherwise; other `rewards` presets give their own value, at most 1.0."""
-    answer, reading = whole_answer(text, config.template), reading_of(config, MARKS[config.template])
-    match config.rewards:
-        case "accuracy":
-            return 2.0 * (_verdict(text, row, config)[0] is Verdict.CORRECT)
-        case "signed":
-            return rewards.signed_accuracy(
-                answer, row.answer, decimals=config.decimals, rel_tol=config.rel_tol, reading=reading
-            )
-        case "tag_pref":
-            return rewards.tag_pref(answer, row.answer, decimals=config.decimals, rel_tol=config.rel_tol)
-        case "tag_math_correct":
-            return rewards.tag_math_correct(answer, row.answer, decimals=config.decimals, rel_tol=config.rel_tol)
+    if config.rewards == "accuracy":
+        return 2.0 * (_verdict(text, row, config)[0] is Verdict.CORRECT)
+    preset = {
+        "signed": rewards.signed_accuracy,
+        "tag_pref": rewards.tag_pref,
+        "tag_math_correct": rewards.tag_math_correct,
+    }[config.rewards]
+    return preset(whole_answer(text, config.template), row.answer, **options_of(config, MARKS[config.template]))
 
 
 @reward(0.2)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache, partial
-from typing import get_args
+from typing import TypedDict, Unpack, get_args
 
 from grpo_core import UserError
 from grpo_tasks_math.verify import pool
@@ -36,14 +36,19 @@ class Verdict(StrEnum):
     TIMEOUT = "timeout"
 
 
+class Options(TypedDict, total=False):
+    """Options of `verify`."""
+
+    decimals: Decimals
+    rel_tol: float
+    reading: Reading
+
+
 def verify(
     gold: str,
     completion: str,
     timeout_s: float = DEFAULT_TIMEOUT_S,
-    *,
-    decimals: Decimals = "point",
-    rel_tol: float = 0.0,
-    reading: Reading = "free",
+    **options: Unpack[Options],
 ) -> Verdict:
     """Judge the final answer of a completion against the gold answer.
 
@@ -70,7 +75,7 @@ def verify(
         UserError: a `timeout_s` that is no positive number, other `decimals` or `reading`, a `rel_tol` outside [0, 1).
         InfrastructureError: the symbolic check was needed and no worker could be started.
     """
-    return judge(gold, completion, timeout_s, decimals=decimals, rel_tol=rel_tol, reading=reading)[0]
+    return judge(gold, completion, timeout_s, **options)[0]
 
 
 def judge(

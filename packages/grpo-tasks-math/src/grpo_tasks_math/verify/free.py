@@ -51,40 +51,28 @@ def read_free(text: str, gold: Value | None = None) -> Value | None:
     rest = text
     for _ in range(MAX_TRIES):
         marks = marked_answers(rest)
-        if not marks:
-            break
         if "tag" in marks:
             return read(", ".join(marks["tag"].contents))
-        is_marked = "answer:" not in marks
-        if is_marked:
+        if not marks:
+            break
+        if is_marked := "answer:" not in marks:
             phrases = marked_answers(rest, "answer:").items()
             marks |= {name: at for name, at in phrases if not any(m.start < at.start < m.end for m in marks.values())}
         name, mark = max(marks.items(), key=lambda item: item[1].start)
-        head = rest[mark.start : mark.end].partition(mark.contents[0])[0] if name == "answer:" else ""
-        if not _is_denied(
-            rest[max(0, mark.start - 400) : mark.start].replace(":", "") + head if head else rest[: mark.start]
-        ):
-            value = read(", ".join(mark.contents))
-            if (
-                head
-                and isinstance(value, Words)
-                and (":" in head or DENIALS.search(value.text))
-                and not HEDGE.search(value.text)
-            ):
-                value = _last_statement(mark.contents[-1], gold) or value
-            if name == "box" or _is_answer(name, value, rest[mark.end :], is_marked=is_marked, is_text=is_text):
-                return value
+        before, content = rest[: mark.start], ", ".join(mark.contents)
+        value = read(content)
+        if name == "answer:":
+            phrase = rest[mark.start : mark.end].partition(mark.contents[0])[0]
+            before = before[-WHOLE_CHARS:].replace(":", "") + phrase  # "a common mistake: the answer is"
+            if isinstance(value, Words) and (":" in phrase or DENIALS.search(content)) and not HEDGE.search(content):
+                value = _last_statement(content, gold) or value
+        # A line with #### may be a heading, and a phrase a mere remark: "the answer is clear".
+        says = {"box": True, "####": not rest[mark.end :].strip()}
+        is_said = says.get(name, not is_marked and (is_text or any(map(str.isdigit, content))))
+        if (is_said if value is None or isinstance(value, Words) else True) and not _is_denied(before):
+            return value
         rest = rest[max(0, mark.start - WINDOW_CHARS) : mark.start]
     return _last_statement(text, gold)
-
-
-def _is_answer(name: str, value: Value | None, behind: str, *, is_marked: bool, is_text: bool) -> bool:
-    """Whether a line with #### is no heading, and a phrase no mere remark: "the answer is clear"."""
-    if not isinstance(value, Words):
-        return value is not None
-    if name == "####":
-        return not behind.strip()
-    return not is_marked and (is_text or any(char.isdigit() for char in value.text))
 
 
 _SENTENCE = re.compile(r"(?<=[.!?])(?<![ap]\.m\.)[*_\"')]{0,3}\s+|\n+")

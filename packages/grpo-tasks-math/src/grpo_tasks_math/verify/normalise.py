@@ -194,12 +194,15 @@ def _with_braced_fractions(text: str) -> str:
 
 def _argument(text: str) -> str:
     """The digit, or the balanced braces, that a text begins with; nothing where it does with neither."""
-    if text[:1].isdigit():
-        return text[0]
+    return text[0] if text[:1].isdigit() else _balanced(text, "{}")
+
+
+def _balanced(text: str, brackets: str) -> str:
+    """The brackets that a text begins with, and all that they enclose; nothing where it begins with none."""
     depth = 0
     for end, char in enumerate(text):
-        depth += (char == "{") - (char == "}")
-        if depth == 0:
+        depth += (char == brackets[0]) - (char == brackets[1])
+        if depth <= 0:
             return text[: end + 1] if end else ""
     return ""
 
@@ -213,12 +216,9 @@ def _braced(text: str) -> str:
     for _ in range(_MAX_ARGUMENTS):
         if (before := _BEFORE_ARGUMENT.search(text, start)) is None:
             break
-        depth, start = 0, before.end()
-        for end in range(start, len(text)):
-            depth += (text[end] == "(") - (text[end] == ")")
-            if depth == 0:
-                text = f"{text[:start]}{{{text[start + 1 : end]}}}{text[end + 1 :]}"
-                break
+        start = before.end()
+        if inner := _balanced(text[start:], "()")[1:-1]:
+            text = f"{text[:start]}{{{inner}}}{text[start + len(inner) + 2 :]}"
     return text
 
 

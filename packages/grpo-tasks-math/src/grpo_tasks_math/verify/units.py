@@ -8,56 +8,24 @@ from fractions import Fraction
 CURRENCIES = {"$": "dollar", "€": "euro", "£": "pound", "¥": "yen", "₹": "rupee", "₩": "won", "₽": "rouble"}
 
 _SPELLINGS = """
-metre: m meter meters metre metres
-centimetre: cm cms centimeter centimeters centimetre centimetres
+metre: m meter meters metre metres; centimetre: cm cms centimeter centimeters centimetre centimetres
 millimetre: mm millimeter millimeters millimetre millimetres
-kilometre: km kms Km KM kilometer kilometers kilometre kilometres
-inch: in inch inches
-foot: ft foot feet
-yard: yd yds yard yards
-mile: mi Mi mile miles
-gram: g gm gms gram grams
-kilogram: kg kgs Kg KG kilogram kilograms kilo kilos
-milligram: mg milligram milligrams
-ton: ton tons tonne tonnes
-pound: lb lbs pound pounds GBP
-ounce: oz ounce ounces
-litre: L l liter liters litre litres
-millilitre: ml mL milliliter milliliters millilitre millilitres
-gallon: gal gals gallon gallons
-quart: qt quart quarts
-pint: pt pint pints
-acre: acre acres
-hectare: ha hectare hectares
-second: s sec secs second seconds
-minute: min mins minute minutes
-hour: h hr hrs hour hours
-day: day days
-week: wk wks week weeks
-month: mo month months
-year: yr yrs year years
-degree: deg degs degree degrees
-radian: rad rads radian radians
-celsius: celsius
-fahrenheit: fahrenheit
-kelvin: kelvin kelvins
-dollar: dollar dollars USD buck bucks
-cent: cent cents
-euro: euro euros EUR
-rupee: Rs INR rupee rupees
-yen: yen JPY
-newton: N newton newtons
-joule: J joule joules
-watt: W watt watts
-kilowatt: kW kilowatt kilowatts
-volt: V volt volts
-hertz: Hz hertz
-mile/hour: mph
-kilometre/hour: kmh kph
+kilometre: km kms Km KM kilometer kilometers kilometre kilometres; inch: in inch inches; foot: ft foot feet
+yard: yd yds yard yards; mile: mi Mi mile miles; gram: g gm gms gram grams
+kilogram: kg kgs Kg KG kilogram kilograms kilo kilos; milligram: mg milligram milligrams; ton: ton tons tonne tonnes
+pound: lb lbs pound pounds GBP; ounce: oz ounce ounces; litre: L l liter liters litre litres
+millilitre: ml mL milliliter milliliters millilitre millilitres; gallon: gal gals gallon gallons
+quart: qt quart quarts; pint: pt pint pints; acre: acre acres; hectare: ha hectare hectares
+second: s sec secs second seconds; minute: min mins minute minutes; hour: h hr hrs hour hours; day: day days
+week: wk wks week weeks; month: mo month months; year: yr yrs year years; degree: deg degs degree degrees
+radian: rad rads radian radians; celsius: celsius; fahrenheit: fahrenheit; kelvin: kelvin kelvins
+dollar: dollar dollars USD buck bucks; cent: cent cents; euro: euro euros EUR; rupee: Rs INR rupee rupees
+yen: yen JPY; newton: N newton newtons; joule: J joule joules; watt: W watt watts; kilowatt: kW kilowatt kilowatts
+volt: V volt volts; hertz: Hz hertz; mile/hour: mph; kilometre/hour: kmh kph
 """
 CANONICAL = {
     spelling: canonical
-    for canonical, _, spellings in (line.partition(": ") for line in _SPELLINGS.strip().splitlines())
+    for canonical, _, spellings in (line.partition(": ") for line in re.split("[;\n] ?", _SPELLINGS.strip()))
     for spelling in spellings.split()
 }
 """Spellings of units that are distinguished: 5 cm is not 5 m. Other nouns are ignored."""
