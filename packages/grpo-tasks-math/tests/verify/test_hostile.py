@@ -12,7 +12,7 @@ from grpo_tasks_math.verify import Verdict, pool, symbolic, verify
 from grpo_tasks_math.verify.compare import compare
 from grpo_tasks_math.verify.extract import extract
 from grpo_tasks_math.verify.reader import read
-from grpo_tasks_math.verify.values import NotANumber
+from grpo_tasks_math.verify.values import NaN
 
 N = 100_000
 SECONDS = 5.0
@@ -71,7 +71,7 @@ def test_any_text_gets_a_verdict_and_equality_is_reflexive(gold: str, completion
         assert verify(gold, completion) in tuple(Verdict)
     value = extract(completion)
     if value is not None:
-        assert compare(value, value) is not isinstance(value, NotANumber)
+        assert compare(value, value) is not isinstance(value, NaN)
     expected = read(gold)
     if expected is not None and value is not None:
         symbolic.encode(expected.text, value.text)

@@ -11,18 +11,7 @@ from itertools import pairwise
 from grpo_tasks_math.verify.exact import MAX_DIGITS
 from grpo_tasks_math.verify.reader import is_open
 from grpo_tasks_math.verify.units import are_units_different
-from grpo_tasks_math.verify.values import (
-    Based,
-    Choice,
-    Clock,
-    Equation,
-    Formula,
-    Items,
-    NotANumber,
-    Number,
-    Value,
-    Words,
-)
+from grpo_tasks_math.verify.values import Based, Choice, Clock, Equation, Formula, Items, NaN, Number, Value, Words
 
 FormulaEquality = Callable[[str, str], bool | None]
 """(gold, answer) in cleaned LaTeX → whether they are equal; None when not decided."""
@@ -69,7 +58,7 @@ def compare(gold: Value, answer: Value, equality: Equality = EXACT) -> bool | No
     * `(C) 13` equals 13, `(C)` and `(C) 13`.
     * `nan` equals nothing.
     """
-    if isinstance(gold, NotANumber) or isinstance(answer, NotANumber):
+    if isinstance(gold, NaN) or isinstance(answer, NaN):
         return False
     if spelling(gold) == spelling(answer):
         return True

@@ -7,7 +7,7 @@ from typing import Literal
 
 from grpo_core.rewards import marked_answers, outside_thinking
 from grpo_tasks_math.verify.free import read_free
-from grpo_tasks_math.verify.normalise import point_decimals, spell_signs, to_ascii
+from grpo_tasks_math.verify.normalise import point_decimals, to_ascii
 from grpo_tasks_math.verify.reader import read
 from grpo_tasks_math.verify.values import Value, Words
 
@@ -55,5 +55,5 @@ def read_gold(gold: str, decimals: Decimals = "point") -> Value | None:
 
 
 def _spelled(text: str, decimals: Decimals) -> str:
-    text = spell_signs(to_ascii(text))
+    text = to_ascii(text)
     return point_decimals(text) if decimals == "comma" else text

@@ -189,9 +189,10 @@ _JOIN = (
 _NUMBERS = re.compile(rf"{_START}{_ELEMENT}(?:{_JOIN}{_ELEMENT}){{0,63}}")
 _RELATION = re.compile(r"(?:^|(?<=[\s($]))[A-Za-z]\s?(?:[<>!]=|[<>]|\\(?:le|ge|ne|leq|geq|neq)(?![A-Za-z]))\s?$")
 """A variable and its relation before a number: `x >= 5` is no 5."""
-_CHANGED_BEHIND = re.compile(
-    rf"[$*_)\\]{{0,4}}[\s-]{{1,3}}(?:{'|'.join(sorted(NO_NOUNS - {'and', 'if', 'but'}))}"
-    r"|and\s(?:an?|one|two|three)[\s-](?:half|third|quarter)s?)\b"
+_CHANGING = NO_NOUNS - {"and", "if", "but"} | {"and "}
+_WORD_BEHIND = re.compile(r"[$*_)\\]{0,4}[\s-]{1,3}(and\s(?=(?:an?|one|two|three)\s)|[a-z]+)")
+_MINUS = re.compile(
+    r"(?:^|\b(?:is|are|was|were|equals?|to|of|at|by|an?|so)\s|[:=(]\s?)[$*_]{0,3}(?:minus|negative)[\s$*]{1,3}$", re.I
 )
 
 
@@ -200,12 +201,15 @@ def _number(clause: str) -> tuple[bool, Value | None]:
     *_, last = (None, *_NUMBERS.finditer(clause))
     if last is None:
         return False, None
-    if _CHANGED_BEFORE.search(clause[: last.start()][-48:]) or _CHANGED_BEHIND.match(clause, last.end()):
+    before, word = clause[: last.start()][-48:], _WORD_BEHIND.match(clause, last.end())
+    is_negative = _MINUS.search(before) is not None
+    if (word and word[1] in _CHANGING) or (_CHANGED_BEFORE.search(before) and not is_negative):
         return True, None
     relation = _RELATION.search(clause, max(0, last.start() - 16), last.start())
-    value = read(clause[last.start() :])  # with its unit
+    sign = "-" * is_negative
+    value = read(sign + clause[last.start() :])  # with its unit
     if relation or not isinstance(value, Number | Clock):
-        value = read((relation[0] if relation else "") + last[0])
+        value = read((relation[0] if relation else sign) + last[0])
     return True, value
 
 
@@ -236,10 +240,9 @@ def _equation(clause: str) -> tuple[bool, Value | None]:
     return not isinstance(value, Words | None), value
 
 
-_PARENTHESISED_CHOICE = re.compile(r"\(([A-J])\)")
-_FINAL_CHOICE = re.compile(r"(?:^|[\s*])([A-J])[.*]{0,3}$")
+_CHOICES = re.compile(r"\(([A-J])\)|(?:^|[\s*])([A-J])[.*]{0,3}$")
 
 
 def _choice(clause: str) -> tuple[bool, Value | None]:
-    letters = _PARENTHESISED_CHOICE.findall(clause) or _FINAL_CHOICE.findall(clause)
-    return bool(letters), Choice(letters[-1], letters[-1]) if letters else None
+    *_, letter = (None, *_CHOICES.finditer(clause))
+    return letter is not None, Choice(letter[0], letter[1] or letter[2]) if letter else None

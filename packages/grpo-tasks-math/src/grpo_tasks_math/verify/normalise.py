@@ -120,28 +120,6 @@ def point_decimals(text: str) -> str:
     return _DECIMAL_COMMA.sub(r"\1.\2", text)
 
 
-_BEFORE_NUMBER = r"\s?\}?[\s~]{1,4}(?=\\?[$€£¥]?\s?\.?[0-9]|\\[dtc]?frac|\\sqrt)"
-_WORDED_SIGN = re.compile(
-    rf"(?<![\w\\-])(?<![0-9)\]}}%]\s)(?:an?\s)?(?:\\text\s?\{{)?negative{_BEFORE_NUMBER}"
-    # Behind another word, such as a unit or a price, it subtracts.
-    r"|(?P<before>^|[\n=:#>({\[≈~]|\b(?:is|are|was|were|be|been|equals?|to|of|at|by|and|or|than|about|exactly|only|just"
-    r"|still|now|so|not|gives?|gets?|got|yields?|makes?|becomes?|reach(?:es|ed)|have|has|had)\s)"
-    rf"(?P<opening>[\s$*_(]{{0,4}}(?:\\text\s?\{{)?)minus{_BEFORE_NUMBER}",
-    re.IGNORECASE,
-)
-
-
-def spell_signs(text: str) -> str:
-    """Spell a worded sign as one, `negative 20` and `is minus 20`, but not the operation of `10 minus 5`."""
-    lowered = text.lower()
-    return _WORDED_SIGN.sub(_spell_sign, text) if "minus" in lowered or "negative" in lowered else text
-
-
-def _spell_sign(match: re.Match[str]) -> str:
-    opening = (match["opening"] or "").partition("\\text")[0]
-    return f"{match['before'] or ''}{opening}-"
-
-
 _RELATION = re.compile(r"(<|>|(?<=\s)!(?==)|\\(?:le|ge|ne|not)(?![A-Za-z]))\s*=(?!=)")
 _RELATIONS = {
     "<": "\\le ",
@@ -254,6 +232,7 @@ def _strip_dollars(text: str) -> str:
 _EDGE = ' \t\n*_`"'
 """White space, markdown emphasis and quotes around an answer; a lone `'` is a prime or a foot."""
 _LEADING = re.compile(r"(?:=>|->|[=:~∴⇒→⟹])+")
+_WORDED_SIGN = re.compile(r"^(?:an?\s)?(?:minus|negative)\s{1,4}(?=\\?[$€£¥]?\s?\.?[0-9]|\\frac|\\sqrt)", re.IGNORECASE)
 _ENDING = re.compile(
     r"[\s.]*(?:\$|\\[(\[])?\s*(?:\\(?:checkmark|blacksquare|square|Box|qed|qedsymbol)(?![A-Za-z])"
     r"|[\u2610-\u2612\u2705\u2713\u2714\u25a0\u25a1\u25fc\u25fb\u220e\ufe0f\U0001f300-\U0001faff]|\bQ\.?E\.?D\b\.?)\s*(?:\$|\\[)\]])?\s*$"
@@ -278,6 +257,7 @@ def trim(text: str) -> str:
         text = text[1:-1]
     while (match := _LEADING.match(text)) is not None:
         text = text[match.end() :].lstrip(_EDGE)
+    text = _WORDED_SIGN.sub("-", text)
     while text and (text[-1] in ",;:?" or (text[-1] == "." and not text.endswith("..."))):
         text = text[:-1].rstrip(_EDGE)
     return text.removeprefix("\\approx").lstrip()

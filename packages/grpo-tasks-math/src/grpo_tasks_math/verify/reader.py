@@ -8,18 +8,7 @@ from fractions import Fraction
 from grpo_tasks_math.verify.exact import evaluate
 from grpo_tasks_math.verify.normalise import clean, trim
 from grpo_tasks_math.verify.units import CANONICAL, CURRENCIES, PERCENTS, SCALES, read_unit
-from grpo_tasks_math.verify.values import (
-    Based,
-    Choice,
-    Clock,
-    Equation,
-    Formula,
-    Items,
-    NotANumber,
-    Number,
-    Value,
-    Words,
-)
+from grpo_tasks_math.verify.values import Based, Choice, Clock, Equation, Formula, Items, NaN, Number, Value, Words
 
 MAX_ANSWER_CHARS = 2000
 """Longest answer that is read; the longest gold of MATH has 159 characters."""
@@ -56,7 +45,7 @@ def _read(text: str, depth: int) -> Value | None:
     if not any(char.isalnum() for char in text) and not _EMPTY_SET.fullmatch(text):
         return None
     if text.lower().strip(" $") in _NAN:
-        return NotANumber(text)
+        return NaN(text)
     if HEDGE.search(text):
         return _words(text)
     if (based := _read_based(text)) is not None:

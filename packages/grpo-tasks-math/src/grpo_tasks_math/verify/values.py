@@ -88,7 +88,7 @@ class Clock(Value):
 
 
 @dataclass(frozen=True, slots=True)
-class NotANumber(Value):
+class NaN(Value):
     """`nan`, `undefined` as computed by a machine: equal to nothing, itself included."""
 
 
