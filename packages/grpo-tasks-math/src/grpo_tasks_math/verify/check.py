@@ -21,6 +21,10 @@ DEFAULT_TIMEOUT_S = 3.0
 """Time of one symbolic check; ordinary ones take 2 to 80 ms."""
 
 
+MAX_MEMBERS = 8
+"""Most different members of a chain of equal values; each may cost a symbolic check."""
+
+
 class Verdict(StrEnum):
     """Verdict on a completion's final answer.
 
@@ -142,8 +146,11 @@ def _verdict(expected: Value, answer: Value | None, *, timeout_s: float, rel_tol
     verdict = _one_verdict(expected, answer, timeout_s, rel_tol)
     if is_marked and verdict is Verdict.CORRECT and isinstance(answer, Equation):
         # Every member of a chain of equal values has to be right.
-        others = [_one_verdict(expected, value, timeout_s, rel_tol) for value in answer.values[:-1]]
-        return verdict if set(others) <= {Verdict.CORRECT} else Verdict.UNPARSABLE
+        members = {spelling(value): value for value in answer.values[:-1]}.values()
+        are_right = len(members) <= MAX_MEMBERS and all(
+            _one_verdict(expected, value, timeout_s, rel_tol) is Verdict.CORRECT for value in members
+        )
+        return verdict if are_right else Verdict.UNPARSABLE
     return verdict
 
 

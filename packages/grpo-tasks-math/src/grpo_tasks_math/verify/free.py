@@ -92,6 +92,7 @@ _CALCULATOR = re.compile(r"<<[^<>\n]{0,200}>>")
 _BOLD = re.compile(r"(?<![0-9)])(?<!(?<![A-Za-z])[A-Za-z])\*\*|\*\*(?![0-9(.-])|\*\*(?=\.?(?:\s|$))")
 """Markdown's `**4**`, not the power `2**3` or `x**2`."""
 _BLOCK = re.compile(r"\$\$[^$]{1,2000}\$\$|\\\[.{1,2000}?\\\]|\\\(.{1,400}?\\\)|\$[^$]{1,400}\$", re.DOTALL)
+_ALIGNED = re.compile(r"\\(?:begin|end)\{(?:align|aligned|gather|split)\*?\}|(?<!\\)&(?=\s?=)")
 _FULL_STOP = re.compile(r"(?<!\.)\.\s*$")
 _BULLET = re.compile(r"^[ \t]*[-*•][ \t]+(?=\S)", re.MULTILINE)
 _ONLY_NUMBERS = re.compile(r"[-+$0-9.,;%/ \n]+")
@@ -108,13 +109,17 @@ def _last_statement(text: str, gold: Value | None) -> Value | None:
         text = _BOLD.sub("", text)
     if "\\" in text or "{" in text:
         text = unwrap_text(group_digits(text)).strip()
+    if _ALIGNED.search(text):
+        text = _ALIGNED.sub("", text).replace("\\\\", "\n")
     text = _BLOCK.sub(lambda block: block[0].replace("\n", " "), text)
     if _ONLY_NUMBERS.fullmatch(text) and (value := read(text)) is not None:
         return value
     text = _BULLET.sub("", text) if "\n" in text else text
     if len(text) <= WHOLE_CHARS and "\n" not in text and (is_text or not DENIALS.search(text)):
         value = read(text)
-        if isinstance(value, Words) and (is_text or not (value.is_prose or text.count(" ") >= _FEW_WORDS)):
+        if isinstance(value, Choice) or (
+            isinstance(value, Words) and (is_text or not (value.is_prose or text.count(" ") >= _FEW_WORDS))
+        ):
             return value
     for sentence in _SENTENCE.split(text)[-MAX_SENTENCES:][::-1]:
         if HEDGE.search(sentence):
