@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from grpo_tasks_math.verify.exact import evaluate
 from grpo_tasks_math.verify.normalise import clean, trim
-from grpo_tasks_math.verify.units import CANONICAL, CURRENCIES, PERCENTS, SCALES, read_unit
+from grpo_tasks_math.verify.units import CANONICAL, CURRENCIES, SCALES, read_unit
 from grpo_tasks_math.verify.values import Based, Choice, Clock, Equation, Formula, Items, NaN, Number, Value, Words
 
 MAX_ANSWER_CHARS = 2000
@@ -128,7 +128,7 @@ def _read_clock(text: str) -> Clock | None:
 _SIGN_AND_CURRENCY = re.compile(
     rf"(?P<sign>[+-]?)\s?(?:(?:US|A|C)?(?P<currency>[{''.join(CURRENCIES)}])|(?P<code>Rs\.?|USD|EUR|GBP|INR))\s?(?=[-+\d.\\({{])"
 )
-_ENDS_OF_NUMBER = "0123456789)]}!%"
+_ENDS_OF_NUMBER = "0123456789)]}!"
 _WORD_UNIT_POWER = re.compile(r"(?<=[A-Za-z])\s?\^?\s?\{?[23]\}?$")
 
 
@@ -143,21 +143,15 @@ def _read_number(text: str) -> Number | None:
         body = prefix["sign"] + body[prefix.end() :]
     elif body[-1] in CURRENCIES:
         unit, body = CURRENCIES[body[-1]], body[:-1].rstrip()
-    is_percent = body.endswith("%")
-    if (number := evaluate(body[:-1].rstrip() if is_percent else body)) is not None:
-        return Number(text, number, is_percent, unit)
-    head, tail = _split_unit(body)
-    if not tail or (number := evaluate(head.rstrip("% "))) is None:
-        return None
-    words = tail.strip().split(" ")
-    is_percent = head.rstrip().endswith("%") or words[0] in PERCENTS or tail.strip().startswith("per cent")
-    rest = " ".join(words[2 if words[0] == "per" else 1 :]) if is_percent and not head.rstrip().endswith("%") else tail
-    if (measured := read_unit(rest, is_spaced=rest[:1] in (" ", "/") or is_percent or bool(unit))) is None:
-        return None
-    if not unit and tail == "k":
+    head, tail = (body[:-1], "%") if body.endswith("%") else _split_unit(body)
+    number = evaluate(head.rstrip())
+    measured = read_unit(tail, is_spaced=tail[:1] in (" ", "/", "%") or bool(unit)) if tail else (Fraction(1), "")
+    if number is None or measured is None or (tail == "k" and not unit):
         return None
     scale, named = measured
-    return Number(text, number * scale, is_percent, f"{unit}/{named.partition('/')[2]}".rstrip("/") if unit else named)
+    if unit:
+        named = f"{unit}/{named.partition('/')[2]}".rstrip("/")
+    return Number(text, number * scale, named == "%", named.removeprefix("%"))
 
 
 def _split_unit(text: str) -> tuple[str, str]:

@@ -18,10 +18,10 @@ millilitre: ml mL milliliter milliliters millilitre millilitres; gallon: gal gal
 quart: qt quart quarts; pint: pt pint pints; acre: acre acres; hectare: ha hectare hectares
 second: s sec secs second seconds; minute: min mins minute minutes; hour: h hr hrs hour hours; day: day days
 week: wk wks week weeks; month: mo month months; year: yr yrs year years; degree: deg degs degree degrees
-radian: rad rads radian radians; celsius: celsius; fahrenheit: fahrenheit; kelvin: kelvin kelvins
+radian: rad rads radian radians; celsius: celsius C; fahrenheit: fahrenheit F; kelvin: kelvin kelvins
 dollar: dollar dollars USD buck bucks; cent: cent cents; euro: euro euros EUR; rupee: Rs INR rupee rupees
 yen: yen JPY; newton: N newton newtons; joule: J joule joules; watt: W watt watts; kilowatt: kW kilowatt kilowatts
-volt: V volt volts; hertz: Hz hertz; mile/hour: mph; kilometre/hour: kmh kph
+volt: V volt volts; hertz: Hz hertz; %: % percent pct percentage; mile/hour: mph; kilometre/hour: kmh kph
 """
 CANONICAL = {
     spelling: canonical
@@ -48,7 +48,6 @@ SCALES = {
 """Words that multiply the number before them; `quarters` are coins more often."""
 _TOUCHING_SCALES = {"K": Fraction(1000), "M": Fraction(10**6)}
 """Touch a number that has a unit, `$18M`."""
-PERCENTS = frozenset(("%", "percent", "pct", "percentage"))
 
 NO_NOUNS = frozenset((
     "and", "or", "plus", "minus", "times", "over", "mod", "modulo", "choose", "if", "then", "else", "versus", "vs",
@@ -65,7 +64,8 @@ _GLUE = frozenset((
 # With two letters other words could be products of variables.
 _MAX_WORDS = 8
 """Longest description behind a number, `18 dollars every day at the market`; longer ones are sentences."""
-_TOKEN = re.compile(r"[\s.'\-()]*(?:(/)|([^\W\d_]+)(?:\s?\^\s?\{?(-?[123])\}?|([23])(?!\d))?|(\S))")
+_TOKEN = re.compile(r"[\s.'\-()]*(?:(/)|([^\W\d_]+|%)(?:\s?\^\s?\{?(-?[123])\}?|([23])(?!\d))?|(\S))")
+_APART = re.compile(r"degrees? (?=(?:[CF]|celsius|fahrenheit)\b)|(?<=per) (?=cent\b)", re.IGNORECASE)
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _RAISED = {"squared": 2, "cubed": 3}
 
@@ -77,7 +77,7 @@ def read_unit(tail: str, *, is_spaced: bool) -> tuple[Fraction, str] | None:
         tail: The text right after the number.
         is_spaced: Whether white space stood between; `5m` is an expression, `5 m` a length.
     """
-    tokens = [match.groups() for match in _TOKEN.finditer(re.sub(r"degrees? (?:C|[Cc]elsius)\b", "celsius", tail))]
+    tokens = [match.groups() for match in _TOKEN.finditer(_APART.sub("", tail))]
     if len(tokens) > 2 * _MAX_WORDS or any(other for *_, other in tokens):
         return (Fraction(1), "") if not tail.strip(" .'-~") else None
     words = [(word or "per", int(power or digit or 1)) for _, word, power, digit, _ in tokens]
