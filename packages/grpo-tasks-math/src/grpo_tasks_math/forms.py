@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import Literal
 
@@ -89,18 +88,15 @@ def is_restated(answer: str, gold: str, problem: str) -> bool:
     return any(_tokens(side) in _formulas(problem) - golds for side in sides)
 
 
+_BRACKETS = re.compile(r"[({\[][^(){}\[\]]*[)}\]]")
+
+
 def has_form(answer: str, form: Form) -> bool:
     """Whether an answer, spelled as by the verifier, has the form that its row asks for."""
     if form == "number":
         return is_number(answer)
     if form == "expanded":
         return not {"power", "product"} & operations(re.sub(r"(?<=\d)\^", "", answer))
-    return not any(char in "+-" for char in _outside_brackets(answer.lstrip("-")))
-
-
-def _outside_brackets(formula: str) -> Iterator[str]:
-    depth = 0
-    for char in formula:
-        depth += (char in "({[") - (char in ")}]")
-        if depth == 0:
-            yield char
+    while (shorter := _BRACKETS.sub("", answer)) != answer:
+        answer = shorter
+    return re.search(r"[+-]", answer.lstrip("-")) is None

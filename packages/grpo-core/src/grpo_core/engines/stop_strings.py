@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from grpo_core.task.marks import END_TOKENS
+
 
 def cut_at_stop(text: str, stop: Sequence[str]) -> tuple[str, bool]:
     """Cut a text right after the stop string that is complete first; the text keeps it.
@@ -13,13 +15,6 @@ def cut_at_stop(text: str, stop: Sequence[str]) -> tuple[str, bool]:
     """
     ends = [start + len(string) for string in stop if (start := text.find(string)) >= 0]
     return (text[: min(ends)], True) if ends else (text, False)
-
-
-END_TOKENS = (
-    "<|im_end|>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|return|>", "<|EOT|>",
-    "<end_of_turn>", "<eos>", "</s>", "<｜end▁of▁sentence｜>", "[EOS]",
-)  # fmt: skip
-"""Tokens that end a completion of common models; a trainer that decodes them passes them on as text."""
 
 
 def strip_end_tokens(text: str, end_tokens: Sequence[str] = END_TOKENS) -> str:

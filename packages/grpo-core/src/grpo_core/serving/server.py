@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from grpo_core.engines.stop_strings import END_TOKENS
 from grpo_core.plugins.task_objects import AnyTask
 from grpo_core.plugins.tasks import load_task
 from grpo_core.rollouts.episodes import endpoint_opponent
@@ -17,6 +16,7 @@ from grpo_core.serving.openenv import OpenEnv
 from grpo_core.serving.scoring import Service
 from grpo_core.serving.tasks import ScorerOptions, ServedTask, ServedTasks
 from grpo_core.task.bound import BoundTask
+from grpo_core.task.marks import END_TOKENS
 
 DEFAULT_PORT = 8710
 

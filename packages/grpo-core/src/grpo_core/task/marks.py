@@ -25,11 +25,15 @@ _TURN_BEGINS = re.compile(
     r"\s*(?:<\|im_start\|>assistant|<\|start\|>assistant|<\|header_start\|>assistant<\|header_end\|>"
     r"|<\|start_header_id\|>assistant<\|end_header_id\|>|<\|assistant\|>|<start_of_turn>model|<\|turn>model|\]~b\]ai|<s>)"
 )
+END_TOKENS = (
+    "<|im_end|>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "<|eom_id|>", "<|eot|>", "<|eom|>", "<|end|>",
+    "<|return|>", "<|call|>", "<|EOT|>", "<end_of_turn>", "<turn|>", "<eos>", "</s>", "<｜end▁of▁sentence｜>", "[EOS]",
+    "[e~[", "<|user|>", "<|observation|>",
+)  # fmt: skip
+"""Tokens that end a completion of common models, where a text still holds them."""
 _TURN_ENDS = re.compile(
-    r"</s>|<\|(?:im_start|start|im_end|endoftext|end_of_text|eot_id|eot|eom|end|return|user|observation|call)\|>|<(?:end|start)_of_turn>|<\|turn>|<turn\|>"
-    r"|<eos>|\[e~\[|<｜end▁of▁sentence｜>"
+    "|".join(map(re.escape, (*END_TOKENS, "<|im_start|>", "<|start|>", "<start_of_turn>", "<|turn>")))
 )
-"""What ends a turn where a text still holds it: Llama, Qwen, Gemma, Llama 4, gpt-oss, GLM, MiniMax, DeepSeek."""
 
 
 def thinking_end(text: str) -> int:
@@ -159,16 +163,14 @@ def _phrase(text: str, phrase: re.Match[str], bound: int) -> Mark:
 
 
 _FINDERS: Mapping[str, Callable[[str], list[Mark]]] = {"tag": tags, "box": _boxes, "####": _hashes}
-KINDS = (*_FINDERS, "answer:")
-"""Kinds of marks, by the names that a reading takes."""
 MAX_JOINED = 8
 """Most marks of a list."""
 MAX_BETWEEN = 64
 """Most characters between two marks of a list."""
 MAX_NESTING = 4
 """Marks inside marks that are followed."""
-_TEXT = re.compile(r"\\(?:text(?:bf|it|rm)?|mbox)\s?\{([^{}]{0,200})\}")
-_LAYOUT = re.compile(r"\\(?:text|mbox|textrm)\s?\{([^{}]{0,16})\}|\\[()\[\]]|\\q?quad|\\[,; ]|[$*~]")
+_LATEX_TEXT = re.compile(r"\\(?:text(?:bf|it|rm)?|mbox|math(?:rm|bf))\s?\{([^{}]{0,1000})\}")
+_LAYOUT = re.compile(r"\\[()\[\]]|\\q?quad|\\[,; ]|[$*~]")
 _JOINT = re.compile(
     r"[\s.]*(?:,|;|,?\s?\b(?:and|or)\b)\s*(?:(?:the|my|final|correct)\s*)*"
     r"(?:[A-Za-z](?:_\{?\w{1,3}\}?)?\s?=\s*)?"
@@ -227,7 +229,7 @@ def _last_list(text: str, marks: list[Mark], depth: int) -> Mark:
     for mark in marks[-2 : -MAX_JOINED - 1 : -1]:
         between = text[mark.end : joined[-1].start]
         is_beside = text[mark.start] == "\\" and not between.strip(" \t")
-        if len(between) >= MAX_BETWEEN or not (is_beside or _JOINT.fullmatch(_plain(between))):
+        if len(between) >= MAX_BETWEEN or not (is_beside or _JOINT.fullmatch(_LAYOUT.sub(" ", plain_latex(between)))):
             break
         joined.append(mark)
     contents = [_followed(mark.contents[0], depth) for mark in reversed(joined)]
@@ -240,10 +242,11 @@ def _last_list(text: str, marks: list[Mark], depth: int) -> Mark:
     return Mark(tuple(dict.fromkeys(contents)), joined[-1].start, joined[0].end)
 
 
-def _plain(text: str) -> str:
-    return _LAYOUT.sub(lambda layout: f" {layout[1] or ''} ", text)
+def plain_latex(text: str) -> str:
+    r"""The text without `\text{…}` and the like around words."""
+    return _LATEX_TEXT.sub(r"\1", text) if "\\" in text else text
 
 
 def _followed(content: str, depth: int) -> str:
-    inner = marked_answers(_TEXT.sub(r"\1", content), depth=depth + 1) if depth < MAX_NESTING else {}
+    inner = marked_answers(plain_latex(content), depth=depth + 1) if depth < MAX_NESTING else {}
     return ", ".join(next(iter(inner.values())).contents) if inner else content

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from unicodedata import normalize
 
-from grpo_core.tasks.answers import plain_latex
+from grpo_core.task.marks import plain_latex
 
 LETTERS = "ABCDEFGHIJ"
 

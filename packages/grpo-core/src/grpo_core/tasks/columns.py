@@ -121,7 +121,7 @@ def _verifier(answers: Sequence[str], has_choices: bool) -> tuple[str, str]:
     """The strictest verifier that can read every answer, and why."""
     if has_choices:
         return "choice", "there are choices"
-    if all(read_number(answer_of(answer), has_unit=False) for answer in answers):
+    if all(read_number(answer_of(answer, is_strict=False), has_unit=False) for answer in answers):
         return "number", "every answer is a number"
     if all(len(answer.strip("().")) == 1 and answer.strip("().") in "ABCDEFGHIJ" for answer in answers):
         return "choice", "every answer is a letter"

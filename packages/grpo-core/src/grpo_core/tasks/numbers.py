@@ -6,7 +6,7 @@ import re
 from fractions import Fraction
 from unicodedata import normalize
 
-from grpo_core.tasks.answers import plain_latex
+from grpo_core.task.marks import plain_latex
 
 MAX_NUMBER_CHARS = 400
 MAX_SCALE = 1000

@@ -80,7 +80,7 @@ def _score_exact(text: str, gold: str, choices: tuple[str, ...], kind: str = "")
     answer = answer_of(text, kind)
     if not answer:
         raise Invalid("no answer")
-    return float(_plain(answer) == _plain(answer_of(gold)))
+    return float(_plain(answer) == _plain(answer_of(gold, is_strict=False)))
 
 
 def _check_text(gold: str, choices: tuple[str, ...]) -> None:
@@ -90,12 +90,12 @@ def _check_text(gold: str, choices: tuple[str, ...]) -> None:
 
 def _check_exact(gold: str, choices: tuple[str, ...]) -> None:
     _check_text(gold, choices)
-    if not answer_of(gold):
+    if not answer_of(gold, is_strict=False):
         raise ValueError(f"the gold {gold!r:.80} marks an empty answer")
 
 
 def _check_number(gold: str, choices: tuple[str, ...]) -> None:
-    if read_number(answer_of(gold), has_unit=False) is None:
+    if read_number(answer_of(gold, is_strict=False), has_unit=False) is None:
         raise ValueError(
             f"the gold {gold!r:.80} is not one number alone (1,234.5, 3/4, 2e-3, $12): mark the answer (#### 5), "
             "or use verifier=math or exact"
@@ -103,7 +103,7 @@ def _check_number(gold: str, choices: tuple[str, ...]) -> None:
 
 
 def _score_number(text: str, gold: str, choices: tuple[str, ...], kind: str = "") -> float:
-    answer, expected = read_number(answer_of(text, kind)), read_number(answer_of(gold))
+    answer, expected = read_number(answer_of(text, kind)), read_number(answer_of(gold, is_strict=False))
     if answer is None or expected is None:
         raise Invalid("the answer is not one number")
     difference = answer[1] - expected[1]
@@ -208,12 +208,9 @@ def _schema(gold: str) -> Any:
         raise ValueError(f"the gold is not a JSON schema: {error.message:.200}") from None
     except (Unresolvable, RecursionError) as error:
         raise ValueError(f"the gold's schema cannot be resolved (no $ref is fetched): {error!s:.200}") from None
-    keywords = {**kind.VALIDATORS, "pattern": _pattern_errors, "uniqueItems": _repetitions}
-    keywords["patternProperties"] = _pattern_properties
-    timed = {name: _timed(keyword) for name, keyword in keywords.items()}
-    return validators.create(kind.META_SCHEMA, timed, type_checker=kind.TYPE_CHECKER)(
-        schema, registry=registry, format_checker=kind.FORMAT_CHECKER
-    )
+    ours = {"pattern": _pattern_errors, "patternProperties": _pattern_properties, "uniqueItems": _repetitions}
+    timed = {name: _timed(keyword) for name, keyword in {**kind.VALIDATORS, **ours}.items()}
+    return validators.extend(kind, timed)(schema, registry=registry, format_checker=kind.FORMAT_CHECKER)
 
 
 def _check_references(resource: Any, resolver: Any) -> None:
@@ -309,13 +306,9 @@ def _last_block(text: str) -> str:
     return parts[-1 if len(parts) % 2 == 0 else -2] if len(parts) > 1 else text
 
 
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
-
-
 def _finite(text: str) -> float:
-    if math.isinf(value := float(text)):
-        raise ValueError(f"{text} is larger than every number of JSON readers")
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"{text} is no number of JSON, or larger than any that its readers hold")
     return value
 
 
@@ -325,11 +318,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return names
 
 
-_STRICT: Mapping[str, Any] = {
-    "parse_constant": _refuse_constant,
-    "parse_float": _finite,
-    "object_pairs_hook": _distinct,
-}
+_STRICT: Mapping[str, Any] = {"parse_constant": _finite, "parse_float": _finite, "object_pairs_hook": _distinct}
 
 
 _SETUP = (

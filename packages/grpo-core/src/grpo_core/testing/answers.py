@@ -57,7 +57,7 @@ class Gold:
 
 def read_gold(completion: str) -> Gold:
     """Find the answer of a gold completion."""
-    answer = answer_of(completion)
+    answer = answer_of(completion, is_strict=False)
     before, _, after = completion.rpartition(answer) if answer else (completion, "", "")
     return Gold(before, answer, after)
 
@@ -109,7 +109,8 @@ class Sample:
     def is_right(self, text: str, index: int) -> bool:
         """Whether a completion is the gold of a row, written in one way or another."""
         gold = self.golds[index]
-        return gold is not None and canonical(gold.answer) in (canonical(text), canonical(answer_of(text)))
+        written = map(canonical, (text, answer_of(text, is_strict=False)))
+        return gold is not None and canonical(gold.answer) in written
 
 
 def _common_start(texts: Sequence[str]) -> str:

@@ -90,11 +90,8 @@ def accuracy(text: str, row: GSM8KRow, config: GSM8KConfig) -> float:
     """2.0 for a right answer, 0.0 otherwise; other `rewards` presets give their own value, at most 1.0."""
     if config.rewards == "accuracy":
         return 2.0 * (_verdict(text, row, config)[0] is Verdict.CORRECT)
-    preset = {
-        "signed": rewards.signed_accuracy,
-        "tag_pref": rewards.tag_pref,
-        "tag_math_correct": rewards.tag_math_correct,
-    }[config.rewards]
+    presets = {"signed": rewards.signed_accuracy, "tag_pref": rewards.tag_pref}
+    preset = presets.get(config.rewards, rewards.tag_math_correct)
     return preset(whole_answer(text, config.template), row.answer, **options_of(config, MARKS[config.template]))
 
 

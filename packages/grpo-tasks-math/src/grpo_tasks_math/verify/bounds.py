@@ -109,31 +109,18 @@ class _Size:
     def plus(self, other: _Size, sign: float = 1.0) -> _Size:
         is_symbolic = self.is_symbolic or other.is_symbolic
         value = abs(self.value) + abs(other.value) if is_symbolic else self.value + sign * other.value
-        return _Size(
-            _known(value),
-            self.bits + other.bits,
-            self.terms + other.terms,
-            max(self.degree, other.degree),
-            max(self.tower, other.tower),
-            is_symbolic,
-        )
+        return self._joined(other, _known(value), self.terms + other.terms, max(self.degree, other.degree))
 
     def times(self, other: _Size) -> _Size:
-        return self._combined(other, _known(self.value * other.value))
+        value = _known(self.value * other.value)
+        return self._joined(other, value, self.terms * other.terms, self.degree + other.degree)
 
     def over(self, other: _Size) -> _Size:
-        return self._combined(other, _quotient(self.value, other.value))
+        return replace(self.times(other), value=_quotient(self.value, other.value))
 
-    def _combined(self, other: _Size, value: float) -> _Size:
-        """Return the size of a product or quotient with this value."""
-        return _Size(
-            value,
-            self.bits + other.bits,
-            self.terms * other.terms,
-            self.degree + other.degree,
-            max(self.tower, other.tower),
-            self.is_symbolic or other.is_symbolic,
-        )
+    def _joined(self, other: _Size, value: float, terms: float, degree: float) -> _Size:
+        bits, tower = self.bits + other.bits, max(self.tower, other.tower)
+        return _Size(value, bits, terms, degree, tower, self.is_symbolic or other.is_symbolic)
 
     def power(self, exponent: _Size) -> _Size:
         times = max(abs(exponent.value), 1.0)
@@ -141,14 +128,10 @@ class _Size:
             value = _known(abs(self.value) ** exponent.value)
         except (OverflowError, ZeroDivisionError):
             value = math.inf
-        return _Size(
-            value,
-            max(self.bits, 1.0) * times + exponent.bits,
-            _binomial(times + self.terms - 1, self.terms - 1) if self.terms > 1 else self.terms,
-            self.degree * times if exponent.value.is_integer() else math.inf,
-            max(self.tower, exponent.tower + 1),
-            self.is_symbolic or exponent.is_symbolic,
-        )
+        bits, tower = max(self.bits, 1.0) * times + exponent.bits, max(self.tower, exponent.tower + 1)
+        terms = _binomial(times + self.terms - 1, self.terms - 1) if self.terms > 1 else self.terms
+        degree = self.degree * times if exponent.value.is_integer() else math.inf
+        return _Size(value, bits, terms, degree, tower, self.is_symbolic or exponent.is_symbolic)
 
     def factorial(self) -> _Size:
         bits = _log2_factorial(self.value)

@@ -15,7 +15,7 @@ from grpo_tasks_math.verify.bounds import computations, is_too_large
 from grpo_tasks_math.verify.compare import EXACT, LONGEST_SYMBOL, Equality, compare, spelling
 from grpo_tasks_math.verify.extract import MAX_GOLD_CHARS, Decimals, Reading, extract, read_gold
 from grpo_tasks_math.verify.reader import read
-from grpo_tasks_math.verify.values import Based, Equation, Formula, Number, Value, Words
+from grpo_tasks_math.verify.values import Digits, Equation, Formula, Number, Value, Words
 
 DEFAULT_TIMEOUT_S = 3.0
 """Time of one symbolic check; ordinary ones take 2 to 80 ms."""
@@ -109,13 +109,12 @@ def judge(
     is_marked = reading != "free"
     verdicts = {name: check(value, is_marked=is_marked) for name, value in answers.items()}
     first = next(iter(verdicts.values()), Verdict.UNPARSABLE)
-    if len(set(verdicts.values())) > 1:
+    are_other = len({spelling(value) for value in answers.values() if value}) > 1 and first is not Verdict.CORRECT
+    if are_other or len(set(verdicts.values())) > 1:
         return Verdict.UNPARSABLE, f"marks that differ: {_said(answers)}"
     if not verdicts or None in answers.values():
         where = "" if reading in ("free", "marked") else f" in the mark that the prompt asks for ({reading})"
         return Verdict.UNPARSABLE, f"no final answer{where}"
-    if len({spelling(value) for value in answers.values() if value}) > 1 and first is not Verdict.CORRECT:
-        return Verdict.UNPARSABLE, f"marks that differ: {_said(answers)}"
     return first, "the answer is no value: " + _said(answers) if first is Verdict.UNPARSABLE else ""
 
 
@@ -166,7 +165,7 @@ def _one_verdict(expected: Value, answer: Value, timeout_s: float, rel_tol: Frac
 def _is_no_mathematics(gold: Value, answer: Value) -> bool:
     """Return whether the answer is words where the gold is a number or a formula: "I do not know" is no answer."""
     return (
-        isinstance(gold, Number | Formula | Based) and isinstance(answer, Words) and len(answer.words) > LONGEST_SYMBOL
+        isinstance(gold, Number | Formula | Digits) and isinstance(answer, Words) and len(answer.words) > LONGEST_SYMBOL
     )
 
 

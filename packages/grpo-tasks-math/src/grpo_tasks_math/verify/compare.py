@@ -11,7 +11,7 @@ from itertools import pairwise
 from grpo_tasks_math.verify.exact import MAX_DIGITS
 from grpo_tasks_math.verify.reader import is_open
 from grpo_tasks_math.verify.units import are_units_different
-from grpo_tasks_math.verify.values import Based, Choice, Clock, Equation, Formula, Items, NaN, Number, Value, Words
+from grpo_tasks_math.verify.values import Choice, Digits, Equation, Formula, Items, NaN, Number, Relation, Value, Words
 
 FormulaEquality = Callable[[str, str], bool | None]
 """(gold, answer) in cleaned LaTeX → whether they are equal; None when not decided."""
@@ -72,22 +72,16 @@ def compare(gold: Value, answer: Value, equality: Equality = EXACT) -> bool | No
             return _choices(gold, answer, equality)
         case _, Choice():
             return answer.value is not None and compare(gold, answer.value, equality)
-        case (Formula(), _) | (_, Formula()) if is_open(gold if isinstance(gold, Formula) else None) or is_open(
-            answer if isinstance(answer, Formula) else None
-        ):
-            return _equations(gold, answer, equality)
+        case (Relation(), _) | (_, Relation()):
+            return is_open(gold) and is_open(answer) and equality.formulas(gold.text, answer.text)
         case Equation(), _:
             return _named(gold, answer, equality)
         case _, Equation():
             return compare(gold, answer.value, equality)
-        case Based(), _:
-            return _based(gold, answer)
-        case _, Based():
-            return _based(answer, gold)
-        case Clock(), _:
-            return _times(gold, answer)
-        case _, Clock():
-            return _times(answer, gold)
+        case Digits(), _:
+            return _digits(gold, answer)
+        case _, Digits():
+            return _digits(answer, gold)
         case Words(), Words():
             return _words(gold, answer, equality)
         case Items(), Items():
@@ -95,14 +89,6 @@ def compare(gold: Value, answer: Value, equality: Equality = EXACT) -> bool | No
     if isinstance(gold, Formula) or isinstance(answer, Formula):
         return _formula(gold, answer, equality)
     return False
-
-
-def _equations(gold: Value, answer: Value, equality: Equality) -> bool | None:
-    """Compare two of which one states no value: only an equation with unknowns on both sides may be equivalent."""
-    for value in (gold, answer):
-        if not is_open(value):
-            return False
-    return equality.formulas(gold.text, answer.text)
 
 
 def _choices(gold: Choice, answer: Value, equality: Equality) -> bool | None:
@@ -115,23 +101,14 @@ def _choices(gold: Choice, answer: Value, equality: Equality) -> bool | None:
     return gold.value is None or answer.value is None or compare(gold.value, answer.value, equality)
 
 
-def _times(clock: Clock, other: Value) -> bool:
-    if isinstance(other, Clock):
-        return (clock.time, clock.half) == (other.time, other.half)
-    return clock.time == spelling(other).removesuffix(":00")
-
-
 def _numbers(gold: Number, answer: Number, equality: Equality) -> bool:
     if are_units_different(gold.unit, answer.unit):
         return False
-    scale = Fraction(1, 100)
-    if answer.is_percent and not gold.is_percent:
-        if _are_close(gold.number, answer.number * scale, equality):
-            return True
-        return abs(gold.number) >= 1 and _are_close(gold.number, answer.number, equality)
-    if _are_close(gold.number, answer.number, equality):
-        return True
-    return gold.is_percent and not answer.is_percent and _are_close(gold.number * scale, answer.number, equality)
+    left, right = gold.number, answer.number
+    pairs = [(left, right)] if gold.is_percent or not answer.is_percent or abs(left) >= 1 else []
+    if gold.is_percent != answer.is_percent:
+        pairs.append((left / 100, right) if gold.is_percent else (left, right / 100))
+    return any(_are_close(*pair, equality) for pair in pairs)
 
 
 def _are_close(gold: Fraction, answer: Fraction, equality: Equality) -> bool:
@@ -175,11 +152,11 @@ def _named(gold: Equation, answer: Value, equality: Equality) -> bool | None:
     return True if equivalent else None if None in (same, equivalent) else False
 
 
-def _based(based: Based, other: Value) -> bool:
-    """Compare digit by digit, since the conversion itself is the question."""
-    if isinstance(other, Based):
-        return (based.digits, based.base) == (other.digits, other.base)
-    return spelling(other).lower() == based.digits
+def _digits(value: Digits, other: Value) -> bool:
+    """Compare digit by digit, since a conversion of the base may be the question."""
+    if isinstance(other, Digits):
+        return (value.digits, value.qualifier) == (other.digits, other.qualifier)
+    return spelling(other).lower().removesuffix(":00") == value.digits
 
 
 LONGEST_SYMBOL = 3

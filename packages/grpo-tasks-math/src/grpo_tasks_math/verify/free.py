@@ -12,7 +12,7 @@ from grpo_core.rewards import marked_answers
 from grpo_tasks_math.verify.normalise import group_digits, trim_end, unwrap_text
 from grpo_tasks_math.verify.reader import HEDGE, is_open, read, without_explanation
 from grpo_tasks_math.verify.units import NO_NOUNS
-from grpo_tasks_math.verify.values import Choice, Clock, Number, Value, Words
+from grpo_tasks_math.verify.values import Choice, Digits, Number, Value, Words
 
 WINDOW_CHARS = 16_384
 """Characters at the end in which an answer without a mark is looked for, by regular expressions."""
@@ -62,7 +62,7 @@ def read_free(text: str, gold: Value | None = None) -> Value | None:
         before, content = rest[: mark.start], ", ".join(mark.contents)
         value = read(content)
         if name == "answer:":
-            phrase = rest[mark.start : mark.end].partition(mark.contents[0])[0]
+            phrase = rest[mark.start : mark.end].partition(mark.contents[0] or "\0")[0]
             before = before[-WHOLE_CHARS:].replace(":", "") + phrase  # "a common mistake: the answer is"
             if isinstance(value, Words) and (":" in phrase or DENIALS.search(content)) and not HEDGE.search(content):
                 value = _last_statement(content, gold) or value
@@ -115,12 +115,10 @@ def _last_statement(text: str, gold: Value | None) -> Value | None:
     if _ONLY_NUMBERS.fullmatch(text) and (value := read(text)) is not None:
         return value
     text = _BULLET.sub("", text) if "\n" in text else text
-    if len(text) <= WHOLE_CHARS and "\n" not in text and (is_text or not DENIALS.search(text)):
-        value = read(text)
-        if isinstance(value, Choice) or (
-            isinstance(value, Words) and (is_text or not (value.is_prose or text.count(" ") >= _FEW_WORDS))
-        ):
-            return value
+    whole = read(text) if len(text) <= WHOLE_CHARS and "\n" not in text else None
+    are_words = isinstance(whole, Words) and (is_text or not (whole.is_prose or text.count(" ") >= _FEW_WORDS))
+    if (are_words or isinstance(whole, Choice)) and (is_text or not DENIALS.search(text)):
+        return whole
     for sentence in _SENTENCE.split(text)[-MAX_SENTENCES:][::-1]:
         if HEDGE.search(sentence):
             continue
@@ -128,8 +126,7 @@ def _last_statement(text: str, gold: Value | None) -> Value | None:
             clause = clause.strip() if "$" in clause or "\\approx" in clause else without_explanation(clause.strip())
             if clause and not DENIALS.search(clause) and (value := _stated(clause, takes_open=takes_open)) is not None:
                 return value
-    words = read(text) if len(text) <= WHOLE_CHARS and "\n" not in text else None
-    return words if isinstance(words, Words) else None
+    return whole if isinstance(whole, Words) else None
 
 
 _SPAN = re.compile(r"\$\$([^$]{1,2000})\$\$|\$([^$]{1,400})\$|\\\((.{1,400}?)\\\)|\\\[(.{1,2000}?)\\\]")
@@ -213,7 +210,7 @@ def _number(clause: str) -> tuple[bool, Value | None]:
     relation = _RELATION.search(clause, max(0, last.start() - 16), last.start())
     sign = "-" * is_negative
     value = read(sign + clause[last.start() :])  # with its unit
-    if relation or not isinstance(value, Number | Clock):
+    if relation or not isinstance(value, Number | Digits):
         value = read((relation[0] if relation else sign) + last[0])
     return True, value
 
@@ -222,27 +219,18 @@ _EQUALS = re.compile(r"(?<![<>!=])(?<!\\le)(?<!\\ge)(?<!\\ne)(?<!\\[lgn]eq)(?<!\
 _OPERAND = re.compile(
     r"(?:\\[A-Za-z]+|(?<![A-Za-z])[A-Za-z]{1,2}(?![A-Za-z])|[^\sA-Za-z,:]|(?<=[\d)}A-Za-z])\s(?=[-+*/^])|(?<=[-+*/^])\s)+$"
 )
-_JOINED_NAME = re.compile(r"(?:,|;|\b(?:or|and)\b)\s{0,3}(?:(?:or|and)\s{1,3})?[A-Za-z]\w{0,3}\s{0,3}$")
 
 
 def _equation(clause: str) -> tuple[bool, Value | None]:
-    """What follows the last `=`, if it is an answer up to its end; `x = 1 or x = 2` is two."""
+    """The last equation, from what stands at the left of its first `=`; else what follows its last `=`."""
     *before, tail = _EQUALS.split(clause)
     if not before or len(tail) > WHOLE_CHARS:
         return False, None
-    operand = _OPERAND.search(before[0].rstrip()[-WHOLE_CHARS:])
-    values = [tail]
-    for part in before[:0:-1]:
-        joint = _JOINED_NAME.search(part[-16:])
-        if joint is None or len(values) == MAX_TRIES:
-            break
-        values.append(part[: max(0, len(part) - 16) + joint.start()])
-    if len(values) == 1 and operand is not None:
-        value = read("=".join([operand[0], *before[1:], tail]))
-        if not isinstance(value, Words):
+    operand = _OPERAND.search(before[0][-WHOLE_CHARS:].rstrip())
+    for text in ("=".join([operand[0], *before[1:], tail]) if operand else "", tail):
+        if not isinstance(value := read(text), Words | None):
             return True, value
-    value = read(" or ".join(reversed(values)))
-    return not isinstance(value, Words | None), value
+    return False, None
 
 
 _CHOICES = re.compile(r"\(([A-J])\)|(?:^|[\s*])([A-J])[.*]{0,3}$")

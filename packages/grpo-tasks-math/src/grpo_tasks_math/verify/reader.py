@@ -8,7 +8,7 @@ from fractions import Fraction
 from grpo_tasks_math.verify.exact import evaluate
 from grpo_tasks_math.verify.normalise import clean, trim
 from grpo_tasks_math.verify.units import CANONICAL, CURRENCIES, SCALES, read_unit
-from grpo_tasks_math.verify.values import Based, Choice, Clock, Equation, Formula, Items, NaN, Number, Value, Words
+from grpo_tasks_math.verify.values import Choice, Digits, Equation, Formula, Items, NaN, Number, Relation, Value, Words
 
 MAX_ANSWER_CHARS = 2000
 """Longest answer that is read; the longest gold of MATH has 159 characters."""
@@ -118,11 +118,11 @@ def _read_choice(text: str, depth: int) -> Choice | None:
 _CLOCK = re.compile(r"([0-9]{1,2})(?:\s?:\s?([0-9]{2}))?\s?([AaPp])\s?\.?\s?[Mm]\.?")
 
 
-def _read_clock(text: str) -> Clock | None:
+def _read_clock(text: str) -> Digits | None:
     match = _CLOCK.fullmatch(text)
     if match is None:
         return None
-    return Clock(text, match[1] if match[2] in (None, "00") else f"{match[1]}:{match[2]}", match[3].lower())
+    return Digits(text, match[1] if match[2] in (None, "00") else f"{match[1]}:{match[2]}", match[3].lower())
 
 
 _SIGN_AND_CURRENCY = re.compile(
@@ -173,12 +173,12 @@ _BASED = re.compile(
 _BASE_WORDS = {word: number for number, word in enumerate((*_BASES, "thirteen", "fourteen", "fifteen", "sixteen"), 2)}
 
 
-def _read_based(text: str) -> Based | None:
+def _read_based(text: str) -> Digits | None:
     match = _BASED.fullmatch(text)
     if match is None:
         return None
     base = next(group for group in match.groups()[1:] if group)
-    return Based(text, match[1].lower(), _BASE_WORDS.get(base) or int(base))
+    return Digits(text, match[1].lower(), str(_BASE_WORDS.get(base, base)))
 
 
 _EQUALS = frozenset(("=",))
@@ -219,7 +219,7 @@ def _read_equation(text: str, depth: int) -> Value | None:
     unknown = any(map(_holds_unknown, values))
     is_stated = len(members) == 1 or len(name) > 1 if name else True
     if unknown and (not name or not is_stated or any(_holds(value, name) for value in values)):
-        return Formula(text) if is_formula(text) else None
+        return Relation(text) if is_formula(text) else None
     return Equation(text, name, values)
 
 
@@ -242,12 +242,8 @@ def _holds_unknown(value: Value) -> bool:
 
 def is_open(value: Value | None) -> bool:
     """Whether a value is an equation with unknowns, `2x = 42` or `y = 2x + 3`."""
-    if isinstance(value, Equation):
-        return bool(value.name) and _holds_unknown(value.value)
-    return isinstance(value, Formula) and _EQUALITY.search(value.text) is not None
-
-
-_EQUALITY = re.compile(r"(?<![<>!=])=(?!=)")
+    is_named = isinstance(value, Equation) and bool(value.name) and _holds_unknown(value.value)
+    return is_named or isinstance(value, Relation)
 
 
 def _holds(value: Value, name: str) -> bool:
@@ -319,8 +315,7 @@ def _read_items(text: str, depth: int) -> Value | None:
 
 
 _ONE_SIDED = re.compile(r"\(?([A-Za-z])\s?(<|>|\\(?:le|ge)q?(?![A-Za-z]))\s?([^<>=,]{1,60}?)\)?")
-_UPPER = {"<": ")", "\\le": "]", "\\leq": "]"}
-_LOWER = {">": "(", "\\ge": "[", "\\geq": "["}
+_RAYS = {"<": "(-\\infty, {})", "\\le": "(-\\infty, {}]", ">": "({}, \\infty)", "\\ge": "[{}, \\infty)"}
 
 
 def _read_union(text: str) -> Formula | None:
@@ -330,10 +325,7 @@ def _read_union(text: str) -> Formula | None:
     if not 1 < len(sides) == len(pieces) or len({name for name, _, _ in sides}) > 1:
         return None
     return Formula(
-        " \\cup ".join(
-            f"(-\\infty, {bound}{_UPPER[relation]}" if relation in _UPPER else f"{_LOWER[relation]}{bound}, \\infty)"
-            for _, relation, bound in sides
-        )
+        " \\cup ".join(_RAYS[relation.removesuffix("q")].replace("{}", bound) for _, relation, bound in sides)
     )
 
 

@@ -122,10 +122,10 @@ def _same(gold: list[Any], answer: list[Any]) -> bool:
         return _verify(gold, answer)
     if not (left.free_symbols or right.free_symbols):
         return _is_zero(left.doit(), right.doit())
-    symbols = sorted(left.free_symbols | right.free_symbols, key=str)
-    point = {symbol: Rational(place + 11, 7) for place, symbol in enumerate(symbols)}
+    letters = sorted(left.free_symbols | right.free_symbols, key=str)
     if not (_verify(gold, answer) or _verify([_positive(left)], [_positive(right)])):
         return False
+    point = {letter: Rational(place + 11, 7) for place, letter in enumerate(letters)}
     at = left.subs(point).doit(), right.subs(point).doit()
     return bool(at[0].free_symbols or at[1].free_symbols) or _is_zero(*at)
 
@@ -142,12 +142,9 @@ def _positive(expression: Any) -> Any:
 
 def _is_zero(left: Any, right: Any) -> bool:
     """Whether two numbers are equal: their difference has no digit, however small they are."""
-    if left == right or not (left.is_finite and right.is_finite):
+    if left == right or (left.is_Rational and right.is_Rational) or not (left.is_finite and right.is_finite):
         return bool(left == right)
-    if left.is_Rational and right.is_Rational:
-        return False
-    difference = (left - right).expand()
-    parts = difference.evalf(2, maxn=MAX_DIGITS).as_real_imag()
+    parts = (left - right).expand().evalf(2, maxn=MAX_DIGITS).as_real_imag()
     # SymPy gives a number that it could not tell from 0 one bit.
     return all(part == 0 or getattr(part, "_prec", 2) == 1 for part in parts)
 
@@ -159,25 +156,15 @@ def _are_equivalent(gold: Any, answer: Any) -> bool:
     left, right = (numer(together(side.lhs - side.rhs)) for side in (gold, answer))
     if left == 0 or right == 0:
         return False
-    ratio = cancel(left / right)
-    if ratio.free_symbols:
-        ratio = simplify(ratio)
+    ratio = simplify(cancel(left / right))
     return not ratio.free_symbols and ratio.is_finite is not False and ratio != 0
 
 
 def _verify(gold: list[Any], answer: list[Any]) -> bool:
     from math_verify import verify
 
-    return bool(
-        verify(
-            gold,
-            answer,
-            numeric_precision=DIGITS,
-            allow_set_relation_comp=True,
-            timeout_seconds=None,
-            raise_on_error=True,
-        )
-    )
+    options: Any = {"numeric_precision": DIGITS, "allow_set_relation_comp": True, "timeout_seconds": None}
+    return bool(verify(gold, answer, raise_on_error=True, **options))
 
 
 def _are_close(gold: Any, answer: Any, rel_tol: Fraction) -> bool:

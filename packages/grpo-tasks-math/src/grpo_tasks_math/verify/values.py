@@ -59,7 +59,7 @@ class Items(Value):
 class Equation(Value):
     """`name = value`, or a chain of equal values, `name = value = value` or `6 * 7 = 42`, where the name may be empty.
 
-    An equation that states no value, `2x = 42` or `x + y = 1`, is a `Formula`.
+    An equation that states no value is an `Relation`.
     """
 
     name: str
@@ -72,19 +72,14 @@ class Equation(Value):
 
 
 @dataclass(frozen=True, slots=True)
-class Based(Value):
-    """Digits in a stated base, `101_2`."""
+class Digits(Value):
+    """Digits that mean nothing alone: in a stated base, `101_2`, or a time of day, `3:30 p.m.`.
+
+    `digits` are in lower case, without `:00`; `qualifier` is the base, or `a` or `p`.
+    """
 
     digits: str
-    base: int
-
-
-@dataclass(frozen=True, slots=True)
-class Clock(Value):
-    """A time of day, `3:30 p.m.`: what stands before `am` or `pm`, without `:00`."""
-
-    time: str
-    half: str
+    qualifier: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +95,8 @@ class Formula(Value):
     """
 
     quantity: Number | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Relation(Formula):
+    """An equation with unknowns that states no value: `2x = 42`, `x + y = 1`."""
