@@ -19,11 +19,11 @@ import pytest
 PACKAGES = Path(__file__).parents[1] / "packages"
 
 CODE_LINES = {
-    "grpo-core": 50_090,
+    "grpo-core": 49_973,
     "grpo-tasks-chess": 3_571,
-    "grpo-tasks-code": 8_024,
-    "grpo-tasks-games": 1_545,
-    "grpo-tasks-gym": 2_577,
+    "grpo-tasks-code": 8_003,
+    "grpo-tasks-games": 1_539,
+    "grpo-tasks-gym": 2_568,
     "grpo-tasks-math": 3_489,
 }
 """Most lines with a token, without comments and docstrings, of each package."""
@@ -31,7 +31,7 @@ CODE_LINES = {
 FAN_OUT, WIDE = 20, 10
 """Modules of ours that one module imports, re-exports looked through; modules that still import more."""
 
-LONELY_LINES, LONELY = 60, 73
+LONELY_LINES, LONELY = 60, 47
 """Code lines below which a module with a single importer is part of that one; modules that still are apart."""
 
 WORDLESS = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
