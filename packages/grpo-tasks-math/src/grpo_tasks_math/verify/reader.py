@@ -216,9 +216,7 @@ def _read_equation(text: str, depth: int) -> Value | None:
     values = tuple(value for part in members if (value := read(part, depth + 1)) is not None)
     if len(values) < len(members) or any(isinstance(value, Words) and value.is_prose for value in values):
         return None
-    unknown = any(map(_holds_unknown, values))
-    is_stated = len(members) == 1 or len(name) > 1 if name else True
-    if unknown and (not name or not is_stated or any(_holds(value, name) for value in values)):
+    if any(map(_holds_unknown, values)) and (not name or any(_holds(value, name) for value in values)):
         return Relation(text) if is_formula(text) else None
     return Equation(text, name, values)
 
