@@ -110,7 +110,7 @@ def _last_statement(text: str, gold: Value | None) -> Value | None:
     if "\\" in text or "{" in text:
         text = unwrap_text(group_digits(text)).strip()
     if _ALIGNED.search(text):
-        text = _ALIGNED.sub("", text).replace("\\\\", "\n")
+        text = _ALIGNED.sub("", text.replace("\\\\", "\n"))
     text = _BLOCK.sub(lambda block: block[0].replace("\n", " "), text)
     if _ONLY_NUMBERS.fullmatch(text) and (value := read(text)) is not None:
         return value
