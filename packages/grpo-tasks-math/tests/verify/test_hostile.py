@@ -69,7 +69,7 @@ def test_any_text_gets_a_verdict_and_equality_is_reflexive(gold: str, completion
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pool, "check", lambda *_: symbolic.UNPARSABLE)
         assert verify(gold, completion) in tuple(Verdict)
-    value = extract(completion)
+    value = extract(completion)["text"]
     if value is not None:
         assert compare(value, value) is not isinstance(value, NaN)
     expected = read(gold)

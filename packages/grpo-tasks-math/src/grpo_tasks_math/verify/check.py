@@ -106,8 +106,7 @@ def judge(
     answers = extract(completion, decimals, reading, expected)
     # By its decimal spelling: 0.01 in floating point is slightly more than a hundredth.
     check = partial(_verdict, expected, timeout_s=timeout_s, rel_tol=Fraction(str(rel_tol)) if rel_tol else Fraction(0))
-    is_marked = reading != "free"
-    verdicts = {name: check(value, is_marked=is_marked) for name, value in answers.items()}
+    verdicts = {name: check(value, is_marked=reading != "free") for name, value in answers.items()}
     first = next(iter(verdicts.values()), Verdict.UNPARSABLE)
     are_other = len({spelling(value) for value in answers.values() if value}) > 1 and first is not Verdict.CORRECT
     if are_other or len(set(verdicts.values())) > 1:

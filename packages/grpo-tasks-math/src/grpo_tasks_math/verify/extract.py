@@ -39,8 +39,7 @@ def extract(
         return {"text": read_free(text, gold)}
     kind = "" if reading == "marked" else reading
     marks = {name: mark.contents for name, mark in marked_answers(text, kind).items()}
-    if not marks and not kind:
-        marks = {"text": (text,)}
+    marks = marks or ({} if kind else {"text": (text,)})
     return {name: read(", ".join(contents)) for name, contents in marks.items()}
 
 

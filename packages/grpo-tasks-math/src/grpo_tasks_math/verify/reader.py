@@ -143,8 +143,10 @@ def _read_number(text: str) -> Number | None:
         body = prefix["sign"] + body[prefix.end() :]
     elif body[-1] in CURRENCIES:
         unit, body = CURRENCIES[body[-1]], body[:-1].rstrip()
-    head, tail = (body[:-1], "%") if body.endswith("%") else _split_unit(body)
-    number = evaluate(head.rstrip())
+    tail = ""
+    if body.endswith("%") or (number := evaluate(body)) is None:
+        head, tail = (body[:-1], "%") if body.endswith("%") else _split_unit(body)
+        number = evaluate(head.rstrip())
     measured = read_unit(tail, is_spaced=tail[:1] in (" ", "/", "%") or bool(unit)) if tail else (Fraction(1), "")
     if number is None or measured is None or (tail == "k" and not unit):
         return None
@@ -204,7 +206,7 @@ def _read_equation(text: str, depth: int) -> Value | None:
     """Read `name = value` or a chain of equal values; another equation is a formula."""
     if (membership := _MEMBERSHIP.match(text)) is not None:
         return read(text[membership.end() :], depth + 1)
-    if "=" not in text or len(_split_items(text)) > 1:
+    if "=" not in text or len(_split_items(_GROUP.sub("", text))) > 1:
         return None
     parts = _split(text, _EQUALS)
     if len(parts) < 2:
