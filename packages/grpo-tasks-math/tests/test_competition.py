@@ -95,6 +95,7 @@ RESTATED = [
     ("Rationalize $\\frac{2}{\\sqrt2}$.", "\\sqrt2", ["\\frac{2}{\\sqrt2}"], ["\\sqrt{2}"]),
     ("Heads have probability $0.5$. And tails?", "\\frac12", [], ["0.5", "\\frac{1}{2}", "50\\%"]),
     ("Write $0.5$ as a fraction.", "\\frac12", ["0.5"], ["\\frac{1}{2}", "1/2"]),
+    ("Express 3/4 as a decimal.", "0.75", ["\\frac34", "3/4"], ["0.75", ".75"]),
     ("Reduce $\\frac{12}{18}$.", "\\frac23", ["\\frac{12}{18}"], ["2/3"]),
     ("How large is Avogadro's number?", "6.02 \\times 10^{23}", [], ["6.02 \\cdot 10^{23}", "6.02e23"]),
 ]

@@ -44,20 +44,22 @@ _SPAN = re.compile(r"\$\$?([^$]{1,400})\$|\\\((.{1,400}?)\\\)|\\\[(.{1,400}?)\\\
 _RELATION = re.compile(r"\\(?:le|ge|ne|approx)(?![A-Za-z])|[=<>,;?]")
 _WRITES = re.compile(r"\b(?:write|express|convert)", re.IGNORECASE)
 _LITERAL = re.compile(r"-?[0-9]*\.?[0-9]+%?")
+_NUMBERS = re.compile(r"(?<![\w.])[0-9]+(?:\.[0-9]+)?(?:/[0-9]+)?%?(?!\w)")
 _FRACTION = re.compile(r"-?(?:\\frac\{(\d{1,18})\}\{(\d{1,18})\}|(\d{1,18})/(\d{1,18}))")
 _TOKEN = re.compile(r"\\[A-Za-z]+|[0-9]+(?:\.[0-9]+)?|[^\s{}()\[\]*]")
 
 
 def _tokens(formula: str) -> tuple[str, ...]:
     """What a formula holds, order, plus signs, brackets and factors 1 aside."""
-    return tuple(sorted(token for token in _TOKEN.findall(formula) if token not in ("1", "+")))
+    tokens = _TOKEN.findall(formula.replace("\\frac", "/"))
+    return tuple(sorted(token for token in tokens if token not in ("1", "+")))
 
 
 @lru_cache(maxsize=256)  # the completions of a group share their problem
 def _formulas(problem: str) -> frozenset[tuple[str, ...]]:
-    """The formulas of a problem and the sides of its equations."""
+    """The formulas of a problem, the sides of its equations, and its numbers."""
     spans = (next(filter(None, span.groups())) for span in _SPAN.finditer(problem[:MAX_CHARS]))
-    sides = (side for span in spans for side in (span, *_RELATION.split(span)))
+    sides = (*(side for span in spans for side in (span, *_RELATION.split(span))), *_NUMBERS.findall(problem))
     return frozenset(tokens for side in sides if (tokens := _tokens(spelled(side))))
 
 
