@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
-from itertools import islice
 from typing import Unpack
 
 from grpo_core.rewards import length_penalty as linear_length_penalty
@@ -62,7 +61,7 @@ def reasoning(completion: str) -> float:
 
 MENTIONED = 0.5
 MAX_NUMBERS = 3
-"""Most numbers behind the last sign of equality, or in a text without one, of which one can be a mention."""
+"""Most different numbers behind the last sign of equality, or in a text without one, of which one can be a mention."""
 
 
 def signed_accuracy(completion: str, gold: str, **options: Unpack[Options]) -> float:
@@ -91,14 +90,14 @@ _GOLD_NUMBER = re.compile(r"\s*(?P<sign>[-+\u2212]?)\$?(?P<digits>[0-9][0-9,]{0,
 def is_mentioned(gold: str, text: str) -> bool:
     """Whether `text` contains the gold as a whole number, or as whole words where it is none.
 
-    A number is mentioned behind the last sign of equality, and not among more than `MAX_NUMBERS` numbers.
+    A number is mentioned behind the last sign of equality, and not among more than `MAX_NUMBERS` different numbers.
     """
     number = _GOLD_NUMBER.fullmatch(gold)
     if number is None:
         words = gold.strip()
         return bool(words) and re.search(rf"(?<!\w){re.escape(words)}(?!\w)", text, re.IGNORECASE) is not None
-    stated = list(islice(_NUMBER.finditer(text.rpartition("=")[2]), MAX_NUMBERS + 1))
-    return len(stated) <= MAX_NUMBERS and _signed(number) in map(_signed, stated)
+    values = {*map(_signed, _NUMBER.finditer(text.rpartition("=")[2]))}
+    return len(values) <= MAX_NUMBERS and _signed(number) in values
 
 
 def _signed(match: re.Match[str]) -> Fraction:

@@ -207,8 +207,7 @@ def _number(clause: str) -> tuple[bool, Value | None]:
     is_negative = _MINUS.search(before) is not None
     if (word and word[1] in _CHANGING) or (_CHANGED_BEFORE.search(before) and not is_negative):
         return True, None
-    relation = _RELATION.search(clause, max(0, last.start() - 16), last.start())
-    sign = "-" * is_negative
+    relation, sign = _RELATION.search(clause, max(0, last.start() - 16), last.start()), "-" * is_negative
     value = read(sign + clause[last.start() :])  # with its unit
     if relation or not isinstance(value, Number | Digits):
         value = read((relation[0] if relation else sign) + last[0])
@@ -227,7 +226,9 @@ def _equation(clause: str) -> tuple[bool, Value | None]:
     if not before or len(tail) > WHOLE_CHARS:
         return False, None
     operand = _OPERAND.search(before[0][-WHOLE_CHARS:].rstrip())
-    for text in ("=".join([operand[0], *before[1:], tail]) if operand else "", tail):
+    left = "=".join([operand[0], *before[1:], ""]) if operand else ""
+    leading = _NUMBERS.match(tail.strip())
+    for text in (f"{left}{tail}", tail, f"{left}{leading[0]}" if leading else ""):
         if not isinstance(value := read(text), Words | None):
             return True, value
     return False, None

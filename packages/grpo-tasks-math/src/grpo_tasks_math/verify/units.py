@@ -50,7 +50,7 @@ _TOUCHING_SCALES = {"K": Fraction(1000), "M": Fraction(10**6)}
 """Touch a number that has a unit, `$18M`."""
 
 NO_NOUNS = frozenset((
-    "and", "or", "plus", "minus", "times", "over", "mod", "modulo", "choose", "if", "then", "else", "versus", "vs",
+    "and", "or", "plus", "minus", "over", "mod", "modulo", "choose", "if", "then", "else", "versus", "vs",
     "squared", "cubed", "halved", "doubled", "tripled", "divided", "multiplied", "raised", "factorial", "half", "third",
     "st", "nd", "rd", "th", "give", "take", "but", "otherwise", "ish", "though", "although", "unless", "except", "base",
     "not", "nor", "never", "neither", "wrong", "incorrect", "false", "impossible", "possible", "possibly", "perhaps",
