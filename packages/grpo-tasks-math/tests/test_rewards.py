@@ -61,7 +61,7 @@ def test_a_mention_is_a_whole_number(gold: int, other: int) -> None:
     ("text", "value"),
     [
         ("Of 12 apples 5 are left, so 7", 0.5),
-        ("48 / 4 = 12, and so 3", 0.5),
+        ("48 / 4 = 12. And so 3", 0.5),
         ("12 or 13 or 14 or 15", -1.0),  # a list is no mention
         ("9 10 11 12 13 = 5", -1.0),  # nor is what stands before the last sign of equality
         ("48 / 4 = 12 = 3", -1.0),
