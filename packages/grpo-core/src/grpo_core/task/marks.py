@@ -50,6 +50,9 @@ def outside_thinking(text: str) -> str:
     """What a completion says behind its thinking, up to the end of its turn.
 
     Thinking ends with the last end of it, also where the prompt began it. Thinking that does not end is no answer.
+
+    Args:
+        text: A completion, in which end tokens of common models may stand.
     """
     text = text[thinking_end(text) :]
     if (opened := _THINKING.search(text)) is not None:

@@ -91,7 +91,16 @@ def judge(
     rel_tol: float = 0.0,
     reading: Reading = "free",
 ) -> tuple[Verdict, str]:
-    """Return `verify`'s verdict, and for an unparsable answer why it is none."""
+    """Return `verify`'s verdict, and for an unparsable answer why it is none.
+
+    Args:
+        gold: As in `verify`, as is all that follows.
+        completion: Any text.
+        timeout_s: Seconds of work given to the symbolic check.
+        decimals: `point` or `comma`.
+        rel_tol: Largest difference between two numbers, relative to the gold.
+        reading: Where the answer is looked for.
+    """
     if not (timeout_s > 0 and math.isfinite(timeout_s)):
         raise UserError(f"verify(timeout_s={timeout_s}): give a positive, finite number of seconds.")
     for name, value, allowed in (("decimals", decimals, Decimals), ("reading", reading, Reading)):
