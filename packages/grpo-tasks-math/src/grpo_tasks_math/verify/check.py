@@ -142,7 +142,11 @@ def extract_answer(completion: str, reading: Reading = "free") -> str | None:
 
 
 def spelled(answer: str) -> str:
-    """Return the cleaned spelling of an answer, without spaces that carry no meaning, as `extract_answer` does."""
+    """Return the cleaned spelling of an answer, without spaces that carry no meaning, as `extract_answer` does.
+
+    Args:
+        answer: An answer alone; what cannot be read is returned as it is.
+    """
     value = read(answer)
     return spelling(value) if value is not None else answer
 
