@@ -67,6 +67,7 @@ def verify(
         gold: The expected answer, plain or LaTeX, or a solution that states it.
         completion: Any text.
         timeout_s: Seconds of work given to the symbolic check, more than 0; waiting for a free worker is not counted.
+        **options: `decimals`, `rel_tol` and `reading`, as follows.
         decimals: `point`: `1,5` is two numbers. `comma`: it is 1.5, and `1.234,5` is 1234.5; a list then has a space or
             a semicolon between its members. Points are decimal points either way.
         rel_tol: Largest difference between two numbers, relative to the gold: 0.01 takes 0.33 for 1/3. By default an
