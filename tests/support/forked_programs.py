@@ -2,10 +2,11 @@
 
 `python -P forked_programs.py SOCKET` serves until its standard input ends. The programs `grpo`, `grpo-run` and `python`
 that `forked_programs` writes have it fork. A fork is a process with an id, arguments, environment, folder and streams
-of its own, and it ends as a Python program does. What it does not do is start: entry points and what an import costs
-have tests of their own.
+of its own, and it ends as a Python program does, but for the modules, whose end takes torch's seconds. What it does not
+do is start: entry points and what an import costs have tests of their own.
 """
 
+import atexit
 import json
 import os
 import runpy
@@ -14,9 +15,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import psutil
 
@@ -97,7 +100,7 @@ def run_python(option: str, *more: str) -> None:
         runpy.run_path(option, run_name="__main__")
 
 
-def main(address: str) -> int | None:
+def main(address: str) -> object:
     import peft  # noqa: F401
     import torch  # noqa: F401
     from transformers.models.llama import modeling_llama  # noqa: F401
@@ -107,10 +110,28 @@ def main(address: str) -> int | None:
 
     name, arguments = next_request(address)
     if name == "python":
-        return run_python(*arguments)
+        run_python(*arguments)
+        return None
     sys.argv = [name, *arguments]
     return start.main_run() if name == "grpo-run" else start.main()
 
 
+def leave(code: object) -> NoReturn:
+    """End as `sys.exit` does, leaving the modules as they are."""
+    if isinstance(code, str):
+        print(code, file=sys.stderr)
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else bool(code))
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    try:
+        status = main(sys.argv[1])
+    except SystemExit as exit:
+        status = exit.code
+    leave(status)
