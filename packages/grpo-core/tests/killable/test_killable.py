@@ -230,11 +230,12 @@ def test_a_single_death_is_forgiven(tmp_path: Path) -> None:
         assert (workers.stats.crashes, workers.stats.restarts) == (0, 1)
 
 
-def test_a_worker_killed_while_idle_is_replaced() -> None:
+def test_a_worker_killed_while_idle_is_replaced(executor: str) -> None:
     with pool() as workers:
         for times in range(1, 5):  # more often than starts may fail in a row: each was of use
             os.kill(int(one(workers, "pid:").value), signal.SIGKILL)
-            while workers.stats.restarts < times:  # a payload that is given before its end is noticed ends with it
+            # A payload that is given before its end is noticed ends with it; a node of Ray tells of ends with answers.
+            while executor == "local" and workers.stats.restarts < times:
                 time.sleep(0.001)
 
 

@@ -41,6 +41,8 @@ storage_mb = 50
 @pytest.mark.peers
 @pytest.mark.timeout(600)
 def test_harbor_reads_the_same(tmp_path: Path) -> None:
+    if call("uv", "python", "find", "--no-python-downloads", "3.12", cwd=tmp_path, check=False).returncode:
+        pytest.skip("no Python 3.12 is installed here, which Harbor needs")
     folders = [
         write_folder(tmp_path / "hello", HELLO),
         write_folder(tmp_path / "count", COUNT),
