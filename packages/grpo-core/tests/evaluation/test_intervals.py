@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from grpo_core.evaluation.intervals import bootstrap_mean, rate_difference, rate_over_rows, tango, wilson
+from grpo_core.evaluation.intervals import RATE, difference_interval, mean_interval, tango, wilson
 
 
 def test_wilson_of_known_counts() -> None:
@@ -24,30 +24,47 @@ def test_more_successes_than_trials_are_refused() -> None:
         tango(3, 3, 5)
 
 
-def test_bootstrap_of_a_coin_is_near_the_normal_interval() -> None:
-    values = [0.0, 1.0] * 200
-    interval = bootstrap_mean(values)
-    half = 1.96 * 0.5 / math.sqrt(400)  # standard error of 400 fair coins
-    assert interval.value == 0.5
-    assert interval.low == pytest.approx(0.5 - half, abs=0.01)
-    assert interval.high == pytest.approx(0.5 + half, abs=0.01)
-    assert bootstrap_mean([0.1, 0.5, 0.9, 0.3] * 6, seed=3) == bootstrap_mean([0.1, 0.5, 0.9, 0.3] * 6, seed=3)
-    equal = bootstrap_mean([0.2, 0.2, 0.2])
+def test_without_bounds_a_mean_has_students_interval() -> None:
+    # Mean 0.6, deviation 0.1 √2, t of one degree of freedom 12.706: 0.6 ± 12.706 · 0.1.
+    two, equal = mean_interval([0.5, 0.7]), mean_interval([0.2] * 3)
+    assert (two.low, two.high) == (pytest.approx(0.6 - 1.2706, abs=1e-3), pytest.approx(0.6 + 1.2706, abs=1e-3))
     assert equal.value == pytest.approx(0.2) and math.isnan(equal.low) and math.isnan(equal.high)
 
 
-def test_few_values_have_students_interval_within_what_is_possible() -> None:
-    # Mean 0.6, deviation 0.1 / √2, t of one degree of freedom 12.706: 0.6 ± 1.27.
-    assert bootstrap_mean([0.5, 0.7]).high == pytest.approx(0.6 + 12.706 * 0.1, abs=1e-3)
-    rate, difference = rate_over_rows([0.5, 0.75]), rate_difference([0.25, -0.5])
-    assert (rate.low, rate.value, rate.high) == (0.0, 0.625, 1.0)
-    assert (difference.low, difference.value, difference.high) == (-1.0, -0.125, 1.0)
+def test_within_bounds_it_is_wilsons_with_the_effective_number() -> None:
+    # Shares of mean 0.5 and variance s²: p(1 - p) / (s² / n) rows of one completion, with t in place of z.
+    shares = [0.25, 0.75] * 5
+    deviation2, t = 0.0625 * 10 / 9, 2.262157
+    effective = 0.25 / (deviation2 / 10)
+    half = t * math.sqrt(effective * 0.25 + t**2 / 4) / (effective + t**2)
+    found = mean_interval(shares, RATE)
+    assert (found.low, found.high) == (pytest.approx(0.5 - half, abs=1e-6), pytest.approx(0.5 + half, abs=1e-6))
+    doubled = mean_interval([2 * share for share in shares], (0.0, 2.0))
+    assert (doubled.low, doubled.high) == (pytest.approx(2 * found.low), pytest.approx(2 * found.high))
+    assert mean_interval([0.0, 2.0, 2.0], (0.0, 2.0)).low == pytest.approx(2 * wilson(2, 3).low)
+    assert mean_interval([0.5] * 6, RATE) == wilson(3, 6)
+    assert mean_interval([0.5, 5.0], RATE).high > 5, "a bound that a value is beyond does not count"
 
 
-def test_few_shares_are_covered_as_often_as_is_said() -> None:
-    drawn = np.random.default_rng(1).binomial(8, 0.5, size=(1_000, 5)) / 8
-    intervals = [rate_over_rows([*row]) for row in drawn]
-    assert sum(each.low <= 0.5 <= each.high for each in intervals) > 930  # the bootstrap's: 860
+@pytest.mark.parametrize("n", [3, 5, 20])
+def test_few_values_are_covered_as_often_as_is_said(n: int) -> None:
+    drawn = np.random.default_rng(1).binomial(8, 0.5, size=(1_000, n)) / 8
+    intervals = [mean_interval(row, RATE) for row in drawn]
+    assert sum(each.low <= 0.5 <= each.high for each in intervals) > 930
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=40), st.floats(-5, 5), st.floats(0.1, 5))
+def test_every_interval_lies_within_what_is_possible(shares: list[float], low: float, width: float) -> None:
+    bounds = (low, low + width)
+    values = [min(low + width * share, bounds[1]) for share in shares]
+    found, rest = mean_interval(values, bounds), mean_interval(values, (low, math.inf))
+    rounding = 1e-9
+    assert (
+        low - rounding <= found.low <= found.value + rounding <= found.high + 2 * rounding <= bounds[1] + 3 * rounding
+    )
+    assert math.isnan(rest.low) or low - rounding <= rest.low <= rest.value + rounding
+    difference = difference_interval([one - other for one, other in zip(values, values[::-1], strict=True)], bounds)
+    assert -width - rounding <= difference.low <= rounding <= difference.high + 2 * rounding <= width + 3 * rounding
 
 
 @pytest.mark.parametrize(("gained", "lost", "n", "confidence", "low", "high"), [
@@ -66,22 +83,19 @@ def test_tangos_interval_is_as_published(
 
 def test_rows_that_all_differ_alike_or_not_at_all_are_not_certain() -> None:
     # With no gain and no loss: ±z² / (n + z²), 3.8415 / 13.8415.
-    none = rate_difference([0.0] * 10)
+    none = difference_interval([0.0] * 10, RATE)
     assert (none.low, none.value, none.high, none.n) == (pytest.approx(-0.2775, abs=1e-4), 0.0, -none.low, 10)
     for share in (0.5, -0.125, 1.0):
-        interval = rate_difference([share] * 6)
+        interval = difference_interval([share] * 6, RATE)
         assert -1 <= interval.low <= interval.value <= interval.high <= 1
         assert interval.high - interval.low > 0.1
-    assert rate_over_rows([0.5] * 6) == wilson(3, 6)
 
 
-def test_shares_and_differences_of_several_completions_are_bootstrapped() -> None:
-    differences = [0.25, -0.5, 0.0, 0.75, math.nan] * 6
-    assert rate_difference(differences, seed=3) == bootstrap_mean(differences, seed=3)
-    shares = [0.25, 0.75, math.nan] * 10
-    assert rate_over_rows(shares, seed=3) == bootstrap_mean(shares, seed=3)
-    assert rate_over_rows(shares).n == 20
-    assert math.isnan(rate_difference([math.nan]).value)
+def test_differences_have_the_scale_of_what_they_are_differences_of() -> None:
+    assert difference_interval([2.0, -2.0, 0.0], (0.0, 2.0)).high == pytest.approx(2 * tango(1, 1, 3).high)
+    assert difference_interval([0.25, -0.5, math.nan], RATE) == mean_interval([0.25, -0.5], (-1.0, 1.0))
+    assert difference_interval([0.25, -0.5]).low < -1, "nothing is known of the rewards"
+    assert math.isnan(difference_interval([math.nan], RATE).value)
 
 
 @given(st.integers(1, 60), st.floats(0, 1), st.floats(0, 1))

@@ -2,6 +2,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 
 from grpo_core.evaluation.answers import unscored_warnings
@@ -101,7 +102,7 @@ def test_surprisal_is_over_completions_with_its_interval() -> None:
     assert (found["surprisal"]["mean"], found["surprisal"]["max"]) == (2.25, 4)
     assert found["surprisal"]["std"] == pytest.approx(0.1) and found["surprisal"]["p95"] == 2.25
     entropy = found["entropy"]
-    assert entropy["ci_low"] == 0 < entropy["mean"] == 4.5 < entropy["ci_high"], "two rows say little"
+    assert 0 < entropy["ci_low"] < entropy["mean"] == 4.5 < entropy["ci_high"], "two rows say little"
 
 
 def test_difficulties_are_levels_or_quartiles() -> None:
@@ -129,6 +130,10 @@ def test_paired_delta_by_hand() -> None:
     assert (same["delta"], same["reward_delta"]) == (0, 0)
     assert same["delta_ci_low"] < -0.5 and same["delta_ci_high"] > 0.5, "three rows: never [0, 0]"
     assert same["reward_delta_ci_low"] is same["reward_delta_ci_high"] is None, "a reward has no scale to go by"
+    stated = replace(after, reward_bounds=(0.0, 1.0))
+    few = RowRates.from_json(orjson.loads(orjson.dumps(stated.rates().as_json()))).paired_delta(before.rates())
+    assert -1 < few["reward_delta_ci_low"] < 1 / 6 < few["reward_delta_ci_high"] < 1, "declared bounds"
+    assert found["reward_delta_ci_low"] < few["reward_delta_ci_low"]
 
 
 def test_pairs_go_by_row_and_leave_out_what_was_not_scored() -> None:

@@ -10,6 +10,7 @@ from reported_runs import HOSTILE, make_run, rollout, rollouts
 
 from grpo_core.cli import main as entry
 from grpo_core.errors import PluginError
+from grpo_core.evaluation.intervals import RATE, UNBOUNDED
 from grpo_core.plugins.drawing import Frame
 from grpo_core.report.curves import cells, curve, spans
 from grpo_core.report.data import DIAGNOSTICS, RANGES, healthy_range, report_data
@@ -184,18 +185,18 @@ def test_evaluations_of_two_seeds_are_compared_row_by_row_if_their_sampling_is_t
 
 def test_intervals_count_prompts() -> None:
     edges = spans(2)
-    assert curve([1, 1, 2], [1.0, 1.0, 0.5], edges, is_rate=True) == [
+    assert curve([1, 1, 2], [1.0, 1.0, 0.5], edges, RATE) == [
         [1, 1, 1.0, pytest.approx(0.342, abs=1e-3), 1.0, 2],
         [2, 2, 0.5, pytest.approx(0.055, abs=1e-3), pytest.approx(0.945, abs=1e-3), 1],
     ]
     # Two values one apart: their standard error is 0.5, and t of one degree of freedom 12.706.
-    assert curve([1, 1], [0.0, 1.0], edges) == [
+    assert curve([1, 1], [0.0, 1.0], edges, UNBOUNDED) == [
         [1, 1, 0.5, pytest.approx(0.5 - 6.353, abs=1e-3), pytest.approx(0.5 + 6.353, abs=1e-3), 2]
     ]
-    assert curve([1], [float("nan")], edges) == []
+    assert curve([1], [float("nan")], edges, RATE) == []
     # Groups that are equal say nothing of the spread.
-    assert curve([1, 1, 1], [0.0, 0.0, 0.0], spans(1)) == [[1, 1, 0.0, None, None, 3]]
-    (rate,) = curve([1, 1, 1], [0.0, 0.0, 0.0], spans(1), is_rate=True)
+    assert curve([1, 1, 1], [0.0, 0.0, 0.0], spans(1), UNBOUNDED) == [[1, 1, 0.0, None, None, 3]]
+    (rate,) = curve([1, 1, 1], [0.0, 0.0, 0.0], spans(1), RATE)
     assert rate[3] == 0.0 and rate[4] > 0.5
     long = spans(100_000)
     assert len(long) == 61 and long[-1] > 100_000, "long runs have few points"

@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_core import UserError, graduated, group_reward, ladder, reward, weighted_sum
-from grpo_core.task.composition import GRADUATED_LEVELS, Composer, RewardSpec, explain_composition, reward_specs, shape
+from grpo_core.task.composition import (
+    GRADUATED_LEVELS,
+    Composer,
+    RewardSpec,
+    explain_composition,
+    reward_specs,
+    shape,
+    value_bounds,
+)
 from grpo_core.task.identity import meaning_of
 
 QUALITY = st.floats(0, 1)
@@ -172,3 +180,27 @@ def test_marks_are_numbers_in_bounds(mark: Callable[..., Any], marks: dict[str, 
 )  # fmt: skip
 def test_a_maximum_is_reached_up_to_rounding(maximum: float, raw: float, reached: bool) -> None:
     assert spec("a", maximum=maximum).reached_by(raw) is reached
+
+
+def bounded(weight: float, maximum: float) -> Callable[..., float]:
+    def part(text: str) -> float:
+        return 0.0
+
+    part.__name__ = f"part_{weight}_{maximum}".replace(".", "_").replace("-", "_")
+    return reward(weight, maximum=maximum)(part)
+
+
+@pytest.mark.parametrize(("compose", "parts", "bounds"), [
+    (weighted_sum(), [(1, 1)], (0, 1)),
+    (weighted_sum(invalid=-0.5), [(0.25, 1), (1, 2)], (-0.5, 2.25)),
+    (weighted_sum(), [(1, 1), (-0.5, 1), (0, 9)], (-0.5, 1)),  # a penalty of up to 1, and a fact
+    (weighted_sum(), [(1, 1), (1, 0)], (-math.inf, 1)),  # a penalty of any amount
+    (graduated(), [(1, 1)], (-0.3, 1)),
+    (ladder(levels=(0.2, 1.0)), [(1, 3)], (-0.3, 1)),
+    (lambda specs, parts, valid: 0.5, [(1, 1)], (-math.inf, math.inf)),
+])  # fmt: skip
+def test_a_value_lies_within_what_the_parts_declare(
+    compose: Composer, parts: list[tuple[float, float]], bounds: tuple[float, float]
+) -> None:
+    specs = reward_specs("t", [bounded(*part) for part in parts])
+    assert value_bounds(compose, specs) == pytest.approx(bounds)

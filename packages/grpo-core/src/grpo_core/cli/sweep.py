@@ -321,6 +321,11 @@ def _print(summary: Summary) -> None:
         how = "highest" if summary.goal == "max" else "lowest"
         over = f", mean of {len(best.values)} seeds" if several else ""
         print_out("", visible(f"best      {best.number}: {settings}   {how} {summary.metric}{over}"))
+        if summary.rivals:
+            numbers = ", ".join(map(str, summary.rivals))
+            print_out(f"{'':10}not known to be better than {numbers}: the 95% interval of the difference holds 0")
+        elif sum(each.result is not None for each in summary.configurations) > 1:
+            print_out(f"{'':10}better than every other: no 95% interval of a difference holds 0")
     others = [each for each in summary.configurations if each.result is None]
     if best is not None and (missing := [each for each in others if any(map(has_result, each.runs))]):
         numbers = ", ".join(str(each.number) for each in missing)

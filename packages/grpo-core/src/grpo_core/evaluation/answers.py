@@ -149,6 +149,8 @@ def _evaluate(
         split=task.config.split,
         n=settings.n,
         top_p=settings.top_p,
+        reward_bounds=task.reward_bounds,
+        part_bounds=task.part_bounds,
         certainty=() if measured is None else _certainty(measured, answers, hooks.warn),
         think_lengths=[answer.think_length for answer in answers],
         seconds=time.perf_counter() - started,

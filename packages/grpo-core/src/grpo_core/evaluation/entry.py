@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from grpo_core.callbacks import EvalPhase
-from grpo_core.evaluation.intervals import CONFIDENCE, rate_over_rows
+from grpo_core.evaluation.intervals import CONFIDENCE, RATE, mean_interval
 from grpo_core.evaluation.results import Evaluation, RowRates
 from grpo_core.scoring.metrics import MetricNames, Numbers, batch_numbers, reported_numbers
 from grpo_core.task.bound import BoundTask
@@ -47,10 +47,10 @@ def entry_of(
     Args:
         evaluation: Evaluation of the task.
         task: Task on the rows that were evaluated.
-        seed: Seed of the bootstrap.
+        seed: Seed of the resampling of the task's own metrics.
         warn: Receives what is wrong with the task's own numbers.
     """
-    entry = evaluation.summary(seed=seed)
+    entry = evaluation.summary()
     if task.task.metrics is not None:
         entry[METRICS] = _own_metrics(evaluation, task, entry, seed, warn)
     if task.conditions:
@@ -128,7 +128,7 @@ class TrainingEntries:
         if moment.phase == "initial":
             self.initial[label] = evaluation.rates()
         elif label in self.initial:
-            entry |= evaluation.paired_delta(self.initial[label], seed=seed)
+            entry |= evaluation.paired_delta(self.initial[label])
         if with_report:
             add_report(entry, evaluation, task, label, moment, names=self._names, warn=self._warn)
         return entry
@@ -169,7 +169,7 @@ def _own_metrics(
     for name, value in numbers.values.items():
         shares = [values[name] for values in alone if name in values]
         if set(shares) <= {0.0, 1.0} and shares and math.isclose(value, sum(shares) / len(shares)):
-            rate = rate_over_rows(shares)
+            rate = mean_interval(shares, RATE)
             ends: Sequence[float | None] = (rate.low, rate.high)
         elif len(set(known := [values[name] for values in drawn if name in values])) > 1:
             ends = [float(end) for end in np.quantile(known, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])]

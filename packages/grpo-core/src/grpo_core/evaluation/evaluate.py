@@ -260,7 +260,7 @@ def _concluded(
     if control is not None:
         assert candidate.base is not None, "the control is the base"
         base = entry_of(control, task, seed=settings.seed)
-        result |= evaluation.paired_delta(control, seed=settings.seed)
+        result |= evaluation.paired_delta(control)
         result["base"] = described(base, control, task)
         written.append((BASE, candidate.base, None, control, base))
     if folder is not None:

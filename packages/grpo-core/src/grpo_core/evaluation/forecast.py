@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_core.evaluation.intervals import Interval, bootstrap_mean, rate_over_rows
+from grpo_core.evaluation.intervals import RATE, Interval, mean_interval
 from grpo_core.evaluation.results import Evaluation
 
 ENOUGH = 0.8
@@ -217,16 +217,13 @@ def group_sizes(samples: int, generations: int) -> list[int]:
     return sorted({*(2**power for power in range(1, samples.bit_length()) if 2**power <= samples), generations})
 
 
-def forecast(
-    evaluation: Evaluation, generations: int, times: Times, *, seed: int = 0, groups: Groups | None = None
-) -> TaskForecast:
+def forecast(evaluation: Evaluation, generations: int, times: Times, *, groups: Groups | None = None) -> TaskForecast:
     """Forecast from several completions of each prompt, sampled as the run would.
 
     Args:
         evaluation: The completions with their rewards.
         generations: Completions per prompt of the run, at most those of the evaluation.
         times: Measured seconds.
-        seed: Seed of the bootstrap.
         groups: Rewards within groups of every size, for a task whose rewards depend on the group.
     """
     rewards = [[score.value for score in scores if score.value is not None] for scores in evaluation.scores_by_row()]
@@ -246,14 +243,14 @@ def forecast(
         return [_mean(each) for each in known.values()]
 
     def rate(values: Sequence[float]) -> Interval:
-        return rate_over_rows(of_prompts(values), seed=seed)
+        return mean_interval(of_prompts(values), RATE)
 
     levels = evaluation.levels() if len(evaluation.levels()) > 1 else {}
     own = silent[generations]
     return TaskForecast(
         generations=generations,
         solved=rate(solved),
-        reward=bootstrap_mean(of_prompts([_mean(each) for each in rewards]), seed=seed),
+        reward=mean_interval(of_prompts([_mean(each) for each in rewards]), evaluation.reward_bounds),
         sizes=tuple(
             GroupSize.of(size, rate(shares), rate(evaluation.pass_at(size)), times) for size, shares in silent.items()
         ),
@@ -263,7 +260,7 @@ def forecast(
         abstained=sum(score.abstained for score in evaluation.scores),
         histogram=_histogram(solved),
         levels=tuple(
-            Level(name, len(rows), *(rate_over_rows([each[row] for row in rows], seed=seed) for each in (solved, own)))
+            Level(name, len(rows), *(mean_interval([each[row] for row in rows], RATE) for each in (solved, own)))
             for name, rows in levels.items()
         ),
     )

@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 from scipy import optimize, stats
 
 CONFIDENCE = 0.95
-RESAMPLES = 9_999
-"""Bootstrap resamples: the usual number for a 95% interval (SciPy's default)."""
-MIN_RESAMPLED = 20
-"""Fewer values than these get Student's interval: of 5 shares the bootstrap's covers the mean in 86% of cases."""
-_RESAMPLING_BATCH = 256
-"""Resamples drawn at once, so that memory stays flat in the number of rows."""
-_UNBOUNDED = (-math.inf, math.inf)
+Bounds = tuple[float, float]
+"""Smallest and largest possible value; infinite where it is not known."""
+UNBOUNDED: Bounds = (-math.inf, math.inf)
+RATE: Bounds = (0.0, 1.0)
+_ROUNDING = 1e-6
+"""Distance from a bound that is rounding."""
 _BESIDE = 1e-9
 """Distance from the estimate at which the search for an interval's end begins."""
 
@@ -99,86 +98,60 @@ def tango(gained: float, lost: float, n: int, *, confidence: float = CONFIDENCE)
     return Interval(value, end(-1), end(1), n)
 
 
-def bootstrap_mean(values: Sequence[float], *, seed: int = 0, bounds: tuple[float, float] = _UNBOUNDED) -> Interval:
-    """Percentile-bootstrap interval of a mean; without ends where all values are equal: they say nothing of the spread.
+def mean_interval(values: Sequence[float] | NDArray[np.float64], bounds: Bounds = UNBOUNDED) -> Interval:
+    """Score interval of a mean, between the smallest and the largest possible value.
 
-    Below `MIN_RESAMPLED` values it is Student's, within the bounds. For paired differences give the differences, row by
-    row. A row's value may itself be a mean over its completions: resampling whole rows makes it a cluster bootstrap
-    (Davison and Hinkley 1997, section 3.8).
+    With the mean m of n values, their variance s² and Student's t it holds each μ at which
+    (m - μ)² ≤ t² s² / n · V(μ) / V(m), V(μ) = (μ - a)(b - μ): Wilson's with the effective number of values (Dean and
+    Pagano 2015, Journal of Survey Statistics and Methodology 3), so a row's value may be a mean over completions that
+    are alike. Without a or b, V has only the other factor; without both it is Student's interval.
+
+    Values that are all equal, or all a or b, get Wilson's. Equal ones without both bounds have no ends: they say
+    nothing of the spread.
 
     Args:
         values: One value a row; NaN is a row that has none.
-        seed: Seed of the resampling.
-        bounds: Smallest and largest possible value.
+        bounds: Smallest and largest possible value, a and b; one that a value is beyond does not count.
     """
     array = np.asarray(values, dtype=np.float64)
     array = array[~np.isnan(array)]
-    if not len(array):
-        return Interval(math.nan, math.nan, math.nan, 0)
-    if len(array) < MIN_RESAMPLED or float(np.ptp(array)) == 0.0:
-        return student_mean(array, bounds=bounds)
-    mean = float(array.mean())
-    result = stats.bootstrap(
-        (array,),
-        np.mean,
-        confidence_level=CONFIDENCE,
-        n_resamples=RESAMPLES,
-        batch=_RESAMPLING_BATCH,
-        method="percentile",
-        rng=np.random.default_rng(seed),
-    )
-    return Interval(mean, float(result.confidence_interval.low), float(result.confidence_interval.high), len(array))
-
-
-def student_mean(
-    values: Sequence[float] | NDArray[np.float64], *, bounds: tuple[float, float] = _UNBOUNDED
-) -> Interval:
-    """Student's interval of a mean of a few values, as over seeds; without ends where fewer than two differ.
-
-    Args:
-        values: Values, at least one; or paired differences.
-        bounds: Smallest and largest possible value, between which the interval's ends lie.
-    """
-    array = np.asarray(values, dtype=np.float64)
-    mean, n = float(array.mean()), len(array)
-    if n < 2 or float(np.ptp(array)) == 0.0:
+    n = len(array)
+    if not n:
+        low, high = (end if math.isfinite(end) else math.nan for end in bounds)
+        return Interval(math.nan, low, high, 0)
+    least, most, mean = float(array.min()), float(array.max()), float(array.mean())
+    low = bounds[0] if least >= bounds[0] - _ROUNDING else -math.inf
+    high = bounds[1] if most <= bounds[1] + _ROUNDING else math.inf
+    width = high - low
+    if 0 < width < math.inf and (least == most or set(array.tolist()) <= {low, high}):
+        rate = wilson(min(float(n), max(0.0, math.fsum((array - low) / width))), n)
+        return Interval(mean, low + width * rate.low, low + width * rate.high, n)
+    if n < 2 or least == most or not low < mean < high:
         return Interval(mean, math.nan, math.nan, n)
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) * float(array.std(ddof=1)) / math.sqrt(n)
-    return Interval(mean, max(bounds[0], mean - half), min(bounds[1], mean + half), n)
+    error2 = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) ** 2 * float(array.var(ddof=1)) / n
+    to_low, to_high = 1 / (mean - low), 1 / (high - mean)  # 0 without that bound
+    scale = 1 + error2 * to_low * to_high
+    shift = error2 * (to_low - to_high) / (2 * scale)
+    half = math.sqrt(shift**2 + error2 / scale)
+    return Interval(mean, max(low, mean + shift - half), min(high, mean + shift + half), n)
 
 
-def rate_over_rows(shares: Sequence[float], *, seed: int = 0) -> Interval:
-    """Interval of the mean of shares, one a row: Wilson's where every share is 0 or 1, else `bootstrap_mean`.
+def difference_interval(differences: Sequence[float], bounds: Bounds = UNBOUNDED) -> Interval:
+    """Interval of the mean of paired differences: Tango's where they are all equal or whole, else `mean_interval`.
 
-    With one completion a row every share is 0 or 1. With several, rows that all have the same share also get Wilson's:
-    there is nothing to resample.
-
-    Args:
-        shares: One share a row, in [0, 1] or on a scale of its own; NaN is a row that has none.
-        seed: Seed of the resampling.
-    """
-    known = [share for share in shares if not math.isnan(share)]
-    is_rate = all(0.0 <= share <= 1.0 for share in known)
-    if is_rate and (set(known) <= {0.0, 1.0} or len(set(known)) == 1):
-        return wilson(min(float(len(known)), math.fsum(known)), len(known))
-    return bootstrap_mean(known, seed=seed, bounds=(0.0, 1.0) if is_rate else _UNBOUNDED)
-
-
-def rate_difference(differences: Sequence[float], *, seed: int = 0) -> Interval:
-    """Interval of the mean of paired differences of shares, one a row: Tango's for whole rows, else `bootstrap_mean`.
-
-    With one completion a row each difference is -1, 0 or 1. With several, differences that are all the same also get
-    Tango's: there is nothing to resample.
+    A difference is whole where it is 0 or the width of the bounds, as that of two rows with one completion each.
 
     Args:
-        differences: One difference a row, in [-1, 1]; NaN is a row that has none.
-        seed: Seed of the resampling.
+        differences: One difference a row; NaN is a row that has none.
+        bounds: Smallest and largest possible of the values whose differences these are.
     """
-    known = [difference for difference in differences if not math.isnan(difference)]
-    if known and (set(known) <= {-1.0, 0.0, 1.0} or len(set(known)) == 1):
-        gained, lost = (math.fsum(max(0.0, sign * each) for each in known) for sign in (1, -1))
-        return tango(gained, lost, len(known))
-    return bootstrap_mean(known, seed=seed, bounds=(-1.0, 1.0))
+    known, width = [each for each in differences if not math.isnan(each)], bounds[1] - bounds[0]
+    is_bounded = 0 < width < math.inf and all(abs(each) <= width for each in known)
+    if known and is_bounded and (set(known) <= {-width, 0.0, width} or len(set(known)) == 1):
+        gained, lost = (math.fsum(max(0.0, sign * each / width) for each in known) for sign in (1, -1))
+        rate = tango(gained, lost, len(known))
+        return Interval(rate.value * width, rate.low * width, rate.high * width, rate.n)
+    return mean_interval(known, (-width, width))
 
 
 def _z(confidence: float) -> float:

@@ -32,7 +32,7 @@ from grpo_core.checkpoints import is_run, read_json, write_json
 from grpo_core.checkpoints.files import replace_file, written_whole
 from grpo_core.config import yaml_text
 from grpo_core.errors import UserError
-from grpo_core.evaluation.results import Evaluation, RowRates
+from grpo_core.evaluation.results import Evaluation, RowRates, bounds_in
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.evaluation.surprisal import TokenStatistics
 from grpo_core.tracking.evaluations import flat
@@ -153,6 +153,7 @@ def read_rates(folder: Path) -> RowRates:
             tuple(_read(line["row"]) for line in lines),
             tuple(float(line["solved_rate"]) if line["solved_rate"] else None for line in lines),
             tuple(float(line["reward"]) if line["reward"] else None for line in lines),
+            bounds_in(read_meta(folder).summary),
         )
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{folder / METRICS} is damaged: {error}. --overwrite replaces it.") from None
@@ -273,9 +274,7 @@ class EvaluationFolder:
         base = read_meta(other)
         if (base.settings, base.identity) != (meta.settings, meta.identity):
             return summary  # other rows, or other sampling
-        delta = read_rates(folder).paired_delta(
-            read_rates(self.path / control / folder.name), seed=int(meta.settings["seed"])
-        )
+        delta = read_rates(folder).paired_delta(read_rates(self.path / control / folder.name))
         return {**summary, **delta}
 
 

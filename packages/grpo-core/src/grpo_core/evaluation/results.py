@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
 from grpo_core.algorithms.diagnostics import pass_at_k
-from grpo_core.evaluation.intervals import Interval, bootstrap_mean, rate_difference, rate_over_rows
+from grpo_core.evaluation.intervals import RATE, UNBOUNDED, Bounds, Interval, difference_interval, mean_interval
 from grpo_core.evaluation.surprisal import Certainty, TokenStatistics
 from grpo_core.task.marks import first_thinking_end
 from grpo_core.task.row import Row, Split
@@ -37,6 +37,8 @@ class Evaluation:
         split: Split of the rows.
         n: Completions a row.
         top_p: Nucleus sampling.
+        reward_bounds: Smallest and largest value that a completion may have.
+        part_bounds: Reward function -> the same of its raw value.
         certainty: [R·n] surprisal and entropy, where they were measured.
         think_lengths: [R·n] tokens before `</think>`; None where there is no such tag or they are not known.
         seconds: Duration.
@@ -52,42 +54,45 @@ class Evaluation:
     split: Split
     n: int = 1
     top_p: float = 1.0
+    reward_bounds: Bounds = UNBOUNDED
+    part_bounds: Mapping[str, Bounds] = field(default_factory=dict)
     certainty: Sequence[Certainty | None] = ()
     think_lengths: Sequence[int | None] = ()
     seconds: float = 0.0
     peak_memory_mib: float = 0.0
 
-    def summary(self, *, seed: int = 0) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """The entry of `summary.json`, equal for equal completions.
 
         Abstained completions are counted apart and leave every rate; a row's value is the mean over its completions,
-        and rows are what is resampled.
+        and rows are what an interval counts.
         """
         scored = [score for score in self.scores if not score.abstained]
         solved = self._shares(lambda score: score.solved)
         reward = self._over_rows(lambda score: score.value)
         result: dict[str, Any] = {
-            **_named("solved_rate", rate_over_rows(solved, seed=seed), low="ci_low", high="ci_high"),
+            **_named("solved_rate", mean_interval(solved, RATE), low="ci_low", high="ci_high"),
             "n": sum(not math.isnan(share) for share in solved),
             "abstained": len(self.scores) - len(scored),
             "completions_per_row": self.n,
-            **self._pass_at(seed),
-            **_named("mean_reward", bootstrap_mean(reward, seed=seed)),
-            "parts": self._parts(seed),
-            **_named("valid_rate", rate_over_rows(self._shares(lambda score: score.valid), seed=seed)),
+            **self._pass_at(),
+            **_named("mean_reward", mean_interval(reward, self.reward_bounds)),
+            "reward_bounds": [_finite(end) for end in self.reward_bounds],
+            "parts": self._parts(),
+            **_named("valid_rate", mean_interval(self._shares(lambda score: score.valid), RATE)),
             **_lengths(self.lengths),
-            **_named("truncated_frac", rate_over_rows(self._by_row(self.truncated), seed=seed)),
-            **_thinking(self.texts, self.think_lengths, self._by_row, seed),
+            **_named("truncated_frac", mean_interval(self._by_row(self.truncated), RATE)),
+            **_thinking(self.texts, self.think_lengths, self._by_row),
             "temperature": self.temperature,
             "top_p": self.top_p,
             "split": self.split,
         }
         if any(self.certainty):
-            result["surprisal"] = self._certainty(lambda certainty: certainty.surprisal, seed)
-            result["entropy"] = self._certainty(lambda certainty: certainty.entropy, seed)
+            result["surprisal"] = self._certainty(lambda certainty: certainty.surprisal)
+            result["entropy"] = self._certainty(lambda certainty: certainty.entropy)
         levels = self.levels()
         if len(levels) > 1:
-            result["by_difficulty"] = {name: self.part_of(index)._brief(seed) for name, index in levels.items()}
+            result["by_difficulty"] = {name: self.part_of(index)._brief() for name, index in levels.items()}
         return result
 
     def timing(self) -> dict[str, float]:
@@ -107,11 +112,12 @@ class Evaluation:
             tuple(row.id for row in self.rows),
             tuple(_known(share) for share in self._shares(lambda score: score.solved)),
             tuple(_known(value) for value in self._over_rows(lambda score: score.value)),
+            self.reward_bounds,
         )
 
-    def paired_delta(self, base: Evaluation | RowRates, *, seed: int = 0) -> dict[str, Any]:
+    def paired_delta(self, base: Evaluation | RowRates) -> dict[str, Any]:
         """Difference over `base` on the same rows, with its interval; see `RowRates.paired_delta`."""
-        return self.rates().paired_delta(base.rates() if isinstance(base, Evaluation) else base, seed=seed)
+        return self.rates().paired_delta(base.rates() if isinstance(base, Evaluation) else base)
 
     def part_of(self, rows: Sequence[int]) -> Evaluation:
         """The evaluation of some of the rows, by index."""
@@ -126,6 +132,8 @@ class Evaluation:
             split=self.split,
             n=self.n,
             top_p=self.top_p,
+            reward_bounds=self.reward_bounds,
+            part_bounds=self.part_bounds,
             certainty=[self.certainty[index] for index in at] if self.certainty else (),
             think_lengths=[self.think_lengths[index] for index in at] if self.think_lengths else (),
         )
@@ -149,37 +157,39 @@ class Evaluation:
         """1, 2, 4, 8 … up to n."""
         return [2**power for power in range(self.n.bit_length()) if 2**power <= self.n]
 
-    def _pass_at(self, seed: int) -> dict[str, float | None]:
+    def _pass_at(self) -> dict[str, float | None]:
         """Each rate with its rows: completions without a score leave fewer rows for a larger k, often the easy ones."""
         rates: dict[str, float | None] = {}
         for k in self.ks() if self.n > 1 else ():
-            rate = rate_over_rows(self.pass_at(k), seed=seed)
+            rate = mean_interval(self.pass_at(k), RATE)
             rates |= {**_named(f"pass@{k}", rate), f"pass@{k}_n": rate.n}
         return rates
 
-    def _parts(self, seed: int) -> dict[str, dict[str, float | None]]:
+    def _parts(self) -> dict[str, dict[str, float | None]]:
         names = dict.fromkeys(name for score in self.scores for name in score.parts)
-        return {name: _nested("mean", rate_over_rows(self.part(name), seed=seed)) for name in names}
+        return {
+            name: _nested("mean", mean_interval(self.part(name), self.part_bounds.get(name, RATE))) for name in names
+        }
 
-    def _certainty(self, of: Callable[[Certainty], TokenStatistics], seed: int) -> dict[str, float | None]:
+    def _certainty(self, of: Callable[[Certainty], TokenStatistics]) -> dict[str, float | None]:
         """Means over completions, those of a row first; `mean` with its interval."""
         measured = [None if pair is None else TokenStatistics(*of(Certainty(*pair))) for pair in self.certainty]
         means = self._by_row([math.nan if numbers is None else numbers.mean for numbers in measured])
         known = [numbers for numbers in measured if numbers is not None]
         return {
-            **_nested("mean", bootstrap_mean(means, seed=seed, bounds=(0.0, math.inf))),
+            **_nested("mean", mean_interval(means, (0.0, math.inf))),
             "std": float(np.mean([numbers.std for numbers in known])),
             "max": max(numbers.max for numbers in known),
             "p95": float(np.mean([numbers.p95 for numbers in known])),
         }
 
-    def _brief(self, seed: int) -> dict[str, Any]:
+    def _brief(self) -> dict[str, Any]:
         """The numbers of a level of difficulty."""
         solved = self._shares(lambda score: score.solved)
         return {
-            **_named("solved_rate", rate_over_rows(solved, seed=seed), low="ci_low", high="ci_high"),
+            **_named("solved_rate", mean_interval(solved, RATE), low="ci_low", high="ci_high"),
             "n": sum(not math.isnan(share) for share in solved),
-            **_named("mean_reward", bootstrap_mean(self._over_rows(lambda score: score.value), seed=seed)),
+            **_named("mean_reward", mean_interval(self._over_rows(lambda score: score.value), self.reward_bounds)),
         }
 
     def levels(self) -> dict[str, list[int]]:
@@ -228,37 +238,39 @@ class RowRates:
         ids: [R] ids of the rows.
         solved: [R] share of the row's completions that are solved; None where none was scored.
         reward: [R] mean reward of the row's completions; None where none was scored.
+        reward_bounds: Smallest and largest reward.
     """
 
     ids: tuple[str, ...]
     solved: tuple[float | None, ...]
     reward: tuple[float | None, ...] = field(default=())
+    reward_bounds: Bounds = UNBOUNDED
 
     def as_json(self) -> dict[str, Any]:
-        """Convert to plain lists, for `from_json`."""
-        return {"ids": list(self.ids), "solved": list(self.solved), "reward": list(self.reward)}
+        """Convert to JSON, for `from_json`."""
+        return {**asdict(self), "reward_bounds": [_finite(end) for end in self.reward_bounds]}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RowRates:
         """Read the result of `as_json`."""
-        return cls(tuple(data["ids"]), tuple(data["solved"]), tuple(data["reward"]))
+        return cls(tuple(data["ids"]), tuple(data["solved"]), tuple(data["reward"]), bounds_in(data))
 
-    def paired_delta(self, base: RowRates, *, seed: int = 0) -> dict[str, Any]:
+    def paired_delta(self, base: RowRates) -> dict[str, Any]:
         """Mean difference over `base`, row by row, of the solved rate (`delta`) and the reward (`reward_delta`).
 
         Returns:
-            Each with its interval (`rate_difference`, `bootstrap_mean`); `delta_n` rows that both have. None where
+            Each with its interval (`difference_interval`); `delta_n` rows that both have. None where
             there is no such row.
         """
         before = {row: index for index, row in enumerate(base.ids)}
         pairs = [(index, before[row]) for index, row in enumerate(self.ids) if row in before]
         solved = [_minus(self.solved[index], base.solved[other]) for index, other in pairs]
         reward = [_minus(self.reward[index], base.reward[other]) for index, other in pairs]
-        delta = rate_difference(solved, seed=seed)
+        delta = difference_interval(solved, RATE)
         return {
             **_named("delta", delta),
             "delta_n": delta.n,
-            **_named("reward_delta", bootstrap_mean(reward, seed=seed)),
+            **_named("reward_delta", difference_interval(reward, self.reward_bounds)),
         }
 
 
@@ -277,6 +289,16 @@ def _known(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
+def _finite(bound: float) -> float | None:
+    return bound if math.isfinite(bound) else None
+
+
+def bounds_in(data: Mapping[str, Any]) -> Bounds:
+    """The bounds of the reward in JSON; infinite where they are null, or absent, as of an earlier version."""
+    low, high = data.get("reward_bounds") or (None, None)
+    return (-math.inf if low is None else low, math.inf if high is None else high)
+
+
 def _lengths(lengths: Sequence[int | None]) -> dict[str, float | None]:
     known = np.asarray([length for length in lengths if length is not None], dtype=np.float64)
     if not len(known):
@@ -293,7 +315,6 @@ def _thinking(
     texts: Sequence[str],
     lengths: Sequence[int | None],
     by_row: Callable[[Sequence[float]], list[float]],
-    seed: int,
 ) -> dict[str, float | None]:
     """How often and how long the completions think, if any does."""
     thinks = [float(first_thinking_end(text) is not None) for text in texts]
@@ -301,7 +322,7 @@ def _thinking(
         return {}
     known = [length for length in lengths if length is not None]
     return {
-        **_named("think_rate", rate_over_rows(by_row(thinks), seed=seed)),
+        **_named("think_rate", mean_interval(by_row(thinks), RATE)),
         "think_length": float(np.mean(known)) if known else None,
     }
 

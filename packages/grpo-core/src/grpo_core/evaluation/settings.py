@@ -33,7 +33,7 @@ class EvaluationSettings:
         temperature: 0 is greedy.
         top_p: Nucleus sampling.
         max_completion_length: Tokens per completion; a task may need fewer.
-        seed: Seed of sampling above temperature 0, and of the bootstrap.
+        seed: Seed of sampling above temperature 0, and of the resampling of a task's own metrics.
         batch_size: Rows answered at once; None is as many as the memory holds. It never changes a number.
         surprisal: Also measure surprisal and entropy per token, by one more forward pass.
     """

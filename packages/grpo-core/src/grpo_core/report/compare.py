@@ -12,7 +12,7 @@ from typing import Any
 from grpo_core.checkpoints import evaluation_dir
 from grpo_core.config.layers import format_value
 from grpo_core.errors import DataError, UserError
-from grpo_core.evaluation.intervals import Interval, bootstrap_mean
+from grpo_core.evaluation.intervals import difference_interval
 from grpo_core.evaluation.output import FINAL, META, EvaluationFolder, Meta, read_meta, read_rates, safe_name
 from grpo_core.report.curves import reward_of
 from grpo_core.tracking.rollouts import read_rollouts
@@ -119,7 +119,8 @@ def _training(first: RunView, other: RunView) -> Iterator[dict[str, Any]]:
         rows: dict[str, list[float]] = {}
         for key in sorted(common):
             rows.setdefault(key[0], []).append(own[key] - base[key])
-        interval: Interval = bootstrap_mean([fmean(differences) for differences in rows.values()])
+        seen = [mean for means in (base, own) for mean in means.values()]
+        interval = difference_interval([fmean(each) for each in rows.values()], (min(seen), max(seen)))
         low, high = (None if math.isnan(end) else end for end in (interval.low, interval.high))
         yield {
             "task": task, "what": f"training reward, steps {start} to {last}", "value": interval.value,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from grpo_core.evaluation.intervals import student_mean, wilson
+from grpo_core.evaluation.intervals import RATE, Bounds, mean_interval
 from grpo_core.tracking.rollouts import RolloutRecord
 
 MAX_POINTS = 60
@@ -69,10 +69,11 @@ class TaskTally:
     def as_json(self, edges: np.ndarray[Any, Any]) -> dict[str, Any]:
         """Curves over the spans between `edges`, and distributions."""
         steps, rewards, tokens = (np.asarray(column) for column in self.samples)
+        known = [value for value in self.samples[1] if not math.isnan(value)]
         return {
-            "reward": curve(self.steps, self.reward, edges),
-            "solved": curve(self.steps, self.solved, edges, is_rate=True),
-            "parts": {name: curve(*values, edges) for name, values in self.parts.items()},
+            "reward": curve(self.steps, self.reward, edges, _extent(known)),
+            "solved": curve(self.steps, self.solved, edges, RATE),
+            "parts": {name: curve(steps, means, edges, _extent(means)) for name, (steps, means) in self.parts.items()},
             "abstained": [[step, count] for step, count in sorted(self.abstained.items()) if count],
             "faults": sorted(self.faults.items(), key=lambda item: -item[1])[:20],
             "reward_cells": cells(steps, rewards, edges, REWARD_CELLS),
@@ -104,6 +105,11 @@ def reward_of(record: RolloutRecord) -> float:
     return math.nan if value is None or record.score.abstained else value
 
 
+def _extent(values: Sequence[float]) -> Bounds:
+    """What the run earned at least and at most; a report does not load the task, which may declare more."""
+    return min(values, default=-math.inf), max(values, default=math.inf)
+
+
 def spans(last: int) -> np.ndarray[Any, Any]:
     """Edges of at most `MAX_POINTS` equal spans of the steps 1 to `last`; a span ends before its upper edge."""
     width = max(1, math.ceil(last / MAX_POINTS))
@@ -111,9 +117,9 @@ def spans(last: int) -> np.ndarray[Any, Any]:
 
 
 def curve(
-    steps: Sequence[int], values: Sequence[float], edges: np.ndarray[Any, Any], *, is_rate: bool = False
+    steps: Sequence[int], values: Sequence[float], edges: np.ndarray[Any, Any], bounds: Bounds
 ) -> list[list[float | None]]:
-    """Means over spans of steps with 95% intervals: Wilson's for rates, else Student's t over the groups.
+    """Means over spans of steps with 95% intervals over the groups, within the bounds.
 
     Returns:
         [first step, last step, mean, low, high, groups] of each span that has a value.
@@ -124,8 +130,7 @@ def curve(
     points: list[list[float | None]] = []
     for span in np.unique(index):
         inside, n = known[index == span], int((index == span).sum())
-        # Groups that are all equal say nothing of the spread: a rate has ends all the same, another mean has none.
-        interval = wilson(min(float(n), float(inside.sum())), n) if is_rate else student_mean(inside)
+        interval = mean_interval(inside, bounds)
         ends = [None if math.isnan(end) else round(float(end), 6) for end in (interval.low, interval.high)]
         own = at[index == span]
         points.append([int(own.min()), int(own.max()), round(interval.value, 6), *ends, n])

@@ -13,9 +13,10 @@ from pydantic import ValidationError
 from grpo_core.errors import DataError, UserError, near_match
 from grpo_core.paths import file_digest
 from grpo_core.task.calling import asked_for, call_by_name, errors_named, raised
+from grpo_core.task.composition import value_bounds
 from grpo_core.task.evaluation import EvaluationDefaults
 from grpo_core.task.fingerprint import Fingerprint
-from grpo_core.task.game import Move
+from grpo_core.task.game import GameConfig, Move
 from grpo_core.task.grading import Grader, next_turn, score_remotely
 from grpo_core.task.opponent import Opponent
 from grpo_core.task.remote import read_moves
@@ -165,6 +166,26 @@ class BoundTask:
         A validator or prompt that crashes also gives None: `score` meets the same crash and attributes it.
         """
         return self.grader.opponent_prompt(text, row)
+
+    @property
+    def reward_bounds(self) -> tuple[float, float]:
+        """The least and the greatest value of a completion; infinite where the task declares none.
+
+        A part earns 0 to its maximum; the return of a game is between minus its maximum and its maximum, or that of an
+        illegal move. A reward that returns less contradicts it, since only `maximum` is checked.
+        """
+        if self.task.game is None:
+            return value_bounds(self.task.compose, self.rewards)
+        assert isinstance(self.config, GameConfig)
+        most = self.task.game.maximum
+        return min(-most, self.config.illegal_reward, self.config.illegal_other), most
+
+    @property
+    def part_bounds(self) -> Mapping[str, tuple[float, float]]:
+        """The same of the raw value of each reward that can be earned; of a game's, that is its return."""
+        if self.task.game is not None:
+            return {self.rewards[0].name: self.reward_bounds}
+        return {spec.name: (0.0, spec.maximum) for spec in self.rewards if spec.is_criterion}
 
     @cached_property
     def conditions(self) -> Mapping[str, str]:

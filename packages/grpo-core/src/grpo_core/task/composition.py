@@ -378,6 +378,22 @@ def ladder(*, invalid: float = -0.3, levels: Sequence[float] = GRADUATED_LEVELS)
     return _Ladder(invalid, tuple(levels))
 
 
+def value_bounds(compose: Composer, specs: Sequence[RewardSpec]) -> tuple[float, float]:
+    """The least and the greatest value, if every part earns 0 to its maximum; infinite where no bound is declared.
+
+    A penalty of weight below 0 takes up to its maximum, and another one any amount. A composer of the task's own may
+    return anything.
+    """
+    if not isinstance(compose, _WeightedSum | _Graduated | _Ladder):
+        return -math.inf, math.inf
+    least = {spec.name: 0.0 if spec.is_criterion else -math.inf for spec in specs if not spec.is_fact}
+    least |= {spec.name: max(0.0, spec.maximum) for spec in specs if spec.weight < 0}
+    most = {spec.name: spec.maximum if spec.is_criterion else min(0.0, spec.maximum) for spec in specs}
+    return tuple(  # type: ignore[return-value] # of two
+        end(compose(specs, parts, valid) for valid in (True, False)) for end, parts in ((min, least), (max, most))
+    )
+
+
 def check_composer(task: str, compose: Composer, specs: Sequence[RewardSpec]) -> None:
     """Ask a composer that has conditions of its own whether a task's rewards meet them.
 

@@ -349,7 +349,7 @@ _OF_EVALUATIONS = (
         "mean over rows of the share of a row's completions that are solved",
         "rises over its value at step 0, by more than the intervals are wide",
     ),
-    ("ci_low", "lower end: Wilson's for one completion a row, else a bootstrap over rows, or Student's", "rises"),
+    ("ci_low", "lower end of [its interval](../how-to/evaluate.md#intervals)", "rises"),
     ("ci_high", "upper end", "near `ci_low`; four times the rows halve the distance"),
     ("n", "rows with a scored completion", "all that were asked for"),
     ("abstained", "completions that could not be scored", "0; they leave every rate"),

@@ -14,6 +14,7 @@ from grpo_core.callbacks import Callbacks
 from grpo_core.config import EvalConfig, RunConfig
 from grpo_core.evaluation import forecast as forecasts
 from grpo_core.evaluation.forecast import Groups, MixtureForecast, TaskForecast, Times
+from grpo_core.evaluation.intervals import UNBOUNDED
 from grpo_core.evaluation.results import Evaluation
 from grpo_core.policy.memory import is_out_of_memory, release
 from grpo_core.policy.policy import Policy
@@ -69,6 +70,7 @@ def _forecast_task(label: str, setup: Setup, prompts: int, samples: int, callbac
     compared_s = (time.perf_counter() - started) / len(compared) if compared else 0.0
     callbacks.on_progress(f"measuring an update of {label}", 0, 0)
     update, measured = _update_seconds(setup, rollouts, callbacks)
+    changed = trainer.soft_overlong_buffer is not None or compared  # the value is not the task's alone
     evaluation = Evaluation(
         rows=[group[0].row for group in groups],
         texts=[rollout.text for rollout in rollouts],
@@ -78,9 +80,10 @@ def _forecast_task(label: str, setup: Setup, prompts: int, samples: int, callbac
         temperature=trainer.temperature,
         split="train",
         n=samples,
+        reward_bounds=UNBOUNDED if changed else setup.scoring.scorers[label].task.reward_bounds,
     )
     times = Times((seconds + compared_s) / len(rollouts), update, measured)
-    return forecasts.forecast(evaluation, trainer.num_generations, times, seed=setup.config.seed, groups=compared)
+    return forecasts.forecast(evaluation, trainer.num_generations, times, groups=compared)
 
 
 def _sample(

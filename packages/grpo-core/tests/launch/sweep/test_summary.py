@@ -7,7 +7,6 @@ import orjson
 import pytest
 
 from grpo_core.errors import UserError
-from grpo_core.evaluation.intervals import student_mean
 from grpo_core.launch.sweep.folder import RunStatus, SweepRun
 from grpo_core.launch.sweep.metrics import goal_of
 from grpo_core.launch.sweep.summary import as_data, configurations_csv, runs_csv, summarize
@@ -30,12 +29,9 @@ def test_configurations_are_compared_over_the_seeds_that_both_have(tmp_path: Pat
     first, second = summary.configurations
     assert (summary.metric, summary.goal, summary.baseline) == ("eval/a/solved_rate", "max", 1)
     assert first.result is not None and second.difference is not None
-    # t(0.975, 2) = 4.3027, sd = 0.1, n = 3: half the width is 4.3027 * 0.1 / sqrt(3)
-    assert (first.result.value, first.result.high) == pytest.approx((0.5, 0.5 + 0.248414), abs=1e-6)
-    assert math.isnan(student_mean([0.5, 0.5]).low), "equal seeds say nothing of the spread"
-    # differences 0.1 and 0: mean 0.05, sd 0.0707107, t(0.975, 1) = 12.7062
+    # t(0.975, 2) = 4.3027, sd = 0.1, n = 3: e = 4.3027 * 0.1 / sqrt(3), scaled by 1 + e² / (0.5 * 0.5)
+    assert (first.result.value, first.result.high) == pytest.approx((0.5, 0.5 + 0.2224696), abs=1e-6)
     assert (second.difference.value, second.difference.n) == (pytest.approx(0.05), 2)
-    assert second.difference.high == pytest.approx(0.05 + 12.7062 * 0.0707107 / math.sqrt(2))
     assert summary.best == 1, "of those with the most seeds"
 
 
@@ -44,8 +40,8 @@ def test_intervals_of_a_rate_hold_possible_values_alone(tmp_path: Path) -> None:
     statuses = [run(tmp_path, *key, rate) for key, rate in rates.items()]
     first, second = summarize(statuses, None, None, None).configurations
     assert first.result is not None and second.difference is not None
-    assert (first.result.low, first.result.high) == (0.0, 1.0)
-    assert (second.difference.low, second.difference.high) == (-1.0, 1.0)
+    assert 0 < first.result.low < first.result.high < 1
+    assert -1 < second.difference.low < second.difference.high < 1
     seconds = summarize(statuses, "seconds", None, None).configurations[0].result
     assert seconds is not None and seconds.low < 0, "of numbers of any size nothing is known"
 
@@ -54,9 +50,34 @@ def test_one_run_has_the_interval_of_its_own_evaluation(tmp_path: Path) -> None:
     summary = summarize([run(tmp_path, 1, None, 0.4), run(tmp_path, 2, None, 0.5)], None, None, 2)
     data = as_data(summary)["configurations"]
     assert [(each["value"], each["value_ci_low"]) for each in data] == [(0.4, pytest.approx(0.3)), (0.5, 0.4)]
-    assert (data[0]["difference"], data[0]["difference_ci_low"]) == (pytest.approx(-0.1), None)
+    # Each has ±0.1: sqrt(0.1² + 0.1²) around the difference.
+    assert (data[0]["difference"], data[0]["difference_ci_low"]) == pytest.approx((-0.1, -0.1 - math.hypot(0.1, 0.1)))
     assert data[1]["difference"] is None, "the baseline"
     assert summary.best == 2
+
+
+@pytest.mark.parametrize(("rates", "rivals"), [
+    ({(1, 0): 0.5, (1, 1): 0.52, (1, 2): 0.51, (2, 0): 0.8, (2, 1): 0.83, (2, 2): 0.81}, []),
+    ({(1, 0): 0.5, (1, 1): 0.9, (1, 2): 0.7, (2, 0): 0.8, (2, 1): 0.7, (2, 2): 0.9}, [1]),
+    ({(1, None): 0.1, (2, None): 0.9, (3, None): 0.8}, [3]),  # one run each: ±0.1
+    ({(1, 0): 0.5, (2, 1): 0.9}, [1]),  # no seed in common
+    ({(1, 0): 0.5, (2, 0): None}, []),
+])  # fmt: skip
+def test_the_best_is_qualified_by_those_that_may_be_as_good(
+    tmp_path: Path, rates: dict[tuple[int, int | None], float | None], rivals: list[int]
+) -> None:
+    summary = summarize([run(tmp_path, *key, rate) for key, rate in rates.items()], None, None, None)
+    assert (list(summary.rivals), as_data(summary)["rivals"]) == (rivals, rivals)
+
+
+def test_a_reward_has_the_bounds_that_its_task_declares(tmp_path: Path) -> None:
+    statuses = [run(tmp_path, 1, seed, solved) for seed, solved in enumerate((0.9, 1.0))]
+    for status in statuses:
+        assert status.path is not None
+        rate = {"solved_rate": 1.0, "mean_reward": 0.8 + 0.1 * (status.run.seed or 0), "reward_bounds": [None, 1.0]}
+        (status.path / "summary.json").write_bytes(orjson.dumps({"tasks": {"a": {"final": rate}}}))
+    result = summarize(statuses, "mean_reward", None, None).configurations[0].result
+    assert result is not None and result.low < 0 < 0.85 < result.high < 1
 
 
 def test_the_best_of_a_cost_is_the_lowest(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from grpo_core.checkpoints import read_json
 from grpo_core.errors import UserError, near_match
-from grpo_core.evaluation.intervals import Interval
+from grpo_core.evaluation.intervals import RATE, UNBOUNDED, Bounds, Interval
+from grpo_core.evaluation.results import bounds_in
 from grpo_core.launch.sweep.definition import Goal
 from grpo_core.tracking.evaluations import evaluation_metrics
 from grpo_core.tracking.jsonl import TRAIN_LOG, read_jsonl, read_last
@@ -32,11 +33,20 @@ _SUMMARY = ("seconds", "tokens", "peak_memory_mib")
 """Numbers of summary.json that are compared like metrics."""
 
 
-def bounds_of(metric: str) -> tuple[float, float]:
-    """The smallest and the largest possible value of a metric: those of a share, or infinite."""
-    last = metric.rpartition("/")[2]
-    is_share = last.endswith(("_rate", "_frac")) or last.startswith("pass@") or last == "abstained"
-    return (0.0, 1.0) if is_share else (-math.inf, math.inf)
+def bounds_of(metric: str, path: Path | None) -> Bounds:
+    """The smallest and the largest possible value of a metric: of a share, of a task's reward, or infinite.
+
+    Args:
+        metric: Whole name of the metric.
+        path: Folder of a finished run, whose summary has the bounds of the reward; None where no run has finished.
+    """
+    folder, _, last = metric.rpartition("/")
+    if last.endswith(("_rate", "_frac")) or last.startswith("pass@"):
+        return RATE
+    if last == "mean_reward" and path is not None and (path / "summary.json").exists():
+        tasks = read_json(path / "summary.json", "the summary").get("tasks", {})
+        return bounds_in(tasks.get(folder.removeprefix("eval/"), {}).get("final", {}))
+    return UNBOUNDED
 
 
 def numbers_of(path: Path) -> dict[str, float]:

@@ -6,11 +6,11 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from grpo_core.errors import UserError, unknown_name
-from grpo_core.evaluation.intervals import Interval, student_mean
+from grpo_core.evaluation.intervals import Bounds, Interval, difference_interval, mean_interval
 from grpo_core.launch.sweep.definition import Goal
 from grpo_core.launch.sweep.folder import RunStatus
 from grpo_core.launch.sweep.metrics import DEFAULT, bounds_of, goal_of, measure, name_in, numbers_of
@@ -28,7 +28,7 @@ class Configuration:
         settings: Its varied settings.
         runs: Its runs.
         values: Seed -> the metric of its finished runs.
-        result: Mean over the seeds with Student's interval; with one seed the run's value with its own interval.
+        result: Mean over the seeds with its interval; with one seed the run's value with its own interval.
         difference: Mean difference to the baseline over the seeds that both have; None without any.
     """
 
@@ -49,6 +49,8 @@ class Summary:
         goal: Whether its maximum or minimum is best.
         baseline: Number of the configuration that others are compared with.
         best: Number of the best configuration; None while no run has finished.
+        rivals: Numbers of those that may be as good: the interval of their difference from the best holds 0, or is not
+            known.
         configurations: All configurations.
     """
 
@@ -56,6 +58,7 @@ class Summary:
     goal: Goal
     baseline: int
     best: int | None
+    rivals: Sequence[int]
     configurations: Sequence[Configuration]
 
 
@@ -81,21 +84,23 @@ def summarize(statuses: Sequence[RunStatus], metric: str | None, goal: Goal | No
     by_number: dict[int, list[RunStatus]] = {}
     for status in statuses:
         by_number.setdefault(status.run.configuration, []).append(status)
+    bounds = bounds_of(name, next((status.path for status in statuses if status.run.name in finished), None))
     configurations = []
     for number, runs in sorted(by_number.items()):
         found = {status.run.seed: measure(finished.get(status.run.name, {}), name) for status in runs}
         measured = {seed: interval for seed, interval in found.items() if interval is not None}
         values = {seed: interval.value for seed, interval in measured.items()}
         only = next(iter(measured.values()), None)
-        result = student_mean(list(values.values()), bounds=bounds_of(name)) if len(measured) > 1 else only
+        result = mean_interval(list(values.values()), bounds) if len(measured) > 1 else only
         configurations.append(Configuration(number, runs[0].run.settings, runs, values, result))
     first = baseline if baseline is not None else min(by_number, default=1)
     base = next((each for each in configurations if each.number == first), None)
     if base is None and configurations:
         raise UserError(f"--baseline {first}: configurations are numbered from 1 to {max(by_number)}.")
-    low, high = bounds_of(name)
-    compared = [_compared(each, base, (low - high, high - low)) for each in configurations]
-    return Summary(name or wanted, direction, first, _best(compared, direction), compared)
+    compared = [replace(each, difference=_difference(each, base, bounds)) for each in configurations]
+    best = _best(compared, direction)
+    rivals = [each.number for each in compared if best is not None and _may_equal(best, each, bounds)]
+    return Summary(name or wanted, direction, first, best.number if best else None, rivals, compared)
 
 
 def has_result(status: RunStatus) -> bool:
@@ -103,27 +108,39 @@ def has_result(status: RunStatus) -> bool:
     return status.state == "finished"
 
 
-def _compared(each: Configuration, base: Configuration | None, bounds: tuple[float, float]) -> Configuration:
-    if base is None or each.number == base.number:
-        return each
-    common = [seed for seed in each.values if seed in base.values]
-    if not common:
-        return each
-    difference = student_mean([each.values[seed] - base.values[seed] for seed in common], bounds=bounds)
-    return Configuration(each.number, each.settings, each.runs, each.values, each.result, difference)
+def _difference(each: Configuration, base: Configuration | None, bounds: Bounds) -> Interval | None:
+    """Difference of two configurations over the seeds that both have; None without any.
+
+    Of one seed, it is that of two runs with an interval each (Zou and Donner 2008, Statistics in Medicine 27).
+    """
+    if base is None or each.number == base.number or each.result is None or base.result is None:
+        return None
+    pairs = [each.values[seed] - base.values[seed] for seed in each.values if seed in base.values]
+    if len(pairs) == len(each.values) == len(base.values) == 1:
+        above, below = each.result, base.result
+        low = math.hypot(above.value - above.low, below.high - below.value)
+        high = math.hypot(above.high - above.value, below.value - below.low)
+        return Interval(pairs[0], pairs[0] - low, pairs[0] + high, 1)
+    return difference_interval(pairs, bounds) if pairs else None
 
 
-def _best(configurations: Iterable[Configuration], goal: Goal) -> int | None:
+def _may_equal(best: Configuration, other: Configuration, bounds: Bounds) -> bool:
+    """Whether another configuration with results may be as good as the best one."""
+    difference = _difference(other, best, bounds)
+    is_other = other.number != best.number and other.result is not None
+    return is_other and (difference is None or not (difference.low > 0 or difference.high < 0))
+
+
+def _best(configurations: Iterable[Configuration], goal: Goal) -> Configuration | None:
     """The best configuration of those with the most finished seeds: a mean over few seeds is best by luck."""
     known = [each for each in configurations if each.result is not None]
     most = max((len(each.values) for each in known), default=0)
     sign = 1 if goal == "max" else -1
-    best = max(
+    return max(
         (each for each in known if len(each.values) == most),
         key=lambda each: sign * (each.result.value if each.result is not None else math.nan),
         default=None,
     )
-    return None if best is None else best.number
 
 
 def as_data(summary: Summary) -> dict[str, Any]:
@@ -133,6 +150,7 @@ def as_data(summary: Summary) -> dict[str, Any]:
         "goal": summary.goal,
         "baseline": summary.baseline,
         "best": summary.best,
+        "rivals": list(summary.rivals),
         "configurations": [
             {
                 "number": each.number,
