@@ -123,7 +123,7 @@ function bands(series, { title = "", domain = null, points = [], unit = "groups"
 /** Evaluations as points with their intervals. */
 function evaluated(points, y, hue) {
   if (!points.length) return [];
-  const tips = ["series", "step", "held-out, 95%", "n"].map((field) => ({ field }));
+  const tips = ["series", "step", "held-out, 95%", "answers", "n"].map((field) => ({ field }));
   const known = points.filter(({ low, high }) => Number.isFinite(low) && Number.isFinite(high));
   return [
     ...(known.length ? [{ data: { values: known }, mark: { type: "rule", strokeWidth: 2 }, encoding: { x: X, y: { ...y, field: "low" }, y2: { field: "high" }, color: hue } }] : []),

@@ -33,9 +33,12 @@ function evaluationsOf(run, spec, several) {
   const isRelated = ({ task }) => short(task) === short(spec) && !trained.includes(task);
   const options = ({ task }) => task.split("?").slice(1).join("?").split("&").filter((option) => !spec.includes(option)).join(" ");
   return run.evaluations.filter((each) => isOwn(each) || (!several && isRelated(each))).map((each) => ({
-    ...each, series: several ? visible(run.name) : `held out${isOwn(each) ? "" : ` ${visible(options(each))}`}`,
+    ...each, series: several ? visible(run.name) : ["held out", isOwn(each) ? "" : ` ${visible(options(each))}`, howMade(each.result) && `, ${howMade(each.result).split(" ")[0]}`].join(""),
   }));
 }
+
+/** How the completions of an evaluation were made. */
+const howMade = ({ temperature }) => temperature === undefined ? "" : temperature > 0 ? `sampled at temperature ${number(temperature)}` : "greedy";
 
 function header(data) {
   const [first] = data.runs;
@@ -71,10 +74,10 @@ function overview(data) {
       const found = run.evaluations.filter((each) => each.task === task);
       const initial = found.find((each) => each.phase === "initial")?.result;
       const last = found.filter((each) => each.phase !== "initial").at(-1)?.result;
-      const shown = last ?? initial;
+      const shown = last ?? initial, how = shown && howMade(shown);
       const change = last?.delta === undefined ? null : `${signed(last.delta)} ${interval(last.delta_ci_low, last.delta_ci_high, signed)} over initial`;
       const tone = change && last.delta_ci_low > 0 ? "up" : change && last.delta_ci_high < 0 ? "down" : "";
-      tiles.push(tile(`${prefix}held out${tasks.length > 1 || data.runs.length > 1 ? ` · ${visible(labelOf(task, tasks))}` : ""}, solved`,
+      tiles.push(tile(`${prefix}held out${tasks.length > 1 || data.runs.length > 1 ? ` · ${visible(labelOf(task, tasks))}` : ""}, ${how ? `${how}, ` : ""}solved`,
         initial && last ? `${fixed(initial.solved_rate)} → ${fixed(last.solved_rate)}` : fixed(shown?.solved_rate),
         change ?? `${interval(shown?.ci_low, shown?.ci_high)} of ${plural(shown?.n ?? 0, "row")}${last ? "" : ", before training"}`, tone));
     }
@@ -112,16 +115,19 @@ function learning(data) {
     const curves = (of) => Object.fromEntries(runs.map((run) => [run.name, of(run.tasks[spec])]).filter(([, curve]) => curve?.length));
     const evaluations = runs.flatMap((run) => evaluationsOf(run, spec, runs.length > 1));
     const tested = evaluations.map(({ series, step, result }) => ({
-      series, step, mean: result.solved_rate, low: result.ci_low, high: result.ci_high,
+      series, step, mean: result.solved_rate, answers: howMade(result), low: result.ci_low, high: result.ci_high,
       "held-out, 95%": `${number(result.solved_rate)} ${interval(result.ci_low, result.ci_high, number)}`, n: `${result.n} rows`,
     }));
     const rewarded = evaluations.filter(({ result }) => result.mean_reward !== undefined).map(({ series, step, result }) => ({
-      series, step, mean: result.mean_reward, low: result.mean_reward_ci_low, high: result.mean_reward_ci_high,
+      series, step, mean: result.mean_reward, answers: howMade(result), low: result.mean_reward_ci_low, high: result.mean_reward_ci_high,
       "held-out, 95%": `${number(result.mean_reward)} ${interval(result.mean_reward_ci_low, result.mean_reward_ci_high, number)}`, n: `${result.n} rows`,
     }));
-    const named = (of) => runs.length > 1 ? curves(of) : { training: Object.values(curves(of))[0] ?? [] };
+    const temperatures = [...new Set(runs.map((run) => run.settings.find(([key]) => key === "trainer.temperature")?.[1] ?? "1"))];
+    const trained = `training, sampled at temperature ${temperatures.map(visible).join(" and ")}`;
+    const how = [...new Set(evaluations.map(({ result }) => howMade(result)))].filter(Boolean).join(" and ");
+    const named = (of) => runs.length > 1 ? curves(of) : { "training, sampled": Object.values(curves(of))[0] ?? [] };
     const parts = [...new Set(runs.flatMap((run) => Object.keys(run.tasks[spec].parts)))];
-    const note = "band and bars: 95% intervals; training over prompts, held-out over rows";
+    const note = `band and bars: 95% intervals; ${trained}, over prompts; held-out${how && `, ${how}`}, over rows`;
     blocks.push(
       tasksOf(data.runs).length > 1 ? element("h3", {}, visible(label)) : null,
       grid(
@@ -196,12 +202,12 @@ function evaluation(data) {
     `${fixed(result.solved_rate, 3)} ${interval(result.ci_low, result.ci_high)}`,
     result.delta === undefined ? "–" : element("span", { class: result.delta_ci_low > 0 ? "up" : result.delta_ci_high < 0 ? "down" : "" }, `${signed(result.delta, 3)} ${interval(result.delta_ci_low, result.delta_ci_high, signed)}`),
     `${fixed(result.mean_reward, 3)} ${interval(result.mean_reward_ci_low, result.mean_reward_ci_high)}`,
-    result.n ?? "–", result.abstained ?? "–", number(result.mean_length),
+    howMade(result) || "–", result.n ?? "–", result.abstained ?? "–", number(result.mean_length),
   ]));
   if (!rows.length) return null;
   return section("evaluation", "Evaluation on held-out problems",
     element("p", { class: "lead" }, "Rates over rows with 95% intervals; “initial” is before training, “over initial” the paired difference on the same rows."),
-    table("Evaluations", [...(several ? ["run"] : []), "task", "when", "solved", "over initial", "mean reward", "rows", "not scored", "tokens"], rows));
+    table("Evaluations", [...(several ? ["run"] : []), "task", "when", "solved", "over initial", "mean reward", "answers", "rows", "not scored", "tokens"], rows));
 }
 
 function comparison(data) {

@@ -12,7 +12,7 @@ from grpo_core.errors import UserError
 from grpo_core.task.composition import reward, weighted_sum
 from grpo_core.task.evaluation import EvaluationDefaults
 from grpo_core.task.game.replay import Position, read_transcript, replay, scripted_roles
-from grpo_core.task.game.rules import BOTH, DEFAULT_EPISODES, PERFECT, RANDOM, SELF, Episode, Game, GameConfig, Rules
+from grpo_core.task.game.rules import BOTH, DEFAULT_EPISODES, PERFECT, SELF, Episode, Game, GameConfig, Rules
 from grpo_core.task.row import Prompt
 from grpo_core.task.score import Invalid, Score
 from grpo_core.task.task import Task
@@ -154,8 +154,9 @@ EVALUATION_EPISODES = 256
 
 
 def _evaluation(config: GameConfig) -> EvaluationDefaults:
-    # Random moves make greedy episodes differ. Against any other opponent they would all be one and the same.
-    return EvaluationDefaults(size=EVALUATION_EPISODES, temperature=None if config.opponent == RANDOM else 1.0)
+    # As in training: who bluffs plays a mixed strategy, and greedy play is another one. Against an opponent that always
+    # replies in the same way, all greedy episodes would be one.
+    return EvaluationDefaults(size=EVALUATION_EPISODES, temperature=1.0)
 
 
 def game_metrics(game: Game, scores: Sequence[Score]) -> dict[str, float]:
