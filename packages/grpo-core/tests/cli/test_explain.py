@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+import small_games
 
 from grpo_core.cli.main import main
 
@@ -75,3 +76,13 @@ def test_wrong_lines_are_named_and_the_exit_code_is_2(tmp_path: Path, capsys: Ca
     file.write_text("")
     assert main(["score", TASK, "--file", str(file)]) == 2
     assert "no completion in it" in capsys.readouterr().err
+
+
+def test_several_turns_are_shown_by_who_said_what(capsys: Capture) -> None:
+    task = f"{Path(small_games.__file__).resolve()}:MEMORY?tries=3"
+    assert main(["explain", task, "--completion", '{"turns": ["3\\nuser: 7", "5"]}', "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)["messages"]
+    assert [each["role"] for each in said] == ["assistant", "user", "assistant"]
+    assert main(["explain", task, "--completion", '{"turns": ["3\\nuser: 7", "5"]}']) == 0
+    shown = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["text", "assistant", '"3'] in shown and ["user:", '7"'] in shown and ["assistant", '"5"'] in shown

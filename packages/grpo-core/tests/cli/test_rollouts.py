@@ -98,8 +98,9 @@ def test_a_pipe_gets_a_line_each(run: Path, capsys: Capture) -> None:
     found = [dict(zip(heading, line, strict=True)) for line in lines]
     assert [each["text"] for each in found] == ["one", "four", "two", "three"]
     assert found[0] == {
-        "step": "1", "task": A, "row": "r0", "group": "0", "score": "0.1", "judged": "unsolved", "tokens": "3",
-        "finish": "stop", "parts": "exact=0.1 near=1", "prompt": "prompt of 0", "text": "one", "why": "exact 0 of 1",
+        "step": "1", "task": A, "row": "r0", "group": "0", "role": "", "score": "0.1", "judged": "unsolved",
+        "tokens": "3", "finish": "stop", "parts": "exact=0.1 near=1", "prompt": "prompt of 0", "text": "one",
+        "why": "exact 0 of 1",
     }  # fmt: skip
 
 
@@ -209,7 +210,7 @@ def test_the_slowest_come_first_over_all_steps_with_the_time_of_each_part(tmp_pa
     assert entry.main(["rollouts", str(run), "--slow"]) == 0
     out, err = capsys.readouterr()
     rows = [line.split("\t") for line in out.splitlines()]
-    assert [row[10] for row in rows] == ["text", "killed", "slow", "quick", "unknown"]
+    assert [row[11] for row in rows] == ["text", "killed", "slow", "quick", "unknown"]
     assert [row[-1] for row in rows] == ["ms", "", "1.5e+03", "3", ""]
     assert [line.split()[1:3] for line in err.splitlines()] == [
         ["part", "completions"], ["validate", "2"], ["exact", "2"],

@@ -13,13 +13,17 @@ from grpo_core.plugins.drawing import Frame
 from grpo_core.report import rollouts as reported
 from grpo_core.report.data import report_data
 from grpo_core.report.page import page as html_of
+from grpo_core.task.row import story_of
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium"),
     pytest.mark.xdist_group("chromium"),
 ]
 
-GAME = " 0 | 1\n\n1. first: 0\n X | 1\n\n2. second: 1\n X | O\n\nfirst +1, second -1"
+GAME = [{"role": role, "content": text} for role, text in (
+    ("", " 0 | 1"), ("first", "0"), ("", " X | 1"), ("second", "1"), ("", " X | O"), ("", "first +1, second -1"),
+)]  # fmt: skip
+TALK = [{"role": role, "content": text} for role, text in (("assistant", "3\nuser: 7"), ("user", HOSTILE))]
 BOARD = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"><script>window.hacked = 1</script>'
     '<rect width="9" height="9"/></svg>'
@@ -63,7 +67,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     lines += [
         rollout(11, 0, 0, 1.0, text=HOSTILE, prompt=HOSTILE, token_texts=["an", HOSTILE], token_logprobs=[0.0, -5.0]),
         rollout(11, 0, 1, None),
-        rollout(11, 1, 0, 0.5, text=GAME, role="first", turns=2, row={"id": "game"}),
+        rollout(11, 1, 0, 0.5, text=story_of(GAME), messages=GAME, role="first", turns=2, row={"id": "game"}),
+        rollout(11, 2, 0, 0.5, text=story_of(TALK), messages=TALK, turns=2, row={"id": "talk"}),
     ]
     return make_run(tmp_path / "run", lines)
 
@@ -141,6 +146,10 @@ def test_a_group_stands_side_by_side_with_drawings_games_and_tokens(run: Path, o
     assert "2 of 2" not in stepper.inner_text() and "3 of 3" in stepper.inner_text()
     stepper.get_by_label("Previous").click()
     assert "1. first: 0" in stepper.inner_text() and "X | 1" in stepper.inner_text()
+    page.get_by_label("search").fill("talk")
+    card = page.locator(".card.chosen")
+    assert card.locator(".speaker").all_inner_texts() == ["assistant", "user"]
+    assert card.locator(".completion").first.inner_text() == "3\nuser: 7", "what it says of itself is no label"
     page.get_by_label("search").fill("hacked")
     assert page.locator(".card.chosen .tokens .s4").get_attribute("title") == "p = 0.00674, log p = −5.00"
 
@@ -204,15 +213,21 @@ def test_a_game_that_is_evaluated_against_two_players_has_two_curves(tmp_path: P
     """The events name the trained task without its options, and another player with all of them."""
     rates = {"math.a": (0.25, 0.75), "math.a?style=short&opponent=nash": (0.5, 0.6)}
     events: list[dict[str, Any]] = [
-        {"kind": "evaluation", "step": step, "task": task, "phase": phase, "result": {"solved_rate": rate, "n": 16}}
+        {
+            "kind": "evaluation",
+            "step": step,
+            "task": task,
+            "phase": phase,
+            "result": {"solved_rate": rate, "n": 16, "temperature": 1.0},
+        }
         for task, both in rates.items()
         for step, phase, rate in zip((0, 10), ("initial", "final"), both, strict=True)
-    ]
+    ]  # fmt: skip
     page = opened(make_run(tmp_path / "run", rollouts(10), events=events))
     tiles = page.locator("#overview .tile").all_inner_texts()
-    assert "math.a, solved" in tiles[0] and "math.a?style=short&opponent=nash, solved" in tiles[1]
+    assert "math.a, sampled at temperature 1, solved" in tiles[0] and "opponent=nash, sampled" in tiles[1]
     page.locator("#learning .plot svg").first.wait_for()
-    assert "held out style=short opponent=nash" in page.locator("#learning .plot svg").first.inner_html()
+    assert "held out style=short opponent=nash, sampled" in page.locator("#learning .plot svg").first.inner_html()
     assert page.locator("#evaluation tbody th").all_inner_texts() == [task for task in rates for _ in range(2)]
 
 

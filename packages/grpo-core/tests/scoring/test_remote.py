@@ -103,7 +103,8 @@ def test_turns_are_played_by_the_server_and_all_of_them_are_judged() -> None:
         play([episode], lambda plays: iter([(0, Reply(text := next(answers), text))]))
         score = episode.scores()[""].result()
     assert episode.moves == ("one two", 1, "three", 3, "stop")
-    assert episode.story == "one two 1 three 3 stop"
+    said = [("assistant", "one two"), ("user", " 1 "), ("assistant", "three"), ("user", " 3 "), ("assistant", "stop")]
+    assert [(each["role"], each["content"]) for each in episode.messages] == said
     assert score.parts["length"] == 4.0 and score.parts["turns"] == 5.0
 
 

@@ -7,11 +7,12 @@ import small_games
 
 from grpo_core import Message, Scorer, UserError, load_task
 from grpo_core.engines.base import SampleKey
-from grpo_core.rollouts.episodes import Play, Reply, learning_roles, needs_opponent, play
+from grpo_core.rollouts.episodes import Play, PlayedTurn, Reply, learning_roles, needs_opponent, play
 from grpo_core.rollouts.opponents import Unanswered
+from grpo_core.rollouts.stepwise import retold
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.opponent import Opponent
-from grpo_core.task.row import Prompt, Row
+from grpo_core.task.row import Prompt, Row, labelled
 from grpo_core.task.turns import continued, read_turns, write_turns
 
 FILE = Path(small_games.__file__).resolve()
@@ -112,6 +113,21 @@ def test_a_conversation_goes_on_until_the_task_is_content(scorers: dict[str, Sco
         assert score.value == float(int(one.turns[-1].text) == one.row.secret)  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(("prompts", "said"), [
+    (["2+2=", "2+2=5 no: "], ["assistant: 5", "user:  no: ", "assistant: 4"]),
+    ([(ASKED, PREFILL), (ASKED, FILLED, NO)], ["assistant: 5", "user: No.", "assistant: 4"]),
+    ([(ASKED,)], []),
+])  # fmt: skip
+def test_who_said_what_begins_with_the_first_completion(
+    scorers: dict[str, Scorer], prompts: list[Prompt], said: list[str]
+) -> None:
+    scorer = scorers["guess"]
+    one = Play[None](scorer.task, scorer, scorer.task.rows()[0], SampleKey(0, 1, "p", 0), prompts[0])
+    one.turns += [PlayedTurn("", prompt, text, None, 0, True) for prompt, text in zip(prompts, "54", strict=False)]
+    assert [f"{each['role']}: {each['content']}" for each in one.messages] == said
+    assert one.story == ("\n".join(said) or "5")
+
+
 def test_the_limit_of_turns_ends_a_conversation(scorers: dict[str, Scorer]) -> None:
     (one,) = played(scorers["guess"], "no digit")
     assert [turn.place for turn in one.turns] == [0, 1, 2]
@@ -124,6 +140,10 @@ def test_a_validator_and_feedback_may_see_all_turns(scorers: dict[str, Scorer]) 
     (one,) = played(scorer, lambda prompt: "7" if "not 3:" in prompt else "3", [row])
     assert [turn.text for turn in one.turns] == ["3", "7"]
     assert one.scores()[""].result().value == 0.5
+    said = [message("assistant", "3"), message("user", "\nnot 3:"), message("assistant", "7")]
+    assert list(one.messages) == said and one.story == "assistant: 3\nuser: \nnot 3:\nassistant: 7"
+    assert list(retold(scorer, row, one.scored_texts()[""])) == said, "of the text alone"
+    assert retold(scorer, row, "7") == () == retold(scorers["guess"], row, write_turns(["3", "7"]))
     assert [score.value for score in scorer.score(["7", one.scored_texts()[""]], [row, row])] == [1.0, 0.5]
 
 
@@ -153,7 +173,17 @@ def test_one_policy_plays_both_seats(scorers: dict[str, Scorer]) -> None:
     (one,) = played(scorers["heap"], lambda prompt: "2" if "5" in prompt else "3")
     turns = [(turn.role, turn.text, turn.goes_on) for turn in one.turns]
     assert turns == [("first", "2", False), ("second", "3", False)]
+    assert [label for label, _ in labelled(one.messages)] == ["", "1. first", "", "2. second", "", ""]
+    assert retold(scorers["heap"], one.row, one.scored_texts()["second"]) == one.messages
+    assert retold(scorers["heap"], one.row, "no transcript") == ()
     assert {role: score.result().value for role, score in one.scores().items()} == {"first": -1.0, "second": 1.0}
+
+
+@pytest.mark.parametrize("opponent", ["random", "greedy"])
+def test_a_game_is_evaluated_by_sampling_and_declares_its_returns(opponent: str) -> None:
+    task = bound("HEAP", opponent=opponent, illegal_reward=-3)
+    assert task.evaluation.temperature == 1.0
+    assert task.reward_bounds == (-3.0, 1.0) == task.part_bounds["outcome"]
 
 
 def test_a_scripted_player_moves_without_being_asked(scorers: dict[str, Scorer]) -> None:

@@ -1,8 +1,10 @@
 """Completions that a report shows of a batch."""
 
+from collections.abc import Sequence
+
 import pytest
 
-from grpo_core import Row, Task, load_task, reward
+from grpo_core import Message, Row, Task, load_task, reward
 from grpo_core.engines.completion import Completion
 from grpo_core.prompts.mixture import Draw
 from grpo_core.rollouts.prompt_group import PromptGroup, rollout_of
@@ -28,9 +30,9 @@ def groups() -> list[PromptGroup]:
     return [PromptGroup(Draw(task, task.name, row, index), (1,)) for index, row in enumerate(task.rows())]
 
 
-def said(group: PromptGroup, index: int, value: float | None, *texts: str) -> Rollout:
+def said(group: PromptGroup, index: int, value: float | None, *texts: str, told: Sequence[Message] = ()) -> Rollout:
     turns = tuple(Turn((1,), Completion((2,), (0.0,), text, "stop", 0)) for text in texts)
-    return rollout_of(group, index, turns, Score(value), scored_text=None)
+    return rollout_of(group, index, turns, Score(value), told, scored_text=None)
 
 
 def test_the_group_whose_rewards_differ_is_shown_each_text_once(groups: list[PromptGroup]) -> None:
@@ -41,3 +43,10 @@ def test_the_group_whose_rewards_differ_is_shown_each_text_once(groups: list[Pro
     assert shown == [("say b:", "b", 1.0), ("say b:", "c", 0.0)]
     assert [sample.text for sample in samples_of(groups, rollouts, 1)] == ["b"]
     assert [sample.text for sample in samples_of([one], rollouts[:3], 3)] == ["x", "y", "z"]
+
+
+def test_several_turns_are_shown_by_who_said_what(groups: list[PromptGroup]) -> None:
+    told = [("", "| |"), ("first", "a\n"), ("", "|a|"), ("second", "b"), ("", "first +1")]
+    messages = [Message(role=role, content=content) for role, content in told]
+    (shown,) = samples_of(groups[:1], [said(groups[0], 0, 1.0, "a", told=messages)], 3)
+    assert shown.text == "first: a  second: b"

@@ -35,6 +35,7 @@ def explain(task: str, completion: str | None, row_id: str | None, predictions: 
     from grpo_core.display.progress import Waiting
     from grpo_core.display.text import err, print_json, print_out
     from grpo_core.plugins.tasks import load_task
+    from grpo_core.rollouts.stepwise import retold
     from grpo_core.scoring.scorer import Scorer, answer_of
     from grpo_core.task.explanation import explain as explain_score
     from grpo_core.task.rows import row_by_id
@@ -52,13 +53,15 @@ def explain(task: str, completion: str | None, row_id: str | None, predictions: 
     text = text if text is not None else str(row.gold)
     with Waiting(err()) as display, display.ticking("scoring"), Scorer(bound, workers=1) as scorer:
         score = scorer.score([text], [row], [predictions] if predictions else None)[0]
+        messages = retold(scorer, row, text) if bound.has_turns else ()
         answer = answer_of(scorer, text, row) if score.valid else None
     explanation = explain_score(bound, score, answer)
     if as_json:
-        facts = {"task": bound.spec, "row": row.model_dump(mode="json"), "prompt": bound.prompt(row), "text": text}
+        facts = {"task": bound.spec, "row": row.model_dump(mode="json"), "prompt": bound.prompt(row)}
+        facts |= {"text": text, "messages": messages}
         print_json({**facts, **explanation.as_json()})
     else:
-        print_out(*explanation_tree(bound, row, text, explanation))
+        print_out(*explanation_tree(bound, row, text, explanation, messages))
     if score.abstained:
         sys.exit(ExitCode.FAILED)
 

@@ -12,7 +12,7 @@ import orjson
 
 from grpo_core.cli.rollout_selection import Judgement, each_group, judgement
 from grpo_core.display.lines import number
-from grpo_core.display.text import err, print_out, rendered, table, visible
+from grpo_core.display.text import err, print_out, rendered, spoken, table, visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from grpo_core.cli.rollout_selection import PartTime
     from grpo_core.tracking.rollouts import RolloutRecord
 
-COLUMNS = ("step", "task", "row", "group", "score", "judged", "tokens", "finish", "parts", "prompt", "text", "why")
+COLUMNS = (
+    "step", "task", "row", "group", "role", "score", "judged", "tokens", "finish", "parts", "prompt", "text", "why",
+)  # fmt: skip
 """Columns of a line in a pipe."""
 
 WORDS: Mapping[Judgement, tuple[str, str]] = {
@@ -46,6 +48,7 @@ def print_lines(records: Sequence[RolloutRecord], *, with_times: bool = False) -
             record.task,
             record.row_id,
             str(record.group),
+            record.role,
             "" if record.score.value is None else f"{record.score.value:.6g}",
             judgement(record),
             str(record.tokens),
@@ -108,7 +111,7 @@ def _group(records: Sequence[RolloutRecord]) -> RenderableType:
     else:
         listing.add_row("prompt", _text(records[0].prompt_text))
     for record in records:
-        listing.add_row("text", _text(record.text))
+        listing.add_row("text", spoken(record.messages) if record.messages else _text(record.text))
         listing.add_row("score", _score(record))
         listing.add_row("tokens", _tokens(record))
     return listing
@@ -137,6 +140,8 @@ def _score(record: RolloutRecord) -> RenderableType:
 
 def _tokens(record: RolloutRecord) -> str:
     facts = [str(record.tokens), "truncated" if record.finish_reason == "length" else "ended by itself"]
+    if record.role:
+        facts.append(f"plays {visible(record.role)}")
     if record.logprob is not None:
         facts.append(f"log-probability {record.logprob:.2f}")
     if record.reward is not None and record.reward != record.score.value:

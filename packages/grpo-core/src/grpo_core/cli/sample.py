@@ -66,6 +66,7 @@ def _check_scored(samples: Sequence[Mapping[str, Any]]) -> None:
 
 def _samples(bound: BoundTask, count: int) -> Iterable[dict[str, Any]]:
     """Yield rows with prompt, gold and the gold's score, which the killable scorer computes as in training."""
+    from grpo_core.rollouts.stepwise import retold
     from grpo_core.scoring.scorer import Scorer
 
     conditions = dict(bound.conditions)
@@ -73,13 +74,14 @@ def _samples(bound: BoundTask, count: int) -> Iterable[dict[str, Any]]:
         bound = bound.with_options(size=count)
     rows = bound.rows()
     golds = [row for row in rows if row.gold is not None]
-    scores = {}
+    scores, told = {}, {}
     if golds and bound.opponent is None:  # an opponent would need a model
         with Scorer(bound, workers=1) as scorer:
             scores = {
                 row.id: score
                 for row, score in zip(golds, scorer.score([str(row.gold) for row in golds], golds), strict=True)
             }
+            told = {row.id: retold(scorer, row, str(row.gold)) for row in golds if bound.has_turns}
     for row in rows:
         score = scores.get(row.id)
         yield {
@@ -87,6 +89,7 @@ def _samples(bound: BoundTask, count: int) -> Iterable[dict[str, Any]]:
             "row": row.model_dump(mode="json"),
             "prompt": bound.prompt(row),
             "gold": row.gold,
+            "messages": told.get(row.id, ()),
             "score": None if score is None else score.as_json(),
             "conditions": conditions,
         }
@@ -96,13 +99,14 @@ def _entry(entry: dict[str, Any]) -> Any:
     import orjson
 
     from grpo_core.cli.tasks import readable
-    from grpo_core.display.text import table, visible
+    from grpo_core.display.text import spoken, table, visible
 
     listing = table("", "")
     listing.show_header = False
     listing.add_row("row", visible(orjson.dumps(entry["row"]).decode()))
     listing.add_row("prompt", readable(entry["prompt"]))
-    listing.add_row("gold", "-" if entry["gold"] is None else readable(entry["gold"]))
+    gold = "-" if entry["gold"] is None else readable(entry["gold"])
+    listing.add_row("gold", spoken(entry["messages"]) if entry["messages"] else gold)
     listing.add_row("score", _score(entry["score"]))
     return listing
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from grpo_core.display.text import visible
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from grpo_core.task.bound import BoundTask
     from grpo_core.task.explanation import Explanation, PartExplanation
-    from grpo_core.task.row import Row
+    from grpo_core.task.row import Message, Row
 
 MAX_SHOWN_CHARS = 4000
 """Longest prompt or completion shown: some pages of a terminal; --json has all of it."""
@@ -22,7 +23,9 @@ MAX_GOLD_CHARS = 200
 """Longest gold shown, on one line."""
 
 
-def explanation_tree(task: BoundTask, row: Row, text: str, explanation: Explanation) -> list[RenderableType]:
+def explanation_tree(
+    task: BoundTask, row: Row, text: str, explanation: Explanation, messages: Sequence[Message] = ()
+) -> list[RenderableType]:
     """What `grpo explain` prints: the completion, and its score as a tree; untrusted text is escaped.
 
     Args:
@@ -30,18 +33,19 @@ def explanation_tree(task: BoundTask, row: Row, text: str, explanation: Explanat
         row: Row of the completion.
         text: The completion.
         explanation: Its explained score.
+        messages: Who said what in it, where it stands for several turns.
     """
     from rich.text import Text
     from rich.tree import Tree
 
-    from grpo_core.display.text import quoted, table
+    from grpo_core.display.text import quoted, spoken, table
 
     listing = table("", "")
     listing.show_header = False
     listing.add_row("prompt", block(prompt_text(task.prompt(row))))
     if row.gold is not None and row.gold != text:
         listing.add_row("gold", quoted(row.gold, MAX_GOLD_CHARS))
-    listing.add_row("text", block(text))
+    listing.add_row("text", spoken(messages) if messages else block(text))
     tree = Tree(_verdict(explanation))
     tree.add(_validator(explanation))
     if explanation.base is not None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+from grpo_core.task.row import Message, labelled
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -117,6 +120,16 @@ def fitted(renderable: RenderableType, console: Console, width: int, *, may_be_l
     for column, columns in zip(renderable.columns, widths, strict=True):
         column.width = columns
     return renderable
+
+
+def spoken(messages: Sequence[Message]) -> Table:
+    """Who said what, each message beside its role, with line breaks; untrusted text is escaped."""
+    listing = table("", "")
+    listing.show_header = False
+    for label, text in labelled(messages):
+        shown = f'"{text}"' if label else text
+        listing.add_row(visible(label), "\n".join(visible(line) for line in shown.split("\n")))
+    return listing
 
 
 def _shared(room: int, least: list[int], most: list[int]) -> list[int]:

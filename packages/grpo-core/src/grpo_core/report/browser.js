@@ -225,7 +225,7 @@ function card(rollouts, at, isChosen, mean) {
   const why = rollouts.tables.whys[rollouts.why[at]];
   return element("article", { class: `card ${isChosen ? "chosen" : ""}`, "aria-label": `${verdict.word}, reward ${number(reward)}` },
     element("header", {}, element("strong", {}, number(reward)), reward === null ? null : element("span", { class: reward > mean ? "up" : reward < mean ? "down" : "note" }, `${signed(reward - mean)} to the group`)),
-    drawings(rollouts, at), movesOf(rollouts, at).length > 1 ? element("details", {}, element("summary", {}, "Text"), body(rollouts, at)) : body(rollouts, at),
+    drawings(rollouts, at), movesOf(rollouts, at).length > 1 ? element("details", {}, element("summary", {}, "Text"), said(rollouts, at)) : said(rollouts, at),
     tree, why ? element("p", { class: "why" }, visible(why)) : null,
     element("p", { class: "note" }, notes.join(" · ")));
 }
@@ -238,12 +238,12 @@ function drawings(rollouts, at) {
   return moves.length > 1 ? stepper(moves, moves.length - 1) : null;
 }
 
-/** The positions of a game as its log tells them: `1. first: move`, then the position; none of another task. */
+/** The positions of a game, each after its move; none of another task. */
 function movesOf(rollouts, at) {
   const moves = [{ caption: "start", text: "" }];
-  for (const line of rollouts.role[at] ? rollouts.text[at].split("\n") : []) {
-    if (line.startsWith(`${moves.length}. `)) moves.push({ caption: line, text: "" });
-    else moves.at(-1).text += `${line}\n`;
+  for (const [label, text] of (rollouts.role[at] && rollouts.messages[at]) || []) {
+    if (label) moves.push({ caption: `${label}: ${text}`, text: "" });
+    else moves.at(-1).text += `${text}\n`;
   }
   return moves.map(({ caption, text }) => ({ caption, text: text.replace(/^\n+|\n+$/g, "") }));
 }
@@ -267,6 +267,14 @@ function stepper(frames, start = 0) {
   go(start);
   const keys = (event) => { if (event.key === "ArrowLeft" || event.key === "ArrowRight") { event.preventDefault(); go(at + (event.key === "ArrowLeft" ? -1 : 1)); } };
   return element("div", { class: "stepper", onkeydown: keys }, frames.length > 1 ? element("div", { class: "steps" }, back, place, forward) : null, picture);
+}
+
+/** Who said what in several turns, with the tokens below it; else the text. */
+function said(rollouts, at) {
+  const messages = rollouts.messages[at];
+  if (!messages) return body(rollouts, at);
+  const shown = messages.map(([label, text]) => [label ? element("p", { class: "speaker" }, visible(label)) : null, element("pre", { class: "completion" }, visible(text) || "(empty)")]).flat();
+  return [shown, rollouts.pieces[at] ? element("details", {}, element("summary", {}, "Tokens"), body(rollouts, at)) : null].flat();
 }
 
 /** The text; where the log-probs of its tokens are stored, tokens that surprised the policy are coloured. */

@@ -12,6 +12,7 @@ import orjson
 from grpo_core.errors import PluginError
 from grpo_core.plugins.drawing import Frame
 from grpo_core.report.curves import Curves, reward_of
+from grpo_core.task.row import labelled
 from grpo_core.tracking.base import plain
 from grpo_core.tracking.rollouts import RolloutRecord, read_rollouts
 
@@ -54,8 +55,8 @@ class Table:
         return self._index[key]
 
 
-COLUMNS = ("group", "flags", "reward", "value", "tokens", "logprob", "text", "why", "parts", "role", "turns", "frames",
-           "scored", "pieces", "logprobs", "fault")  # fmt: skip
+COLUMNS = ("group", "flags", "reward", "value", "tokens", "logprob", "text", "why", "parts", "role", "turns",
+           "messages", "frames", "scored", "pieces", "logprobs", "fault")  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -137,18 +138,25 @@ class Columns:
             "parts": [[tables["parts"].add(name), round(part, 6)] for name, part in score.parts.items()],
             "role": record.role,
             "turns": record.turns,
+            "messages": self._messages(record),
             "frames": self._frames(record),
             "scored": None if record.scored_text is None else self._clipped(record.scored_text),
             "pieces": pieces,
             "logprobs": logprobs,
         }
 
-    def _clipped(self, text: str) -> str:
-        if len(text) <= self.limit:
+    def _messages(self, record: RolloutRecord) -> list[tuple[str, str]] | None:
+        """Who said what; where it is too long, each message is cut to its share."""
+        limit = self.limit if len(record.text) <= self.limit else self.limit // max(1, len(record.messages))
+        return [(label, self._clipped(text, limit)) for label, text in labelled(record.messages)] or None
+
+    def _clipped(self, text: str, limit: int | None = None) -> str:
+        limit = self.limit if limit is None else limit
+        if len(text) <= limit:
             return text
         self._note(f"longer than {self.limit} characters, and the middle is left out")
-        tail = self.limit // 3
-        return f"{text[: self.limit - tail]}\n… {len(text) - self.limit} characters left out …\n{text[-tail:]}"
+        tail = limit // 3
+        return f"{text[: limit - tail]}\n… {len(text) - limit} characters left out …\n{text[-tail:]}"
 
     def _tokens(self, record: RolloutRecord) -> tuple[list[int] | None, list[float] | None]:
         """Pieces by their index in the vocabulary, and log-probs; None where they are not stored, or too many."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Generic, TypeVar
 
 from grpo_core.engines.base import SampleKey
@@ -22,9 +23,9 @@ from grpo_core.task.bound import BoundTask
 from grpo_core.task.game import SELF, Episode, GameConfig, Move, write_transcript
 from grpo_core.task.opponent import Opponent
 from grpo_core.task.remote import write_moves
-from grpo_core.task.row import Message, Prompt, Row
+from grpo_core.task.row import Message, Prompt, Row, story_of
 from grpo_core.task.score import Fault, Score
-from grpo_core.task.turns import TurnState, continued
+from grpo_core.task.turns import TurnState, continued, without_prefill
 
 Answer = TypeVar("Answer")
 
@@ -89,7 +90,7 @@ class Play(Generic[Answer]):
         moves: Moves so far; see `TurnState`.
         turns: Turns of the policy.
         replaced: Indices of illegal moves that a random one replaced.
-        game_story: The game as people read it, when it is over.
+        game: The game as people read it, when it is over.
         fault: Why it could not go on, if the task's code failed or an opponent did not answer.
         why: Reason for the fault, in one line.
     """
@@ -104,7 +105,7 @@ class Play(Generic[Answer]):
     moves: tuple[Move, ...] = ()
     turns: list[PlayedTurn[Answer]] = field(default_factory=list)
     replaced: tuple[int, ...] = ()
-    game_story: str = ""
+    game: tuple[Message, ...] = ()
     fault: Fault = ""
     why: str = ""
 
@@ -126,7 +127,7 @@ class Play(Generic[Answer]):
 
     def follow(self, state: TurnState) -> bool:
         """Go on to the next turn; returns whether there is one."""
-        self.moves, self.replaced, self.game_story = state.moves, state.replaced, state.story
+        self.moves, self.replaced, self.game = state.moves, state.replaced, state.messages
         self.fault, self.why = state.fault, state.why
         self.role = state.role
         if state.fault or state.prompt is None:
@@ -139,16 +140,23 @@ class Play(Generic[Answer]):
 
     @property
     def story(self) -> str:
-        """The rollout as people read it: a game move by move, a conversation from its first completion on."""
-        if self.game_story or not self.turns:
-            return self.game_story
-        first, last = self.turns[0].prompt, self.turns[-1]
-        if len(self.turns) == 1:
-            return last.text
-        if isinstance(first, str):
-            return f"{last.prompt}{last.text}"[len(first) :]
-        messages = [*last.prompt[len(first) :], Message(role="assistant", content=last.text)]
-        return "\n".join(f"{message['role']}: {message['content']}" for message in messages)
+        """The rollout as people read it: a completion, or who said what."""
+        return story_of(self.messages) or (self.turns[-1].text if self.turns else "")
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """Who said what: a game move by move, a conversation from its first completion on; empty of one completion."""
+        if self.task.task.game is not None or len(self.turns) < 2:
+            return self.game
+        messages: list[Message] = []
+        for before, turn in pairwise((None, *self.turns)):
+            assert turn is not None
+            if before is not None and isinstance(turn.prompt, str):
+                messages.append(Message(role="user", content=turn.prompt[len(before.prompt) + len(before.text) :]))
+            elif before is not None and not isinstance(before.prompt, str) and not isinstance(turn.prompt, str):
+                messages += turn.prompt[len(without_prefill(before.prompt)) + 1 :]
+            messages.append(Message(role="assistant", content=turn.text))
+        return tuple(messages)
 
     def scores(self) -> dict[str, Future[Score]]:
         """Submit the scoring of each learning role."""

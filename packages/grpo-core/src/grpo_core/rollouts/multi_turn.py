@@ -103,7 +103,7 @@ def episode_rollouts(
         place = (group.draw.position, sample)
         played, score = plays[place], results[place, group.role]
         scored_text = played.scored_texts().get(group.role)
-        return rollout_of(group, number, _turns(played, group.role), score, played.story, scored_text=scored_text)
+        return rollout_of(group, number, _turns(played, group.role), score, played.messages, scored_text=scored_text)
 
     return {
         number: [rollout(number, group, sample) for sample in range(generations)] for number, group in groups.items()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from grpo_core.prompts.mixture import Draw
 from grpo_core.rollouts.rollout import Rollout, Turn
+from grpo_core.task.row import Message
 from grpo_core.task.score import Score
 
 
@@ -30,7 +31,7 @@ def rollout_of(
     number: int,
     turns: tuple[Turn, ...],
     score: Score,
-    story: str = "",
+    messages: Sequence[Message] = (),
     *,
     scored_text: str | None,
     predictions: Sequence[str] | None = None,
@@ -44,7 +45,7 @@ def rollout_of(
         turns=turns,
         score=score,
         status="abstained" if score.abstained else "scored",
-        story=story,
+        messages=tuple(messages),
         scored_text=scored_text,
         predictions=None if predictions is None else tuple(predictions),
     )

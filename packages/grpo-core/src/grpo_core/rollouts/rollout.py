@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from grpo_core.engines.completion import Completion
+from grpo_core.task.row import story_of
 
 if TYPE_CHECKING:
-    from grpo_core.task.row import Row
+    from grpo_core.task.row import Message, Row
     from grpo_core.task.score import Score
 
 RolloutStatus = Literal["scored", "abstained", "unscored"]
@@ -41,7 +42,7 @@ class Rollout:
         turns: One, or several with feedback or in a game; a turn's prompt may extend the turn before.
         score: The task's score; None before scoring.
         status: `scored`; `abstained` (no value: masked and counted, never 0); or `unscored` so far.
-        story: All turns as people read them; empty where there is one.
+        messages: Who said what, in several turns or a game; empty where there is one completion.
         scored_text: Text that was scored: the completion, the last one of a conversation, or the transcript of a game;
             None where nothing was.
         predictions: Answers of the opponent, in a task that has one; None where it was not asked.
@@ -54,14 +55,14 @@ class Rollout:
     turns: tuple[Turn, ...]
     score: Score | None = None
     status: RolloutStatus = "unscored"
-    story: str = ""
+    messages: tuple[Message, ...] = ()
     scored_text: str | None = None
     predictions: tuple[str, ...] | None = None
 
     @property
     def text(self) -> str:
         """The completion, or all turns as people read them."""
-        return self.story or (self.turns[-1].completion.text if self.turns else "")
+        return story_of(self.messages) or (self.turns[-1].completion.text if self.turns else "")
 
     @property
     def n_tokens(self) -> int:

@@ -14,8 +14,10 @@ from grpo_core.engines.base import SampleKey
 from grpo_core.rollouts.episodes import Play, PlayedTurn, game_opponent, retried_turn
 from grpo_core.rollouts.opponents import OpponentSampler, Unanswered, play_opponents
 from grpo_core.scoring.scorer import Scorer
-from grpo_core.task.row import Prompt, Row
-from grpo_core.task.score import Score
+from grpo_core.task.game import read_transcript
+from grpo_core.task.row import Message, Prompt, Row
+from grpo_core.task.score import Invalid, Score
+from grpo_core.task.turns import read_turns
 
 Result = TypeVar("Result")
 
@@ -43,6 +45,27 @@ async def arun(steps: Steps[Result]) -> Result:
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
         answer = await (asyncio.wrap_future(waited) if isinstance(waited, Future) else asyncio.to_thread(waited))
+
+
+def retold(scorer: Scorer, row: Row, text: str) -> tuple[Message, ...]:
+    """Who said what in a text that stands for several turns when it is scored; empty where it is one completion.
+
+    What follows each completion is asked of the task, in its worker; a game that is not over is not told, and neither
+    is an episode that another server plays.
+    """
+    task = scorer.task
+    if task.task.game is not None:
+        try:
+            return scorer.next_turn(read_transcript(text)[1], row).result().messages
+        except Invalid:
+            return ()
+    if task.task.remote is not None or not task.task.validates_all_turns:
+        return ()
+    episode = SteppedEpisode(scorer, row, task.prompt(row), SampleKey(0, 0, row.id, 0))
+    for completion in read_turns(text):
+        if not run(episode.step(completion)):
+            break
+    return episode.play.messages
 
 
 class SteppedEpisode:

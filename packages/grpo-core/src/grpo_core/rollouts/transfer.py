@@ -22,7 +22,7 @@ def packed(rollouts: Sequence[Rollout], first_group: int) -> bytes:
         if turns and not rollout.role:
             turns[0]["prompt_ids"] = None  # that of the group; in a game, each player sees its own
         scored = {"scored_text": rollout.scored_text, "predictions": rollout.predictions}
-        records.append([rollout.group + first_group, turns, asdict(rollout.score), rollout.story, scored])
+        records.append([rollout.group + first_group, turns, asdict(rollout.score), rollout.messages, scored])
     return json.dumps(records).encode("ascii")  # orjson refuses lone surrogates
 
 
@@ -34,10 +34,10 @@ def unpacked(data: bytes, groups: Sequence[PromptGroup]) -> list[Rollout]:
         groups: The prompts of all ranks, by group.
     """
     rollouts = []
-    for number, turns, score, story, scored in json.loads(data):
+    for number, turns, score, messages, scored in json.loads(data):
         group = groups[number]
         answered = tuple(_turn(turn, group.prompt_ids) for turn in turns)
-        rollouts.append(rollout_of(group, number, answered, Score(**score), story, **scored))
+        rollouts.append(rollout_of(group, number, answered, Score(**score), messages, **scored))
     return rollouts
 
 

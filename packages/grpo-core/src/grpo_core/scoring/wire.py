@@ -166,7 +166,7 @@ def turn_state_of(outcome: Outcome, task: str, moves: Sequence[Move]) -> TurnSta
     if outcome.status != "ok":
         return TurnState(tuple(moves), fault=_FAULTS[outcome.status], why=_reason(outcome.why, task))
     state = json.loads(outcome.value)
-    tuples = {name: tuple(state[name]) for name in ("moves", "replaced")}
+    tuples = {name: tuple(state[name]) for name in ("moves", "replaced", "messages")}
     return TurnState(**{**state, **tuples, "prompt": _prompt(state["prompt"])})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any, Literal, get_args, get_origin
 
 import orjson
@@ -121,6 +122,23 @@ def prompt_text(prompt: Prompt) -> str:
     if isinstance(prompt, str):
         return prompt
     return "\n".join(f"{message['role']}: {message['content']}" for message in prompt)
+
+
+def labelled(messages: Sequence[Message]) -> list[tuple[str, str]]:
+    """Who said what: the role of each message and its text.
+
+    The moves of a game are counted: it has messages without a role between them, which are positions, and its result.
+    """
+    is_game, moves = any(not message["role"] for message in messages), count(1)
+    return [
+        (f"{next(moves)}. {message['role']}" if is_game and message["role"] else message["role"], message["content"])
+        for message in messages
+    ]
+
+
+def story_of(messages: Sequence[Message]) -> str:
+    """Several turns as people read them; in a game, with a blank line before each move."""
+    return "\n".join(f"{label}: {text}" if label else f"{text}\n" for label, text in labelled(messages)).rstrip("\n")
 
 
 def first_problem(error: ValidationError) -> str:

@@ -27,7 +27,7 @@ class TurnState:
         prompt: Next prompt: in a game all that the player sees, else the continuation of the conversation; None when
             the rollout is over.
         replaced: Places among `moves` of illegal ones that a random move replaced: they are not trained on.
-        story: A game that is over as people read it, move by move.
+        messages: A game that is over as people read it; see `story`.
         fault: Kind of failure, if the task's code crashed or took too long.
         why: Reason of the failure, in one line.
     """
@@ -36,7 +36,7 @@ class TurnState:
     role: str = ""
     prompt: Prompt | None = None
     replaced: tuple[int, ...] = ()
-    story: str = ""
+    messages: tuple[Message, ...] = ()
     fault: Fault = ""
     why: str = ""
 
@@ -57,7 +57,7 @@ def turn_state(task: Task, config: TaskConfig, row: Row, moves: Sequence[Move], 
         position = replay(rules, row, moves, scripted_roles(task.game, config, row))
         replaced = tuple(position.replaced)
         if not position.to_move:
-            return TurnState(position.moves, replaced=replaced, story=story(rules, position))
+            return TurnState(position.moves, replaced=replaced, messages=story(rules, position))
         seen: Any = rules.call("observe", state=position.state, role=position.to_move)
         return TurnState(position.moves, position.to_move, seen, replaced)
     if task.remote is not None:

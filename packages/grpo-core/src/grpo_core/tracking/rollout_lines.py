@@ -88,6 +88,7 @@ def _rollout_fields(step: int, rollout: Rollout, identity: str) -> dict[str, Any
         "group": rollout.group,
         **({"role": rollout.role} if rollout.role else {}),
         **({"turns": len(rollout.turns)} if len(rollout.turns) != 1 else {}),
+        **({"messages": rollout.messages} if rollout.messages else {}),
         **({"scored_text": rollout.scored_text} if rollout.scored_text not in (None, rollout.text) else {}),
         **({"predictions": rollout.predictions} if rollout.predictions is not None else {}),
         "row": rollout.row.model_dump(mode="json"),

@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from grpo_core.checkpoints import check_run
 from grpo_core.errors import UserError
+from grpo_core.task.row import Message, Prompt, prompt_text
 from grpo_core.task.score import Score
 from grpo_core.tracking.jsonl import json_object, read_lines
 
@@ -53,6 +54,8 @@ class RolloutRecord(BaseModel):
             scorer was killed.
         role: Role that the policy played, in a game; empty otherwise.
         turns: Number of turns; `text` holds all of them where there are several.
+        messages: Who said what, in several turns, from the first completion on: role and text of each. In a game, the
+            role of a position and of the result is empty. Empty of one completion, and in a run of an earlier version.
         scored_text: Text that was scored, where it is not `text`: the last completion of several turns, or the
             transcript of a game.
         predictions: Answers of the task's opponent; None where it has none or was not asked.
@@ -72,7 +75,7 @@ class RolloutRecord(BaseModel):
     status: Literal["scored", "abstained"]
     score: Annotated[Score, BeforeValidator(_known_fields)]
     prompt_id: str | None = None
-    prompt: str | tuple[dict[str, str], ...] | None = None
+    prompt: Prompt | None = None
     reward: float | None = None
     included: bool | None = None
     difficulty: DifficultyTag | None = None
@@ -86,6 +89,7 @@ class RolloutRecord(BaseModel):
     score_s: dict[str, float] | None = None
     role: str = ""
     turns: int = 1
+    messages: tuple[Message, ...] = ()
     scored_text: str | None = None
     predictions: tuple[str, ...] | None = None
 
@@ -97,9 +101,7 @@ class RolloutRecord(BaseModel):
     @property
     def prompt_text(self) -> str:
         """The prompt as text: chat messages in order, each with its role; empty if it is not known."""
-        if self.prompt is None or isinstance(self.prompt, str):
-            return self.prompt or ""
-        return "\n".join(f"{message.get('role', '')}: {message.get('content', '')}" for message in self.prompt)
+        return prompt_text(self.prompt or "")
 
     @property
     def token_surprisals(self) -> tuple[float, ...] | None:

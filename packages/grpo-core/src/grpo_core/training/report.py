@@ -34,9 +34,6 @@ from grpo_core.training.setup import Setup
 RECORDED = ("preset", "recipe", "platform", "settings", "trainer.micro_batch_size")
 """Choices that set sizes of the run: they are recorded with their reasons, as comments of config.yaml."""
 
-BETWEEN_TURNS = " · "
-"""Between the answers of an episode, which are shown without what they were given to."""
-
 
 class Report:
     """Reports what a run does to its logs and callbacks, each warning once.
@@ -244,7 +241,9 @@ def samples_of(groups: Sequence[PromptGroup], rollouts: Sequence[Rollout], limit
     prompt = draw.task.prompt(draw.row)
     question = prompt if isinstance(prompt, str) else prompt[-1]["content"]
     distinct = {
-        BETWEEN_TURNS.join(turn.completion.text for turn in rollout.turns): rollout for rollout in by_group[index]
+        "  ".join(f"{each['role']}: {each['content'].strip()}" for each in rollout.messages if each["role"])
+        or rollout.text: rollout
+        for rollout in by_group[index]
     }
     chosen = list(distinct.items())[:limit]
     return [Sample(draw.label, question, text, rollout.score) for text, rollout in chosen if rollout.score is not None]

@@ -27,6 +27,10 @@ from grpo_core.tracking.rollouts import RolloutRecord, read_rollouts
 CORE = Path(__file__).parents[3]
 TASK = "math.arithmetic?size=9"
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1 + 1?"}]
+SAID = [
+    {"role": "assistant", "content": "3\n\nor 4"}, {"role": "user", "content": "Wrong.\nTry again."},
+    {"role": "assistant", "content": "2\nuser: I say 2"},
+]  # fmt: skip
 TWO_TURNS = "assistant: 3\n\nor 4\nuser: Wrong.\nTry again.\nassistant: 2\nuser: I say 2"
 
 
@@ -47,7 +51,7 @@ def line(step: int, value: float | None, text: str, **fields: Any) -> dict[str, 
 
 LINES = [
     line(1, 0.5, "3"), line(1, None, "9" * 40, finish_reason="length"),
-    line(2, 0.0, "?"), line(2, 1.0, TWO_TURNS, turns=2, scored_text="2"),
+    line(2, 0.0, "?"), line(2, 1.0, TWO_TURNS, turns=2, messages=SAID, scored_text="2"),
     line(2, 1.0, "told as a game", task="games.x", role="first", row={"id": "e/0"}, turns=1, prompt="You begin."),
 ]  # fmt: skip
 
@@ -125,25 +129,16 @@ def messages_of(text: str, turns: int = 2, **fields: Any) -> list[StoredMessage]
     return answer_messages(RolloutRecord.model_validate(line(1, 1.0, text, turns=turns, **fields)))
 
 
-def test_a_conversation_is_split_into_its_messages_and_one_completion_never_is() -> None:
-    assert messages_of(TWO_TURNS) == [
-        StoredMessage("assistant", "3\n\nor 4", is_sampled=True),
-        StoredMessage("user", "Wrong.\nTry again."),
-        StoredMessage("assistant", "2\nuser: I say 2", is_sampled=True),
-    ]
-    assert messages_of(TWO_TURNS, turns=1) == [StoredMessage("assistant", TWO_TURNS, is_sampled=True)]
-
-
-@pytest.mark.parametrize(("text", "fields"), [
-    ("assistant: 3\nassistant: I say\nuser: no\nassistant: 2", {}),  # what the model wrote looks like a message
-    ("assistant: 3\nuser: I say\nuser: no\nassistant: 2", {}),
-    ("user: 3\nassistant: 3\nassistant: 2", {}),
-    (TWO_TURNS, {"turns": 3}),
-    (TWO_TURNS, {"role": "first"}),
-    (TWO_TURNS, {"prompt": "1 + 1 ="}),
-])  # fmt: skip
-def test_what_cannot_be_split_for_certain_stays_one_message(text: str, fields: dict[str, Any]) -> None:
-    assert messages_of(text, **fields) == [StoredMessage("assistant", text)]
+def test_a_conversation_is_its_messages_and_a_game_one_text() -> None:
+    said = [StoredMessage("assistant", "3\n\nor 4", is_sampled=True), StoredMessage("user", "Wrong.\nTry again."),
+            StoredMessage("assistant", "2\nuser: I say 2", is_sampled=True)]  # fmt: skip
+    assert messages_of(TWO_TURNS, messages=SAID) == said
+    unknown = messages_of(TWO_TURNS, turns=1, messages=SAID, prompt="1 + 1 =")
+    assert unknown == messages_of(TWO_TURNS, turns=1), "one turn is one completion"
+    filled = messages_of(TWO_TURNS, turns=3, messages=SAID)
+    assert not any(each.is_sampled for each in filled), "a reply that begins the next completion is none"
+    for fields in ({"messages": []}, {"messages": SAID, "role": "first"}):  # an older run, a game
+        assert messages_of(TWO_TURNS, **fields) == [StoredMessage("assistant", TWO_TURNS)]
 
 
 def test_a_text_prompt_is_the_user_s_and_an_unknown_one_nobody_s() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -70,14 +69,18 @@ def prompt_messages(record: RolloutRecord) -> list[StoredMessage]:
 def answer_messages(record: RolloutRecord) -> list[StoredMessage]:
     """What follows the prompt.
 
-    One completion is one message. A conversation over messages is stored as one text, in which `role: ` begins each
-    message; it is split where that is certain: the assistant's markers are as many as the turns, and exactly one other
-    marker lies between two of them. Otherwise, and in a game, all turns are one message that is not marked as sampled.
+    One completion is one message. All turns of a game, and of a conversation that an earlier version stored as one
+    text, are one message that is not marked as sampled.
     """
     if record.is_single_turn:
         return [StoredMessage("assistant", record.text, is_sampled=True)]
-    if not record.role and isinstance(record.prompt, tuple) and (messages := _split(record.text, record.turns)):
-        return messages
+    if not record.role and record.messages:
+        sampled = [message["role"] == "assistant" for message in record.messages]
+        is_known = sum(sampled) == record.turns  # else a reply begins the next completion
+        return [
+            StoredMessage(_role(message["role"]), message["content"], is_sampled=each and is_known)
+            for message, each in zip(record.messages, sampled, strict=True)
+        ]
     return [StoredMessage("assistant", record.text)]
 
 
@@ -96,18 +99,3 @@ def metric_values(record: RolloutRecord, parts: Iterable[str]) -> dict[str, floa
 
 def _role(role: str) -> str:
     return role if role in ROLES else "user"
-
-
-def _split(text: str, turns: int) -> list[StoredMessage]:
-    """Split a conversation's text into its messages; empty where what a message wrote could be a marker."""
-    marks = list(re.finditer(r"^(assistant|user|system): ", text, re.MULTILINE))
-    places = [place for place, mark in enumerate(marks) if mark[1] == "assistant"]
-    # After the last of the assistant's markers, all is the last completion; each one before has one reply.
-    if len(places) != turns or places != list(range(0, 2 * turns, 2)) or marks[0].start() != 0:
-        return []
-    marks = marks[: 2 * turns - 1]
-    ends = [*(mark.start() - 1 for mark in marks[1:]), len(text)]
-    return [
-        StoredMessage(mark[1], text[mark.end() : end], is_sampled=mark[1] == "assistant")
-        for mark, end in zip(marks, ends, strict=True)
-    ]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_core.task.game.rules import Episode, Game, GameConfig, Move, Rules
+from grpo_core.task.row import Message
 from grpo_core.task.score import Invalid
 
 
@@ -106,26 +107,27 @@ def _read(rules: Rules, move: Move, state: Any, actions: Sequence[Any]) -> tuple
     return action, "" if action in actions else f"{_short(action)} is not legal"
 
 
-def story(rules: Rules, position: Position) -> str:
-    """An episode as people read it, move by move.
+def story(rules: Rules, position: Position) -> tuple[Message, ...]:
+    """An episode as people read it: each move by its role; positions and the result without one.
 
     Args:
         rules: The game and its options.
         position: The episode's states and moves.
     """
-    lines = [rules.call("render", state=position.states[0])]
+    told = [("", rules.call("render", state=position.states[0]))]
     for place, (role, move) in enumerate(zip(position.movers, position.moves, strict=True)):
         before = position.states[place]
         text = move if isinstance(move, str) else rules.written(move, before)
-        note = f"   (replaced: {position.replaced[place]})" if place in position.replaced else ""
-        lines += ["", f"{place + 1}. {role}: {text}{note}"]
+        told.append((role, text))
+        if place in position.replaced:
+            told.append(("", f"(replaced: {position.replaced[place]})"))
         if place + 1 < len(position.states):
-            lines.append(rules.call("render", state=position.states[place + 1]))
+            told.append(("", rules.call("render", state=position.states[place + 1])))
     if position.returns is not None:
         why = f"   ({position.illegal}: {position.why})" if position.illegal else ""
         why += "   (limit of turns)" if position.capped else ""
-        lines += ["", ", ".join(f"{role} {value:+g}" for role, value in position.returns.items()) + why]
-    return "\n".join(lines)
+        told.append(("", ", ".join(f"{role} {value:+g}" for role, value in position.returns.items()) + why))
+    return tuple(Message(role=role, content=text) for role, text in told)
 
 
 def scripted_roles(game: Game, config: GameConfig, episode: Episode) -> dict[str, str]:
