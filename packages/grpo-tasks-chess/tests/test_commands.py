@@ -179,9 +179,29 @@ def test_a_game_ends_by_the_rules() -> None:
     pgn = write_pgn(match, when=date(2026, 1, 2))
     assert parsed(pgn).headers["Date"] == "2026.01.02"
     assert "1. f3 e5 2. g4 Qh4# 0-1" in pgn
-    # Black's knight and White's go out and back twice: the start is there three times, a draw that is claimed.
-    white, black = Scripted(*["g1f3", "f3g1"] * 3), Scripted(*["g8f6", "f6g8"] * 3)
-    assert play_match({chess.WHITE: white, chess.BLACK: black}).result == "1/2-1/2"
+
+
+KNIGHTS = "g1f3 g8f6 f3g1 f6g8"
+ROOK = "g8h8 b1a1 h8g8 a1b1"
+
+
+@pytest.mark.parametrize(
+    ("fen", "moves", "result", "ended_by", "plies"),
+    [
+        (chess.STARTING_FEN, f"{KNIGHTS} {KNIGHTS} e2e4", "1/2-1/2", "threefold repetition", 8),
+        # A move to where the position stood twice could be played, and White mates instead.
+        ("6k1/5ppp/8/8/8/8/8/1R2K3 b - - 0 1", f"{ROOK} g8h8 b1a1 h8g8 a1a8", "1-0", "checkmate", 8),
+        ("6k1/5ppp/8/8/8/8/8/R3K3 w - - 99 90", "a1a8", "1-0", "checkmate", 1),
+        ("6k1/5ppp/8/8/8/8/8/R3K3 w - - 98 90", "a1b1 g8h8 b1a1", "1/2-1/2", "fifty moves", 2),
+    ],
+)
+def test_a_draw_stands_on_the_board_and_not_in_a_move_to_come(
+    fen: str, moves: str, result: str, ended_by: str, plies: int
+) -> None:
+    start, played = chess.Board(fen), moves.split()
+    players = {start.turn: Scripted(*played[::2]), not start.turn: Scripted(*played[1::2])}
+    match = play_match(players, start=start)
+    assert (match.result, match.ended_by, len(match.plies)) == (result, ended_by, plies)
 
 
 def test_a_game_may_begin_elsewhere(completer: FakeCompleter, capsys: pytest.CaptureFixture[str]) -> None:

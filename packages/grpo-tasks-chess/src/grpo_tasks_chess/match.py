@@ -64,7 +64,7 @@ def play_match(
     max_moves: int = 200,
     on_ply: Callable[[Match], None] = lambda match: None,
 ) -> Match:
-    """Play a game to its end under the rules, with draws claimed, or to `max_moves` of each side.
+    """Play a game to its end (see `outcome_of`), or to `max_moves` of each side.
 
     Args:
         players: Movers by colour.
@@ -75,7 +75,7 @@ def play_match(
     """
     board = chess.Board() if start is None else start.copy()
     match = Match(board, {colour: mover.name for colour, mover in players.items()})
-    while (outcome := board.outcome(claim_draw=True)) is None and len(board.move_stack) < 2 * max_moves:
+    while (outcome := outcome_of(board)) is None and len(board.move_stack) < 2 * max_moves:
         mover = players[board.turn]
         reply = mover.reply(board)
         move = reply.move
@@ -95,6 +95,21 @@ def play_match(
         match.result = outcome.result()
         match.ended_by = outcome.termination.name.lower().replace("_", " ")
     return match
+
+
+def outcome_of(board: chess.Board) -> chess.Outcome | None:
+    """Return the outcome of a game, or None while it goes on.
+
+    A game ends as the rules say, and as a draw when its position stands on the board for the third time, or when fifty
+    moves of each side have passed without a capture or a pawn's move. `Board.outcome(claim_draw=True)` draws one move
+    earlier, where any legal move would complete either, though the side to move may win.
+    """
+    outcome = board.outcome()
+    if outcome is None and board.is_repetition(3):
+        outcome = chess.Outcome(chess.Termination.THREEFOLD_REPETITION, None)
+    if outcome is None and board.is_fifty_moves():
+        outcome = chess.Outcome(chess.Termination.FIFTY_MOVES, None)
+    return outcome
 
 
 def write_pgn(match: Match, *, when: date) -> str:
