@@ -15,6 +15,7 @@ from grpo_core.engines.decoding import eos_ids
 from grpo_core.errors import UserError
 from grpo_core.policy.gguf_file import gguf_config
 from grpo_core.policy.load import load_policy
+from grpo_core.profiles.model_shape import model_shape
 
 BYTES = sorted(ByteLevel.alphabet())
 NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
@@ -125,6 +126,21 @@ def test_what_a_file_says_is_computed(tmp_path: Path, kind: str, changes: dict[s
 
 def loaded_from(path: Path, model: Any, *args: Any, **kwargs: Any) -> Any:
     return load_policy(write(path, model, *args, **kwargs), device="cpu")
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_header_tells_the_size_and_no_bar_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, tied: bool
+) -> None:
+    model = model_of(kind, tie_word_embeddings=tied)
+    loaded = loaded_from(tmp_path, model, {"attention.key_length": 128} if kind == "qwen3" else {}).model
+    assert "GGUF" not in capsys.readouterr().err
+    shape, config = model_shape(str(tmp_path / "m.gguf")), model.config
+    assert shape is not None and shape.parameters == loaded.num_parameters() and "header" in shape.source
+    layer = (config.num_hidden_layers, config.hidden_size, config.intermediate_size, config.num_key_value_heads)
+    assert (shape.layers, shape.hidden, shape.intermediate, shape.kv_heads) == layer
+    assert (shape.vocabulary, shape.context) == (264, 256) and (kind == "llama" or shape.head_dim == 128)
 
 
 def test_the_divisors_of_a_llama_3_are_the_scaling_that_they_come_from(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A model's shape is read off its files: nothing is loaded, nothing damaged is believed."""
 
 import json
+import struct
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,23 @@ def test_damaged_weights_are_not_counted(tmp_path: Path, content: bytes) -> None
     expected = parameters(folder)
     (folder / "model.safetensors").write_bytes(content)
     assert parameters(folder) == expected
+
+
+def gguf(*parts: bytes, tensors: int = 0, values: int = 0, version: int = 3) -> bytes:
+    return b"GGUF" + struct.pack("<IQQ", version, tensors, values) + b"".join(parts)
+
+
+KEY = struct.pack("<Q1s", 1, b"k")
+HUGE = 2**63
+
+
+@pytest.mark.parametrize("content", [
+    b"", b"GGUF", b"\0" * 64, gguf(version=1), gguf(), gguf(values=HUGE), gguf(tensors=HUGE),
+    gguf(struct.pack("<Q", HUGE), values=1), gguf(KEY, struct.pack("<I", 77), values=1),
+    gguf(KEY, struct.pack("<IIQ", 9, 8, HUGE), values=1), gguf(KEY, struct.pack("<IIQ", 9, 0, HUGE), values=1),
+    gguf(KEY, struct.pack("<IIQ", 9, 9, 1), values=1), gguf(KEY, struct.pack("<I", 2**31), tensors=1),
+    gguf(struct.pack("<Q1s", 1, b"\xff"), values=1),
+])  # fmt: skip
+def test_a_damaged_gguf_header_gives_no_shape(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "m.gguf").write_bytes(content)
+    assert model_shape(str(tmp_path / "m.gguf")) is None

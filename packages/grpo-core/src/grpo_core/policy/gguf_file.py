@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -89,6 +91,17 @@ def gguf_config(path: str, settings: dict[str, Any]) -> Any:
         if not (key in read or _HARMLESS.fullmatch(key) or done.get(key) == value):
             raise _refusal(f"it says {prefix}{key}={value!r:.80}")
     return config
+
+
+@contextmanager
+def without_bar() -> Iterator[None]:
+    """Hide the bar of transformers' reader of tensors, which its switch for bars leaves on."""
+    reading: Any = by_name
+    bar, reading.tqdm = reading.tqdm, lambda tensors, **options: tensors
+    try:
+        yield
+    finally:
+        reading.tqdm = bar
 
 
 def check_tensors(path: str, model: Any) -> None:

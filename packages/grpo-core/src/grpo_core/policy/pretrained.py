@@ -7,7 +7,7 @@ import re
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,7 @@ def load_pretrained(
     """
     location, gguf = source.location, {}
     if source.kind == "gguf":
-        from grpo_core.policy.gguf_file import check_tensors, gguf_config, gguf_tokenizer
+        from grpo_core.policy.gguf_file import check_tensors, gguf_config, gguf_tokenizer, without_bar
 
         location, gguf = str(Path(source.location).parent), {"gguf_file": Path(source.location).name}
     if source.kind == "hub":
@@ -85,7 +85,7 @@ def load_pretrained(
         with _reading("tokenizer", location):
             tokenizer = gguf_tokenizer(source.location) if gguf else _tokenizer(location)
         if has_weights:
-            with _loading, _reading("weights", location):
+            with _loading, _reading("weights", location), without_bar() if gguf else nullcontext():
                 model = _model(location, dtype, {"config": config, **gguf, **options})
         else:
             with _loading:

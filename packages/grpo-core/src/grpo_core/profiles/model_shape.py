@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import orjson
 from safetensors import SafetensorError, safe_open
@@ -16,6 +17,9 @@ from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.models import adapter_base, model_source
 
 MAX_CONFIG_BYTES = 4 << 20
+
+MAX_HEADER_BYTES = 64 << 20
+"""Of a GGUF file; a vocabulary of 262,144 tokens with its merges takes 15 MiB."""
 
 MAX_SIZE, MAX_PARAMETERS = 2**26, 10**15
 """Beyond any model there is: what a file says above them is not believed."""
@@ -84,7 +88,7 @@ def model_shape(name: str, host: PluginHost | None = None) -> ModelShape | None:
     if source.kind == "adapter":
         return model_shape(adapter_base(source.location), host)
     if source.kind == "gguf":
-        return None
+        return _of_gguf(Path(source.location))
     if source.kind != "hub":
         return _of_folder(Path(source.location), f"{name}'s config.json")
     return _of_hub(name)
@@ -135,6 +139,66 @@ def _of_hub(name: str) -> ModelShape | None:
     return None if path is None else _of_folder(path.parent, "the hub's config.json")
 
 
+def _of_gguf(path: Path) -> ModelShape | None:
+    try:
+        with path.open("rb") as file:
+            facts, tensors = _gguf_header(file)
+    except (OSError, ValueError, KeyError, struct.error):  # a damaged file: loading it says what is wrong
+        return None
+    config = {field: facts.get(f"{facts.get('general.architecture')}.{key}") for key, field in _GGUF_KEYS.items()}
+    config["vocab_size"] = tensors.get("token_embd.weight", (None,))[-1]
+    return shape_of(config, "the GGUF file's header", sum(map(math.prod, tensors.values())))
+
+
+def _gguf_header(file: BinaryIO) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
+    """Read numbers and texts of a GGUF file by key, and sizes of its tensors by name, fastest dimension first.
+
+    The format is that of docs/gguf.md of ggml, versions 2 and 3. Elements of arrays are skipped.
+
+    Raises:
+        ValueError, KeyError, struct.error: it is another format, ends early, or is longer than `MAX_HEADER_BYTES`.
+    """
+
+    def take(form: str) -> tuple[Any, ...]:
+        return struct.unpack(f"<{form}", file.read(struct.calcsize(f"<{form}")))
+
+    def content(size: int) -> bytes:
+        if size > MAX_HEADER_BYTES - file.tell():
+            raise ValueError("the header is too long")
+        return file.read(size)
+
+    def text() -> str:
+        return content(*take("Q")).decode()
+
+    def value(kind: int) -> Any:
+        if kind in _GGUF_NUMBERS:
+            return take(_GGUF_NUMBERS[kind])[0]
+        if kind == _GGUF_TEXT:
+            return text()
+        if kind != _GGUF_ARRAY:
+            raise ValueError(f"a value of kind {kind}")
+        inner, count = take("IQ")
+        if inner == _GGUF_TEXT:
+            for _ in range(count):
+                content(*take("Q"))
+        else:
+            content(count * struct.calcsize(_GGUF_NUMBERS[inner]))
+        return None
+
+    magic, version, n_tensors, n_values = take("4sIQQ")
+    if magic != b"GGUF" or version not in (2, 3):
+        raise ValueError("no GGUF file of version 2 or 3")
+    facts = {text(): value(*take("I")) for _ in range(n_values)}
+    tensors = {}
+    for _ in range(n_tensors):
+        name, (dimensions,) = text(), take("I")
+        if dimensions > _GGUF_DIMENSIONS:
+            raise ValueError(f"a tensor of {dimensions} dimensions")
+        tensors[name] = take(f"{dimensions}Q")
+        take("IQ")  # type and offset
+    return facts, tensors
+
+
 def _json_object(path: Path) -> dict[str, Any] | None:
     try:
         content = path.read_bytes() if path.stat().st_size <= MAX_CONFIG_BYTES else b""
@@ -162,6 +226,24 @@ def _in_file(path: Path) -> int:
     with safe_open(path, framework="numpy") as file:  # which checks the header, and reads nothing else
         return sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118 # no mapping
 
+
+_GGUF_NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_GGUF_TEXT, _GGUF_ARRAY = 8, 9
+"""Kinds of values in a GGUF file."""
+
+_GGUF_DIMENSIONS = 4
+"""Most dimensions of a tensor in ggml."""
+
+_GGUF_KEYS = {
+    "block_count": "num_hidden_layers",
+    "embedding_length": "hidden_size",
+    "feed_forward_length": "intermediate_size",
+    "attention.head_count": "num_attention_heads",
+    "attention.head_count_kv": "num_key_value_heads",
+    "attention.key_length": "head_dim",
+    "context_length": "max_position_embeddings",
+}
+"""Key of a GGUF file, without its architecture -> field of a config.json."""
 
 _FIELDS = (
     "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size",
