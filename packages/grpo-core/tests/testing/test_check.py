@@ -190,6 +190,17 @@ def test_the_command_exits_by_what_it_found(sums: Path, capsys: pytest.CaptureFi
     assert main(["check", f"{sums}:ad"]) == main(["check", f"{sums}:add", "-k", "jnuk"]) == 2
 
 
+def test_several_tasks_are_announced_and_the_first_finding_may_end_them(sums: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["check", f"{sums}:lenient,{sums}:add", "-x", "--json"]) == 1
+    printed = capsys.readouterr()
+    (report,) = json.loads(printed.out)["tasks"]
+    assert [(each["check"], each["status"]) for each in report["results"]] == [("gold", "passed"), ("junk", "failed")]
+    assert "2 tasks   about 0:16" in printed.err
+    assert main(["check", f"{sums}:add,{sums}:lenient", "-x", "--fuzz", "8", "-k", "gold"]) == 1, "the fuzzer's finding"
+    printed = capsys.readouterr()
+    assert "stopped at the first finding" in printed.out and "about" not in printed.err
+
+
 def test_the_report_as_json(sums: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(sums), "-k", "junk,latency", "--json", "--seed", "3"]) == 1
     report = json.loads(capsys.readouterr().out)

@@ -74,6 +74,7 @@ def check_task(
     seed: int = 0,
     checks: Collection[str] = (),
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+    exit_first: bool = False,
 ) -> TaskReport:
     """Run the conformance checks on a task.
 
@@ -83,6 +84,7 @@ def check_task(
         seed: Seed of their choice.
         checks: Names of the checks; empty means all.
         progress: Called with what is done, how much of it, and the total.
+        exit_first: Whether the first check that fails is the last one.
 
     Raises:
         DataError: the task has no rows.
@@ -94,6 +96,8 @@ def check_task(
         for done, name in enumerate(names):
             progress(f"{task.name}, {name}", done, len(names))
             results.append(run_check(subject, name))
+            if exit_first and results[-1].status == "failed":
+                break
         judges = tuple(judge.name for judge in task.task.judges())
         return TaskReport(task.name, task.spec, len(subject.rows), seed, results, judges=judges)
 
