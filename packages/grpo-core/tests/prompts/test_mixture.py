@@ -21,7 +21,7 @@ def rows(n: int) -> list[Row]:
     return [Row(id=f"r{i}") for i in range(n)]
 
 
-def task(name: str, **options: str) -> BoundTask:
+def task(name: str, /, **options: str) -> BoundTask:
     made = Task(name, lambda: rows(3), lambda row: row.id, lambda text: text, (lambda text: 1.0,), row=Row)
     return BoundTask(made, f"demo.{name}", TaskConfig(), TaskSpec(f"demo.{name}", 1, options))
 
@@ -161,6 +161,8 @@ def test_a_checkpoint_of_another_mixture_is_refused() -> None:
 
 def test_tasks_that_share_a_name_are_told_apart_by_their_specs_and_one_without_rows_is_refused() -> None:
     assert task_labels([task("a", template="r1"), task("a"), task("b")]) == ("demo.a?template=r1", "demo.a", "demo.b")
+    assert task_labels([task("a", name="x"), task("a", name="y"), task("a")]) == ("x", "y", "demo.a")
+    assert task_labels([task("a", name="x"), task("b", name="x")]) == ("demo.a?name=x", "demo.b?name=x")
     with pytest.raises(DataError, match=r"demo\.a"):
         Mixture([(task("a"), 1)], {"demo.a": []}, 0)
 

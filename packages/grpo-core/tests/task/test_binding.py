@@ -500,3 +500,15 @@ def test_a_task_is_specialized_by_its_options() -> None:
 def test_a_specialization_that_is_wrong_is_named(specialize: Callable[..., Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         bound(task=general(specialize))
+
+
+def test_a_name_is_no_part_of_what_a_task_is(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text("".join(f'{{"question": "{number}?", "answer": "{number}"}}\n' for number in range(40)))
+    plain, named = (load_task(f"core.qa?path={file}{name}") for name in ("", "&name=numbers"))
+    assert (plain.label, named.label, named.name) == ("core.qa", "numbers", "core.qa")
+    assert named.with_options(split="test").label == "numbers"
+    assert named.identity == plain.identity and named.rows() == plain.rows()
+    for wrong, message in (("nmae=a", "mean 'name'"), ("name=a/b", "letters, digits"), ("name=", "letters, digits")):
+        with pytest.raises(UserError, match=message):
+            load_task(f"core.qa?path={file}&{wrong}")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_core.errors import UserError
-from grpo_core.task.spec import TaskSpec, parse_task_specs
+from grpo_core.task.spec import TaskSpec, names_of, parse_task_specs
 
 IDENTIFIER = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
 VALUE = st.text(alphabet=string.printable + "äß漢🙂\0", max_size=12)
@@ -55,6 +55,17 @@ def test_any_text_is_read_or_refused_in_words(text: str) -> None:
 
 def test_a_written_spec_is_readable_and_has_no_weight() -> None:
     assert str(TaskSpec("a.b", 3.0, {"path": "data/{split}.jsonl"})) == "a.b?path=data/{split}.jsonl"
+
+
+@pytest.mark.parametrize(("spec", "names"), [
+    ("core.qa", ("core.qa", "core.qa", "core.qa")),
+    ("core.qa?path=a", ("core.qa?path=a", "core.qa", "core.qa")),
+    ("core.qa?path=a&name=b", ("core.qa?path=a&name=b", "b", "core.qa")),
+    ("core.qa?name=b&rename=c", ("core.qa?name=b&rename=c", "b", "core.qa")),
+    ("core.qa?template=%26name=x", ("core.qa?template=%26name=x", "core.qa", "core.qa")),
+])  # fmt: skip
+def test_a_task_is_found_by_its_spec_its_given_name_and_its_own(spec: str, names: tuple[str, ...]) -> None:
+    assert names_of(spec) == names
 
 
 @pytest.mark.parametrize(("text", "message"), [

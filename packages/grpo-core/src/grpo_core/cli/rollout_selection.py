@@ -14,6 +14,7 @@ from typing import Literal
 
 from grpo_core.errors import UserError, unknown_name
 from grpo_core.scoring.abstention import is_out_of_time
+from grpo_core.task.spec import names_of
 from grpo_core.tracking.rollouts import RolloutRecord, read_rollouts
 
 Judgement = Literal["solved", "unsolved", "abstained"]
@@ -25,7 +26,7 @@ class Selection:
     """Filters, order and limit of a selection of completions; None excludes nothing.
 
     Attributes:
-        task: Spec of a task, or its name without options.
+        task: Spec of a task, its name without options, or what its option `name` says.
         step: A step, `all`, or None for the last step that has any.
         judged: `solved`; `unsolved`: scored, but not solved; or `abstained`: not scored.
         order: Whether the worst scores, the best or the slowest come first; completions that were not scored come last,
@@ -207,7 +208,7 @@ def survey(run_dir: Path) -> Survey:
 
 def _check_exists(survey: Survey, selection: Selection) -> None:
     """Refuse a task or step that does not exist, as opposed to one without a matching completion."""
-    names = dict.fromkeys(name for spec in survey.counts for name in (spec, spec.partition("?")[0]))
+    names = dict.fromkeys(name for spec in survey.counts for name in names_of(spec))
     if selection.task is not None and names and selection.task not in names:
         raise unknown_name("task in this run", selection.task, names)
     step = selection.exact_step

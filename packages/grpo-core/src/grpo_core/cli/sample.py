@@ -85,7 +85,7 @@ def _samples(bound: BoundTask, count: int) -> Iterable[dict[str, Any]]:
     for row in rows:
         score = scores.get(row.id)
         yield {
-            "task": bound.name,
+            "task": bound.label,
             "row": row.model_dump(mode="json"),
             "prompt": bound.prompt(row),
             "gold": row.gold,

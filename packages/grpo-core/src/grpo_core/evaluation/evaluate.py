@@ -321,4 +321,4 @@ def _summarise(folder: EvaluationFolder, prepared: EvaluationTask, model: str | 
     folder.write_config({"task": task.spec, "model": model, **asdict(settings)})
     results = folder.consolidate(settings, BASE)
     entry = {name: results[step] for name, step in (("base", BASE), ("final", ALONE)) if step in results}
-    folder.write_summary({"tasks": {task.name: entry}, "settings": asdict(settings), "seed": settings.seed})
+    folder.write_summary({"tasks": {task.label: entry}, "settings": asdict(settings), "seed": settings.seed})

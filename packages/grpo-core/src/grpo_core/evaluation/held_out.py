@@ -101,7 +101,7 @@ def _others(evaluated: str | None, trained: Mapping[str, BoundTask]) -> dict[str
         task = bind(spec)
         if task.spec in specs:
             continue
-        others[task.spec if task.name in {**trained, **others} else task.name] = task
+        others[task.spec if task.label in {**trained, **others} else task.label] = task
     return others
 
 

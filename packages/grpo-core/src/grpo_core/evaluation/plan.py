@@ -87,7 +87,7 @@ def plan_of(config: RunConfig, task: BoundTask) -> tuple[EvaluationPlan, list[Re
         at_end=values["at_end"] and enabled,
     )
     if not enabled:
-        return plan, [ResolvedDefault("evaluation", f"{task.name}: none", "the task says so: enabled=False")]
+        return plan, [ResolvedDefault("evaluation", f"{task.label}: none", "the task says so: enabled=False")]
     return plan, wish(task, own)
 
 
@@ -129,7 +129,7 @@ def wish(task: BoundTask, own: Mapping[str, Any]) -> list[ResolvedDefault]:
         return []
     listed = ", ".join(f"{name}={format_value(value)}" for name, value in own.items())
     settings = ", ".join(f"eval.{name}" for name in own)
-    return [ResolvedDefault("evaluation", f"{task.name}: {listed}", f"the task's own wish, below {settings}")]
+    return [ResolvedDefault("evaluation", f"{task.label}: {listed}", f"the task's own wish, below {settings}")]
 
 
 def open_settings(config: RunConfig, tasks: Mapping[str, BoundTask]) -> frozenset[str]:

@@ -21,6 +21,7 @@ from grpo_core.rollouts.task_scoring import scorer_of
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.fingerprint import name_changes
 from grpo_core.task.score import Score
+from grpo_core.task.spec import label_of
 from grpo_core.tracking.rollouts import RolloutRecord, read_rollouts
 
 
@@ -240,7 +241,7 @@ def _tasks_now(specs: Sequence[str], task: str | None) -> dict[str, BoundTask]:
     if task is None:
         return {spec: load_task(spec) for spec in specs}
     bound = load_task(task)
-    same_name = [spec for spec in specs if spec.partition("?")[0] == bound.name or spec == bound.spec]
+    same_name = [spec for spec in specs if label_of(spec) == bound.label or spec == bound.spec]
     if not same_name and len(specs) > 1:
         raise unknown_name("task in this run", task, specs)
     return dict.fromkeys(same_name or specs, bound)

@@ -217,9 +217,9 @@ class ShuffledEpochs:
 
 
 def task_labels(tasks: Sequence[BoundTask]) -> tuple[str, ...]:
-    """The name of each task in logs and summaries: its own, or its spec where two of them share a name."""
-    names = Counter(task.name for task in tasks)
-    return tuple(task.name if names[task.name] == 1 else task.spec for task in tasks)
+    """The name of each task in logs and summaries: its label, or its spec where two of them share one."""
+    labels = Counter(task.label for task in tasks)
+    return tuple(task.label if labels[task.label] == 1 else task.spec for task in tasks)
 
 
 def shuffled(ids: Collection[str], key: str) -> list[str]:

@@ -15,6 +15,7 @@ from grpo_core.errors import DataError, UserError
 from grpo_core.evaluation.intervals import difference_interval
 from grpo_core.evaluation.output import FINAL, META, EvaluationFolder, Meta, read_meta, read_rates, safe_name
 from grpo_core.report.curves import reward_of
+from grpo_core.task.spec import label_of
 from grpo_core.tracking.rollouts import read_rollouts
 from grpo_core.tracking.runs import RunView, differences
 
@@ -92,7 +93,7 @@ def _final(run: Path, task: str) -> tuple[Path, Meta] | None:
             except UserError:
                 continue  # damaged, or of a newer version: as if it was not there
             # A label is a spec where two tasks share a name; the evaluated one has further options, as the split.
-            names = {safe_name(spec.partition("?")[0]) for spec in (task, meta.task)}
+            names = {safe_name(label_of(spec)) for spec in (task, meta.task)}
             if Path(meta.run).name == run.resolve().name and len(names) == 1:
                 return results, meta
     return None

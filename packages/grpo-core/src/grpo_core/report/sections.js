@@ -12,7 +12,8 @@ function grid(...figures) {
   return shown.length ? element("div", { class: "grid" }, shown) : null;
 }
 
-const short = (task) => task.split("?")[0];
+/** What a task is called: as its option `name` says, else by its name without options; `label_of` in Python. */
+const short = (task) => /[?&]name=([^&]+)/.exec(task)?.[1] ?? task.split("?")[0];
 
 /** The name of a task among others: with options only where two differ in nothing else. */
 function labelOf(spec, specs) {

@@ -108,6 +108,6 @@ def _labels(tasks: Sequence[BoundTask]) -> list[str]:
     seen: Counter[str] = Counter()
     labels = []
     for task in tasks:
-        seen[task.name] += 1
-        labels.append(task.name if seen[task.name] == 1 else f"{task.name}-{seen[task.name]}")
+        seen[task.label] += 1
+        labels.append(task.label if seen[task.label] == 1 else f"{task.label}-{seen[task.label]}")
     return labels

@@ -23,7 +23,7 @@ from grpo_core.task.remote import read_moves
 from grpo_core.task.row import Prompt, Row, TaskConfig, as_prompt, first_problem, prompt_json
 from grpo_core.task.rows import RowLoader, data_files
 from grpo_core.task.score import Score, one_line
-from grpo_core.task.spec import TaskSpec
+from grpo_core.task.spec import NAME, TaskSpec
 from grpo_core.task.task import Task
 from grpo_core.task.turns import TurnState, write_turns
 from grpo_core.task.watching import calling
@@ -35,6 +35,7 @@ class BoundTask:
     Attributes:
         task: The task under its options.
         name: `plugin.task`.
+        label: What logs and reports call it: the spec's option `name`, else `name`.
         config: Validated options.
         spec: Spec with which `load_task` makes the same task in another process.
         rewards: The rewards with their marks, in order.
@@ -48,6 +49,7 @@ class BoundTask:
         self.name, self.config, self.is_object, self.source = name, config, is_object, source
         self._unspecialized, self._spec = task, spec
         self.task = task = Declarations(task, name, config).specialized()
+        self.label = spec.options.get(NAME, name)
         self.rewards, self._loader = task.specs(), RowLoader(task, name, config)
         self._declarations = Declarations(task, name, config)
 
@@ -280,14 +282,20 @@ def bind_config(task: Task, name: str, spec: TaskSpec) -> TaskConfig:
         UserError: an option that the task does not have, or a value that does not fit.
     """
     fields = task.config.model_fields
+    known = {*fields, NAME}
     for option in spec.options:
-        if option not in fields:
+        if option not in known:
             raise UserError(
-                f"task {name!r} has no option {option!r}.{near_match(option, fields)} "
-                f"Options: {', '.join(sorted(fields))}"
+                f"task {name!r} has no option {option!r}.{near_match(option, known)} "
+                f"Options: {', '.join(sorted(known))}"
             )
+    if NAME not in fields and not re.fullmatch(r"[\w.-]+", spec.options.get(NAME, "_"), re.ASCII):
+        raise UserError(
+            f"task {name!r}: name={spec.options[NAME]!r:.80}: a name has letters, digits and any of _ . - only, as in "
+            "name=capitals."
+        )
     try:
-        config = task.config.model_validate_strings(spec.options)
+        config = task.config.model_validate_strings({key: spec.options[key] for key in spec.options if key in fields})
     except ValidationError as error:
         raise UserError(f"task {name!r}: {first_problem(error)}{_hint(name, spec, error)}") from None
     for option, value in config:

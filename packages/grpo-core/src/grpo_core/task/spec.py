@@ -12,6 +12,9 @@ from grpo_core.errors import UserError
 _SEPARATOR = re.compile(r",(?=\s*(?:[A-Za-z_]\w*\.[A-Za-z_]|(?:\.{0,2}|~\w*)/))")
 _PLAIN = "/:{}=+*"
 """Characters of a value that need no escape: paths and field mappings stay readable in a run's header."""
+NAME = "name"
+"""Option of every spec: what the task is called, as in a mixture of two files; no part of the task's identity."""
+
 _NAMED = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?::(?P<weight>[^?]*))?(?:\?(?P<query>.*))?", re.DOTALL)
 _FILE = re.compile(
     r"(?P<name>(?:\.{0,2}|~\w*)/[^?]*?\.py:[A-Za-z_]\w*)(?::(?P<weight>[^?]*))?(?:\?(?P<query>.*))?", re.DOTALL
@@ -48,6 +51,18 @@ class TaskSpec:
         """A copy with some options set, or removed where the value is None."""
         merged: dict[str, object] = {**self.options, **options}
         return TaskSpec(self.name, self.weight, {key: str(value) for key, value in merged.items() if value is not None})
+
+
+def label_of(spec: str) -> str:
+    """What the task of a spec is called: as its option `name` says, else by its name without options."""
+    name, _, query = spec.partition("?")
+    options = (pair.partition("=") for pair in query.split("&"))
+    return next((unquote(value) for key, _, value in options if key == NAME), name)
+
+
+def names_of(spec: str) -> tuple[str, ...]:
+    """The names by which the task of a spec is found: the spec, what it is called, and its name without options."""
+    return spec, label_of(spec), spec.partition("?")[0]
 
 
 def parse_task_specs(text: str) -> tuple[TaskSpec, ...]:

@@ -12,6 +12,7 @@ from grpo_core.checkpoints import check_run
 from grpo_core.errors import UserError
 from grpo_core.task.row import Message, Prompt, prompt_text
 from grpo_core.task.score import Score
+from grpo_core.task.spec import names_of
 from grpo_core.tracking.jsonl import json_object, read_lines
 
 DifficultyTag = Literal["hard", "normal", "easy"]
@@ -135,7 +136,7 @@ def read_rollouts(
     Args:
         run_dir: Folder of the run.
         step: Read only this step.
-        task: Read only this task, given by its spec or by its name without options.
+        task: Read only this task, given by its spec, its name without options or its option `name`.
         problems: Receives the damaged lines, with file, line and field; None warns of them. They are left out.
 
     Raises:
@@ -147,7 +148,7 @@ def read_rollouts(
         fields = json_object(line)
         if step is not None and fields.get("step") != step:
             return None
-        if task is not None and task not in (fields.get("task"), str(fields.get("task")).partition("?")[0]):
+        if task is not None and task not in names_of(str(fields.get("task"))):
             return None
         try:
             return RolloutRecord.model_validate(fields)

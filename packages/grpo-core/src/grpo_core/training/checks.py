@@ -90,7 +90,7 @@ def _check_size(size: int | None, task: BoundTask) -> None:
         count = error.available
     if size is not None and count < size:
         raise UserError(
-            f"trainer.train_size={size}: task {task.name} has {count} training rows, {size - count} fewer. Use "
+            f"trainer.train_size={size}: task {task.label} has {count} training rows, {size - count} fewer. Use "
             f"trainer.train_size={count}, or null for all."
         )
 

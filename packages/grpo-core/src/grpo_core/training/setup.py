@@ -319,5 +319,5 @@ def _encode_rows(
         raise DataError(f"task {task.name!r}: {error} The limit is {longest} tokens: {why}. {advice}") from None
     choices = []
     if report.dropped or report.truncated:
-        choices.append(ResolvedDefault("rows", f"{task.name}: {report}", f"longer than {longest} tokens: {why}"))
+        choices.append(ResolvedDefault("rows", f"{task.label}: {report}", f"longer than {longest} tokens: {why}"))
     return _EncodedRows(report.kept, {row.id: truncate_prompt(ids[row.id], longest) for row in report.kept}, choices)

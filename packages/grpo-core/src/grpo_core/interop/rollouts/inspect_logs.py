@@ -26,6 +26,7 @@ from grpo_core.interop.rollouts.stored import (
     part_names,
     prompt_messages,
 )
+from grpo_core.task.spec import label_of
 from grpo_core.tracking.rollouts import RolloutRecord
 
 with requires("inspect_ai", "pip install inspect-ai"):
@@ -67,7 +68,7 @@ def write_logs(records: Iterable[RolloutRecord], run: RunFacts, folder: Path) ->
         for record in of_step:
             tasks.setdefault(record.task, []).append(record)
         for spec, of_task in tasks.items():
-            slug = re.sub(r"[^\w.-]+", "-", spec.partition("?")[0])[:MAX_SLUG_CHARS]
+            slug = re.sub(r"[^\w.-]+", "-", label_of(spec))[:MAX_SLUG_CHARS]
             write_eval_log(log_of(of_task, run), folder / f"step-{step:06}_{slug}_{_digest(spec)[:8]}.eval")
             count, files = count + len(of_task), files + 1
     return count, files
