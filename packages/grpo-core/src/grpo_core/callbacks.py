@@ -19,17 +19,19 @@ EvalPhase = Phase
 
 @dataclass(frozen=True, slots=True)
 class ResolvedDefault:
-    """A default that depends on the machine or on other settings, printed once with its reason.
+    """A default that depends on the machine or on other settings, printed once with its reason unless it is ordinary.
 
     Attributes:
         what: Subject, e.g. `device`.
         value: Value, e.g. `cpu, 2 threads, float32`.
         why: The reason, e.g. `no accelerator found`.
+        is_ordinary: Whether a run gets it unless the user, the task, the model or the platform says otherwise.
     """
 
     what: str
     value: str
     why: str
+    is_ordinary: bool = False
 
 
 @dataclass(frozen=True, slots=True)

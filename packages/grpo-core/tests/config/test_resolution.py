@@ -176,6 +176,14 @@ def test_reward_scaling_goes_by_the_loss_unless_it_is_given(run: Run, trainer: d
     assert "trainer.scale_rewards" not in {choice.what for choice in given.choices}
 
 
+@pytest.mark.parametrize(("trainer", "ordinary"), [
+    ({}, True), ({"loss_type": "dr_grpo"}, True), ({"loss_type": "grpo"}, False), ({"loss_type": "cispo"}, False),
+])  # fmt: skip
+def test_what_another_loss_brings_is_no_ordinary_default(run: Run, trainer: dict[str, Any], ordinary: bool) -> None:
+    said = {choice.what for choice in run(**trainer).choices if not choice.is_ordinary}
+    assert (not any(name.startswith("trainer.") for name in said)) is ordinary, said
+
+
 @pytest.mark.parametrize(("loss", "given", "clip"), [
     ("grpo", {}, (0.2, None)),
     ("dapo", {}, (0.2, 0.28)),

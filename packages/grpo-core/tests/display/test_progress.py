@@ -34,7 +34,7 @@ CHOICES = (
     ResolvedDefault("model", "tiny (embedded, 1.9 M parameters)", "no --model given"),
     ResolvedDefault("device", "cpu, 2 threads", "no accelerator found"),
     ResolvedDefault("precision", "float32", "float32: the safe choice on cpu"),
-    ResolvedDefault("loss", "dr_grpo", "asked for"),
+    ResolvedDefault("loss", "dr_grpo", "asked for", is_ordinary=True),
 )
 
 
@@ -120,6 +120,11 @@ def test_a_run_in_a_terminal_ends_with_its_learning_curve_and_the_way_to_its_rep
     assert picture[10].split() == ["0", "3"]
     assert max(map(len, picture)) < width
     assert run.text.index("saved ") < run.text.index("report  ")
+
+
+def test_only_what_is_no_ordinary_default_has_its_reason_printed() -> None:
+    choices = [ResolvedDefault("steps", "9", "trainer.max_steps", is_ordinary=True), ResolvedDefault("a", "b", "c")]
+    assert lines.reasons(choices) == ["a b: c"]
 
 
 def test_a_run_of_one_step_has_no_curve_and_a_corrupt_log_is_a_warning(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def task(name: str, part: Any, *more: Any, **options: Any) -> Task:
     return Task(name, options.pop("load"), ask, options.pop("validate"), (part, *more), row=Sum, **options)
 
 
-sound = task("sound", varied)
+sound = task("sound", varied, exempt={"gold": "its reward has nothing to do with sums"})
 unsolvable = task("unsolvable", nothing)
 empty = task("empty", varied, stop=(" ", "1", "2", "3", "4", "5", "6", "7", "8", "9", "0"))
 overflowing = task("overflowing", overflow)

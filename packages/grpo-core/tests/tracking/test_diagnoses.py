@@ -12,7 +12,9 @@ from ears import Ears
 
 from grpo_core import resume, train
 from grpo_core.callbacks import Callback, Callbacks, Finding
-from grpo_core.tracking.diagnoses import DIAGNOSES
+from grpo_core.config import RunConfig
+from grpo_core.tracking.diagnoses import DIAGNOSES, named
+from grpo_core.tracking.diagnosis import History
 
 TASKS = Path(__file__).parents[1] / "support" / "diagnosed_tasks.py"
 PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "troubleshooting.md"
@@ -35,6 +37,8 @@ CASES: dict[str, tuple[str, Mapping[str, Any], str]] = {
     "empty-completions": ("empty", {"max_steps": 3}, "every completion is empty"),
     "sampler-mismatch": ("sound", {**FAST, **EIGHT}, "disagree by"),
     "dynamic-sampling-unfilled": ("sound", {"max_steps": 5, **UNFILLED}, r"of 4 groups have equal rewards although"),
+    "golds-unsolved": ("unsolvable", {"max_steps": 1}, r"unsolvable: 32 of 32 golds .* '11\+12': nothing 0 of 1"),
+    "few-held-out-rows": ("sound", {"max_steps": 1, "eval": {"size": 49}}, r"sound: 49 held-out rows .* ±0\.13"),
     "evaluation-rows-in-training": ("overlapping", {"max_steps": 1, "eval": {"size": 8}}, "4 of 8 held-out rows"),
 }
 COURSES = {
@@ -74,6 +78,22 @@ def test_a_sound_run_has_none(tmp_path: Path) -> None:
     findings, run_dir = run(tmp_path, "sound", max_steps=21, **EIGHT)  # both windows are full
     assert findings == []
     assert orjson.loads((run_dir / "summary.json").read_bytes())["warnings"] == []
+
+
+@pytest.mark.parametrize(("evaluation", "fix"), [
+    ({"size": 8}, "raise eval.size (now 8)"),
+    ({"size": 512}, "path={split}.jsonl"),
+    ({"size": 512, "subset_frac": 0.1}, "raise eval.subset_frac (now 0.1)"),
+    ({"size": 60}, ""),
+    ({"size": 8, **UNEVALUATED}, ""),
+])  # fmt: skip
+def test_what_to_do_about_few_held_out_rows_goes_by_why_they_are_few(evaluation: dict[str, Any], fix: str) -> None:
+    config = RunConfig.model_validate({"task": "a.b", "eval": evaluation})
+    held = {8: 8, 512: 40, 60: 60}[evaluation["size"]] if "at_start" not in evaluation else 0
+    diagnosis = named("few-held-out-rows")
+    history = History(config, 0.05, held_out={"a.b": held})
+    found = [diagnosis.fix(history, about) for about, seen in diagnosis.see(history, diagnosis) if seen]
+    assert (fix in found[0]) if fix else not found
 
 
 def test_each_diagnosis_is_provoked_and_has_its_section() -> None:

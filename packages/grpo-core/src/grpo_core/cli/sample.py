@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,7 +25,10 @@ Examples:
 @click.option("-n", "count", default=3, show_default=True, type=COUNT, help="Rows of each task.")
 @JSON
 def sample(task: str, count: int, as_json: bool) -> None:
-    """Show rows of a task with prompt, gold and the score of the gold. The exit code is 1 if a gold is not scored."""
+    """Show rows of a task with prompt, gold and the score of the gold.
+
+    The exit code is 1 if a gold is not scored or not solved, unless the task is exempt from the check `gold`.
+    """
     from grpo_core.display.progress import Waiting
     from grpo_core.display.text import err, print_json, print_out
     from grpo_core.plugins.tasks import bind
@@ -45,11 +48,11 @@ def sample(task: str, count: int, as_json: bool) -> None:
         print_json(samples)
     for index, entry in enumerate(() if as_json else samples):
         print_out(*([""] if index else []), _entry(entry))
-    _check_scored(samples)
+    _check_scored(samples, {bound.label for bound in tasks if "gold" in bound.task.exempt})
 
 
-def _check_scored(samples: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse golds without a score.
+def _check_scored(samples: Sequence[Mapping[str, Any]], exempt: Collection[str]) -> None:
+    """Refuse golds without a score, and those that are not solved.
 
     Raises:
         GrpoError: there are some; names the first.
@@ -61,6 +64,13 @@ def _check_scored(samples: Sequence[Mapping[str, Any]]) -> None:
         raise GrpoError(
             f"{len(missing)} of {len(scored)} golds could not be scored: a run would leave such completions out. The "
             f"first is that of row {first['row']['id']!r} of {first['task']}, whose score says why."
+        )
+    unsolved = [entry for entry in scored if not entry["score"]["solved"] and entry["task"] not in exempt]
+    if unsolved:
+        first = unsolved[0]
+        raise GrpoError(
+            f"{len(unsolved)} of {len(scored)} golds are not solved: the reward calls wrong what the row calls right. "
+            f"The first is that of row {first['row']['id']!r} of {first['task']}. Correct the gold, or the reward."
         )
 
 

@@ -94,7 +94,8 @@ def machine_choice(config: RunConfig, host: PluginHost | None = None) -> Resolve
     why = f"{platform.why}; {'profile=null' if hardware is None else hardware.why}"
     if platform.advice:
         why += f". {platform.advice}"
-    return ResolvedDefault("platform", f"{platform.name}, {profile}", why)
+    is_ordinary = not platform.advice and config.profile == "auto"
+    return ResolvedDefault("platform", f"{platform.name}, {profile}", why, is_ordinary)
 
 
 def hardware_profile(loaded: LoadedConfig, hardware: Hardware, shape: ModelShape | None) -> Profile:

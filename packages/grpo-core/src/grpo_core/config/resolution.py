@@ -92,10 +92,11 @@ def resolve(
     user, chosen = _user_layer(config, sources or {}), Layer()
     choices: list[ResolvedDefault] = []
 
-    def choose(name: str, value: object, why: str) -> None:
+    def choose(name: str, value: object, why: str, *, is_ordinary: bool = False) -> None:
         user.drop(name)  # either null or a task spec without the added options
         chosen.put(name, value, Source("chosen", why))
-        choices.append(ResolvedDefault(name, value if isinstance(value, str) else format_value(value), why))
+        shown = value if isinstance(value, str) else format_value(value)
+        choices.append(ResolvedDefault(name, shown, why, is_ordinary))
 
     prepare(offline=bool(config.offline))
     model = config.model
@@ -123,8 +124,11 @@ def resolve(
             check_fits(loaded, hardware, shape)
     choices += [*_preset_choices(loaded), *_recipe_choices(loaded, profiles), *_alias_choices(loaded)]
     choices += _profile_choices(loaded, profiles, user)
-    for name, value, why in (*_left_out(loaded, profiles, user.values), *_dependent_defaults(loaded)):
+    for name, value, why in _left_out(loaded, profiles, user.values):
         choose(name, value, why)
+    ordinary = {(name, value) for name, value, _ in _dependent_defaults(build([]))}
+    for name, value, why in _dependent_defaults(loaded):
+        choose(name, value, why, is_ordinary=(name, value) in ordinary)
     loaded = merged()
     return ResolvedConfig(loaded.config, loaded.sources, tuple(choices))
 

@@ -21,9 +21,6 @@ STEP_GAP = "  "
 MAX_TEXT_CHARS = 60
 """Longest prompt or completion shown in a sample; two fit on a line of a wide terminal."""
 
-_OBVIOUS = ("asked for",)
-"""Reasons that are not printed, since the user set the value."""
-
 
 def number(value: float | None, form: str = ".2f") -> str:
     """Format a number; None is a dash."""
@@ -93,13 +90,13 @@ def header(tasks: Mapping[str, tuple[int, int]], choices: Sequence[ResolvedDefau
 
 
 def reasons(choices: Sequence[ResolvedDefault]) -> list[str]:
-    """Return a line for each value that was chosen for the user, with its reason."""
+    """Return a line for each value that was chosen for the user and is no ordinary default, with its reason."""
     return [
         visible(
             f"{choice.what} {choice.why if choice.why.startswith(choice.value) else f'{choice.value}: {choice.why}'}"
         )
         for choice in choices
-        if choice.why and choice.why not in _OBVIOUS
+        if choice.why and not choice.is_ordinary
     ]
 
 

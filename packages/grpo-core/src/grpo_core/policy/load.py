@@ -16,7 +16,7 @@ from grpo_core.hub.cache import why_from_cache
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.models import ModelSource, adapter_base, model_source
 from grpo_core.policy.device import DTYPES as DTYPES
-from grpo_core.policy.device import choose_device, choose_precision
+from grpo_core.policy.device import EMULATED, choose_device, choose_precision
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.pretrained import adapter_folder, load_adapter, load_pretrained
 from grpo_core.policy.quantization import (
@@ -77,10 +77,15 @@ def load_policy(
         device_why += f"; {threads_why}"
     reason = why_from_cache(below.location) if below.kind == "hub" else ""
     why = f"{source.why}, from the cache: {reason}" if reason else source.why
+    is_worse = autocast is torch.float16 or EMULATED in precision_why
     choices = [
-        ResolvedDefault("model", f"{name} ({source.kind}, {_parameters(model) / 1e6:.1f} M parameters)", why),
-        ResolvedDefault("device", _describe(where), device_why),
-        ResolvedDefault("precision", str(autocast or dtype).removeprefix("torch."), precision_why),
+        ResolvedDefault(
+            "model", f"{name} ({source.kind}, {_parameters(model) / 1e6:.1f} M parameters)", why, not reason
+        ),
+        ResolvedDefault("device", _describe(where), device_why, is_ordinary=True),
+        ResolvedDefault(
+            "precision", str(autocast or dtype).removeprefix("torch."), precision_why, is_ordinary=not is_worse
+        ),
     ]
     if quantization is not None:
         choices.append(ResolvedDefault("base", f"4 bits ({quantization}), frozen", "lora.quantization"))

@@ -78,6 +78,7 @@ class History:
         kl_target: Expected KL, in nats per token.
         tasks: Its tasks by label.
         also_trained: Task label -> held-out rows that are also trained on, as in summary.json.
+        held_out: Task label -> held-out rows that are evaluated; 0 where none are.
         step: Newest step.
         metrics: Metrics of the newest logged step.
         previous: Those of the logged step before.
@@ -90,6 +91,7 @@ class History:
     kl_target: float
     tasks: Mapping[str, BoundTask] = field(default_factory=dict)
     also_trained: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    held_out: Mapping[str, int] = field(default_factory=dict)
     step: int = 0
     metrics: Metrics = field(default_factory=dict)
     previous: Metrics = field(default_factory=dict)

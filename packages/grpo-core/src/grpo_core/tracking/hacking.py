@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator
 
 from grpo_core.tracking.diagnosis import ERRORS, Diagnosis, History, Observation, Trend
@@ -128,11 +129,54 @@ def _also_trained(history: History, diagnosis: Diagnosis) -> Iterator[Observatio
         yield label, seen if rows["n"] > diagnosis.threshold else ""
 
 
+def _few_rows(history: History, diagnosis: Diagnosis) -> Iterator[Observation]:
+    for label, rows in history.held_out.items():
+        margin = 0.98 / math.sqrt(rows + 3.84)  # Wilson's interval of a rate of one half
+        seen = f"task {label}: {rows} held-out rows tell a solved rate to about ±{margin:.2f} only."
+        yield label, seen if 0 < rows < diagnosis.threshold else ""
+
+
+def _more_rows(history: History, about: str) -> str:
+    evaluation = history.config.eval
+    if evaluation.subset_frac is not None:
+        return f"raise eval.subset_frac (now {evaluation.subset_frac:g}), or leave it out."
+    if evaluation.size is not None and history.held_out.get(about, 0) >= evaluation.size:
+        return f"raise eval.size (now {evaluation.size}): 200 rows tell a rate to about ±0.07."
+    return (
+        f"put more rows into the split {evaluation.split}: a file for each split (path={{split}}.jsonl), or more rows "
+        "in one file, of which a share is held out. 200 rows tell a rate to about ±0.07."
+    )
+
+
 def _task_of(about: str) -> str:
     return about.partition(" ")[0]
 
 
 SIGNS = (
+    Diagnosis(
+        "golds-unsolved",
+        "more than {} of the first 32 golds of a task are not solved when the task scores them, before the first step; "
+        "not where a model decides, or the task is exempt from `grpo check -k gold`",
+        0,
+        "a gold is what the row calls right",
+        lambda history, diagnosis: iter(()),  # `check_golds` scores them
+        "The reward calls wrong what the row calls right: the model is trained away from right answers.",
+        lambda history, about: (
+            f"see which, and why: grpo sample {shlex.quote(history.tasks[about].spec)} -n 32. Correct the golds of "
+            "these rows, or what the reward calls right."
+        ),
+        moment="start",
+    ),
+    Diagnosis(
+        "few-held-out-rows",
+        "fewer than {} held-out rows of a task are evaluated",
+        50,
+        "with 50 rows the 95% interval of a rate of one half is ±0.13 wide: most gains of a run lie within",
+        _few_rows,
+        "Most differences between start and end, or between two runs, are within chance.",
+        _more_rows,
+        moment="start",
+    ),
     Diagnosis(
         "evaluation-rows-in-training",
         "more than {} held-out rows have the prompt of a training row",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,8 @@ class Monitor(Callback):
         """Read the tasks and what a resumed run has logged."""
         self._history.tasks = _tasks(self._history.config)
         self._history.also_trained = info.also_trained
+        share = self._history.config.eval.subset_frac or 1.0
+        self._history.held_out = {label: math.ceil(held * share) for label, (_, held) in info.tasks.items()}
         self._catch_up(info)
         self._history.step = info.step
         self._diagnose("start")

@@ -35,7 +35,9 @@ def share_machine(config: RunConfig, policy: Policy, resources: ExitStack) -> li
         if policy.update_threads is None:
             return []
         why = f"the up to {tokens:,} tokens of a step are enough to share"
-        return [ResolvedDefault("threads", f"1 for sampling, {policy.update_threads} for updates", why)]
+        return [
+            ResolvedDefault("threads", f"1 for sampling, {policy.update_threads} for updates", why, is_ordinary=True)
+        ]
     resources.callback(torch.set_num_threads, torch.get_num_threads())
     shared = share_threads(policy.device)
     return [ResolvedDefault("threads", shared, "trainer.off_policy_steps=1")] if shared else []

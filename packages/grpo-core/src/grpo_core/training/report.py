@@ -25,7 +25,7 @@ from grpo_core.training.batch import TrainBatch
 from grpo_core.training.clock import RunClock
 from grpo_core.training.collect import Collected
 from grpo_core.training.evaluations import Evaluations
-from grpo_core.training.first_batch import check_first_batch
+from grpo_core.training.first_batch import check_first_batch, check_golds
 from grpo_core.training.optimizer import PolicyOptimizer
 from grpo_core.training.provenance import tasks_of, versions
 from grpo_core.training.run_folder import RunFolder
@@ -55,7 +55,10 @@ class Report:
         self._model_was_chosen = False
 
     def start(self, step: int, choices: Sequence[ResolvedDefault], clock: RunClock) -> None:
-        """Write the configuration, and notify callbacks of the start with every choice made for the user."""
+        """Write the configuration, and notify callbacks of the start with every choice made for the user.
+
+        Golds that are not solved are reported before the first step.
+        """
         setup, model = self._setup, self._config.model
         self._model_was_chosen = any(choice.what == "model" and choice.value == model for choice in choices)
         texts = [f"{choice.what} {choice.value}: {choice.why}" for choice in choices if choice.what in RECORDED]
@@ -73,6 +76,8 @@ class Report:
         self._callbacks.on_run_start(
             RunInfo(self._folder.path, counts, choices, setup.total_steps, left, settings, also_trained, step)
         )
+        if step == 0 and self._config.tracking.monitor:
+            check_golds(setup, self._callbacks)
 
     def rollouts(self, step: int, collected: Collected) -> None:
         """Log a step's completions, and warn of those that could not be scored.

@@ -186,7 +186,7 @@ def _steps(config: RunConfig, n_rows: int) -> tuple[int, int | None, list[Resolv
         epochs = 1.0 if trainer.num_train_epochs is None else trainer.num_train_epochs
         total = math.ceil(epochs * (n_rows / trainer.prompts_per_step))
         why = f"{epochs:g} epochs of {n_rows} rows at {trainer.prompts_per_step} a step"
-    return total, total, [ResolvedDefault("steps", str(total), why)]
+    return total, total, [ResolvedDefault("steps", str(total), why, is_ordinary=True)]
 
 
 def _orders(
