@@ -109,7 +109,7 @@ def lines(similarity: Iterable[float]) -> bytes:
 def monitored(folder: Path, similarity: Iterable[float]) -> list[str]:
     callbacks = Callbacks()
     monitor = Monitor(RunConfig(task="math.arithmetic"), callbacks)
-    monitor.on_run_start(RunInfo(folder, {"math.arithmetic": (8, 8)}, (), None))
+    monitor.on_run_start(RunInfo(folder, {"math.arithmetic": (8, 64)}, (), None))
     for step, value in enumerate(similarity, start=1):
         monitor.on_step(StepRecord(step, {"completions/similarity": value}))
     return [str(finding) for finding in callbacks.findings]

@@ -81,7 +81,7 @@ def a_run(
         observed = observe(config, [ears], resources)
         callbacks = observed.callbacks
         settings = {"trainer.micro_batch_size": 16}  # found in place of auto
-        info = RunInfo(folder, {"math.a": (8, 4)}, (), len(steps), step=resumed_at, settings=settings)
+        info = RunInfo(folder, {"math.a": (8, 64)}, (), len(steps), step=resumed_at, settings=settings)
         callbacks.on_run_start(info)
         for step, metrics in enumerate(steps, start=1):
             callbacks.on_step_end(step)
