@@ -64,12 +64,12 @@ def exact(answer, row):
 
 
 def load(config) -> list[Row]:
-    return [Row(id=word, gold=word) for word in ("sea", "wind")]
+    return [Row(id=word, gold=word[::-1]) for word in ("sea", "wind")]
 
 
 @hookimpl
 def grpo_tasks():
-    return [Task("echo", load, lambda row: f"Repeat: {row.gold}\\n", lambda text: text.strip(), (exact,))]
+    return [Task("reverse", load, lambda row: f"Write {row.id} backwards:", lambda text: text.strip(), (exact,))]
 ```
 """
 

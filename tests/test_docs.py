@@ -21,20 +21,11 @@ from typing import Any
 import griffe
 import pytest
 import yaml
-from documentation_pages import ROOT, Command, blocks, check_output, commands, run_in_one_shell
+from documentation_pages import PAGES, ROOT, Command, blocks, check_output, commands, run_in_one_shell
 
 from grpo_core.interop.export import TARGETS, Target
 from grpo_core.launch.sweep.configurations import configurations
 from grpo_core.launch.sweep.definition import read_definition
-
-GENERATED = ("docs/reference/cli.md", "docs/reference/config.md")
-"""Written by docs/generate.py, whose own test holds them to the code."""
-PAGES = sorted(
-    str(page.relative_to(ROOT))
-    for pattern in ("*.md", "docs/**/*.md", "examples/**/*.md", "packages/*/README.md")
-    for page in ROOT.glob(pattern)
-    if str(page.relative_to(ROOT)) not in GENERATED
-)
 
 SOURCES = [str(folder) for folder in ROOT.glob("packages/*/src")]
 

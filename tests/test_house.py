@@ -123,3 +123,12 @@ def test_no_import_goes_in_a_circle() -> None:
         sorter.prepare()
     except CycleError as error:
         pytest.fail(" -> ".join(error.args[1]))
+
+
+def test_no_message_names_a_page_of_this_repository() -> None:
+    named = []
+    for module, (_, tree) in sources().items():
+        documented = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        texts = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and node not in documented)
+        named += [f"{module}:{node.lineno}" for node in texts if isinstance(node.value, str) and "docs/" in node.value]
+    assert not named, "who installed the package has no such page: say what helps, or COMMAND --help"

@@ -54,16 +54,16 @@ def validate(text, row):
 
 
 @reward(0.3)
-def begins(text, row):
-    """The share of the pieces that a beginning of the text matches."""
+def begins(answer, row):
+    """The share of the pieces that a beginning of the word matches."""
     n = len(row.pieces)
-    return max(k for k in range(n + 1) if re.match("".join(row.pieces[:k]), text)) / n
+    return max(k for k in range(n + 1) if re.match("".join(row.pieces[:k]), answer)) / n
 
 
 @reward(0.7)
-def matches(text, row):
-    """The whole text matches."""
-    return float(re.fullmatch("".join(row.pieces), text) is not None)
+def matches(answer, row):
+    """The whole word matches."""
+    return float(re.fullmatch("".join(row.pieces), answer) is not None)
 
 
 match = Task(

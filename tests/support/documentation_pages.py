@@ -8,6 +8,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
+GENERATED = ("docs/reference/cli.md", "docs/reference/config.md")
+"""Written by docs/generate.py, whose own test holds them to the code."""
+PAGES = sorted(
+    str(page.relative_to(ROOT))
+    for pattern in ("*.md", "docs/**/*.md", "examples/**/*.md", "packages/*/README.md")
+    for page in ROOT.glob(pattern)
+    if str(page.relative_to(ROOT)) not in GENERATED
+)
+
 END = "<<<end of command>>>"
 
 

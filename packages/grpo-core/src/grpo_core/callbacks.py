@@ -10,9 +10,6 @@ from typing import Any
 from grpo_core.task.evaluation import Phase
 from grpo_core.task.score import Score
 
-TROUBLESHOOTING = "docs/how-to/troubleshooting.md"
-"""Page with a section for each diagnosis."""
-
 EvalPhase = Phase
 """When a held-out evaluation is made: before the first step, every few steps, or after the last one."""
 
@@ -64,7 +61,7 @@ class Finding:
     """A problem of a run that a diagnosis found.
 
     Attributes:
-        name: Name of the diagnosis, and of its section in `TROUBLESHOOTING`.
+        name: Name of the diagnosis, and of its section in docs/how-to/troubleshooting.md.
         step: Step after which it was found; 0 before the first.
         seen: What was seen, with numbers.
         why: Why it matters.
@@ -80,11 +77,6 @@ class Finding:
     about: str = ""
 
     @property
-    def section(self) -> str:
-        """Page and section that describe the problem."""
-        return f"{TROUBLESHOOTING}#{self.name}"
-
-    @property
     def headline(self) -> str:
         """What was seen, and when."""
         return f"step {self.step}: {self.seen}" if self.step else self.seen
@@ -92,14 +84,14 @@ class Finding:
     @property
     def advice(self) -> str:
         """What was seen, why it matters and what to try, where the step is shown beside it."""
-        return f"{self.seen} {self.why} Try: {self.fix} See {self.section}"
+        return f"{self.seen} {self.why} Try: {self.fix}"
 
     def __str__(self) -> str:
         return f"step {self.step}: {self.advice}" if self.step else self.advice
 
     def as_json(self) -> dict[str, Any]:
         """The entry in summary.json and in `logs/events.jsonl`."""
-        return asdict(self) | {"section": self.section}
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

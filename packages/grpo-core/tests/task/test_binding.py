@@ -1,3 +1,4 @@
+import json
 import math
 import os
 import random
@@ -170,6 +171,14 @@ def crash(answer):
     return [][1]
 
 
+def misspelt(row):
+    return row.sume
+
+
+def in_library(text):
+    return json.loads(f"{text} {{")
+
+
 def no_message(answer):
     raise AssertionError
 
@@ -192,6 +201,8 @@ async def later(answer: str) -> float:
 
 @pytest.mark.parametrize(("function", "fault", "why"), [
     (crash, "reward", "reward crash() raised IndexError (test_binding.py:"),
+    (misspelt, "reward", "reward misspelt() raised AttributeError (test_binding.py:"),  # within pydantic
+    (in_library, "reward", "reward in_library() raised JSONDecodeError (test_binding.py:"),
     (no_message, "reward", "reward no_message() raised AssertionError (test_binding.py:"),
     (give_up, "reward", "reward give_up() raised SystemExit"),
     (run_out_of_time, "timeout", "reward run_out_of_time() ran out of time: the symbolic check"),

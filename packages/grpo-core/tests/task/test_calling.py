@@ -1,3 +1,4 @@
+import json
 import os
 import sys
 import threading
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from grpo_core.errors import UserError
-from grpo_core.task.calling import asked_for, binding_of, call_by_name, prints_to_stderr
+from grpo_core.task.calling import asked_for, binding_of, call_by_name, known_arguments, prints_to_stderr, where_raised
 
 GIVEN = {"text": "T", "row": "R", "config": "C"}
 
@@ -58,6 +59,34 @@ class Template:
 def test_what_cannot_be_given_is_refused(function: Any, available: Any, positional: int, message: str) -> None:
     with pytest.raises(UserError, match=message):
         binding_of(function, available, positional)
+
+
+def test_a_pasted_reward_of_trl_is_told_what_differs() -> None:
+    def near_answer(completions, solution, **kwargs):
+        return [0.0 for _ in completions]
+
+    with pytest.raises(UserError, match=r"takes 'completions'.*TRL takes lists.* one completion as text") as refused:
+        known_arguments("reward near_answer()", near_answer, ("answer", "row", "text", "predictions"))
+    assert "Did you mean" not in str(refused.value)
+
+
+PLUGIN, LIBRARY = "/lib/site-packages/plugin/task.py", "/lib/site-packages/library/read.py"
+
+
+@pytest.mark.parametrize(("task", "helper", "place"), [
+    ("/mine/task.py", "/mine/helper.py", "helper.py:2"),  # the standard library says less than a module of the author
+    ("/mine/task.py", LIBRARY, "task.py:2"),
+    (PLUGIN, LIBRARY, "task.py:2"),  # an installed author calls an installed library
+    (PLUGIN, "/lib/site-packages/plugin/helper.py", "helper.py:2"),
+])  # fmt: skip
+def test_an_exception_is_of_the_authors_line(task: str, helper: str, place: str) -> None:
+    names: dict[str, Any] = {"json": json}
+    exec(compile("def read(text):\n    return json.loads(text)", helper, "exec"), names)
+    exec(compile("def judge(text):\n    return read(text)", task, "exec"), names)
+    with pytest.raises(ValueError, match="Expecting") as caught:
+        names["judge"]("{")
+    assert caught.tb is not None
+    assert where_raised(caught.value.with_traceback(caught.tb.tb_next)) == place  # this file is an author's, too
 
 
 def test_what_a_function_asks_for_is_read_from_its_signature() -> None:

@@ -29,6 +29,7 @@ GROUPS_AND_SCALES = [
     (1234.5, ["1\u202f234.5", "\uff11\uff12\uff13\uff14\uff0e\uff15"]),
     (1_500_000, ["1.5 million", r"1.5 \text{ million}"]),
     (2 * 10**9, ["$2 Billion"]),
+    (18, ["18...", "18…", "18 apples…", "18。", "18?", "18;", "18\u200b"]),
     (200_000, ["2 hundred thousand"]),
 ]
 

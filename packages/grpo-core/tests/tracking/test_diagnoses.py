@@ -119,4 +119,4 @@ def test_a_callback_without_the_method_gets_the_text() -> None:
     only_warned = Callback()
     only_warned.on_warning = texts.append  # type: ignore[method-assign] # as a user's class would define it
     Callbacks([only_warned]).on_diagnosis(Finding("truncated", 3, "seen.", "why.", "fix."))
-    assert texts == ["step 3: seen. why. Try: fix. See docs/how-to/troubleshooting.md#truncated"]
+    assert texts == ["step 3: seen. why. Try: fix."]

@@ -116,6 +116,26 @@ def keyed():
 
 
 @task
+def misprinted():
+    targets = ["two", "4", "6"]
+    return Task([Sample(input=f"2 * {n}?", target=targets[n - 1], id=f"r{n}") for n in (1, 2, 3)], scorer=digits())
+
+
+@task
+def hopeless():
+    return Task([Sample(input="2 * 1?", target="two")], scorer=digits())
+
+
+@scorer(metrics=[accuracy()])
+def digits():
+    async def score(state, target):
+        text = state.output.completion
+        return Score(value="C" if text.isdecimal() and text == target.text else "I")
+
+    return score
+
+
+@task
 def graded():
     return Task(example_dataset("security_guide"), scorer=model_graded_qa())
 

@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("inspect_ai")
 
 from grpo_core import BoundTask, Scorer, UserError, load_task
+from grpo_core.testing import check_task
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what inspect-ai uses
 
@@ -81,6 +82,14 @@ def test_values_are_those_of_value_to_float_and_nothing_else_is_a_verdict() -> N
 
 def test_a_scorer_that_fails_on_what_is_wrong_is_not_tried_with_it_when_rows_are_read() -> None:
     assert [row.gold for row in bound("fatal").rows()] == ["yes"]
+
+
+def test_a_target_that_does_not_solve_its_row_is_named_by_the_check() -> None:
+    (found,) = check_task(bound("misprinted"), checks=["gold"]).results
+    assert (found.status, found.example.partition(":")[0]) == ("failed", "row 'r1'")  # the others keep their golds
+    (found,) = check_task(bound("hopeless"), checks=["gold"]).results
+    assert found.status == "exempt" and "earns the maximum" in found.text and "digits 0" in found.text
+    assert not bound("sums").task.exempt and not bound("graded").task.exempt
 
 
 def test_a_scorer_that_asks_the_trained_model_abstains() -> None:

@@ -209,7 +209,7 @@ def test_the_token_comes_from_the_environment_and_goes_nowhere_else(monkeypatch:
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"url": ""}, "give the server's address"),
+    ({"url": ""}, "start one, e.g. grpo serve"),
     ({"url": "localhost:8000"}, "is no address"),
     ({"url": "http://user:secret@host"}, "holds a user"),
     ({"action": "gues"}, "Did you mean 'guess'"),

@@ -9,6 +9,7 @@ from grpo_core.display.lines import interval, number
 from grpo_core.display.text import print_out, table, visible
 from grpo_core.evaluation.forecast import BINS, EASY, HARD
 from grpo_core.task.game import SELF, GameConfig
+from grpo_core.tracking.advice import warm_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -107,7 +108,7 @@ def _when_silent(forecast: TaskForecast, task: BoundTask) -> str:
     if solved > EASY:
         return f"the task is too easy (solved {solved:.2f}): take harder rows, or set curriculum.enabled=true"
     if solved < HARD:
-        return f"the task is too hard (solved {solved:.2f}): take easier rows, or grpo warm-start --task {task.name}"
+        return f"the task is too hard (solved {solved:.2f}): take easier rows, or {warm_start('--task', task.spec)}"
     return "prompts are solved always or never: set trainer.dynamic_sampling=true, or curriculum.enabled=true"
 
 

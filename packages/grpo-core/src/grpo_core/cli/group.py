@@ -44,7 +44,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "fetch": ("grpo_core.cli.fetch:fetch", "Download models and data for machines without a network."),
     "new": ("grpo_core.cli.new:new", "Write a plugin with a small task to start from."),
     "doctor": ("grpo_core.cli.doctor:doctor", "Show what this machine can do, and what is broken."),
-    "warm-start": ("grpo_core.cli.warm_start:warm_start", "Fine-tune a model on a task's gold completions."),
+    "warm-start": ("grpo_core.cli.warm_start:warm_start", "Fine-tune a model on a task's golds; needs grpo-core[trl]."),
 }
 """Name -> import path of the command, and its line in the help."""
 

@@ -65,7 +65,11 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON, alone on stdout.")
 @click.option("--show-config", is_flag=True, help="Print every setting with where it comes from, and stop.")
 @click.option("--dry-run", is_flag=True, help="Print what the run would do and how much memory it needs, and stop.")
-@click.option("--quick", is_flag=True, help="Make a model that can learn the task where there is none, and train it.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Make a model that can learn the task where there is none (by the extra trl), and train it.",
+)
 @click.option("--quiet", is_flag=True, help="No progress; prints the run's folder.")
 @click.version_option(__version__, package_name="grpo-core", message="%(package)s %(version)s")
 def run(

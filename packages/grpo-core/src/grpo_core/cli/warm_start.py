@@ -94,7 +94,7 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print the record as JSON, alone on stdout.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 def warm_start(folder: str, as_json: bool, quiet: bool, **options: Any) -> ExitCode:
-    """Fine-tune a model on a task's gold completions (through TRL), to give GRPO a model that sometimes succeeds."""
+    """Fine-tune a model on a task's gold completions by TRL (pip install 'grpo-core[trl]'), as a start for GRPO."""
     from grpo_core.cli.evaluate import print_results
     from grpo_core.display.invocation import command
     from grpo_core.display.progress import Waiting

@@ -162,7 +162,7 @@ class Waiting(Callback):
     def on_diagnosis(self, finding: Finding) -> None:
         """Print what was found, why it matters and what to try, also when quiet."""
         self.on_warning(finding.headline)
-        for part in (f"why: {finding.why}", f"try: {finding.fix}", f"see: {finding.section}"):
+        for part in (f"why: {finding.why}", f"try: {finding.fix}"):
             text = lines.fold("", [visible(part)], self.console.width if self.console.is_terminal else None)
             self.console.print(Text(text), soft_wrap=True)
 

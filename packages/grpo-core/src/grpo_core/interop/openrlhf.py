@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_core.engines.encode import encode_continuation, encode_prompt
 from grpo_core.errors import UnscoredError, UserError
-from grpo_core.interop.adapter import TaskAdapter, requires
+from grpo_core.interop.adapter import ELSEWHERE, TaskAdapter, requires
 from grpo_core.plugins.task_objects import AnyTask
 from grpo_core.scoring.parts import log_values
 from grpo_core.task.row import Prompt, Row
@@ -108,7 +108,7 @@ def agent_executor(task: AnyTask, *, attempts: int = ATTEMPTS, **options: Any) -
     if adapter.task.task.game is not None:
         raise UserError(
             f"task {adapter.task.name!r} is a game, whose turns have prompts of their own; OpenRLHF trains an episode "
-            "as one sequence. docs/reference/trainers.md lists the trainers that can; ours is one of them."
+            f"as one sequence. {ELSEWHERE}"
         )
     samples = itertools.count()
 

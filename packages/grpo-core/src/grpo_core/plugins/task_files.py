@@ -133,7 +133,7 @@ def _import_problem(error: BaseException, file: str, path: Path) -> str:
     if isinstance(error, SyntaxError) and error.filename == str(path):
         return f"{file}: {type(error).__name__}: {error.msg} ({path.name}:{error.lineno})"
     kind = "" if isinstance(error, GrpoError) else f"{type(error).__name__}: "
-    text = f"{file}: {kind}{' '.join(str(error).split())} ({where_raised(error, path)})"
+    text = f"{file}: {kind}{' '.join(str(error).split())} ({where_raised(error)})"
     name = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if name and ((path.parent / f"{name}.py").is_file() or (path.parent / name).is_dir()):
         text += (

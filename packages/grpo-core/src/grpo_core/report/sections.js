@@ -185,7 +185,7 @@ function diagnostics(data) {
   const figures = ranges.map((each) => lineChart(data, each)).filter(Boolean);
   const absent = ranges.filter((each) => !data.runs.some((run) => run.metrics.values[each.name]));
   return section("diagnostics", "Diagnostics", figures.length ? element("p", { class: "lead" }, element("i", { class: "swatch healthy" }), " the healthy range") : null, grid(figures),
-    absent.length && figures.length ? element("p", { class: "note" }, `Not logged in this run: ${absent.map((each) => TITLES[each.name]).join(", ")}. docs/reference/metrics.md says which settings log them.`) : null,
+    absent.length && figures.length ? element("p", { class: "note" }, `Not logged in this run: ${absent.map((each) => `${TITLES[each.name]} (${each.formula.replaceAll("`", "")})`).join("; ")}.`) : null,
     abstentions(data));
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+import sysconfig
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +24,16 @@ LARGEST_REWARD = 1e30
 
 BOUNDS = f"between -{LARGEST_REWARD:g} and {LARGEST_REWARD:g}"
 """Words for messages."""
+
+_OURS = "grpo_core"
+_FOLDER = f"{Path(__file__).parents[1]}{os.sep}"
+_STANDARD_LIBRARY = f"{sysconfig.get_path('stdlib')}{os.sep}"
+
+_TRL_ARGUMENTS = frozenset(("prompts", "completions", "completion_ids", "trainer_state"))
+_TRL_HINT = (
+    " A reward function of TRL takes lists and returns a list. Here a reward takes one completion as text, and its "
+    "row, and returns a number; a @group_reward takes the texts of a prompt."
+)
 
 _GATHERING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -78,7 +89,8 @@ def known_arguments(who: str, function: Callable[..., Any], available: tuple[str
     names = asked_for(function, available)
     for name in names:
         if name not in available:
-            raise UserError(f"{who} takes {name!r}; it may take {', '.join(available)}.{near_match(name, available)}")
+            hint = _TRL_HINT if name in _TRL_ARGUMENTS else near_match(name, available)
+            raise UserError(f"{who} takes {name!r}; it may take {', '.join(available)}.{hint}")
     return names
 
 
@@ -137,17 +149,27 @@ def name_of(function: Callable[..., Any]) -> str:
     return str(getattr(function, "__name__", type(function).__name__))
 
 
-def where_raised(error: BaseException, file: Path | None = None) -> str:
-    """Where an author's code raised: `file.py:12`, of the innermost frame that a file holds.
+def where_raised(error: BaseException) -> str:
+    """Where an author's code raised: `file.py:12`, the innermost line that is not of a library.
 
-    Args:
-        error: What was raised.
-        file: Where that file is preferred: what it calls says less.
+    Where there is none, because the author's code is installed, too, it is that of the package that was called first.
     """
     frames = traceback.extract_tb(error.__traceback__)
-    held = [frame for frame in frames if not frame.filename.startswith("<")] or frames
-    last = next((frame for frame in reversed(held) if frame.filename == str(file)), held[-1])
+    held = [(frame, _package_of(frame.filename)) for frame in frames if not frame.filename.startswith("<")]
+    packages = [package for _, package in held]
+    called = "" if "" in packages else next((package for package in packages if package != _OURS), _OURS)
+    last = next((frame for frame, package in reversed(held) if package == called), frames[-1])
     return f"{Path(last.filename).name}:{last.lineno}"
+
+
+def _package_of(file: str) -> str:
+    """The library that a file belongs to; empty for an author's own file."""
+    if file.startswith(_FOLDER):
+        return _OURS
+    _, installed, inside = file.replace("dist-packages", "site-packages").rpartition(f"site-packages{os.sep}")
+    if installed:
+        return inside.partition(os.sep)[0]
+    return "python" if file.startswith(_STANDARD_LIBRARY) else ""
 
 
 def raised(error: BaseException) -> str:

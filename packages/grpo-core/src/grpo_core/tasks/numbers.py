@@ -39,11 +39,12 @@ _SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 
 _SPELLINGS = str.maketrans(
     dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d", "-")
     | dict.fromkeys("\t\u00a0\u2007\u2009\u202f", " ")
+    | {0x2026: "...", 0x3002: ".", 0x200B: None, 0xFEFF: None}
     | dict(zip("０１２３４５６７８９．／％\u2044", "0123456789./%/", strict=True))
 )
 _GROUPING = re.compile(r"(?<=[0-9])(?:\\[,;: ]|,\\!|~)(?=[0-9]{3})")
 _LATEX_SPACE = re.compile(r"\\[,;:! ]|~")
-_MARKS = set(" \n$€£¥₹\\()[]{}*.\"'`")
+_MARKS = set(" \n$€£¥₹\\()[]{}*.,;:?\"'`‘’“”")
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
 _RAISED_TEXT = re.compile(r"<sup>([-+]?[0-9]{1,9})</sup>|([⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]{1,64}+)")
 _PART = r"\s?(?:\{\s?(-?[0-9][0-9.,]{0,299})\s?\}|([0-9]))"

@@ -22,7 +22,7 @@ from grpo_core.task.game import write_transcript
 from grpo_core.task.row import Prompt, Row
 from grpo_core.task.score import Score
 from grpo_core.testing.damage import LEVELS, damaged
-from grpo_core.testing.texts import HOSTILE, JUNK
+from grpo_core.testing.texts import BLANKS, HOSTILE, JUNK
 
 DEFAULT_ROWS = 8
 
@@ -228,9 +228,12 @@ class Subject:
 
     @cached_property
     def hostile(self) -> list[Scored]:
-        """Hostile texts on one row, also as an opponent's answers."""
+        """Hostile texts and the gold between blanks, on one row, also as an opponent's answers."""
         first = self.rows[0]
-        return self.scored(((name, self.completion(text), first) for name, text in HOSTILE.items()), predict=True)
+        texts = [(name, self.completion(text)) for name, text in HOSTILE.items()]
+        if first.gold is not None:
+            texts += [(f"a gold between {name}", f"{run}{first.gold}{run}") for name, run in BLANKS.items()]
+        return self.scored(((name, text, first) for name, text in texts), predict=True)
 
     @cached_property
     def prompts(self) -> list[tuple[Row, Prompt]]:

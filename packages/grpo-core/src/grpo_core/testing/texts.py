@@ -18,6 +18,9 @@ JUNK: Mapping[str, str] = {
 }
 """Name -> text that answers no question."""
 
+BLANKS: Mapping[str, str] = {"separators": "\x1c\x1d\x1e\x1f", "blanks": "\v\f\x85\u00a0\u2003\u3000"}
+"""Name -> characters that `str.strip()` removes, and that `int()`, `float()` or JSON refuses."""
+
 MEBI = 1 << 20
 
 HOSTILE: Mapping[str, str] = {
@@ -47,6 +50,8 @@ HOSTILE: Mapping[str, str] = {
     "50,000 boxes": "\\boxed{" * 50_000,
     "50,000 signs": "-" * 50_000 + "1",
     "20,000 sums": "1+" * 20_000 + "1",
+    **{f"{name} alone": run for name, run in BLANKS.items()},
+    **{f"a digit between {name}": f"{run}1{run}" for name, run in BLANKS.items()},
     "escape codes of a terminal": "\x1b[2J\x1b]0;title\x07",
     "control characters": "".join(map(chr, range(32))) + "\x7f\x85\u2028",
     "format fields": "{0} {row.gold} %s %n ${HOME} {{7*7}}",

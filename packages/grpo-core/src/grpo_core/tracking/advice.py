@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import shlex
 
 from grpo_core.config.resolution import EXAMPLE_MODEL
 from grpo_core.plugins.task_objects import PREFIX, is_object
+from grpo_core.plugins.tasks import bind
 from grpo_core.task.spec import parse_task_specs
 from grpo_core.tracking.diagnosis import History
 
@@ -17,6 +19,12 @@ EASY, HARD = 0.8, 0.2
 """Solved rates above and below which a task is too easy or too hard; as `curriculum.boundaries`."""
 
 
+def warm_start(*words: str) -> str:
+    """The command that fine-tunes a model on golds, and what it needs first where that is missing."""
+    needed = "" if importlib.util.find_spec("trl") else " (after pip install 'grpo-core[trl]')"
+    return " ".join(("grpo warm-start", *map(shlex.quote, words))) + needed
+
+
 def a_start(task: str) -> str:
     """How to begin with a model that can learn: in Python where a task is an object, which a command may not find."""
     specs = parse_task_specs(task)
@@ -24,7 +32,9 @@ def a_start(task: str) -> str:
         name = specs[0].name.rpartition(":")[2].removeprefix(PREFIX) if len(specs) == 1 else "tasks"
         tune, model = f'grpo_core.warm_start({name}, "./warm", preset="tiny")', f'model="{EXAMPLE_MODEL}"'
     else:
-        tune = f"grpo warm-start --task {shlex.quote(task)} --preset tiny --out ./warm"
+        tune = warm_start("--task", task, "--preset", "tiny", "--out", "./warm")
+        if not any(bind(spec).task.default_model for spec in specs):  # which --quick would train as it is
+            tune += f", or in one command with the training, grpo run --quick --task {shlex.quote(task)}"
         model = f"--model {EXAMPLE_MODEL}"
     return f"fine-tune a start on the task's golds, {tune}, or name a model that sometimes succeeds: {model}."
 
@@ -39,8 +49,8 @@ def equal_rewards(history: History) -> str:
     more = f"raise trainer.num_generations (now {trainer.num_generations})"
     if solved < HARD:
         return (
-            f"the task is too hard (solved {solved:.2f}): take easier rows, warm-start the model (grpo warm-start), or "
-            f"{more}."
+            f"the task is too hard (solved {solved:.2f}): take easier rows, fine-tune the model first "
+            f"({warm_start()}; grpo run --quick does so where it is needed), or {more}."
         )
     also = "" if trainer.dynamic_sampling else ", or set trainer.dynamic_sampling=true"
     return (
@@ -48,14 +58,20 @@ def equal_rewards(history: History) -> str:
     )
 
 
+def spec_of(history: History, label: str) -> str:
+    """What a command calls a task of the run that logs call by its label: a file has its path."""
+    return history.tasks[label].spec if label in history.tasks else label
+
+
 def equal_rewards_of(history: History, label: str) -> str:
     """Against a task of a mixture whose groups have no differences."""
     solved = history.metrics.get(f"task/{label}/solved_rate", math.nan)
     if solved > EASY:
         return f"lower the weight of {label} in the mixture, or take harder rows of it: it is solved ({solved:.2f})."
+    tune = warm_start("--task", spec_of(history, label))
     return (
-        f"take easier rows of {label}, fine-tune on its golds first (grpo warm-start --task {shlex.quote(label)}), or "
-        "leave it out of the mixture until the others are learnt."
+        f"take easier rows of {label}, fine-tune on its golds first ({tune}), or leave it out of the mixture until the "
+        "others are learnt."
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import statistics
 from collections.abc import Iterator
 
@@ -230,8 +231,8 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
         "Rewards of an answer are never earned, so the form of the answer is all that can be learnt.",
         lambda history, about: (
             f"compare prompt and validator with what the model writes: grpo rollouts RUN --task {about}; grpo sample "
-            f"{about} shows golds that pass. Say the form in the prompt, show examples, reward the form a little, or "
-            "fine-tune first: grpo warm-start."
+            f"{shlex.quote(advice.spec_of(history, about))} shows golds that pass. Say the form in the prompt, show "
+            f"examples, reward the form a little, or fine-tune first: {advice.warm_start()}."
         ),
         steps=10,
     ),

@@ -6,6 +6,7 @@ import math
 import shlex
 from collections.abc import Iterator
 
+from grpo_core.tracking.advice import warm_start
 from grpo_core.tracking.diagnosis import ERRORS, Diagnosis, History, Observation, Trend
 
 ALIKE = 0.8
@@ -228,7 +229,7 @@ SIGNS = (
         "The policy optimises what is easy, such as the format; the other parts are not learnt.",
         lambda history, about: (
             "lower that part's weight, or open the parts one after the other: @reward(needs=…). If the others are "
-            "never earned, take easier rows or a warm start: grpo warm-start."
+            f"never earned, take easier rows or a warm start: {warm_start()}."
         ),
     ),
     Diagnosis(

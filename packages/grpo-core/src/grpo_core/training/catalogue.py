@@ -205,7 +205,7 @@ CATALOGUE: tuple[Metric, ...] = (
         "near 1 for a correction; the quantile itself for `top_entropy_quantile`",
         _RATIO,
     ),
-    Metric("kl", "mean of the estimator `trainer.kl`", "grows slowly", _PENALTIES),
+    Metric("kl", "mean of the estimator `trainer.kl`; with `trainer.beta` above 0", "grows slowly", _PENALTIES),
     Metric(
         "kl/k1",
         "mean of d = log π − log π_ref; where the KL is in the loss, unless it is `full`",
@@ -264,7 +264,8 @@ CATALOGUE: tuple[Metric, ...] = (
     Metric("gns/trace", "tr Σ = (mean ‖g_b‖² − ‖g_P‖²) / (1/b − 1/P)", "above 0 on average", _PROBES),
     Metric(
         "gns/b_simple",
-        "tr Σ / |G|², from running means of both: the number of prompts at which noise and signal are equal",
+        "tr Σ / |G|², from running means of both: the number of prompts at which noise and signal are equal; with "
+        "`trainer.gradient_noise_scale`",
         "near `trainer.prompts_per_step`; far above it, larger batches learn more per step, far below they waste work",
         _PROBES,
     ),

@@ -61,5 +61,5 @@ def check_first_batch(collected: Collected, config: RunConfig, callbacks: Callba
     seen = f"all {len(rewards)} completions of {prompts} by {config.model} earn {reward:g}."
     found = finding(named("all-rewards-equal"), history, seen)
     if was_chosen:
-        raise UserError(f"{found.seen} {found.why} {found.fix[0].upper()}{found.fix[1:]} See {found.section}")
+        raise UserError(f"{found.seen} {found.why} {found.fix[0].upper()}{found.fix[1:]}")
     callbacks.on_diagnosis(found)

@@ -83,6 +83,7 @@ class Description:
         unused: Settings of the task that are not used here, in words.
         stop: Strings that end a completion.
         max_completion_length: Tokens that the task allows.
+        no_gold: Why no row has a gold; empty where rows have one, or none is to be expected.
     """
 
     version: str
@@ -90,6 +91,7 @@ class Description:
     unused: tuple[str, ...] = ()
     stop: tuple[str, ...] = ()
     max_completion_length: int | None = None
+    no_gold: str = ""
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> Description:

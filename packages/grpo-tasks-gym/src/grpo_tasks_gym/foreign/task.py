@@ -128,6 +128,7 @@ def foreign_task(name: str, config: type[ForeignConfig], about: str, what: Calla
             stop=description.stop,
             max_completion_length=description.max_completion_length,
             conditions=conditions,
+            exempt={"gold": description.no_gold} if description.no_gold else {},
         )
 
     load.__doc__ = about

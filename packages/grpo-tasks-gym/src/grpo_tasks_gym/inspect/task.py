@@ -25,6 +25,12 @@ from grpo_tasks_gym.inspect.loading import load
 from grpo_tasks_gym.inspect.solving import Answered, Unsupported, run
 from grpo_tasks_gym.inspect.values import numbers, parts_of
 
+TRIED = 4
+"""Samples of which targets are tried, so that one faulty target does not take the golds of all rows."""
+
+FORMS = ("{}", "ANSWER: {}")
+"""How a target is written as a completion: alone, and as multiple_choice() of inspect-ai asks for it."""
+
 
 def open_task(target: Mapping[str, str], args: Mapping[str, Any]) -> InspectTask:
     """Load the task; its code runs.
@@ -62,6 +68,7 @@ class InspectTask:
             tuple(self._unused()),
             tuple(config.stop_seqs or ()),
             config.max_tokens,
+            self._no_gold(),
         )
 
     def records(self) -> Iterator[Record]:
@@ -97,27 +104,28 @@ class InspectTask:
             random.setstate(state)
 
     @cached_property
-    def _first(self) -> Sample:
-        if not len(self._task.dataset):
-            raise UserError("its dataset has no samples.")
-        return self._task.dataset[0]
-
-    @cached_property
     def _trials(self) -> dict[str, Answered]:
-        """Scores of the first sample's target as a completion, by how it is written, until one earns the maximum."""
-        _check_sample(self._first, 0)
-        trials = {}
+        """Scores of targets as completions, by how they are written, of the first sample of which one earns all."""
+        samples = self._task.dataset[:TRIED]
+        if not len(samples):
+            raise UserError("its dataset has no samples.")
+        for number, sample in enumerate(samples):
+            _check_sample(sample, number)
+        first: dict[str, Answered] = {}
         try:
-            if self._run(self._first).prompt != self._run(self._first).prompt:
+            if self._run(samples[0]).prompt != self._run(samples[0]).prompt:
                 raise UserError("its solvers show another prompt each time; give their shuffle a seed.")
-            for form in ("{}", "ANSWER: {}"):
-                with suppress(NoVerdict, ValueError):  # on this text; whoever scores a completion is told why
-                    trials[form] = trial = self._run(self._first, form.format(_target_text(self._first)))
-                    if _earns_all(trial, self._named(trial.scores)):
-                        break  # a scorer may fail on what is wrong
+            for sample in samples:
+                trials = {}
+                for form in FORMS:
+                    with suppress(NoVerdict, ValueError):  # on this text; whoever scores a completion is told why
+                        trials[form] = trial = self._run(sample, form.format(_target_text(sample)))
+                        if _earns_all(trial, self._named(trial.scores)):
+                            return trials  # a scorer may fail on what is wrong
+                first = first or trials
         except Unsupported as error:
             raise UserError(str(error)) from None
-        return trials
+        return first
 
     @cached_property
     def _parts(self) -> list[dict[str, str]]:
@@ -139,6 +147,17 @@ class InspectTask:
         """How a target is written so that it earns the maximum; None where it does not."""
         return next((form for form, trial in self._trials.items() if _earns_all(trial, self._parts)), None)
 
+    def _no_gold(self) -> str:
+        """Why no target is known to earn the maximum; empty where one does, or none has a verdict."""
+        if self._gold_form is not None or not self._trials:
+            return ""
+        values = [_values(trial, self._parts) for trial in self._trials.values()]
+        tried = f"of the first {TRIED} samples" if len(self._task.dataset) > TRIED else "of any sample"
+        return (
+            f"no target {tried} earns the maximum, alone or behind ANSWER: (the first: {' and '.join(values)}), so no "
+            "row has a gold; correct the targets or the scorer, unless an answer has another form"
+        )
+
     def _unused(self) -> Iterator[str]:
         task, config = self._task, self._task.config
         if (task.epochs or 1) > 1:
@@ -147,6 +166,13 @@ class InspectTask:
         yield from (f"{name}={value}" for name, value in config.model_dump(exclude_none=True, exclude={*used}).items())
         if task.metrics:
             yield "metrics"
+
+
+def _values(trial: Answered, parts: Sequence[Mapping[str, str]]) -> str:
+    try:
+        return ", ".join(f"{name} {value:g}" for name, value in numbers(trial.scores, parts).items())
+    except NoVerdict as error:
+        return f"no score: {error}"
 
 
 def _earns_all(trial: Answered, parts: Sequence[Mapping[str, str]]) -> bool:

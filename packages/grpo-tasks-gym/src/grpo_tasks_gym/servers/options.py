@@ -42,8 +42,8 @@ def check_address(option: str, value: str) -> str:
     example = f"{option}=http://localhost:8000"
     if not value:
         raise DataError(
-            f"give the server's address as an option of the task: 'TASK?{example}'. "
-            "docs/how-to/tasks-from-elsewhere.md shows how to start a server."
+            f"the server is not named: start one, e.g. grpo serve, an environment of OpenEnv or a resources server of "
+            f"NeMo-Gym, and give its address as an option of the task: 'TASK?{example}'."
         )
     try:
         parts = urlsplit(value)

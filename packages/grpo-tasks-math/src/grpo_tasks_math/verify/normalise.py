@@ -15,7 +15,7 @@ _SYMBOLS = {
     "×": "*", "✕": "*", "⋅": "*", "·": "*", "∙": "*", "∗": "*", "÷": "/", "∕": "/", "⁄": "/",
     "π": "\\pi ", "∞": "\\infty ", "∅": "\\emptyset ", "⌀": "\\emptyset ", "∪": "\\cup ", "∩": "\\cap ", "∈": "\\in ",
     "≤": "\\le ", "≥": "\\ge ", "≠": "\\ne ", "≈": "\\approx ", "±": "\\pm ", "°": "^\\circ ", "º": "^\\circ ",
-    "′": "'", "’": "'", "‘": "'", "“": '"', "”": '"', "…": "...", "‰": "\\permil ",
+    "′": "'", "’": "'", "‘": "'", "“": '"', "”": '"', "…": "...", "。": ".", "‰": "\\permil ",
 }  # fmt: skip
 """Characters with one ASCII or LaTeX spelling; the long dash is punctuation, so it is not here."""
 
@@ -239,6 +239,10 @@ _ENDING = re.compile(
 )
 """A mark of the end of a proof, a tick or a picture."""
 _MAX_ENDINGS = 4
+_GOES_ON = re.compile(
+    r"\.[0-9]+$|[\w)}\]]\s?[-+*]\s?[\w({\\]|;|,(?![0-9]{3}(?![0-9]))|[-+*/=<>(]\s?$"  # decimals, a sum, a list
+)
+"""What three dots go on with, `0.333...`, `1, 2, 3...`; behind anything else they end a sentence."""
 
 
 def trim_end(text: str) -> str:
@@ -250,14 +254,14 @@ def trim_end(text: str) -> str:
     return text
 
 
-def trim(text: str) -> str:
-    """Strip emphasis, quotes and sentence punctuation around a cleaned answer; `...` and `!` belong to it."""
+def trim(text: str, *, is_item: bool = False) -> str:
+    """Strip emphasis, quotes and sentence punctuation around a cleaned answer, but not `!` and what goes on."""
     text = trim_end(text).strip(_EDGE)
     if len(text) > 2 and text[0] == text[-1] == "'":
         text = text[1:-1]
     while (match := _LEADING.match(text)) is not None:
         text = text[match.end() :].lstrip(_EDGE)
     text = _WORDED_SIGN.sub("-", text)
-    while text and (text[-1] in ",;:?" or (text[-1] == "." and not text.endswith("..."))):
+    while text and text[-1] in ".,;:?\\" and not (text.endswith("...") and (is_item or _GOES_ON.search(text[:-3]))):
         text = text[:-1].rstrip(_EDGE)
     return text.removeprefix("\\approx").lstrip()

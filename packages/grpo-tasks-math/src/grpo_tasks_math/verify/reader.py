@@ -38,7 +38,7 @@ def read(raw: str, depth: int = 0) -> Value | None:
         return Number(plain[1], Fraction(int(plain[1])))
     if len(raw) > MAX_ANSWER_CHARS:
         return None
-    return _read(trim(clean(raw)), depth)
+    return _read(trim(clean(raw), is_item=depth > 0), depth)
 
 
 def _read(text: str, depth: int) -> Value | None:

@@ -3,9 +3,10 @@
 from grpo_core.interop.adapter.conversation import Conversation, Messages, answer_text, check_replayable
 from grpo_core.interop.adapter.requirements import requires
 from grpo_core.interop.adapter.rows import label_of, read_label, write_jsonl
-from grpo_core.interop.adapter.task_adapter import Completes, RowReference, TaskAdapter, shared_adapter
+from grpo_core.interop.adapter.task_adapter import ELSEWHERE, Completes, RowReference, TaskAdapter, shared_adapter
 
 __all__ = [
+    "ELSEWHERE",
     "Completes",
     "Conversation",
     "Messages",

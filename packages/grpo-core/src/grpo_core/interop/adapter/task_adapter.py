@@ -219,11 +219,11 @@ class TaskAdapter:
             )
         if self.task.has_turns and not completes.startswith("episode"):
             kind = "is a game" if task.game is not None else "has several turns"
-            raise UserError(f"task {name!r} {kind}; {self.trainer}'s reward gets one completion. {_ELSEWHERE}")
+            raise UserError(f"task {name!r} {kind}; {self.trainer}'s reward gets one completion. {ELSEWHERE}")
         if task.group_specs() and completes not in ("group", "episodes"):
             raise UserError(
                 f"task {name!r} has the group reward {task.group_specs()[0].name}(), which compares the completions of "
-                f"a prompt; {self.trainer}'s reward gets them one by one. {_ELSEWHERE}"
+                f"a prompt; {self.trainer}'s reward gets them one by one. {ELSEWHERE}"
             )
         if task.game is not None and isinstance(self.task.config, GameConfig) and self.task.config.opponent == SELF:
             raise UserError(
@@ -232,7 +232,8 @@ class TaskAdapter:
             )
 
 
-_ELSEWHERE = "docs/reference/trainers.md lists the trainers that can; ours is one of them."
+ELSEWHERE = "Train it with grpo run, or with TRL by grpo_core.interop.trl.TrlTask."
+"""Trainers of every task."""
 
 
 _lock = threading.Lock()
