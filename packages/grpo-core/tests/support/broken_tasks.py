@@ -32,7 +32,7 @@ def prompt(row: Double) -> str:
 def validate(text: str) -> int:
     if not (text.isascii() and text.strip().isdecimal() and len(text) <= 10):
         raise Invalid("no whole number of at most ten digits")
-    return int(text)
+    return int(text.strip())
 
 
 @reward(0.2)

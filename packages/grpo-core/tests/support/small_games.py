@@ -22,7 +22,7 @@ def observe(state: tuple[int, str], role: str) -> str:
 def parse(text: str, state: tuple[int, str]) -> int:
     if not text.strip().isdecimal():
         raise Invalid("no number")
-    return int(text[:9])
+    return int(text.strip()[:9])
 
 
 def apply(state: tuple[int, str], action: int) -> tuple[int, str]:
@@ -61,7 +61,7 @@ def guesses(config: TaskConfig) -> Iterable[Guess]:
 def guessed(text: str) -> int:
     if not text.strip().isdecimal():
         raise Invalid("no digit")
-    return int(text[:9])
+    return int(text.strip()[:9])
 
 
 @reward()

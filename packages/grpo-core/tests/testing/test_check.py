@@ -75,6 +75,7 @@ LEAVES = "import subprocess\nleft = []\n\n\n" + EXACT + "    left or left.append
     ([(EXACT + "    return float(", COUNTS + " ")], "determinism", "after other completions were scored"),
     ([("return f", "raise KeyError('a'); return f")], "rows", "KeyError (sums.py:"),
     ([("    return int(text)", "    raise ValueError"), ("len(text) > 20", "False")], "hostile", "is the task's"),
+    ([("text = text.strip()", ""), ("text.isdecimal()", "text.strip().isdecimal()")], "hostile", "is the task's"),
     (
         [("    return int(text)", "    raise RecursionError"), ("len(text) > 20", "False")],
         "hostile",

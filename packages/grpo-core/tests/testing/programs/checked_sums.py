@@ -19,7 +19,8 @@ def prompt(row):
 
 
 def validate(text, row):
-    if not text.strip().isdecimal() or len(text) > 20:
+    text = text.strip()
+    if not text.isdecimal() or len(text) > 20:
         raise Invalid("no whole number")
     return int(text)
 
