@@ -20,6 +20,9 @@ from grpo_tasks_code.extraction import MAX_PROGRAM_CHARS, block_of, program_of, 
     ("```python print(1)```", "print(1)"),
     ("```python\n    x = 1\n```", "    x = 1\n"),  # a body keeps its indentation
     ("print(1)", "print(1)"),
+    # The opening stood in the prompt.
+    ("def f():\n    return 1\n```\nIt returns 1:\n```\n>>> f()\n1\n```", "def f():\n    return 1\n"),
+    ("import re\n```python\nprint(1)\n```", "print(1)\n"),
     ("```python-repl\n>>> 1\n```", "```python-repl\n>>> 1\n```"),
     ("````python\nx = '```'\n````\n```python\ny\n```", "x = '```'\n"),  # ends at as many backticks
     # A draft in the thinking is not the answer, unless there is no other.

@@ -23,6 +23,8 @@ def test_the_ladder_of_execution(completion: str, value: float) -> None:
 @pytest.mark.parametrize(("completion", "expected", "value"), [
     ("print(2 * int(input()))", " 14\n", 1.0),
     ("print(2 * int(input()))", "15", 0.0),
+    ("print('7 \\n14\\r\\n  21  ')", "7\r\n14  \n  21", 1.0),  # ends of lines do not matter,
+    ("print('7\\n 14')", "7\n14", 0.0),  # and their beginnings do
     ("print(14)\nraise SystemExit(1)", "14", 0.0),
     ("", "", 0.0),
 ])  # fmt: skip

@@ -49,6 +49,9 @@ _IMPORT = r"(?:import|from)\b[^\n;(#]*+(?:\([^()]*+\)[^\S\n]*+)?"
 _IMPORTS = re.compile(rf"(?:[^\S\n]*+(?:{_IMPORT})?(?:#[^\n]*+)?(?:\n|\Z))*+")
 """A block of nothing but imports, comments and white space."""
 
+_BEGINNING = re.compile(r"\s*+(?:(?:async )?def \w|class \w|@\w|import \w|from [\w.]++ import )")
+"""How a program begins that is in no block."""
+
 _BACKTICKS = re.compile("`+")
 
 
@@ -67,6 +70,8 @@ def program_of(completion: str, *, unlabelled: bool = True) -> str:
     Blocks of nothing but imports and comments are put before the next one. Of several others only the first counts:
     the next one is an example of use, or what a base model goes on with.
 
+    A completion that begins with code, as `def` or `import`, ends at its first fence: the opening stood in the prompt.
+
     A block ends at the first fence with as many characters as it begins with that ends its line and is in no string of
     several lines; if there is none before the next block, at the first such fence anywhere, or at the end of the text:
     a completion that was cut, or ended at a stop string, has no closing fence. It loses the indentation of its fence.
@@ -80,6 +85,9 @@ def program_of(completion: str, *, unlabelled: bool = True) -> str:
         Invalid: the program is blank, or longer than `MAX_PROGRAM_CHARS`.
     """
     for start in _starts(completion):
+        closing = _next_fence(completion, start, FENCE) if _BEGINNING.match(completion, start) else None
+        if closing is not None and not _IMPORTS.fullmatch(completion, start, closing.start()):
+            return _bounded(completion[start : closing.start()], "program")
         program = _through_code(_labelled(completion, _PYTHON, start))
         if program is None and unlabelled:
             program = _through_code(_unlabelled(completion, start))

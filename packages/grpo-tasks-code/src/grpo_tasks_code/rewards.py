@@ -65,7 +65,9 @@ def execution(
 
 
 def prints(completion: str, expected: str, *, stdin: str = "", timeout_s: float = 3.0, memory_mib: int = 512) -> float:
-    """Return 1 if the program runs and prints `expected`, ignoring surrounding white space, else 0.
+    """Return 1 if the program runs and prints `expected`, else 0.
+
+    White space around the output and at the end of its lines does not matter, nor whether lines end with CRLF.
 
     Raises:
         InfrastructureError: the sandbox failed.
@@ -80,7 +82,11 @@ def prints(completion: str, expected: str, *, stdin: str = "", timeout_s: float 
     except Invalid:
         return 0.0
     result = run_program(program, stdin, timeout_s=timeout_s, memory_mib=memory_mib)
-    return float(result.status == "ok" and result.stdout.strip() == expected.strip())
+    return float(result.status == "ok" and _lines(result.stdout) == _lines(expected))
+
+
+def _lines(output: str) -> list[str]:
+    return [line.rstrip() for line in output.strip().split("\n")]
 
 
 def passed_tests(
