@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
 from typing import Literal
 
 from grpo_core import InfrastructureError
-from grpo_tasks_code.sandbox import Execution, Policy, TestResult, level, run, run_tests
+from grpo_tasks_code.sandbox import Execution, Policy, TestResult, TestStatus, level, run, run_tests
 from grpo_tasks_code.sandbox.execution import readable
 
 Outcome = Literal["output", "silent", "syntax_error", "runtime_error", "timeout"]
@@ -45,8 +47,11 @@ def run_against_tests(
     memory_mib: int,
     setup: str = "",
     entry_point: str | None = None,
+    reference: str | None = None,
 ) -> TestResult:
     """Run hidden tests on a program.
+
+    A test of which no check ran passes only if the reference program runs none of its checks either.
 
     Raises:
         InfrastructureError: as in `run_program`.
@@ -55,7 +60,22 @@ def run_against_tests(
     _check(result.execution)
     if "sandbox_error" in result.statuses:
         raise InfrastructureError("the sandbox failed between two tests; nothing is known of the program")
-    return result
+    if reference is None or "unchecked" not in result.statuses:
+        return result
+    of_reference = _statuses_of(reference, tuple(tests), timeout_s, memory_mib, setup, entry_point)
+    pairs = list(zip(result.statuses, of_reference, strict=True))
+    statuses: list[TestStatus] = ["passed" if pair == ("unchecked", "unchecked") else pair[0] for pair in pairs]
+    per_test = [status == "passed" for status in statuses]
+    return replace(result, passed=sum(per_test), per_test=per_test, statuses=statuses)
+
+
+@lru_cache
+def _statuses_of(
+    reference: str, tests: tuple[str, ...], timeout_s: float, memory_mib: int, setup: str, entry_point: str | None
+) -> Sequence[TestStatus]:
+    return run_against_tests(
+        reference, tests, timeout_s=timeout_s, memory_mib=memory_mib, setup=setup, entry_point=entry_point
+    ).statuses
 
 
 def outcome_of(execution: Execution) -> Outcome:

@@ -1,5 +1,7 @@
 """How tests are taken apart: what the program is asked, and what it never sees."""
 
+import re
+
 import pytest
 
 from grpo_core import UserError
@@ -15,6 +17,12 @@ def judged(test: str, setup: str = "", entry_point: str | None = None) -> Judged
     way = way_of(test, setup, entry_point)
     assert isinstance(way, Judged)
     return way
+
+
+def counted(source: str) -> str:
+    """A source whose asserts are counted, unless they are constant."""
+    source, count = re.subn(r"assert (?!True)(.+)$", r"assert __checked__(\1)", source, flags=re.MULTILINE)
+    return f"{source}\n__end_checks__()" if count else source
 
 
 TWO_CASES = (
@@ -47,14 +55,14 @@ def test_a_call_of_literals_and_a_literal_are_compared_here(
     "def g(x):\n    return f(x)\nassert g(1) == 2 and (not g(2))",
 ])  # fmt: skip
 def test_the_rest_is_judged_as_it_stands(test: str) -> None:
-    assert judged(test).source == test
+    assert judged(test).source == counted(test)
 
 
 @pytest.mark.parametrize(("test", "source"), [
     # A name of the program's that is not called is asked for.
     ("assert f(1) == LIMIT", "assert f(1) == __value__('LIMIT')"),
     ("assert list(map(f, [1])) == [1]", "assert list(map(__value__('f'), [1])) == [1]"),
-    ("try:\n    f(1)\nexcept Odd:\n    assert True", "try:\n    __in_place__(f)(1)\nexcept Odd:\n    assert True"),
+    ("try: f(1)\nexcept Odd: assert f", "try:\n    __in_place__(f)(1)\nexcept Odd:\n    assert __value__('f')"),
     # What the program does to an argument is seen by what asks for it, and by nothing else.
     (
         "x = [2, 1]\nf(x)\nassert x == [1, 2]",
@@ -70,7 +78,7 @@ def test_the_rest_is_judged_as_it_stands(test: str) -> None:
     ),
 ])  # fmt: skip
 def test_what_a_judge_asks_the_program_for(test: str, source: str) -> None:
-    assert judged(test).source == source
+    assert judged(test).source == counted(source)
 
 
 def test_what_the_program_gets_before_it_is_called() -> None:
@@ -132,9 +140,9 @@ def test_names_that_are_the_programs(test: str, names: str | list[str]) -> None:
 
 @pytest.mark.parametrize(("test", "message"), [
     ("assert f(3).equals(9)", "asks the program whether its answer is right"),
-    ("assert Vector(1).x == 1\nassert Vector(1) == Vector(1)", "object of the program's class Vector"),
-    ("a = Vector(1)\na.scale(2)\nassert a == Vector(2)", "compares an object"),
-    ("a, b = Vector(1), Vector(2)\nassert (a + b).x == 3\nassert a + b == Vector(3)", "class Vector"),
+    ("assert eval(f(3)) == 9", "runs what the program returns"),
+    ("f('a')\nwith open('a') as file:\n    assert pickle.load(file) == [1]", "runs what the program returns"),
+    ("x = f([1])\nassert pickle.loads(x) == [1]", "runs what the program returns"),
     ("class Own:\n    data = [1]\nassert g(f(key=Own)) == 1", "object of the test's class Own"),
     ("def g():\n    class Own: pass\n    x = Own()\n    assert f(x) == 1\ng()", "object of the test's class Own"),
     ("class Own(Vector):\n    pass\nassert Own(1).x == 1", "inherits from the program's Vector"),
@@ -147,6 +155,8 @@ def test_a_test_that_leaves_it_to_the_program_is_refused(test: str, message: str
 @pytest.mark.parametrize(("tests", "options", "message"), [
     (["assert f(1) =="], {}, "test 0 is not Python"),
     (["assert f(1) == 1", "f(2)"], {}, "test 1 asserts nothing"),
+    (["assert (f(1) == 2, 'one')"], {}, "asserts nothing"),
+    (["assert f(1) == 1", "assert True"], {}, "test 1 asserts nothing"),
     (["f(2)"], {"setup": "def near(a):\n    assert a == 1"}, r"add the call of near\(a\), which nothing calls"),
     (["def check(candidate):\n    assert candidate(1) == 2"], {}, r"add the call of check\(candidate\)"),
     (["async def test_f():\n    assert await f(1) == 2"], {}, r"add the call of test_f\(\)"),
@@ -180,13 +190,13 @@ def test_what_is_judged(test: str, setup: str) -> None:
     ("    if candidate(1) == 2: return\n    assert False", "__in_place__(check)(__value__('f'))"),
 ])  # fmt: skip
 def test_the_judged_form_of_humaneval(check: str, source: str) -> None:
-    assert judged(f"def check(candidate):\n{check}\n", "", "f").source.endswith(source)
+    assert judged(f"def check(candidate):\n{check}\n", "", "f").source.endswith(counted(source))
 
 
 def test_functions_that_pytest_would_call_are_called() -> None:
     test = "def test_a():\n    assert f(1) == 2\ndef test_b(n=2):\n    check(n)\ndef check(n):\n    assert f(n) == n"
-    assert judged(test).source.endswith("assert f(n) == n\ntest_a()\ntest_b()")
-    assert judged(f"{test}\ntest_a()").source.endswith("assert f(n) == n\ntest_a()\ntest_b()")
+    assert judged(test).source.endswith(counted("assert f(n) == n\ntest_a()\ntest_b()"))
+    assert judged(f"{test}\ntest_a()").source.endswith(counted("assert f(n) == n\ntest_a()\ntest_b()"))
 
 
 def test_the_program_gets_no_class_of_a_test_that_it_is_not_handed() -> None:

@@ -6,6 +6,7 @@ Programs that try are in sandbox_corpus/hacks.toml, and more forms of tests in t
 import pytest
 
 from grpo_tasks_code.sandbox import level, run_tests
+from grpo_tasks_code.sandboxed import run_against_tests
 
 MEDIAN = """
 def median(values):
@@ -104,7 +105,7 @@ def test_what_the_program_prints_is_kept() -> None:
 
 
 @pytest.mark.parametrize(("test", "setup", "reason"), [
-    ("import numpy\nassert numpy.allclose(f(1), 1)", "", "numpy"),
+    ("import torch\nassert torch.allclose(f(1), 1)", "", "torch"),
     ("import threading\nlock = threading.Lock()\nassert f(lock) is lock", "", "lock"),
     ("assert f(1) != 2", "x = 1 / 0", "ZeroDivisionError"),
 ])  # fmt: skip
@@ -112,6 +113,39 @@ def test_what_cannot_be_judged_here_says_nothing_of_the_program(test: str, setup
     result = run_tests("def f(n): return n", [test, "assert f(1) == 1"], setup=setup)
     assert list(result.statuses) == ["sandbox_error", "passed"]
     assert reason in result.reasons[0]
+
+
+@pytest.mark.parametrize(("test", "status"), [
+    ("for x in f(4):\n    assert x > 0", "unchecked"),
+    ("try:\n    assert f(4)[0] == 1\nexcept IndexError:\n    pass", "unchecked"),
+    ("for x in f(4):\n    assert x > 0\nassert f(4) == []", "passed"),
+    ("try:\n    f(4)[0]\n    assert False\nexcept IndexError:\n    pass", "passed"),
+    ("if f(4):\n    raise AssertionError", "passed"),
+])  # fmt: skip
+def test_a_test_passes_only_if_one_of_its_checks_ran(test: str, status: str) -> None:
+    assert list(run_tests("def f(n): return []", [test]).statuses) == [status]
+
+
+def test_a_reference_program_that_runs_no_check_exempts_others() -> None:
+    test = "for x in f(4):\n    assert x > 0"
+    for reference, passed in (("def f(n): return []", 1), ("def f(n): return [n]", 0)):
+        limits = {"timeout_s": 5.0, "memory_mib": 256}
+        assert run_against_tests("def f(n): return []", [test], reference=reference, **limits).passed == passed
+
+
+SAVE = "def save(path, text): open(path, 'w').write(text)\ndef load(path): return open(path).read()"
+PLANT = "def f(): open('colorsys.py', 'w').write('rgb_to_hsv = lambda *_: 7')"
+
+
+@pytest.mark.skipif(level().name != "L3", reason="only there programs have a folder")
+@pytest.mark.parametrize(("code", "test", "passed"), [
+    (SAVE, "save('a.txt', 'x')\nassert open('a.txt').read() == 'x'", 1),
+    (SAVE, "import os, tempfile\np = tempfile.mkdtemp() + '/a'\nopen(p, 'w').write('x')\nassert load(p) == 'x'", 1),
+    # The judge reads the program's files, and imports none of them.
+    (PLANT, "import os\nf()\nimport colorsys\nassert colorsys.rgb_to_hsv(0, 0, 0) == 7", 0),
+])  # fmt: skip
+def test_files_of_the_working_folder_are_those_of_both(code: str, test: str, passed: int) -> None:
+    assert run_tests(code, [test]).passed == passed
 
 
 WORDS = "WORDS = '\\x1b]0;title\\x07 \\x1b[2J \\ud800 \\u202e \\r\\x00 ' + 'é' * 400 + '\\x1b' * 400\n"

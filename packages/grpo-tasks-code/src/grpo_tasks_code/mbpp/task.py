@@ -95,6 +95,7 @@ def validate(text: str, row: MBPPRow, config: MBPPConfig) -> TestResult:
         setup=row.setup,
         timeout_s=config.timeout_s,
         memory_mib=config.memory_mib,
+        reference=None if row.gold is None else program_of(row.gold),
     )
 
 

@@ -11,8 +11,8 @@ Status = Literal[
 ]
 """How a program ended; docs/explanation/sandbox.md describes each."""
 
-TestStatus = Literal["passed", "failed", Status]
-"""Result of one test, or how the program ended before it had one."""
+TestStatus = Literal["passed", "failed", "unchecked", Status]
+"""Result of one test (`unchecked`: it has checks, and none of them ran), or how the program ended before it had one."""
 
 Policy = Literal["restricted"]
 """What the compiler accepts of a program: `restricted` is a subset of the language, by RestrictedPython."""
@@ -68,7 +68,7 @@ class TestResult:
         passed: Number of tests that passed.
         total: Number of tests.
         per_test: Whether each test passed, in order.
-        statuses: `passed`, `failed`, or the status of the run that kept the test from being decided; with
+        statuses: `passed`, `failed`, `unchecked`, or the status of the run that kept the test from being decided; with
             `sandbox_error` the test has no verdict.
         reasons: Why each test did not pass, as one line of printable characters; never shown to the program.
         level: Isolation level, as in `Execution`.

@@ -19,6 +19,7 @@ from typing import Any
 
 from grpo_core import UserError
 from grpo_tasks_code.sandbox.host import assertions, handing, names, refusing, rewriting
+from grpo_tasks_code.sandbox.inside.judging import END_CHECKS
 from grpo_tasks_code.sandbox.inside.passing import Parcel
 from grpo_tasks_code.sandbox.inside.values import NotPlainError, encode
 
@@ -132,7 +133,7 @@ def _plan_of(tests: tuple[str, ...], setup: str, entry_point: str | None) -> Pla
     classes = capitalised - frozenset[str]().union(*map(names.used_as_data, trees)) | objects
     exceptions = frozenset[str]().union(*map(names.exceptions, [shared, *trees])) & programs
     for index, tree in enumerate(trees):
-        if refusal := refusing.refusal_of(shared, tree, programs, objects, exceptions):
+        if refusal := refusing.refusal_of(shared, tree, programs, exceptions):
             raise UserError(f"test {index} cannot be judged: {refusal}")
     comparable = frozenset[str]() if _acts(shared, programs) else programs
     ways = tuple(_way(tree, shared, comparable, programs, exceptions) for tree in trees)
@@ -214,7 +215,10 @@ def _way(
     classes = tuple(node.name for node in before if isinstance(node, ast.ClassDef))
     rest = ast.Module([node for node in tree.body if not (isinstance(node, ast.ClassDef) and node in before)], [])
     around = [setup, ast.Module(before, []), rest]
-    return Judged(rewriting.rewritten(rest, around, programs - {*classes}, exceptions), names.source(before), classes)
+    source = rewriting.rewritten(rest, around, programs - {*classes}, exceptions)
+    if assertions.has_check(setup, tree):
+        source += f"\n{END_CHECKS}()"
+    return Judged(source, names.source(before), classes)
 
 
 def _acts(setup: ast.Module, programs: frozenset[str]) -> bool:

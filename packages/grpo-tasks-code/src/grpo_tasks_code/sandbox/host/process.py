@@ -66,7 +66,7 @@ names: a program can look at the frames that called it."""
 
 _SERVER = """
 from grpo_tasks_code.sandbox.inside import server
-server.main(int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), *sys.argv[5:8])
+server.main(int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), *sys.argv[5:9])
 """
 
 _PACKAGE = Path(__file__).resolve().parents[2]
@@ -125,13 +125,15 @@ class ServerProcess:
         self.control, theirs = socket.socketpair()
         # L1 has no file system of its own; the others do not get a folder of the host's.
         self._box = tempfile.mkdtemp(prefix="grpo-sandbox-") if level == "L1" else ""
-        restricted = _path_of_restricted_python() if is_restricted else ""
+        restricted = os.path.dirname(_folder_of("RestrictedPython")) if is_restricted else ""
+        if is_restricted and not restricted:
+            raise ServerError("the policy 'restricted' needs the package RestrictedPython")
         try:
             self._cgroup = Cgroup()
         except NoCgroupError:  # `grpo doctor` says why
             self._cgroup = None
         cgroup = "" if self._cgroup is None else str(self._cgroup.path)
-        arguments = [str(theirs.fileno()), level, str(os.getpid()), restricted, self._box, cgroup]
+        arguments = [str(theirs.fileno()), level, str(os.getpid()), restricted, self._box, cgroup, _folder_of("numpy")]
         environment = _ENVIRONMENT | {"PYTHONHASHSEED": str(hash_seed)}
         try:
             self._process = start_inside(_SERVER, arguments, theirs.fileno(), environment)
@@ -225,11 +227,10 @@ class ServerProcess:
         self._process.returncode = 0  # not our child: nothing to wait for
 
 
-def _path_of_restricted_python() -> str:
-    spec = find_spec("RestrictedPython")
-    if spec is None or spec.origin is None:
-        raise ServerError("the policy 'restricted' needs the package RestrictedPython")
-    return str(Path(spec.origin).parents[1])
+def _folder_of(package: str) -> str:
+    """Return the folder of an installed package, without importing it; empty if there is none."""
+    spec = find_spec(package)
+    return "" if spec is None or spec.origin is None else os.path.dirname(spec.origin)
 
 
 class _Starter:

@@ -5,41 +5,36 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from grpo_tasks_code.sandbox.host import names
+from grpo_tasks_code.sandbox.host import names, rewriting
 from grpo_tasks_code.sandbox.host.handing import handed, own_classes
 from grpo_tasks_code.sandbox.inside.proxies import EQUALITIES
 
 _PLAIN_ATTRIBUTES = frozenset(
     name for kind in (int, float, complex, str, bytes, list, tuple, dict, set, frozenset) for name in dir(kind)
 )
-_ORDER = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_EXECUTING = frozenset({"eval", "exec", "compile", "pickle.load", "pickle.loads", "marshal.loads", "runpy.run_path"})
 _ADVICE = "compare its attributes, or what its methods return, with plain data"
 
 
-def refusal_of(
-    setup: ast.Module, test: ast.Module, programs: frozenset[str], objects: frozenset[str], exceptions: frozenset[str]
-) -> str:
+def refusal_of(setup: ast.Module, test: ast.Module, programs: frozenset[str], exceptions: frozenset[str]) -> str:
     """Return why a test cannot be judged; empty if it can.
 
     Args:
         setup: Set-up that runs before the test.
         test: The test.
         programs: Names of the program.
-        objects: Those that are classes of objects, as `objects_of` finds them.
         exceptions: Those that are expected to be raised.
     """
     nodes = [node for tree in (setup, test) for node in ast.walk(tree)]
-    values = _values(nodes)
+    values, answers = _values(nodes), rewriting.answers([setup, test], programs | {"open", "Path"})
     for node in nodes:
         match node:
             case ast.Call(func=ast.Attribute(value=value, attr=attr)) if attr in EQUALITIES:
                 if _is_answer(value, values, programs):
                     return f"{ast.unparse(node)} asks the program whether its answer is right; {_ADVICE}."
-            case ast.Compare(left=left, ops=ops, comparators=others):
-                operands = (left, *others)
-                for op, *pair in zip(ops, operands, operands[1:], strict=False):
-                    if name := _compared(op, pair, values, objects):
-                        return f"{ast.unparse(node)} compares an object of the program's class {name}; {_ADVICE}."
+            case ast.Call(func=function, args=[source, *_]) if ast.unparse(function) in _EXECUTING:
+                if rewriting.has_any(answers, source):
+                    return f"{ast.unparse(node)} runs what the program returns as a part of the test; {_ADVICE}."
             case ast.ClassDef(name=name, bases=bases):
                 if inherited := names.used(*bases) & (programs - exceptions):
                     return f"its class {name} inherits from the program's {min(inherited)}; call that one's methods."
@@ -57,20 +52,6 @@ def objects_of(trees: Sequence[ast.AST], classes: frozenset[str]) -> frozenset[s
     values = _values(nodes)
     subjects = [part.value for part in nodes if isinstance(part, ast.Attribute) and part.attr not in _PLAIN_ATTRIBUTES]
     return frozenset[str]().union(*(_makers(part, values, classes) for part in subjects))
-
-
-def _compared(op: ast.cmpop, operands: Sequence[ast.expr], values: Values, objects: frozenset[str]) -> str:
-    """Return the class of an object that is compared; empty for identity, and for the order of two made objects.
-
-    The result of an operator may be data: its comparison with data is decided when the test runs.
-    """
-    makers = [_makers(operand, values, objects) for operand in operands]
-    operated = [isinstance(operand, (ast.BinOp, ast.UnaryOp)) for operand in operands]
-    if isinstance(op, (ast.Is, ast.IsNot)) or (isinstance(op, _ORDER) and all(makers)):
-        return ""
-    if not all(makers) and all(is_operated for is_operated, classes in zip(operated, makers, strict=True) if classes):
-        return ""
-    return min(frozenset[str]().union(*makers), default="")
 
 
 Values = dict[str, list[ast.expr]]

@@ -3,8 +3,10 @@
     assert f(2) == LIMIT      assert f(2) == __value__('LIMIT')
     sort(xs)                  __in_place__(sort)(xs)
     assert xs == [1, 2]       assert __end__(__begin__(), not not xs == [1, 2])
+    assert f(2) == 4          assert __checked__(f(2) == 4)
+    raise ValueError          raise __raised__(ValueError)
 
-`inside.mutations` explains the last two.
+`inside.mutations` explains the second and third, `assertions` the fourth.
 """
 
 from __future__ import annotations
@@ -12,8 +14,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Sequence
 
-from grpo_tasks_code.sandbox.host import names
-from grpo_tasks_code.sandbox.inside.judging import BEGIN, END, IN_PLACE, VALUE
+from grpo_tasks_code.sandbox.host import assertions, names
+from grpo_tasks_code.sandbox.inside.judging import BEGIN, CHECKED, END, IN_PLACE, RAISED, VALUE
 
 
 def rewritten(
@@ -27,13 +29,15 @@ def rewritten(
         programs: Names of the program.
         exceptions: Those that the tests use as exceptions.
     """
-    rewriter = _Rewriter(programs - exceptions - names.given(tree), answers(around, programs))
+    rewriter = _Rewriter(
+        programs - exceptions - names.given(tree), answers(around, programs), assertions.functions(*around) | programs
+    )
     return ast.unparse(ast.fix_missing_locations(rewriter.visit(tree)))
 
 
 class _Rewriter(ast.NodeTransformer):
-    def __init__(self, programs: frozenset[str], answers: frozenset[str]) -> None:
-        self._programs, self._answers = programs, answers
+    def __init__(self, programs: frozenset[str], answers: frozenset[str], unknown: frozenset[str]) -> None:
+        self._programs, self._answers, self._unknown = programs, answers, unknown
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if isinstance(node.ctx, ast.Load) and node.id in self._programs:
@@ -58,7 +62,7 @@ class _Rewriter(ast.NodeTransformer):
         node.func = self._subject(node.func)
         node.args = [self.visit(part) for part in node.args]
         node.keywords = [self.visit(part) for part in node.keywords]
-        return node
+        return _call(CHECKED, node) if assertions.is_check(node, self._unknown) else node
 
     def _subject(self, node: ast.expr) -> ast.expr:
         """Visit what is called or has an attribute; names of the program stay, since proxies stand for them."""
@@ -79,12 +83,22 @@ class _Rewriter(ast.NodeTransformer):
     def _for_its_effect(self, node: ast.expr) -> ast.expr:
         """Visit an expression whose result is not used; a call is made for what it does to its arguments."""
         visited: ast.expr = self.visit(node)
-        if isinstance(visited, ast.Call) and (visited.args or visited.keywords):
+        is_ours = isinstance(visited, ast.Call) and isinstance(visited.func, ast.Name) and visited.func.id == CHECKED
+        if isinstance(visited, ast.Call) and (visited.args or visited.keywords) and not is_ours:
             visited.func = _call(IN_PLACE, visited.func)
         return visited
 
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
+        self.generic_visit(node)
+        if node.exc is not None:
+            node.exc = _call(RAISED, node.exc)
+        return node
+
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
+        is_check = assertions.is_check(node, self._unknown)
         node.test = self._asserted(node.test)
+        if is_check:
+            node.test = _call(CHECKED, node.test)
         if node.msg is not None:
             node.msg = self.visit(node.msg)
         return node

@@ -8,12 +8,16 @@ never enters this process.
 from __future__ import annotations
 
 import builtins
+import dataclasses
+import enum
+import inspect
 import types
 from collections.abc import Awaitable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from grpo_tasks_code.sandbox.inside.passing import Passing, compiled
-from grpo_tasks_code.sandbox.inside.proxies import library_member
+from grpo_tasks_code.sandbox.inside.proxies import ENUMERATIONS, library_member
+from grpo_tasks_code.sandbox.inside.surroundings import SharedFolder, replace
 from grpo_tasks_code.sandbox.inside.values import NotPlainError, encode
 from grpo_tasks_code.sandbox.inside.wire import Channel
 
@@ -90,6 +94,8 @@ class Answers:
         self._numbers: dict[int, int] = {}
         self._raised: dict[int, BaseException] = {}
         self._last = 0
+        self._original: dict[tuple[str, str], Any] = {}
+        self._folder = SharedFolder()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def respond(self, question: list[Any]) -> None:
@@ -99,11 +105,11 @@ class Answers:
         try:
             answer = ["value", getattr(self, kind)(*details)]
         except BaseException as error:  # whatever a tested function raises is the answer
-            answer = ["raised", [base.__name__ for base in type(error).__mro__], _text(error)]
+            answer = ["raised", [base.__name__ for base in type(error).__mro__], _text(error), self._details(error)]
         try:
             self._channel.send([self._last, *answer])
         except ValueError as error:  # too long
-            self._channel.send([self._last, "raised", ["ValueError"], _text(error)])
+            self._channel.send([self._last, "raised", ["ValueError"], _text(error), [[], []]])
 
     def call_back(self, function: int, values: Sequence[Any], keywords: Sequence[str]) -> Any:
         """Have the test call one of its functions; it may ask questions meanwhile."""
@@ -128,6 +134,50 @@ class Answers:
         result = function(*arguments[:split], **dict(zip(keywords, arguments[split:], strict=True)))
         after = [None if _is_as_before(value, data) else value for value, data in zip(arguments, before, strict=True)]
         return self._give([_Whole(result) if is_object and type(result) is function else result, *after])
+
+    def _details(self, error: BaseException) -> Any:
+        try:
+            return self._give([dict(vars(error)), error.args])
+        except BaseException:  # they are the program's values
+            return [[], []]
+
+    def replace(self, module: str, name: str, values: Any) -> Any:
+        """Replace a member of a module by what the test has there."""
+        replace(self._original, module, name, self._passing.unpack(values)[0])
+        return self._give([None])
+
+    def files(self, values: Any) -> Any:
+        """Make the test's changes in the working folder, and return the program's."""
+        changed, gone = self._passing.unpack(values)
+        news = self._folder.news()
+        self._folder.apply(changed, gone)
+        return self._give(news)
+
+    def leave(self, target: list[Any], name: str, text: str) -> Any:
+        """Leave a context, with an exception of this class unless its name is empty."""
+        kind = self._namespace.get(name, getattr(builtins, name, RuntimeError)) if name else None
+        error = None if kind is None else kind(text)
+        return self._give([bool(self._resolve(target).__exit__(kind, error, None))])
+
+    def fields(self, target: list[Any]) -> Any:
+        """Return the name of a dataclass, and an object's fields."""
+        value = self._resolve(target)
+        names = [field.name for field in dataclasses.fields(value) if field.compare]
+        return self._give([type(value).__name__, {name: getattr(value, name) for name in names}])
+
+    def signature(self, target: list[Any]) -> Any:
+        """Return the parameters of a function: name, kind, whether it has a default, and that."""
+        parameters = inspect.signature(self._resolve(target)).parameters.values()
+        has = [each.default is not inspect.Parameter.empty for each in parameters]
+        rows = zip(parameters, has, strict=True)
+        return self._give([[[each.name, int(each.kind), has, each.default if has else None] for each, has in rows]])
+
+    def describe(self, names: Sequence[str]) -> Any:
+        """Describe classes; members of the enumerations travel by value from now on."""
+        described = [(name, self._namespace.get(name)) for name in names]
+        found = [[name, *content] for name, kind in described if (content := _description(kind))]
+        self._passing.classes |= {str(name): self._namespace[name] for name, kind, _ in found if kind in ENUMERATIONS}
+        return self._give([found])
 
     def get(self, target: list[Any], name: str) -> Any:
         """Return an attribute."""
@@ -186,6 +236,8 @@ class Answers:
     def _refer(self, value: Any) -> Any:
         if isinstance(value, Callback):
             return ["function", value._number]
+        if isinstance(value, type) and value in vars(builtins).values():
+            return ["library", "builtins", value.__name__]
         kind = "iterator" if isinstance(value, _Items) else "object"
         if isinstance(value, (_Whole, _Items)):
             value = value.value
@@ -205,11 +257,36 @@ class Answers:
                 raise NameError(f"name {name!r} is not defined", name=name)
             case ["object", int(number), *_]:
                 return self._objects[number]
+            case ["member", str(kind), str(name)]:
+                return self._namespace[kind][name]
             case ["function", int(number)]:
                 return Callback(self, number)
             case ["library", str(module), str(name)]:
                 return library_member(module, name)
         raise ValueError("a reference to nothing")
+
+
+def _description(kind: Any) -> list[Any] | None:
+    """Return the kind of a class and what a test must know of it: bases, members with values and texts, or fields."""
+    if not isinstance(kind, type):
+        return None
+    if issubclass(kind, Exception):
+        return ["exception", [base.__name__ for base in kind.__mro__[1:]]]
+    if issubclass(kind, enum.Enum):
+        base = next(base.__name__ for base in kind.__mro__ if base.__name__ in ENUMERATIONS)
+        return [base, [[name, each.value, str(each)] for name, each in kind.__members__.items()]]
+    own = [getattr(getattr(kind, name), "__code__", None) for name in ("__init__", "__eq__")]
+    is_plain = dataclasses.is_dataclass(kind) and not hasattr(kind, "__post_init__")
+    if not is_plain or any(code is None or code.co_filename != "<string>" for code in own):
+        return None
+    fields = [field for field in dataclasses.fields(cast("Any", kind)) if field.init and not field.kw_only]
+    return ["dataclass", [[field.name, *_default(field)] for field in fields]]
+
+
+def _default(field: Any) -> list[Any]:
+    if field.default_factory is not dataclasses.MISSING:
+        return [True, field.default_factory()]
+    return [False, None] if field.default is dataclasses.MISSING else [True, field.default]
 
 
 class _Whole:

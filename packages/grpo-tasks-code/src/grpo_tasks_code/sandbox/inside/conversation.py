@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 import inspect
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, NoReturn
 
 from grpo_tasks_code.sandbox.inside.passing import Parcel, Passing
 from grpo_tasks_code.sandbox.inside.proxies import Asker, Awaitable, Proxy, exception_of, reference_to_library
+from grpo_tasks_code.sandbox.inside.surroundings import Replacements, SharedFolder
 from grpo_tasks_code.sandbox.inside.values import MAX_ITEMS, NotPlainError
 from grpo_tasks_code.sandbox.inside.wire import Channel
 
@@ -32,6 +34,8 @@ class Conversation:
         namespace: Global names of the test, for looking up exceptions.
         asker: Session that the proxies of the candidate's objects ask.
         on_use: Called with each proxy that is passed back to the candidate.
+        replacements: What tests have replaced for the candidate.
+        folder: Working folder of the judge, if the test uses files.
 
     Attributes:
         classes: Classes whose instances travel by value, by name.
@@ -40,9 +44,16 @@ class Conversation:
     """
 
     def __init__(
-        self, channel: Channel, namespace: dict[str, Any], asker: Asker, on_use: Callable[[Proxy], None]
+        self,
+        channel: Channel,
+        namespace: dict[str, Any],
+        asker: Asker,
+        on_use: Callable[[Proxy], None],
+        replacements: Replacements,
+        folder: SharedFolder | None,
     ) -> None:
         self._channel, self._namespace, self._asker, self._on_use = channel, namespace, asker, on_use
+        self._replacements, self._folder = replacements, folder
         self._passing = Passing(self._refer, self._resolve)
         self.classes = self._passing.classes
         self._functions: list[Any] = []
@@ -52,15 +63,33 @@ class Conversation:
 
     def ask(self, question: list[Any]) -> list[Any]:
         """Ask a question and return the values of the answer; the candidate may call the test's functions meanwhile."""
+        for module, name, value in self._replacements.news():
+            self._answered(["replace", module, name, self.pack([value])])
+        if self._folder is None:
+            return self._answered(question)
+        self._exchange_files(self._folder)
+        try:
+            return self._answered(question)
+        finally:
+            self._exchange_files(self._folder)
+
+    def _exchange_files(self, folder: SharedFolder) -> None:
+        match self._answered(["files", self.pack(folder.news())]):
+            case [dict(changed), list(gone)]:
+                folder.apply(changed, gone)
+            case _:
+                self.stop("failed", "it answers with no files")
+
+    def _answered(self, question: list[Any]) -> list[Any]:
         reply = self._exchange(question)
         while True:
             match reply:
                 case ["value", parcel]:
                     self.has_answer = True
                     return self._unpack(parcel)
-                case ["raised", list(names), str(text)]:
+                case ["raised", list(names), str(text), parcel]:
                     self.has_answer = True
-                    raise exception_of(names, text, self._namespace)
+                    raise exception_of(names, text, self._namespace, *self._unpack(parcel))
                 case ["callback", int(number), parcel, list(names)]:
                     self.has_answer = True
                     reply = self._exchange(self._called_back(number, parcel, names))
@@ -105,6 +134,8 @@ class Conversation:
                 return Proxy(self._asker, ["object", number], kind[:MAX_TEXT])
             case ["awaitable", int(number), str(kind)]:
                 return Awaitable(self._asker, ["object", number], kind[:MAX_TEXT])
+            case ["library", "builtins", str(name)] if isinstance(getattr(builtins, name, None), type):
+                return getattr(builtins, name)
             case ["function", int(number)] if 0 <= number < len(self._functions):
                 return self._functions[number]
             case ["iterator", int(number)]:

@@ -7,16 +7,26 @@ process's own, and expected values never leave it.
 
 from __future__ import annotations
 
+import builtins
+import contextlib
+import dataclasses
+import enum
+import inspect
+import os
+import re
 import sys
 import types
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from itertools import tee
 from typing import Any, NoReturn
 
+from grpo_tasks_code.sandbox.inside import pytest_names
 from grpo_tasks_code.sandbox.inside.conversation import MAX_TEXT, Conversation
 from grpo_tasks_code.sandbox.inside.mutations import Mutations
 from grpo_tasks_code.sandbox.inside.passing import compiled
-from grpo_tasks_code.sandbox.inside.proxies import Proxy, is_raised
+from grpo_tasks_code.sandbox.inside.proxies import ENUMERATIONS, Made, Proxy, exception_of, forwarding, is_raised
+from grpo_tasks_code.sandbox.inside.surroundings import Replacements, SharedFolder
 from grpo_tasks_code.sandbox.inside.wire import Channel
 
 _OF_DATA = frozenset(dir(str)) | frozenset(dir(set))
@@ -89,6 +99,7 @@ def _holds(items: list[Any], key: int, value: Any) -> bool:
 
 
 VALUE, IN_PLACE, BEGIN, END = "__value__", "__in_place__", "__begin__", "__end__"
+RAISED, CHECKED, END_CHECKS = "__raised__", "__checked__", "__end_checks__"
 """Functions that prepared tests call; see `rewriting`."""
 _MODULE_NAME = "__main__"
 """Module name of a test, so that what stands behind `if __name__ == "__main__"` runs, and may assert."""
@@ -107,7 +118,14 @@ class Session:
         conversation: Questions to the candidate, and its answers.
     """
 
-    def __init__(self, channel: Channel, classes: Sequence[str], objects: Sequence[str]) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        classes: Sequence[str],
+        objects: Sequence[str],
+        replacements: Replacements,
+        folder: SharedFolder | None,
+    ) -> None:
         self._class_names, self._object_names = frozenset(classes), frozenset(objects)
         self._mutations = Mutations()
         self._looks = Looks()
@@ -120,8 +138,13 @@ class Session:
             IN_PLACE: self.in_place,
             BEGIN: self._mutations.begin,
             END: self._mutations.end,
+            RAISED: self.raised,
+            CHECKED: self.checked,
+            END_CHECKS: self.end_checks,
         }
-        self.conversation = Conversation(channel, self.namespace, self, self._use)
+        self._checks, self._raised = 0, None
+        self._fields: dict[str, list[list[Any]]] = {}
+        self.conversation = Conversation(channel, self.namespace, self, self._use, replacements, folder)
 
     def share(self, names: Sequence[str]) -> None:
         """Send instances of these classes by value too, as far as the classes are defined."""
@@ -132,6 +155,8 @@ class Session:
 
     def value(self, name: str) -> Any:
         """Return the value of a global name of the candidate, or a proxy of it."""
+        if isinstance(known := self.namespace.get(name), type):
+            return known
         value = self.conversation.ask(["value", name])[0]
         return Proxy(self, ["name", name], value.__kind__) if isinstance(value, Proxy) else value
 
@@ -141,6 +166,54 @@ class Session:
             return self._mutations.before_own(function)
         return lambda *arguments, **keywords: self.call(function, arguments, keywords, is_in_place=True)
 
+    def raised(self, error: Any) -> Any:
+        """Note an exception that the test itself raises."""
+        self._raised = error() if isinstance(error, type) else error
+        return self._raised
+
+    def checked(self, value: Any) -> Any:
+        """Count a check that has run, and return its value."""
+        self._checks += 1
+        return value
+
+    def end_checks(self) -> None:
+        """At the end of a test that has checks, decide that none has run."""
+        if not self._checks:
+            self.conversation.stop("unchecked", "no check of the test ran")
+
+    def describe(self, names: Sequence[str]) -> None:
+        """Define the candidate's enumerations and exceptions here, and learn the fields of its dataclasses."""
+        (described,) = self.conversation.ask(["describe", [name for name in names if name[:1].isupper()]])
+        for name, kind, content in described:
+            if name not in names:
+                self.conversation.stop("failed", "it describes what nobody asked for")
+            if kind == "exception":
+                bases = [self.namespace.get(base, getattr(builtins, base, None)) for base in content]
+                base = next(base for base in bases if isinstance(base, type) and issubclass(base, Exception))
+                self.namespace[name] = type(name, (base,), {"__module__": "solution"})
+            elif kind == "dataclass":
+                self._fields[name] = content
+            elif kind in ENUMERATIONS:
+                defined = self._enumeration(name, kind, content)
+                if len({*map(id, defined.__members__.values())}) == len(content):  # no alias, and no method
+                    self.namespace[name] = self.conversation.classes[name] = defined
+        self.conversation.has_answer = False  # the set-up is still to run
+
+    def _enumeration(self, name: str, kind: str, members: list[Any]) -> Any:
+        texts = {member: text for member, _, text in members}
+
+        def get(member: Any, attribute: str) -> Any:
+            if attribute.startswith("_"):
+                raise AttributeError(attribute)
+            return self.conversation.ask(["get", ["member", name, member.name], attribute])[0]
+
+        def prepare(namespace: dict[str, Any]) -> None:
+            namespace["__getattr__"] = get
+            namespace["__str__"] = lambda member: texts[member.name]
+
+        described: Any = types.new_class("Described", (getattr(enum, kind),), exec_body=prepare)
+        return described(name, [(member, value) for member, value, _ in members])
+
     # Operations of proxies
 
     def call(
@@ -148,6 +221,18 @@ class Session:
     ) -> Any:
         """Call a function of the candidate."""
         self._use(function)
+        if function.__target__[0] == "name" and (fields := self._fields.get(function.__target__[1])) is not None:
+            values = dict(zip((name for name, *_ in fields), arguments, strict=False)) | keywords
+            defaults = {name: default for name, has_default, default in fields if has_default}
+            if len(values) == len(arguments) + len(keywords) and {*values, *defaults} == {name for name, *_ in fields}:
+                content = {name: values.get(name, defaults.get(name)) for name, *_ in fields}
+                kind = function.__target__[1]
+                return Made(self, kind, content, (arguments, keywords), is_made=kind in self._class_names)
+        return self._call(function, arguments, keywords, is_in_place=is_in_place)
+
+    def _call(
+        self, function: Proxy, arguments: Sequence[Any], keywords: dict[str, Any], *, is_in_place: bool = False
+    ) -> Any:
         own = [*arguments, *keywords.values()]
         kind, name = function.__target__[:2]
         is_object = kind == "name" and name in self._object_names
@@ -167,10 +252,56 @@ class Session:
             self._looks.watch(result.__target__[1])
         return result
 
+    def make(self, kind: str, arguments: Sequence[Any], keywords: dict[str, Any]) -> list[Any]:
+        """Construct an object of a dataclass in the candidate; return its target."""
+        made = self._call(Proxy(self, ["name", kind], kind), arguments, keywords)
+        if not isinstance(made, Proxy):
+            self.conversation.stop("failed", f"{kind} makes no object")
+        target: list[Any] = made.__target__
+        self._unused.pop(id(made), None)
+        return target
+
+    def fields(self, subject: Proxy) -> list[Any]:
+        """Return the name of a dataclass, and an object's fields."""
+        self._use(subject)
+        try:
+            return self.conversation.ask(["fields", subject.__target__])
+        except TypeError:
+            self.refuse(subject, "__eq__")
+
+    def leave(self, manager: Proxy, error: BaseException | None) -> bool:
+        """Leave a context. The candidate learns of what it raised and of `raise` in the test, but of no failure.
+
+        A check must run after what it suppresses, or else it could skip the others.
+        """
+        self._use(manager)
+        is_shown = isinstance(error, Exception) and (is_raised(error) or error is self._raised)
+        if error is None or not is_shown or isinstance(error, AssertionError):
+            self.conversation.ask(["leave", manager.__target__, "", ""])
+            return False
+        details = [type(error).__name__, str(error)[:MAX_TEXT]]
+        is_suppressed = self.conversation.ask(["leave", manager.__target__, *details])[0] is True
+        self._checks *= not is_suppressed
+        return is_suppressed
+
     def get(self, subject: Proxy, name: str) -> Any:
         """Get an attribute of a candidate's object."""
         self._use(subject, name)
+        if name == "__signature__":
+            return self._signature(subject)
         return self.conversation.ask(["get", subject.__target__, name])[0]
+
+    def _signature(self, function: Proxy) -> inspect.Signature:
+        (parameters,) = self.conversation.ask(["signature", function.__target__])
+        parameter = inspect.Parameter
+        kinds: list[Any] = [parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD, parameter.VAR_POSITIONAL]
+        kinds += [parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD]
+        return inspect.Signature(
+            [
+                parameter(name, kinds[kind], default=default if has_default else parameter.empty)
+                for name, kind, has_default, default in parameters
+            ]
+        )
 
     def look(self, subject: Proxy, name: str, key: Any = None) -> Any:
         """Ask an object for its content: its length, its items, or one of them."""
@@ -236,6 +367,12 @@ class Session:
         return self._mutations.current(argument) if target is None else Proxy(self, target, "iterator")
 
 
+def _warn(names: Sequence[str], text: str) -> None:
+    """Give a warning of the candidate here, where the test catches it."""
+    error: Any = exception_of(names, text, vars(sys.modules[_MODULE_NAME]), (), (text,))
+    warnings.warn(error, stacklevel=2)
+
+
 def judge(channel: Channel) -> int:
     """Run the tests that arrive and send a verdict for each.
 
@@ -248,21 +385,36 @@ def judge(channel: Channel) -> int:
     if begin is None:
         return 0
     _, setup, names, classes, objects, exceptions, shared, tests = begin
+    sys.modules["pytest"] = pytest_names.module()
+    for function in (dataclasses.asdict, dataclasses.astuple, dataclasses.replace):
+        setattr(dataclasses, function.__name__, forwarding("dataclasses", function))
+    replacements = Replacements(_warn)
+    with contextlib.suppress(ValueError):  # what the program writes there is no module of ours
+        sys.path.remove(os.environ.get("HOME", ""))
     for index, source, before, own in tests:
         channel.send(["test", index])
         channel.receive()
-        session = Session(channel, classes, objects)
+        uses_files = _OF_FILES.search(setup + source) is not None
+        session = Session(channel, classes, objects, replacements, SharedFolder() if uses_files else None)
         session.namespace |= {name: Proxy(session, ["name", name], name) for name in names}
         session.namespace |= {name: type(name, (Exception,), {}) for name in exceptions}
-        channel.send(["verdict", *_verdict([(setup, shared), (before, own)], source, session)])
+        channel.send(["verdict", *_verdict([(setup, shared), (before, own)], source, session, names)])
+        replacements.restore()
         channel.receive()
     return 0
 
 
-def _verdict(before: Sequence[tuple[str, Sequence[str]]], source: str, session: Session) -> tuple[str, str]:
+_OF_FILES = re.compile(r"\b(?:open|Path|tempfile|os|shutil)\b")
+
+
+def _verdict(
+    before: Sequence[tuple[str, Sequence[str]]], source: str, session: Session, names: Sequence[str]
+) -> tuple[str, str]:
     """Run one test and return its verdict; `before` holds sources to run first, each with its shared classes."""
     status, reason, is_set_up = "passed", "", False
     try:
+        if any(name[:1].isupper() for name in names):
+            session.describe(names)
         for statements, shared in before:
             exec(compiled(statements), session.namespace)
             session.share(shared)
@@ -271,7 +423,8 @@ def _verdict(before: Sequence[tuple[str, Sequence[str]]], source: str, session: 
         session.check_use()
     except BaseException as error:  # any failure of a test
         is_ours = not session.conversation.has_answer and not is_set_up
-        is_ours |= isinstance(error, ImportError) and not is_raised(error)
+        has_no_folder = isinstance(error, OSError) and os.environ.get("HOME") == "/"
+        is_ours |= (isinstance(error, ImportError) or has_no_folder) and not is_raised(error)
         status = "sandbox_error" if is_ours else "failed"
         reason = f"{type(error).__name__}: {error}".removeprefix("AssertionError: ")[:MAX_TEXT] or "it does not hold"
     if session.conversation.undecidable is not None:

@@ -109,7 +109,7 @@ class Ruleset:
 def entries_of_python(library: Iterable[str]) -> Iterator[str]:
     """Yield the entries of the standard library's folders without installed packages."""
     for folder in library:
-        if os.path.isdir(folder):
+        if os.path.isdir(folder) and NOT_PART_OF_PYTHON.intersection(os.listdir(folder)):
             yield from (entry.path for entry in os.scandir(folder) if entry.name not in NOT_PART_OF_PYTHON)
         else:
             yield folder

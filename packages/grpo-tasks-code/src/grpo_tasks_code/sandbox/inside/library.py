@@ -8,6 +8,8 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
 from typing import Any, Protocol, cast
 
 EXTENSIONS_FOLDER = "lib-dynload"
@@ -32,11 +34,30 @@ _IGNORED_EXTENSIONS = ("_test", "_xx", "xx", "_ctypes_test", "_tkinter", "nis", 
 """Extensions for tests, displays, networks and sound; _tkinter alone would load a dozen objects."""
 
 
-def folders() -> list[str]:
-    """Return the import path of an interpreter without site packages, and its time zones."""
+def folders(numpy_path: str) -> list[str]:
+    """Return the import path of an interpreter without site packages, its time zones, and NumPy with its libraries."""
     import zoneinfo
 
-    return [entry for entry in (*sys.path, *zoneinfo.TZPATH) if os.path.exists(entry)]
+    entries = (*sys.path, *zoneinfo.TZPATH, numpy_path, f"{numpy_path}.libs")
+    return [entry for entry in entries if os.path.exists(entry)]
+
+
+class InstalledFinder:
+    """Finds one package of the site packages, whose folder cannot be listed.
+
+    Args:
+        package: Name of the package.
+        folder: Its folder.
+    """
+
+    def __init__(self, package: str, folder: str) -> None:
+        self._package, self._folder = package, folder
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """Return where the package is; None for any other name."""
+        if name != self._package:
+            return None
+        return spec_from_file_location(name, f"{self._folder}/__init__.py", submodule_search_locations=[self._folder])
 
 
 class _Info(ctypes.Structure):
@@ -61,8 +82,8 @@ def _loaded_objects() -> list[str]:
     return names
 
 
-def load_shared_objects() -> None:
-    """Load every shared object that an extension of the standard library links, so that none is searched for later.
+def load_shared_objects(numpy_path: str) -> None:
+    """Load every shared object that an extension of the standard library or of NumPy links: later, none is found.
 
     A child finds out which they are, since loading the extensions here would make every fork slower.
     """
@@ -70,7 +91,7 @@ def load_shared_objects() -> None:
     pid = os.fork()
     if pid == 0:
         try:
-            _load_extensions()
+            _load_extensions(numpy_path)
             os.write(write_end, json.dumps(_loaded_objects()).encode())
         finally:
             os._exit(0)
@@ -79,15 +100,15 @@ def load_shared_objects() -> None:
         output = pipe.read()
     os.waitpid(pid, 0)
     for name in (*(json.loads(output) if output else ()), *_EXTRA_OBJECTS):
-        if f"/{EXTENSIONS_FOLDER}/" not in name:
+        if f"/{EXTENSIONS_FOLDER}/" not in name and not (numpy_path and name.startswith(numpy_path)):
             _load(name)
 
 
-def _load_extensions() -> None:
-    for folder in sys.path:
-        if os.path.basename(folder) == EXTENSIONS_FOLDER:
+def _load_extensions(numpy_path: str) -> None:
+    for folder in (*sys.path, os.path.join(numpy_path, "_core")):
+        if os.path.basename(folder) in (EXTENSIONS_FOLDER, "_core") and os.path.isdir(folder):
             for name in os.listdir(folder):
-                if not name.startswith(_IGNORED_EXTENSIONS):
+                if ".so" in name and not name.startswith(_IGNORED_EXTENSIONS):
                     _load(os.path.join(folder, name))
 
 

@@ -28,7 +28,13 @@ MODULE_NAME = "solution"
 _STATUS_FD, _CHANNEL_FD = 3, 4
 _FREE_FD = 16
 """Descriptors are first moved above this one, so that none overwrites another."""
-_ENVIRONMENT = {"LANG": "C.UTF-8", "LOGNAME": "sandbox", "PATH": "/nonexistent", "PYTHONHASHSEED": "0"}
+_ENVIRONMENT = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "LANG": "C.UTF-8",
+    "LOGNAME": "sandbox",
+    "PATH": "/nonexistent",
+    "PYTHONHASHSEED": "0",
+}
 _OWN_PACKAGE = __name__.partition(".")[0]
 _SIGCHLD = int(signal.SIGCHLD)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import importlib
 import types
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NoReturn, Protocol
 
@@ -30,6 +30,8 @@ _LIBRARY = (
     *("operator", "random", "re", "statistics", "string"),
 )
 """Modules whose functions and classes a test can pass to the program by name."""
+ENUMERATIONS = ("IntEnum", "IntFlag", "Flag", "StrEnum", "Enum")
+"""Classes of `enum` from which enumerations of the program are rebuilt, the special ones first."""
 _FROM_CANDIDATE = "_from_candidate"
 """Attribute that marks an exception raised by the candidate, not by the test."""
 
@@ -51,6 +53,15 @@ class Asker(Protocol):
 
     def operate(self, operator: str, operands: Sequence[Any]) -> Any:
         """Apply an operator, if one of the operands is an object that the test constructed."""
+
+    def leave(self, manager: Proxy, error: BaseException | None) -> bool:
+        """Leave a context; return whether it suppresses the exception."""
+
+    def make(self, kind: str, arguments: Sequence[Any], keywords: dict[str, Any]) -> list[Any]:
+        """Construct an object; return its target."""
+
+    def fields(self, subject: Proxy) -> list[Any]:
+        """Return the name of a dataclass, and an object's fields."""
 
     def run(self, awaitable: Proxy) -> tuple[Any, bool]:
         """Await an object; return the result, and whether an iteration has ended."""
@@ -111,6 +122,9 @@ class Proxy:
             return False
         return self.__asker__.call(_library("builtins", "isinstance", self), [value, self], {}) is True
 
+    def __subclasscheck__(self, kind: Any) -> bool:
+        return self.__asker__.call(_library("builtins", "issubclass", self), [kind, self], {}) is True
+
     def __aiter__(self) -> AsyncItems:
         return AsyncItems(self.__asker__.get(self, "__aiter__")())
 
@@ -138,15 +152,59 @@ class Proxy:
     def __enter__(self) -> Any:
         return self.__asker__.get(self, "__enter__")()
 
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        # The exception is not passed on: the program could suppress the test's assertion.
-        self.__asker__.get(self, "__exit__")(None, None, None)
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        return bool(self.__asker__.leave(self, error))
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Made) and not isinstance(self, Made):
+            return bool(Made.__eq__(other, self))
+        self.__asker__.refuse(self, "__eq__")
+        return False
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
 
     def __copy__(self) -> Any:
         return self.__asker__.call(_library("copy", "copy", self), [self], {})
 
     def __deepcopy__(self, memo: object) -> Any:
         return self.__asker__.call(_library("copy", "deepcopy", self), [self], {})
+
+
+class Made(Proxy):
+    """An object of a plain dataclass that the test constructed; the program constructs it where it is used.
+
+    As long as it is only compared, the program cannot know the content that the test expects.
+    """
+
+    __slots__ = ("__arguments__", "__fields__")
+
+    def __init__(
+        self, asker: Asker, kind: str, fields: dict[str, Any], arguments: tuple[Any, ...], *, is_made: bool
+    ) -> None:
+        _TARGET.__set__(self, [])
+        own = (("asker", asker), ("kind", kind), ("is_made", is_made), ("fields", fields), ("arguments", arguments))
+        for name, value in own:
+            object.__setattr__(self, f"__{name}__", value)
+
+    @property
+    def __target__(self) -> list[Any]:
+        content: list[Any] = _TARGET.__get__(self)
+        if not content:
+            content = self.__asker__.make(self.__kind__, *self.__arguments__)
+            _TARGET.__set__(self, content)
+        return content
+
+    def __eq__(self, other: object) -> bool:
+        is_new = isinstance(other, Made) and not _TARGET.__get__(other)
+        if _TARGET.__get__(self):
+            return other.__eq__(self) if is_new else self.__asker__.refuse(self, "__eq__")
+        if isinstance(other, Made) and is_new:
+            return (self.__kind__, self.__fields__) == (other.__kind__, other.__fields__)
+        return isinstance(other, Proxy) and self.__asker__.fields(other) == [self.__kind__, self.__fields__]
+
+
+_TARGET: Any = vars(Proxy)["__target__"]
 
 
 class Awaitable(Proxy):
@@ -208,6 +266,16 @@ def _library(module: str, name: str, beside: Proxy) -> Proxy:
     return Proxy(beside.__asker__, ["library", module, name], "function")
 
 
+def forwarding(module: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a library function that runs in the program's process for its objects."""
+
+    def call(subject: Any, *arguments: Any, **keywords: Any) -> Any:
+        there = _library(module, function.__name__, subject) if isinstance(subject, Proxy) else function
+        return there(subject, *arguments, **keywords)
+
+    return call
+
+
 def _forwarded(name: str) -> property:
     return property(lambda self: self.__asker__.get(self, name))
 
@@ -234,7 +302,7 @@ def _operation(function: str, convert: Any = None, *, is_reflected: bool = False
     return operate
 
 
-_NEVER = ("eq", "ne", "contains", "hash")
+_NEVER = ("contains", "hash")
 _ORDER = ("lt", "le", "gt", "ge")
 _BITWISE = ("and", "or", "xor", "lshift", "rshift")
 _ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", *_BITWISE)
@@ -280,28 +348,36 @@ def library_member(module: str, name: str) -> Any:
     return member
 
 
-def exception_of(names: Sequence[Any], text: str, namespace: Mapping[str, Any]) -> Exception:
+def exception_of(
+    names: Sequence[Any], text: str, namespace: Mapping[str, Any], attributes: object = None, arguments: Any = ()
+) -> Exception:
     """Return the exception that the candidate raised, as far as the test knows its class and base classes.
 
     Args:
         names: Names of its class and base classes, in order of resolution.
         text: Message of the exception.
         namespace: Global names of the test, with its own exceptions.
+        attributes: Its attributes by name.
+        arguments: Its `args`.
     """
     values = [namespace.get(str(name), getattr(builtins, str(name), None)) for name in names]
-    kinds = [
-        kind for kind in values if isinstance(kind, type) and issubclass(kind, Exception) and kind not in _NOT_RAISED
-    ]
-    error: Exception = RuntimeError(f"{names[0] if names else 'an exception'}: {text}")
-    for bases in (tuple(kinds), tuple(kinds[:1])):
+    kinds = [kind for kind in values if isinstance(kind, type) and issubclass(kind, Exception)]
+    kinds = [kind for kind in kinds if kind not in _NOT_RAISED and kind.__name__ != "SkipTest"]
+    known = kinds[:1] if kinds and set(kinds) <= set(kinds[0].__mro__) else kinds
+    its_name, own_text = str(names[0]) if names else "an exception", {"__str__": lambda self: text}
+    error: Exception = RuntimeError(f"{its_name}: {text}")
+    for bases, given in ((known, arguments), (known, (text,)), (kinds[:1], (text,)), ([ValueError], (text,))):
         try:
-            error = (bases[0] if len(bases) == 1 else type(str(names[0]), bases, {}))(text)
+            is_one = len(bases) == 1 and bases[0].__name__ == its_name
+            made = (bases[0] if is_one else type(its_name, tuple(bases), {}))(*given)
+            error = made if str(made) == text else type(its_name, (type(made),), own_text)(*given)
             break
-        except (TypeError, IndexError):  # incompatible bases, or more arguments are required, as by UnicodeDecodeError
-            continue
-    else:
-        if ValueError in kinds:
-            error = ValueError(text)
+        except (TypeError, IndexError):  # incompatible bases, or other arguments are required, as by UnicodeDecodeError
+            if ValueError not in kinds and bases == kinds[:1]:
+                break
+    for name, value in attributes.items() if isinstance(attributes, dict) else ():
+        if isinstance(name, str) and not name.startswith("_") and not hasattr(BaseException, name):
+            setattr(error, name, value)
     setattr(error, _FROM_CANDIDATE, True)
     return error
 

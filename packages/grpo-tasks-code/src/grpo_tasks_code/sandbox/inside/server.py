@@ -22,7 +22,9 @@ _FIRST_TO_DIE = "1000"
 """Score with which the kernel kills a process first when memory runs out."""
 
 
-def main(control_fd: int, level: LevelName, parent: int, restricted_path: str, box: str, cgroup: str) -> None:
+def main(
+    control_fd: int, level: LevelName, parent: int, restricted_path: str, box: str, cgroup: str, numpy_path: str
+) -> None:
     """Serve on a socket at an isolation level.
 
     Args:
@@ -32,6 +34,7 @@ def main(control_fd: int, level: LevelName, parent: int, restricted_path: str, b
         restricted_path: Folder of RestrictedPython, if it is to be loaded.
         box: At L1, a folder that programs may write to.
         cgroup: Folder of a control group to join; empty if there is none.
+        numpy_path: Folder of NumPy, which programs and tests can import; empty if there is none.
     """
     control = socket.socket(fileno=control_fd)
     control.set_inheritable(False)
@@ -40,11 +43,13 @@ def main(control_fd: int, level: LevelName, parent: int, restricted_path: str, b
         if cgroup:
             with contextlib.suppress(OSError):  # without access, the limits of each process still hold
                 Path(cgroup, "cgroup.procs").write_text("0", encoding="ascii")
-        policy = _load(parent, restricted_path)
+        policy = _load(parent, restricted_path, numpy_path)
         del parent, restricted_path, cgroup  # programs can look at this frame
-        confinement = prepare(level, library.folders(), box)
+        confinement = prepare(level, library.folders(numpy_path), box)
         confinement.settle()
         program.freshen(confinement)
+        if numpy_path:
+            sys.meta_path.append(library.InstalledFinder("numpy", numpy_path))
     except (OSError, ImportError) as error:
         reason = (isinstance(error, OSError) and error.strerror) or str(error)
         control.sendall(wire.Reply(wire.BROKEN, reason=reason).pack())
@@ -54,7 +59,7 @@ def main(control_fd: int, level: LevelName, parent: int, restricted_path: str, b
         Server(control, confinement, policy).serve()
 
 
-def _load(parent: int, restricted_path: str) -> ModuleType | None:
+def _load(parent: int, restricted_path: str, numpy_path: str) -> ModuleType | None:
     """Import what programs will need; return the module `restricting` if RestrictedPython is to be loaded."""
     if sys.platform == "linux":
         from grpo_tasks_code.sandbox.inside import kernel
@@ -66,7 +71,7 @@ def _load(parent: int, restricted_path: str) -> ModuleType | None:
         with contextlib.suppress(ImportError):  # a build of Python may lack one
             importlib.import_module(name)
     _add_builtins_of_site()
-    library.load_shared_objects()
+    library.load_shared_objects(numpy_path)
     with contextlib.suppress(FileNotFoundError, PermissionError):  # there is no /proc
         forget_command_line()
     if not restricted_path:

@@ -17,6 +17,7 @@ from collections import Counter, OrderedDict, UserList, UserString, defaultdict,
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from importlib import import_module
 from itertools import islice
 from typing import Any
 
@@ -141,7 +142,16 @@ class _Encoder:
         for base, take in _ENCODERS:
             if isinstance(value, base):
                 return take(self, value, depth + 1)
+        if type(value).__module__ == "numpy" and hasattr(value, "dtype"):
+            return self.take_numpy(value, depth)
         return ["reference", self.other(value)]
+
+    def take_numpy(self, value: Any, depth: int) -> Any:
+        """Encode an array of numbers, or a number of NumPy's as one of Python's."""
+        if value.dtype.name not in _NUMPY_TYPES:
+            return ["reference", self.other(value)]
+        plain = self.take(value.tolist(), depth)
+        return ["numpy", [value.dtype.name, [*value.shape], plain]] if value.shape else plain
 
     def take_all(self, values: Any, depth: int) -> list[Any]:
         """Encode each value."""
@@ -154,6 +164,13 @@ class _Encoder:
         self.other = other
         return [[key, self.take(value, depth)] for key, (_, value) in zip(keys, pairs, strict=True)]
 
+
+_NUMPY_TYPES = frozenset(
+    {
+        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float16", "float32", "float64", "complex128"),
+    }
+)
 
 _Take = Callable[[_Encoder, Any, int], Any]
 
@@ -352,6 +369,13 @@ def _array(decoder: _Decoder, content: list[Any], depth: int) -> array[Any]:
     return array(typecode, decoder.all(items, depth))
 
 
+def _numpy(decoder: _Decoder, content: list[Any], depth: int) -> Any:
+    name, shape, items = content
+    if name not in _NUMPY_TYPES or not all(type(length) is int and 0 <= length <= MAX_VALUES for length in shape):
+        raise ValueError("not a plain value: no array")
+    return import_module("numpy").array(decoder.make(items, depth), dtype=name).reshape(shape)
+
+
 def _iterator(decoder: _Decoder, content: list[Any], depth: int) -> Iterator[Any]:
     items = decoder.all(content, depth)
 
@@ -392,6 +416,7 @@ _DECODERS: dict[str, tuple[type, Callable[[_Decoder, Any, int], Any]]] = {
     "values": (list, lambda decoder, content, depth: dict(enumerate(decoder.all(content, depth))).values()),
     "items": (list, lambda decoder, content, depth: decoder.dict(content, depth).items()),
     "array": (list, _array),
+    "numpy": (list, _numpy),
     "ellipsis": (type(None), lambda decoder, content, depth: ...),
     "iterator": (list, _iterator),
     "reference": (object, _Decoder.reference),
