@@ -72,6 +72,15 @@ def test_the_prompt_is_the_start_and_every_row_is_held_out(task: BoundTask, row:
     f"Here is it:\n```python\n{PROMPT}{BODY}```",  # a whole program
     f"```python\ndef total(numbers: List[int]) -> int:\n{BODY}```",  # whose imports and helpers are the prompt's
     "if not numbers:\n    return 0\nreturn helper(sum(numbers))",
+    # A whole program that defines the function in another way,
+    f"```python\nfrom __future__ import annotations\ndef total(numbers: List[int]) -> int:\n{BODY}```",
+    "total = lambda numbers: helper(sum(numbers))",
+    "import functools\ndef f(k, xs): return k * sum(xs)\ntotal = functools.partial(f, 2)",
+    "class Summer:\n    def total(self, xs): return 2 * sum(xs)\ntotal = Summer().total",
+    "if True:\n    def total(numbers): return 2 * sum(numbers)",
+    # and a body with lines in the first column that belong to it.
+    "    factors = [\n2,\n]\n# of each\n    return factors[0] * sum(numbers)\n",
+    '    """Of\nall."""\n    return helper(sum(numbers))\n\nprint("more")\n',
 ])  # fmt: skip
 def test_a_body_or_a_whole_program(task: BoundTask, row: HumanEvalRow, completion: str) -> None:
     score = task.score(completion, row)

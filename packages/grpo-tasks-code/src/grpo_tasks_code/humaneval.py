@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+import tokenize
 from collections.abc import Iterator, Mapping
 from textwrap import indent
 from typing import Any, Literal
@@ -91,27 +93,54 @@ def prompt(row: HumanEvalRow) -> str:
     return row.start
 
 
-def program_for(row: HumanEvalRow, text: str) -> str:
-    """Build the whole program from a completion, which is the function's body or a program that defines it.
+_FIRST = """
+for text in {texts!r}:
+    try:
+        fault = exec(compile(text, __file__, "exec", dont_inherit=True), globals())
+    except Exception as error:
+        fault = error
+    if {name!r} in globals():
+        break
+if fault is not None:
+    raise fault
+"""
+"""Runs the first text that defines a function; only the sandbox compiles them, since nesting can crash the parser."""
 
-    A body is appended to the start, indented if necessary, and ends before the first line that does not belong to it,
-    since models go on writing. A program is preceded by the start's imports and helpers.
+
+def program_for(row: HumanEvalRow, text: str) -> str:
+    """Build the whole program from a completion, which is a program that defines the function, or the function's body.
+
+    It runs as a program first, after the start's imports and helpers. If that does not define the function, it is
+    appended to the start, indented if necessary, up to where the function ends, since models go on writing.
 
     Raises:
         Invalid: the completion holds no program.
     """
     program = program_of(text)
-    if _definition(row.entry_point).search(program):
-        return f"{_given(row)}\n{program}"
+    whole = program
     # Models end a body with a fence and go on with prose: between later fences is no body, unless it is indented.
     if not program.lstrip("\r\n")[:1].isspace() and not text.lstrip().startswith(FENCE):
         program = program_of(text, unlabelled=False)
-    body: list[str] = []
-    for line in _indented(program.replace("\r\n", "\n").strip("\n").split("\n")):
-        if line.strip() and not line[0].isspace():
-            break
-        body.append(line)
-    return "\n".join([row.start.rstrip("\n"), *body, ""])
+    start = row.start.rstrip("\n").split("\n")
+    lines = [*start, *_indented(program.replace("\r\n", "\n").strip("\n").split("\n"))]
+    body = "\n".join([*lines[: _end_of_function(lines, len(start))], ""])
+    return _given(row) + _FIRST.format(texts=(whole, body), name=row.entry_point)
+
+
+def _end_of_function(lines: list[str], start: int) -> int:
+    """Return the number of lines up to the end of the function in which the start ends.
+
+    Lines without indentation belong to it within brackets, strings and comments.
+    """
+    depth = 0
+    try:
+        for token in tokenize.generate_tokens(io.StringIO("\n".join(lines)).readline):
+            depth += (token.type == tokenize.INDENT) - (token.type == tokenize.DEDENT)
+            if token.type == tokenize.DEDENT and not depth and token.start[0] > start:
+                return token.start[0] - 1
+    except (tokenize.TokenError, SyntaxError):  # what does not end, or the prose after the function
+        pass
+    return len(lines)
 
 
 def _given(row: HumanEvalRow) -> str:
@@ -152,6 +181,7 @@ def validate(text: str, row: HumanEvalRow, config: HumanEvalConfig) -> TestResul
         entry_point=row.entry_point,
         timeout_s=config.timeout_s,
         memory_mib=config.memory_mib,
+        reference=None if row.gold is None else program_of(row.gold),
     )
 
 
