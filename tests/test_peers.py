@@ -11,12 +11,15 @@ import json
 import os
 import sys
 import tomllib
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
 from local_endpoint import Reply, serving, streamed_chat
 from wheels import ROOT, build_wheels, call
+
+from grpo_core.interop import export
 
 PEERS = Path(__file__).with_name("peers")
 sys.path.insert(0, str(PEERS))
@@ -26,17 +29,19 @@ TABLE: dict[str, dict[str, Any]] = tomllib.loads((PEERS / "peers.toml").read_tex
 
 OURS = ("grpo-core", "grpo-tasks-math", "grpo-tasks-code", "grpo-tasks-chess")
 
-HEAVY = ("torch", "transformers", "datasets", "peft", "grpo-core")
+HEAVY = ("torch", "transformers", "datasets", "peft")
 """What scoring does not need, and trainers bring in versions of their own."""
+
+AREAL = (files(export) / "templates" / "areal" / "overrides.txt.in").read_text().split()
 
 peers = [pytest.mark.network, pytest.mark.peers, pytest.mark.timeout(1200)]
 
 
-def light_requirements() -> list[str]:
-    """What our packages need for scoring."""
+def requirements(*without: str) -> list[str]:
+    """What our packages need of others."""
     files = [tomllib.loads((ROOT / "packages" / name / "pyproject.toml").read_text()) for name in OURS]
     needed = [each for file in files for each in file["project"]["dependencies"]]
-    return [each for each in needed if not each.startswith(HEAVY)]
+    return [each for each in needed if not each.startswith(("grpo-core", *without))]
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +65,7 @@ def environment_of(name: str, folder: Path, wheels: Path) -> Path:
     torch = folder / "torch.txt"  # the version that this environment has: elsewhere, a build for CUDA of gigabytes
     torch.write_text(f"torch=={importlib.metadata.version('torch').partition('+')[0]}")
     install = ("uv", "pip", "install", "--python", str(python), "--find-links", str(wheels), "--constraint", str(torch))
-    ours = OURS if peer.get("full") else light_requirements()
+    ours = OURS if peer.get("full") else requirements(*HEAVY)
     call(*install, *ours, *peer.get("install", ()), cwd=folder)
     if not peer.get("full"):
         call(*install, "--no-deps", *OURS, cwd=folder)
@@ -99,6 +104,54 @@ def test_a_trainer_gives_what_our_scorer_gives(
     if os.environ.get("RECORD_PEERS"):
         stored.write_text(json.dumps(summary, indent=1) + "\n")
     assert json.loads(stored.read_text()) == summary
+
+
+ANTLR = "antlr4-python3-runtime==4.9.3"
+
+RESOLVED = [
+    # page, what it says, Python, requirements, overrides, what uv answers
+    ("nemo-gym", "needs Python 3.13.14", "3.13.13", ["nemo-gym>=0.7"], [], "depends on Python>=3.13.14"),
+    ("nemo-gym", "gets NeMo-Gym 0.4", "3.13.13", ["nemo-gym"], [], "\nnemo-gym==0.4."),
+    ("nemo-gym", "gets Hydra 0.11", "3.13.14", [OURS, "nemo-gym>=0.7"], [], "\nhydra-core==0.11."),
+    ("nemo-gym", ANTLR, "3.13.14", [OURS, "nemo-gym>=0.7"], [ANTLR], "\nhydra-core==1.3."),
+    ("areal", "pins cuDNN 9.10.2.21", "3.12", ["areal[sglang]==1.0.4"], [], "==9.10.2.21"),
+    (
+        "areal",
+        "extra pins 9.16.0.29",
+        "3.12",
+        ["areal[sglang]==1.0.4"],
+        [],
+        "==9.16.0.29 and you require areal[sglang]",
+    ),
+    ("areal", "pins math-verify 0.8.0", "3.12", [OURS, "areal==1.0.4"], [], "areal depend on math-verify==0.8.0"),
+    ("areal", "chooses one version of each", "3.12", [OURS, "areal[sglang]==1.0.4"], AREAL, "\nareal==1.0.4"),
+    (
+        "tinker-cookbook",
+        "0.6.1 needs",
+        "3.11",
+        ["tinker-cookbook==0.6.1"],
+        [],
+        "only tml-renderers<=0.2.1 is available",
+    ),
+    ("tinker-cookbook", "0.5.8 is", "3.11", [OURS, "tinker-cookbook>=0.5.8"], [], "\ntinker-cookbook==0.5.8\n"),
+    ("tinker-cookbook", "tinker-cookbook 0.1", "3.11", [OURS, "tinker-cookbook"], [], "\ntinker-cookbook==0.1."),
+]
+"""Where a release changes what uv answers, the page is to change, too."""
+
+
+@pytest.mark.network
+@pytest.mark.peers
+@pytest.mark.parametrize(("page", "says", "python", "needed", "overrides", "answer"), RESOLVED)
+def test_a_page_says_what_the_registry_resolves(
+    page: str, says: str, python: str, needed: list[Any], overrides: list[str], answer: str, tmp_path: Path
+) -> None:
+    assert says in (ROOT / f"docs/how-to/trainers/{page}.md").read_text().replace("\n", " ")
+    lines = [line for each in needed for line in (requirements() if each is OURS else [each])]
+    (tmp_path / "in.txt").write_text("\n".join(lines))
+    (tmp_path / "overrides.txt").write_text("\n".join(overrides))
+    options = ("-q", "--no-annotate", "--python-version", python, "--overrides", "overrides.txt")
+    done = call("uv", "pip", "compile", *options, "in.txt", cwd=tmp_path, check=False)
+    assert answer in done.stdout + done.stderr.replace("\n         ", " "), done.stderr or done.stdout
 
 
 @pytest.mark.network

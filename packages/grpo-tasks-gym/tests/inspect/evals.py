@@ -7,7 +7,7 @@ import time
 
 from inspect_ai import Task, task
 from inspect_ai.dataset import Sample, example_dataset
-from inspect_ai.model import ChatMessageAssistant, ChatMessageSystem, ChatMessageUser, GenerateConfig
+from inspect_ai.model import ChatMessageAssistant, ChatMessageSystem, ChatMessageUser, GenerateConfig, get_model
 from inspect_ai.scorer import Score, accuracy, choice, includes, match, mean, model_graded_qa, scorer
 from inspect_ai.solver import (
     generate,
@@ -74,6 +74,8 @@ def moody():
                 raise RuntimeError("no luck")
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
+            case "ask":
+                await get_model().generate("Is it right?")
             case "none":
                 return None
             case "unscored":

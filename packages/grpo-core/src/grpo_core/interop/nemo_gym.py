@@ -10,7 +10,7 @@
 
 `grpo_core.interop.nemo_gym.write_rows("math.gsm8k", "train.jsonl")` writes the rows. A completion that cannot be scored
 has `mask_sample` and a class of failure, which leave it out of training and of averages. `grpo serve` serves the same
-from an environment of its own, since NeMo-Gym needs Python 3.13. Read in nemo-gym 0.7.0.
+from an environment of its own, since NeMo-Gym needs Python 3.13.14. Read in nemo-gym 0.7.0.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from grpo_core.scoring.parts import part_names
 from grpo_core.task.row import Row
 from grpo_core.task.score import Score
 
-with requires("nemo_gym", "pip install nemo-gym, with Python 3.13"):
+INSTALL = "pip install 'nemo-gym>=0.7' with Python 3.13.14 or newer, or score by grpo serve, which needs neither"
+
+with requires("nemo_gym", INSTALL, oldest="0.7"):  # an older one takes what could not be scored for a reward of 0
     from nemo_gym.base_resources_server import (
         BaseMultiRewardVerifyResponse,
         BaseResourcesServerConfig,

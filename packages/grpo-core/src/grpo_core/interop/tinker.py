@@ -5,7 +5,7 @@
 
 Several turns, games against an opponent and group rewards are trained, too. A completion that cannot be scored raises
 `UnscoredError`: with `rollout_error_tolerance=MinViableGroup()` in the training's configuration the rest of its group
-is trained on; by default it ends the run. Read in tinker-cookbook 0.6.1.
+is trained on; by default it ends the run. Read in tinker-cookbook 0.5.8 and 0.6.1.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from grpo_core.rollouts.stepwise import arun
 from grpo_core.scoring.parts import log_values
 from grpo_core.task.score import Score
 
-with requires("tinker_cookbook", "pip install tinker-cookbook", "chz", "tinker"):
+with requires("tinker_cookbook", "pip install 'tinker-cookbook==0.5.8'", "chz", "tinker", oldest="0.5.8"):
     import chz
     import tinker
     from tinker_cookbook import renderers

@@ -1,5 +1,6 @@
 import importlib
 import importlib.util
+from contextlib import nullcontext
 
 import pytest
 
@@ -54,3 +55,15 @@ def test_an_agent_says_what_to_install() -> None:
 def test_what_is_missing_within_a_trainer_is_not_hidden() -> None:
     with pytest.raises(ModuleNotFoundError, match="no_such_dependency"), requires("grpo_core", "pip install it"):
         import no_such_dependency  # noqa: F401  # as a broken installation does
+
+
+@pytest.mark.parametrize(
+    ("oldest", "is_old"), [("2.9", False), ("2.10.3", False), ("2.10.4", True), ("2.11", True), ("10", True)]
+)
+def test_an_older_trainer_is_refused_by_version(oldest: str, is_old: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.metadata.version", {"a_trainer": "2.10.3"}.__getitem__)
+    expected = pytest.raises(
+        UserError, match=rf"a_trainer {oldest} or newer, and 2\.10\.3 is installed: pip install it"
+    )
+    with expected if is_old else nullcontext(), requires("a_trainer", "pip install it", oldest=oldest):
+        pass

@@ -18,7 +18,6 @@ from inspect_ai.solver._task_state import set_sample_state
 from inspect_ai.util._store import init_subtask_store
 
 from grpo_core import Message
-from grpo_tasks_gym.foreign.source import NoVerdict
 
 MODEL = "mockllm/model"
 """Stands for the model that is trained; the only one of inspect-ai's that asks nobody."""
@@ -27,7 +26,7 @@ ROLES = ("system", "user", "assistant")
 
 
 class Unsupported(Exception):
-    """The solvers do what one completion cannot answer; the message goes on after who does it."""
+    """Solvers or scorers do what one completion cannot answer; the message goes on after who does it."""
 
 
 class _Stop(BaseException):
@@ -70,8 +69,7 @@ async def run(task: Task, plan: Plan, sample: Sample, text: str | None = None) -
         `Answered` for a completion, otherwise `Shown`.
 
     Raises:
-        Unsupported: they ask the model twice or not at all, with tools, or with more than text.
-        NoVerdict: a scorer asks the model.
+        Unsupported: solvers ask the model twice or not at all, with tools, or with more than text, or a scorer asks it.
     """
     model = get_model(MODEL, custom_outputs=_refuse_call, memoize=False)
     init_task_context(model, task.model_roles, task.config)
@@ -103,7 +101,7 @@ async def run(task: Task, plan: Plan, sample: Sample, text: str | None = None) -
     try:
         return Answered(generate.prompt, [await scorer(state, Target(sample.target)) for scorer in task.scorer or []])
     except Unsupported as error:
-        raise NoVerdict(f"a scorer {error}") from None
+        raise Unsupported(f"a scorer {error}") from None
 
 
 class _Generate:

@@ -9,7 +9,7 @@ from grpo_core.errors import UnscoredError
 from grpo_core.interop.adapter import requires, shared_adapter
 from grpo_core.scoring.parts import log_values
 
-with requires("areal", "pip install areal"):
+with requires("areal", "pip install areal==1.0.4, as the README.md of `grpo export areal TASK DIR` says"):
     from areal import workflow_context
     from areal.utils import stats_tracker
     from areal.workflow.rlvr import RLVRWorkflow

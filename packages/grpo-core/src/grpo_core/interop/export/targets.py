@@ -34,18 +34,33 @@ class Target:
     min_gpus: int = 1
 
 
-_WITH_HYDRA = "UV_OVERRIDE=FOLDER/overrides.txt uv pip install"
-"""Keeps the version of ANTLR that Hydra 1.3 needs: `grpo-tasks-math` asks for a newer one."""
+_WITH_OVERRIDES = "UV_OVERRIDE=FOLDER/overrides.txt uv pip install"
+"""Chooses a version where requirements exclude each other, as of ANTLR: Hydra 1.3 needs an older one than
+`grpo-tasks-math`."""
 
 TARGETS = {
     target.name: target
     for target in (
         Target(
-            "verl", "verl", "verl 0.9.1", "pip install 'verl[vllm]==0.9.1' uv", "parquet", "episode", pip=_WITH_HYDRA
+            "verl",
+            "verl",
+            "verl 0.9.1",
+            "pip install 'verl[vllm]==0.9.1' uv",
+            "parquet",
+            "episode",
+            pip=_WITH_OVERRIDES,
         ),
         Target("openrlhf", "OpenRLHF", "openrlhf 0.11.2", "pip install 'openrlhf[vllm]==0.11.2'", "jsonl", "episode"),
         Target("slime", "slime", "slime of August 2026", "docker run … slimerl/slime:latest", "jsonl", "group"),
-        Target("areal", "AReaL", "areal 1.0.4", "pip install 'areal[sglang]==1.0.4'", "jsonl", "answer"),
+        Target(
+            "areal",
+            "AReaL",
+            "areal 1.0.4",
+            f"pip install uv && {_WITH_OVERRIDES} 'areal[sglang]==1.0.4'",
+            "jsonl",
+            "answer",
+            pip=_WITH_OVERRIDES,
+        ),
         Target("swift", "ms-swift", "ms-swift 4.6.0", "pip install 'ms-swift==4.6.0' vllm", "jsonl", "group"),
         Target(
             "prime-rl",
@@ -65,7 +80,7 @@ TARGETS = {
             "git clone --recursive https://github.com/NVIDIA-NeMo/RL nemo-rl && cd nemo-rl && uv venv && uv sync",
             "jsonl",
             "answer",
-            pip=_WITH_HYDRA,
+            pip=_WITH_OVERRIDES,
         ),
     )
 }
