@@ -188,6 +188,14 @@ def test_sample_fails_where_a_gold_is_not_scored(capsys: Capture) -> None:
     assert "1 of 2 golds could not be scored" in err and "row '0' of rhyme.poor" in err
 
 
+def test_sample_fails_where_a_gold_is_not_solved_unless_the_task_says_why(capsys: Capture) -> None:
+    file = Path(__file__).parents[1] / "support" / "diagnosed_tasks.py"
+    assert entry.main(["sample", f"{file}:unsolvable", "-n", "2"]) == 1
+    assert "2 of 2 golds are not solved" in capsys.readouterr().err
+    assert entry.main(["sample", f"{file}:sound", "-n", "1"]) == 0
+    assert "NOT SOLVED" in capsys.readouterr().out
+
+
 def test_models_lists_embedded_ones(capsys: Capture, plugins: Plugins) -> None:
     on_tasks = {"toy.hard": {"trainer.beta": 0.2}}
     plugins(toy={"grpo_models": [EmbeddedModel("wee", "/m", "Small.", {"trainer.beta": 0.1}, {"n": "2"}, on_tasks)]})

@@ -59,18 +59,14 @@ def _check_scored(samples: Sequence[Mapping[str, Any]], exempt: Collection[str])
     """
     scored = [entry for entry in samples if entry["score"] is not None]
     missing = [entry for entry in scored if entry["score"]["value"] is None]
-    if missing:
-        first = missing[0]
-        raise GrpoError(
-            f"{len(missing)} of {len(scored)} golds could not be scored: a run would leave such completions out. The "
-            f"first is that of row {first['row']['id']!r} of {first['task']}, whose score says why."
-        )
     unsolved = [entry for entry in scored if not entry["score"]["solved"] and entry["task"] not in exempt]
-    if unsolved:
-        first = unsolved[0]
+    if first := next(iter(missing or unsolved), None):
+        what = "could not be scored: a run would leave such completions out"
+        if not missing:
+            what = "are not solved: the reward calls wrong what the row calls right. Correct them, or the reward"
         raise GrpoError(
-            f"{len(unsolved)} of {len(scored)} golds are not solved: the reward calls wrong what the row calls right. "
-            f"The first is that of row {first['row']['id']!r} of {first['task']}. Correct the gold, or the reward."
+            f"{len(missing or unsolved)} of {len(scored)} golds {what}. The first is that of row "
+            f"{first['row']['id']!r} of {first['task']}, whose score says why."
         )
 
 
