@@ -155,4 +155,6 @@ def test_a_script_without_a_guard(
     printed = capfd.readouterr()
     assert [line.split()[0] for line in printed.out.splitlines()[1:]] == ["task", "script.add"] * 2
     labels = {line.split(" ")[0] for line in printed.err.splitlines()} - {"", "working"}  # by how slow it is
-    assert labels == {"grpo-run", "why", "initial", "sample", "step", "final", "saved", "report", "result"}
+    assert labels - {"warning", "warned"} == {  # of few held-out rows
+        *("grpo-run", "why", "initial", "sample", "step", "final", "saved", "report", "result")
+    }
