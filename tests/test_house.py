@@ -19,7 +19,7 @@ import pytest
 PACKAGES = Path(__file__).parents[1] / "packages"
 
 CODE_LINES = {
-    "grpo-core": 50_014,
+    "grpo-core": 50_083,
     "grpo-tasks-chess": 3_571,
     "grpo-tasks-code": 8_566,
     "grpo-tasks-games": 1_539,

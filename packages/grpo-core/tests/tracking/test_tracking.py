@@ -5,12 +5,14 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
+import resumed_run
 from ears import Ears
 
 from grpo_core.callbacks import RunInfo, Sample, StepRecord
@@ -19,17 +21,19 @@ from grpo_core.errors import UnknownNameError, UserError
 from grpo_core.plugins import variants as registry
 from grpo_core.task.score import Score
 from grpo_core.tracking import observe as observing
+from grpo_core.tracking import sending
 from grpo_core.tracking.aliases import ALIASES, NOT_KEPT, aliases_of, with_reference_names
-from grpo_core.tracking.base import COLUMNS, MAX_CELL_CHARS, Cell, TrackedRun, row_of, shortened
+from grpo_core.tracking.base import COLUMNS, MAX_CELL_CHARS, Cell, TrackedRun, recall_id, remember_id, row_of, shortened
 from grpo_core.tracking.events import read_events
 from grpo_core.tracking.observe import observe
-from grpo_core.tracking.tensorboard import literal, tensorboard
+from grpo_core.tracking.tensorboard import literal
 from grpo_core.tracking.wandb import choose_mode, has_key, is_reachable
 from grpo_core.training.catalogue import CATALOGUE
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
 NASTY = "<b>1</b> | *x*\n[y](z)"
 SAMPLE = Sample("math.a", "1 + 1 =", NASTY, Score(0.25, {"exact": 0.25}, valid=True, why="exact 0.25 of 1"))
+KILLED_AND_BRANCHED = ("1-6", "5-8", "3-10 branch")
 RESULT = {"solved_rate": 0.5, "n": 8, "split": "test", "temperature": 0.0}
 
 
@@ -39,6 +43,9 @@ class Recorder:
     made: ClassVar[list[Recorder]] = []
 
     def __init__(self, run: TrackedRun) -> None:
+        if resumed_run.options.get("anew") or not recall_id(run.run_dir, "recorder"):
+            remember_id(run.run_dir, "recorder", f"run{len(self.made)}")
+        self.last_step = lambda: resumed_run.options.get("kept")
         self.run = run
         self.logged: list[tuple[int, dict[str, float]]] = []
         self.tables: list[tuple[int, str, list[list[Cell]]]] = []
@@ -47,7 +54,7 @@ class Recorder:
         self.made.append(self)
 
     def numbers(self, step: int, values: Mapping[str, float]) -> None:
-        if values.get("reward") == 13:
+        if values.get("reward") == 13 or resumed_run.options.get("broken"):
             raise ConnectionError(f"no route for {os.environ.get('WANDB_API_KEY')}\nmore")
         self.logged.append((step, dict(values)))
 
@@ -147,6 +154,44 @@ def test_a_resumed_run_says_so_and_appends(tmp_path: Path, recorded: list[Record
     a_run(tmp_path, config, [{"reward": 1}], Ears(), resumed_at=1)
     assert [each.run.is_resumed for each in recorded] == [False, True]
     assert [event["kind"] for event in read_events(tmp_path)] == ["start", "evaluation", "stop", "end"] * 2
+
+
+@pytest.mark.parametrize(("phases", "sent"), [
+    (["1-6", "5-8"], [[1, 2, 3, 4, 5, 6], [7, 8]]),  # killed two steps after a checkpoint
+    (["1-6", "5-5", "5-8"], [[1, 2, 3, 4, 5, 6], [], [7, 8]]),  # killed again while it repeats
+    (["1-6", "7-8"], [[1, 2, 3, 4, 5, 6], [7, 8]]),  # stopped in order
+    (["1-6", "7-8 branch"], [[1, 2, 3, 4, 5, 6], [7, 8]]),  # nothing is done again
+    (["1-6", "3-4 branch", "4-5"], [[1, 2, 3, 4, 5, 6], [1, 2, 3, 4], [5]]),
+    (["1-6", "3-4 branch", "3-4 branch"], [[1, 2, 3, 4, 5, 6], [1, 2, 3, 4], [1, 2, 3, 4]]),
+    (["1-6", "5-8 anew"], [[1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6, 7, 8]]),  # an offline archive
+    (["1-6", "5-8 kept=3"], [[1, 2, 3, 4, 5, 6], [4, 5, 6, 7, 8]]),  # it was killed before it had stored the others
+    (["1-3", "4-6 broken", "7-8"], [[1, 2, 3], [], [4, 5, 6, 7, 8]]),
+])  # fmt: skip
+def test_each_step_is_sent_once(
+    tmp_path: Path, recorded: list[Recorder], phases: Sequence[str], sent: Sequence[Sequence[int]]
+) -> None:
+    said = [said for phase in phases for said in resumed_run.run("recorder", tmp_path, phase)]
+    assert [[step for step, values in each.logged if "reward" in values] for each in recorded] == sent
+    evaluated = [[step for step, values in each.logged if "eval/math.a/n" in values] for each in recorded]
+    assert evaluated == [[*[0] * (1 in steps), *(step for step in steps if step % 2 == 0)] for steps in sent]
+    branched = [each.run for each in recorded if each.run.branch]
+    assert [run.name for run in branched] == [f"{tmp_path.name}_{run.branch}" for run in branched]
+    assert all(run.config["branch_of"] == tmp_path.name for run in branched)
+    words = {"branch": "is a run of its own", "anew": "takes the place of", "broken": "stopped"}
+    expected = [words[option] for phase in phases for option in phase.split()[1:] if option in words]
+    assert len(said) == len(expected[: 0 if phases[-1] == "7-8 branch" else None])
+    assert all(word in line for word, line in zip(expected, said, strict=False))
+
+
+def test_a_tracker_that_does_not_close_is_left(
+    tmp_path: Path, recorded: list[Recorder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closes, ears = threading.Event(), Ears()
+    monkeypatch.setattr(Recorder, "close", lambda self, failed: closes.wait(60))
+    monkeypatch.setattr(sending, "CLOSE_S", 0.05)
+    a_run(tmp_path, RunConfig(tracking=TrackingConfig(trackers=("recorder",))), [{"reward": 1}], ears)
+    closes.set()
+    assert "recorder did not close within 0.05 s" in ears.said[-1]
 
 
 def test_an_evaluation_stands_at_its_step_where_few_steps_are_logged(tmp_path: Path, recorded: list[Recorder]) -> None:
@@ -275,12 +320,24 @@ def test_tensorboard_files_hold_the_run(tmp_path: Path) -> None:
     assert cells[3] == "**completion**" and cells[len(COLUMNS) + 3] == r"\<b\>1\</b\> \| \*x\* ⏎ \[y\]\(z\)"
     assert [literal(cell) for cell in (None, 0.123456, True)] == ["", r"0\.1235", "True"]
     assert b"could not be scored" in events.Tensors("warnings")[0].tensor_proto.string_val[0]
-    tracker = tensorboard(TrackedRun(tmp_path, "p", "n", {}, "online", True))
-    tracker.numbers(2, {"reward": 12.0})
-    tracker.close(failed=False)
-    events = EventAccumulator(str(tmp_path / "logs" / "tensorboard"))
-    events.Reload()
-    assert logged("reward") == [(1, 0.5), (2, 12.0)], "a resumed run replaces what it logs again"
+
+
+def test_tensorboard_has_each_step_of_a_killed_run_once_and_a_branch_apart(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="the extra tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    phases = [*KILLED_AND_BRANCHED, "11-12"]
+    for phase in phases:
+        resumed_run.run("tensorboard", tmp_path, phase)
+    folder = tmp_path / "logs" / "tensorboard"
+    for path, last in ((folder, 8), (folder / "branch_1_from_step_2", 12)):
+        events = [event for file in sorted(path.glob("events.*")) for event in EventFileLoader(str(file)).Load()]
+        steps = [event.step for event in events for value in event.summary.value if value.tag == "reward"]
+        assert steps == list(range(1, last + 1))
+        read = EventAccumulator(str(path)).Reload()
+        assert [event.step for event in read.Scalars("eval/math.a/n")] == [0, *range(2, last + 1, 2)]
+    assert b"is a run of its own" in read.Tensors("warnings")[0].tensor_proto.string_val[0]
 
 
 def tracked(name: str, folder: Path, mode: str = "online") -> str:

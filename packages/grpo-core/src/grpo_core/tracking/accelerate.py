@@ -1,4 +1,4 @@
-"""MLflow, Comet, ClearML, SwanLab and Aim, through the trackers of accelerate."""
+"""MLflow by its client, and Comet, ClearML, SwanLab and Aim through the trackers of accelerate."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import os
 import re
 import secrets
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from grpo_core.tracking.base import Cell, TrackedRun, Tracker, recall_id, remember_id
+from grpo_core.tracking.base import OFFLINE, Cell, TrackedRun, Tracker, continued_id, recall_id, remember_id
 
 
 class AccelerateTracker:
@@ -45,28 +46,36 @@ class AccelerateTracker:
         self._tracker.finish()
 
 
-class MLflow(AccelerateTracker):
+class MLflow:
     """Logs a run to MLflow, at MLFLOW_TRACKING_URI.
+
+    Its runs are named by identifier: MLflow's active run is one of a thread, and a tracker is closed in another.
 
     Args:
         run: Run to log.
     """
 
-    name = "mlflow"
-
     def __init__(self, run: TrackedRun) -> None:
         import mlflow as library
+        from mlflow.tracking.context.registry import resolve_tags
 
-        self._library = library
-        known = recall_id(run.run_dir, self.name)
-        super().__init__(run, run_id=known, run_name=run.name)
-        remember_id(run.run_dir, self.name, self._service.info.run_id)
-        if known is None:  # MLflow refuses to change a parameter
-            self.configure(run)
+        self._library, self._client = library, library.MlflowClient()
+        if known := recall_id(run.run_dir, "mlflow"):
+            self._run_id = known
+            self._client.update_run(known, status="RUNNING")
+            return  # MLflow refuses to change a parameter
+        experiment = library.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", run.project))
+        created = self._client.create_run(experiment.experiment_id, tags=resolve_tags(), run_name=run.name)
+        self._run_id = created.info.run_id
+        remember_id(run.run_dir, "mlflow", self._run_id)
+        settings = list(run.config.items())
+        for start in range(0, len(settings), 100):  # as many as MLflow takes at once
+            library.log_params(dict(settings[start : start + 100]), run_id=self._run_id)
 
     def numbers(self, step: int, values: Mapping[str, float]) -> None:
         """Log numbers under names that MLflow accepts: `pass@4` becomes `pass_4`."""
-        super().numbers(step, {re.sub(r"[^\w\-. /:]", "_", name): value for name, value in values.items()})
+        accepted = {re.sub(r"[^\w\-. /:]", "_", name): value for name, value in values.items()}
+        self._library.log_metrics(accepted, step=step, run_id=self._run_id)
 
     def table(self, step: int, name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
         """Log a table as a separate artifact."""
@@ -78,11 +87,11 @@ class MLflow(AccelerateTracker):
 
     def close(self, *, failed: bool) -> None:
         """End the run with its status."""
-        self._library.end_run("FAILED" if failed else "FINISHED")
+        self._client.set_terminated(self._run_id, "FAILED" if failed else "FINISHED")
 
     def _log_table(self, file: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
         by_column = {column: [row[index] for row in rows] for index, column in enumerate(columns)}
-        self._library.log_table(by_column, file)
+        self._client.log_table(self._run_id, by_column, file)
 
 
 class Comet(AccelerateTracker):
@@ -95,10 +104,10 @@ class Comet(AccelerateTracker):
     name = "comet_ml"
 
     def __init__(self, run: TrackedRun) -> None:
-        from comet_ml import ExperimentConfig
+        from comet_ml import ExperimentConfig, get_config
 
-        known = recall_id(run.run_dir, self.name)
-        key = known or secrets.token_hex(16)
+        is_offline = get_config("comet.start.online") is False
+        key = (None if is_offline else continued_id(run.run_dir, self.name)) or secrets.token_hex(16)
         super().__init__(
             run,
             experiment_key=key,
@@ -115,7 +124,7 @@ class Comet(AccelerateTracker):
                 display_summary_level=0,
             ),
         )
-        remember_id(run.run_dir, self.name, key)
+        remember_id(run.run_dir, self.name, f"{OFFLINE}{key}" if is_offline else key)
         self.configure(run)
 
     def table(self, step: int, name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
@@ -143,7 +152,7 @@ class ClearML(AccelerateTracker):
     name = "clearml"
 
     def __init__(self, run: TrackedRun) -> None:
-        known = recall_id(run.run_dir, self.name)
+        known = continued_id(run.run_dir, self.name)
         super().__init__(
             run,
             task_name=os.environ.get("CLEARML_TASK") or run.name,
@@ -185,13 +194,16 @@ class SwanLab(AccelerateTracker):
 
         self._library = library
         known = recall_id(run.run_dir, self.name)
-        super().__init__(
-            run,
-            name=run.name,
-            id=known or secrets.token_hex(10),
-            resume="allow",
-            log_dir=str(run.run_dir / "logs" / "swanlab"),
-        )
+        # In the main thread, SwanLab would take over SIGINT, and could be closed only there.
+        with ThreadPoolExecutor(1) as opening:
+            opening.submit(
+                super().__init__,
+                run,
+                name=run.name,
+                id=known or secrets.token_hex(10),
+                resume="allow",
+                log_dir=str(run.run_dir / "logs" / "swanlab"),
+            ).result()
         remember_id(run.run_dir, self.name, self._service.id)
         self.configure(run)
 

@@ -1,32 +1,25 @@
-"""The tracker protocol, and the callback that passes a run to a tracker."""
+"""The tracker protocol, and what trackers share: identifiers of runs, cells of tables, texts without secrets."""
 
 from __future__ import annotations
 
 import contextlib
-import math
 import os
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from grpo_core.callbacks import Callback, EvalPhase, Finding, RunInfo, Sample, StepRecord
+from grpo_core.callbacks import Sample
 from grpo_core.checkpoints.files import replace_file
-from grpo_core.tracking.aliases import with_reference_names
-from grpo_core.tracking.evaluations import evaluation_metrics
 
 Mode = Literal["online", "offline", "disabled"]
 Cell = str | float | bool | None
 
-TABLE = "completions"
-"""Name of the table of completions."""
-
 COLUMNS = ("step", "task", "prompt", "completion", "score", "solved", "parts", "why")
-"""Columns of that table."""
+"""Columns of the table of completions."""
 
-TABLE_EVERY_S = 30.0
-"""Shortest time between tables; a tracker stores each as a separate file."""
+OFFLINE = "offline-"
+"""Start of the identifiers of runs in an archive that is uploaded later, as ClearML makes them."""
 
 MAX_CELL_CHARS = 4000
 """Longest prompt or completion in a table: two pages; `grpo rollouts` shows all of it."""
@@ -56,10 +49,11 @@ class TrackedRun:
     Attributes:
         run_dir: Folder of the run.
         project: Name of the project.
-        name: Name of the run.
+        name: Name of the run; that of a branch has the name of the branch at its end.
         config: Dotted key -> value of every setting.
         mode: Whether the tracker may use the network.
-        is_resumed: Whether the run is being resumed.
+        is_resumed: Whether the tracker has got steps of this run from an earlier process.
+        branch: Name of the branch that a resume with `--from-step` or `--allow` began; empty for the run itself.
     """
 
     run_dir: Path
@@ -68,10 +62,15 @@ class TrackedRun:
     config: Mapping[str, Any]
     mode: Mode
     is_resumed: bool
+    branch: str = ""
 
 
 class Tracker(Protocol):
-    """Destination of metrics; created by a function of a `TrackedRun` that is registered under the kind `tracker`."""
+    """Destination of metrics; created by a function of a `TrackedRun` that is registered under the kind `tracker`.
+
+    One that sends in the background may have a method `last_step()`: the last step that its service has of a resumed
+    run, so that later ones are sent again. It is closed in another thread.
+    """
 
     def numbers(self, step: int, values: Mapping[str, float]) -> None:
         """Log finite numbers of a step."""
@@ -84,96 +83,6 @@ class Tracker(Protocol):
 
     def close(self, *, failed: bool) -> None:
         """Flush and close."""
-
-
-class TrackerCallback(Callback):
-    """Passes the events of a run to a tracker; a tracker that raises is dropped, and the run continues.
-
-    Args:
-        kind: Name of the tracker in the configuration.
-        open_tracker: Function that creates the tracker.
-        describe: (folder of the run, whether it is resumed) -> description of the run.
-        warn: Function that sends a warning to all callbacks.
-        reference_names: Whether to log metrics also under their names in the reference systems.
-        clock: Monotonic clock, in seconds.
-    """
-
-    def __init__(
-        self,
-        kind: str,
-        open_tracker: Callable[[TrackedRun], Tracker],
-        describe: Callable[[Path, bool], TrackedRun],
-        warn: Callable[[str], None],
-        *,
-        reference_names: bool = False,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._kind, self._open, self._describe, self._warn = kind, open_tracker, describe, warn
-        self._reference_names, self._clock = reference_names, clock
-        self._tracker: Tracker | None = None
-        self._step = 0
-        self._tabled = -math.inf
-
-    def on_run_start(self, info: RunInfo) -> None:
-        """Open the tracker, before anything is sampled."""
-        self._step = info.step
-
-        def start() -> None:
-            described = self._describe(info.run_dir, self._step > 0)
-            self._tracker = self._open(replace(described, config={**described.config, **info.settings}))
-
-        self._guarded(start)
-
-    def on_step_end(self, step: int) -> None:
-        """Record the step for evaluations and warnings."""
-        self._step = step
-
-    def on_step(self, record: StepRecord) -> None:
-        """Log the metrics of a step, and its completions every `TABLE_EVERY_S`."""
-        values = with_reference_names(record.metrics) if self._reference_names else record.metrics
-        self._log(record.step, values)
-        if record.samples and self._clock() - self._tabled >= TABLE_EVERY_S:
-            self._tabled = self._clock()
-            rows = [row_of(record.step, sample) for sample in record.samples]
-            self._use(lambda tracker: tracker.table(record.step, TABLE, COLUMNS, rows))
-
-    def on_evaluation(self, task: str, phase: EvalPhase, result: Mapping[str, Any]) -> None:
-        """Log the numbers of an evaluation as `eval/TASK/NAME`: at step 0 initially, at the last step finally."""
-        self._log(self._step, evaluation_metrics(task, result))
-
-    def on_warning(self, message: str) -> None:
-        """Log a warning."""
-        self._use(lambda tracker: tracker.note(self._step, plain(message)))
-
-    def on_diagnosis(self, finding: Finding) -> None:
-        """Log a warning; trackers show its step beside it."""
-        self.on_warning(finding.advice)
-
-    def on_stop(self, message: str) -> None:
-        """Log nothing: a stop is no problem of the run."""
-
-    def close(self, *, failed: bool) -> None:
-        """Close the tracker, unless it was dropped."""
-        self._use(lambda tracker: tracker.close(failed=failed))
-        self._tracker = None
-
-    def _log(self, step: int, values: Mapping[str, float]) -> None:
-        finite = {name: float(value) for name, value in values.items() if math.isfinite(value)}
-        if finite:
-            self._use(lambda tracker: tracker.numbers(step, finite))
-
-    def _use(self, action: Callable[[Tracker], None]) -> None:
-        tracker = self._tracker
-        if tracker is not None:
-            self._guarded(lambda: action(tracker))
-
-    def _guarded(self, action: Callable[[], None]) -> None:
-        try:
-            action()
-        except Exception as error:  # a tracker is an external service: whatever it raises, the run continues
-            self._tracker = None
-            reason = without_secrets(f"{type(error).__name__}: {first_line(error)}")
-            self._warn(f"tracker {self._kind} stopped ({reason}); the run and its own logs go on")
 
 
 def row_of(step: int, sample: Sample) -> list[Cell]:
@@ -206,14 +115,25 @@ def recall_id(run_dir: Path, tracker: str) -> str | None:
     """Read the identifier that a tracker's service gave the run when it started; None for a new run."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
         known = _id_file(run_dir, tracker).read_text(encoding="ascii").strip()
-        if known.isalnum():
+        if known.removeprefix(OFFLINE).isalnum():
             return known
     return None
+
+
+def continued_id(run_dir: Path, tracker: str) -> str | None:
+    """Return the identifier of `recall_id`, unless it is of an offline archive, which only its own process writes."""
+    known = recall_id(run_dir, tracker)
+    return None if known is None or known.startswith(OFFLINE) else known
 
 
 def remember_id(run_dir: Path, tracker: str, identifier: str) -> None:
     """Write the identifier of a run to `logs/`, so that a resumed run continues under it."""
     replace_file(_id_file(run_dir, tracker), identifier.encode("ascii"))
+
+
+def forget_id(run_dir: Path, tracker: str) -> None:
+    """Remove the identifier, so that the tracker begins a run of its own."""
+    _id_file(run_dir, tracker).unlink(missing_ok=True)
 
 
 def _id_file(run_dir: Path, tracker: str) -> Path:

@@ -17,10 +17,11 @@ from grpo_core.config import flatten
 from grpo_core.config.layers import DEFAULT, Source
 from grpo_core.errors import UserError
 from grpo_core.plugins import variants as registry
-from grpo_core.tracking.base import Mode, TrackedRun, TrackerCallback
+from grpo_core.tracking.base import Mode, TrackedRun
 from grpo_core.tracking.diagnoses import DEFAULT_KL_TARGET
 from grpo_core.tracking.events import EventLog
 from grpo_core.tracking.monitor import Monitor
+from grpo_core.tracking.sending import TrackerCallback
 from grpo_core.tracking.wandb import choose_mode
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ def observe(
     callbacks: Sequence[Callback],
     resources: ExitStack,
     sources: Mapping[str, Source | str] | None = None,
+    *,
+    branches: bool = False,
 ) -> Observers:
     """Add the event log, the trackers and the monitor to a run's callbacks; they get its folder when it starts.
 
@@ -58,6 +61,7 @@ def observe(
         callbacks: The caller's callbacks.
         resources: Closes the observers with the error that ended the run, if any.
         sources: Dotted key -> source of its value, for the event log.
+        branches: Whether the steps of a resumed run that are done again may differ from what they were.
 
     Raises:
         UserError: a tracker's package is not installed, or W&B is to be online without a key.
@@ -65,7 +69,7 @@ def observe(
     """
     observers = Callbacks(callbacks)
     log = EventLog({key: str(source) for key, source in (sources or {}).items() if source != DEFAULT})
-    trackers, choices = _trackers(config, observers.on_warning)
+    trackers, choices = _trackers(config, observers.on_warning, branches)
     observers.add(log, *trackers)
     if config.tracking.monitor:
         target = kl_target(config.trainer.kl_controller, config.trainer.kl_controller_args)
@@ -113,7 +117,9 @@ def check_trackers(names: Sequence[str]) -> None:
             )
 
 
-def _trackers(config: RunConfig, warn: Callable[[str], None]) -> tuple[list[TrackerCallback], list[ResolvedDefault]]:
+def _trackers(
+    config: RunConfig, warn: Callable[[str], None], branches: bool
+) -> tuple[list[TrackerCallback], list[ResolvedDefault]]:
     tracking = config.tracking
     trackers: list[TrackerCallback] = []
     choices: list[ResolvedDefault] = []
@@ -130,6 +136,7 @@ def _trackers(config: RunConfig, warn: Callable[[str], None]) -> tuple[list[Trac
                 partial(_describe, config, mode),
                 warn,
                 reference_names=tracking.reference_names,
+                branches=branches,
             )
         )
     return trackers, choices

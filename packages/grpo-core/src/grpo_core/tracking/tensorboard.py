@@ -10,7 +10,7 @@ from typing import Any
 from grpo_core.tracking.base import Cell, TrackedRun, Tracker
 
 FOLDER = "tensorboard"
-"""Folder of the event files, inside the run's `logs`."""
+"""Folder of the event files, inside the run's `logs`; those of a branch are in a folder of its own inside it."""
 
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~&])")
 """Characters with a meaning in Markdown, which TensorBoard renders."""
@@ -26,20 +26,12 @@ class TensorBoard:
     def __init__(self, run: TrackedRun) -> None:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-        self._writer = EventFileWriter(str(run.run_dir / "logs" / FOLDER))
-        # A resumed run logs some steps again. TensorBoard discards the older ones if the start of the new session is
-        # marked with its first step.
-        self._announces_session = run.is_resumed
+        self._writer = EventFileWriter(str(run.run_dir / "logs" / FOLDER / run.branch))
 
     def numbers(self, step: int, values: Mapping[str, float]) -> None:
         """Log scalars."""
-        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.compat.proto import summary_pb2
 
-        if self._announces_session:
-            start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-            self._writer.add_event(event_pb2.Event(wall_time=time.time(), step=step, session_log=start))
-            self._announces_session = False
-        # Plain scalars, as torch's writer makes them: of an older session TensorBoard discards only these.
         scalars = [summary_pb2.Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
         self._add(step, summary_pb2.Summary(value=scalars))
         self._writer.flush()  # so that a killed run keeps every finished step

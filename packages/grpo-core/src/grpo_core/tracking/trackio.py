@@ -29,6 +29,10 @@ class Trackio:
                 embed=False,
             )
 
+    def last_step(self) -> int:
+        """Last step that Trackio has of a resumed run, or -1: it stores in the background, and a kill loses some."""
+        return int(self._run._next_step) - 1
+
     def numbers(self, step: int, values: Mapping[str, float]) -> None:
         """Log numbers."""
         self._run.log(dict(values), step=step)

@@ -69,8 +69,9 @@ def resume(
         check_shared(path, ranks)  # and what the others read is what the first one has locked
         stored = StoredRun.read(path, config, from_step, additional_steps=additional_steps, allow=allow)
         checkpoint, state, info, end = stored.checkpoint, stored.state, stored.info, stored.end
+        branches = from_step != "latest" or bool(allow)
         observed = (
-            observe(config, callbacks, resources, sources_of(path, config, stored))
+            observe(config, callbacks, resources, sources_of(path, config, stored), branches=branches)
             if ranks.is_main
             else Observers(Callbacks(), ())
         )
