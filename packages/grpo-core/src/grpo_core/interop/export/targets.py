@@ -38,6 +38,8 @@ _WITH_OVERRIDES = "UV_OVERRIDE=FOLDER/overrides.txt uv pip install"
 """Chooses a version where requirements exclude each other, as of ANTLR: Hydra 1.3 needs an older one than
 `grpo-tasks-math`."""
 
+_AREAL = f"pip install uv && {_WITH_OVERRIDES} 'areal[sglang]==1.0.4'"
+
 TARGETS = {
     target.name: target
     for target in (
@@ -52,15 +54,7 @@ TARGETS = {
         ),
         Target("openrlhf", "OpenRLHF", "openrlhf 0.11.2", "pip install 'openrlhf[vllm]==0.11.2'", "jsonl", "episode"),
         Target("slime", "slime", "slime of August 2026", "docker run … slimerl/slime:latest", "jsonl", "group"),
-        Target(
-            "areal",
-            "AReaL",
-            "areal 1.0.4",
-            f"pip install uv && {_WITH_OVERRIDES} 'areal[sglang]==1.0.4'",
-            "jsonl",
-            "answer",
-            pip=_WITH_OVERRIDES,
-        ),
+        Target("areal", "AReaL", "areal 1.0.4", _AREAL, "jsonl", "answer", pip=_WITH_OVERRIDES),
         Target("swift", "ms-swift", "ms-swift 4.6.0", "pip install 'ms-swift==4.6.0' vllm", "jsonl", "group"),
         Target(
             "prime-rl",
