@@ -179,6 +179,9 @@ def test_sample_shows_rows_with_gold_and_its_score(capsys: Capture) -> None:
     shown = grpo(capsys, "sample", f"{RHYME}:couplet,{RHYME}:bare", "-n", "1")
     for words in ('gold     "gold 0"', "1   solved   one_line 1, rhymes 1", 'user: "hi"', "score    -"):
         assert words in shown
+    assert entry.main(["sample", f"{RHYME}:bare", "-n", "1", "--json"]) == 0
+    said, why = capsys.readouterr()
+    assert json.loads(said)[0]["conditions"] == {"ear": "a keen one"} and "a keen one" in why
 
 
 def test_sample_fails_where_a_gold_is_not_scored(capsys: Capture) -> None:

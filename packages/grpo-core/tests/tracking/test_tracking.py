@@ -154,6 +154,8 @@ def test_a_resumed_run_says_so_and_appends(tmp_path: Path, recorded: list[Record
     a_run(tmp_path, config, [{"reward": 1}], Ears(), resumed_at=1)
     assert [each.run.is_resumed for each in recorded] == [False, True]
     assert [event["kind"] for event in read_events(tmp_path)] == ["start", "evaluation", "stop", "end"] * 2
+    a_run(tmp_path, config, [], Ears(), resumed_at=7)
+    assert [event["step"] for event in read_events(tmp_path)][-4:] == [7] * 4 and recorded[-1].logged[-1][0] == 7
 
 
 @pytest.mark.parametrize(("phases", "sent"), [
@@ -236,6 +238,8 @@ def test_every_alias_names_a_metric_of_ours_and_none_hides_one() -> None:
     theirs = [each.alias for each in ALIASES] + list(NOT_KEPT)
     assert len(set(theirs)) == len(theirs)
     assert not set(theirs) & ours
+    same = {each.alias.removeprefix("train/"): each.name for each in ALIASES}
+    assert {name: same[name] for name in same.keys() & ours} == {name: name for name in same.keys() & ours}
     assert with_reference_names({"kl": 0.5}) == {"kl": 0.5, "kl_div": 0.5, "train/kl": 0.5}
     named = with_reference_names({"solved_rate": 0.5, "execution/success_rate": 0.75})
     assert named["execution/success_rate"] == 0.75, "a task's own number is not replaced"

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import rank_runs
+import torch
 from launched_ranks import LESS_EXACT, STEPS, VARIANT, Said, assert_one, edited, jobs, run_in
 from resumed_runs import assert_same, config, log, rollouts
 from safetensors.torch import load_file
@@ -22,6 +23,7 @@ from vllm_server import FakeVLLM, native_answers, serving
 from grpo_core import train
 from grpo_core.config import EngineConfig
 from grpo_core.policy.fresh import byte_tokenizer
+from grpo_core.policy.ranks import Ranks
 from grpo_core.training.resume import resume
 
 pytestmark = pytest.mark.timeout(300)
@@ -274,3 +276,14 @@ def test_a_run_of_four_ranks_goes_on_in_one_process(alone: Path, four: Path) -> 
     resume(run, callbacks=[said := Said()])
     assert said.choices["ranks"].value == "1, where the checkpoint's were 4, sharded by 2"
     assert_one(alone, run)
+
+
+def test_gradients_are_exchanged_in_buckets_of_one_dtype_and_25_mib(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+    monkeypatch.setattr("torch.distributed.all_reduce", lambda tensor, **_: sent.append(tensor.nbytes))
+    sizes = [(10, torch.float32), (15, torch.float32), (1, torch.float32), (1, torch.bfloat16), (30, torch.bfloat16)]
+    parameters = [torch.nn.Parameter(torch.empty(mib * 2**20 // dtype.itemsize, dtype=dtype)) for mib, dtype in sizes]
+    for parameter in parameters:
+        parameter.grad = torch.empty_like(parameter)
+    Ranks(size=2).sum_gradients(parameters)
+    assert [size // 2**20 for size in sent[1:]] == [25, 1, 1, 30]  # the first counts the ranks with a gradient

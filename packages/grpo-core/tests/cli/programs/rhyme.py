@@ -36,6 +36,9 @@ couplet = Task(
     default_model="tiny", max_completion_length=9, exempt={"split": "a test"},
 )  # fmt: skip
 hello = ({"role": "user", "content": "hi"},)
-bare = Task("bare", lambda config: [Row(id="1")], lambda row: hello, validate, [one_line], row=Row)
+bare = Task(
+    "bare", lambda config: [Row(id="1")], lambda row: hello, validate, [one_line], row=Row,
+    conditions=lambda config: {"ear": "a keen one"},
+)  # fmt: skip
 empty = Task("empty", lambda config: [], lambda row: "", validate, [one_line], row=Row)
 poor = Task("poor", load, lambda row: "", validate, [broken], row=Row)
