@@ -41,8 +41,8 @@ def test_the_prompt() -> None:
 def test_moves() -> None:
     board = after(4, 4, 4, 4)
     assert four.parse("<answer>[3]</answer>", board, CONFIG) == 3
-    assert four.parse("column 2", board, CONFIG) == 2
-    for text, why in {"[4]": "column 4 is full", "[5]": "no column 5", "5": "no column is named", "": "no col"}.items():
+    assert four.parse("2", board, CONFIG) == 2
+    for text, why in {"[4]": "column 4 is full", "5": "no column 5", "": "no move", "2 or 7": "not one"}.items():
         with pytest.raises(Invalid, match=why):
             four.parse(text, board, CONFIG)
     large = ConnectFourConfig(rows=6, columns=7)

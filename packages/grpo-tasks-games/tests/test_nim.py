@@ -26,7 +26,7 @@ def test_the_prompt() -> None:
     assert nim.observe(Heaps((1,), misere=True), "first", SHORT) == "nim misere A1\n"
 
 
-@pytest.mark.parametrize("text", ["<answer>[B2]</answer>", "[b 2]", "b2", "I play B2.", "<think>A9</think>[B2]"])
+@pytest.mark.parametrize("text", ["<answer>[B2]</answer>", "<answer>B 2</answer>", "[b 2]", "<think>A9</think>b2"])
 def test_moves(text: str) -> None:
     assert nim.parse(text, START) == (1, 2)
 
@@ -38,8 +38,9 @@ def test_moves(text: str) -> None:
         ("[A4]", "4 cannot be taken from heap A, which has 3"),
         ("[A0]", "0 cannot be taken"),
         ("[A9999]", "9999 cannot be taken"),
-        ("take a 2", "no move is named"),  # an article, and no heap
-        ("", "no move is named"),
+        ("take a 2", "not one move alone"),
+        *((f"<answer>{text}</answer>", "not one move alone") for text in ("A2, Z9", "B2 or B 3", "B2 B222", "A2 B3")),
+        ("", "no move"),
     ],
 )
 def test_what_is_no_move_says_why(text: str, why: str) -> None:

@@ -23,7 +23,7 @@ def test_the_prompt() -> None:
     assert tictactoe.observe("XX..O....", "second", SHORT) == "tictactoe XX2 3O5 678 O\n"
 
 
-@pytest.mark.parametrize(("text", "cell"), [("<answer>[2]</answer>", 2), ("[8] it is", 8), ("I take 5", 5), ("7", 7)])
+@pytest.mark.parametrize(("text", "cell"), [("<answer>[2]</answer>", 2), ("[8]", 8), ("5.", 5), ("7", 7)])
 def test_moves(text: str, cell: int) -> None:
     assert tictactoe.parse(text, BOARD, CONFIG) == cell
 
@@ -31,10 +31,10 @@ def test_moves(text: str, cell: int) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("<answer>[4]</answer>, else [5]", "cell 4 is taken"),
+        ("<answer>[4]</answer>, else 5", "cell 4 is taken"),
         ("[9]", "there is no cell 9"),
-        ("the centre", "no cell is named"),
-        ("", "no cell is named"),
+        ("the centre", "not one move alone"),
+        ("", "no move"),
     ],
 )
 def test_what_is_no_move_says_why(text: str, why: str) -> None:

@@ -12,7 +12,7 @@ from grpo_core import Game, Invalid, Prompt
 from grpo_tasks_games.bitboard import MAX_SOLVED_CELLS, has_four, solver
 from grpo_tasks_games.openings import OpenedConfig, after_opening
 from grpo_tasks_games.players import one_ply, weak_demos
-from grpo_tasks_games.style import COMPLETION_TOKENS, STOP, SYMBOLS, ask, find_move, reply
+from grpo_tasks_games.style import COMPLETION_TOKENS, STOP, SYMBOLS, ask, read_move, reply
 
 MAX_ROWS, MAX_COLUMNS = 6, 7
 """Size of the commercial board."""
@@ -156,12 +156,9 @@ def _thought(column: int) -> str:
 
 
 def parse(text: str, board: Board, config: ConnectFourConfig) -> int:
-    """Read the column of `<answer>[n]`, else of any `[n]`, else a single digit."""
+    """Read the column of `<answer>[n]</answer>`; brackets and tag may be left out."""
     seen, columns = _view(board, config)
-    found = find_move(text, "([0-9]{1,4})", f"([0-{board.columns - 1}])")
-    if found is None:
-        raise Invalid("no column is named")
-    column = int(found[1])
+    column = int(read_move(text, "([0-9]{1,4})")[1])
     if column not in range(board.columns):
         raise Invalid(f"there is no column {column}")
     if column not in legal(seen):

@@ -14,7 +14,7 @@ from pydantic import Field, field_validator
 
 from grpo_core import Game, Invalid, Prompt
 from grpo_tasks_games.players import weak_demos
-from grpo_tasks_games.style import COMPLETION_TOKENS, ROLES, STOP, StyledConfig, ask, find_move, reply
+from grpo_tasks_games.style import COMPLETION_TOKENS, ROLES, STOP, StyledConfig, ask, read_move, reply
 
 MAX_HEAPS = 9
 MAX_OBJECTS = 40
@@ -131,10 +131,8 @@ def _thought(move: str) -> str:
 
 
 def parse(text: str, heaps: Heaps) -> Move:
-    """Read the move of `<answer>[B2]`, else of any `[B2]`, else a single B2."""
-    found = find_move(text, r"([a-z])\s?([0-9]{1,4})", "([a-i])([0-9]{1,2})")
-    if found is None:
-        raise Invalid("no move is named")
+    """Read the move of `<answer>[B2]</answer>`; brackets and tag may be left out."""
+    found = read_move(text, r"([a-z])\s?([0-9]{1,4})")
     heap, count = ascii_uppercase.index(found[1].upper()), int(found[2])
     if heap >= len(heaps.sizes):
         raise Invalid(f"there is no heap {ascii_uppercase[heap]}")

@@ -1,8 +1,9 @@
 """Reward functions over plain text, for tasks and for any other code; none of them imports torch.
 
-Each takes the completion and the position, and finds the move as the tasks do: in `<answer>[…]</answer>`, else in
-brackets, else the first one named. The value is 1 for a move of perfect play, 0.5 for another legal move, 0 for an
-illegal one or none. A position that cannot be read, or where the game is over, raises `grpo_core.UserError`.
+Each takes the completion and the position, and reads the move as the tasks do: all that the one `<answer>` holds, else
+the whole completion, is `[move]` or the move alone. The value is 1 for a move of perfect play, 0.5 for another legal
+move, 0 for an illegal one or none. A position that cannot be read, or where the game is over, raises
+`grpo_core.UserError`.
 """
 
 from __future__ import annotations

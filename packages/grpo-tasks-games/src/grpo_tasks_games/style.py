@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import Literal
 
 from pydantic import Field
@@ -66,37 +65,27 @@ def reply(move: str, thought: str, style: Style) -> str:
     return move if style == "short" else f"<think>{thought}</think><answer>[{move}]</answer>"
 
 
-def find_move(text: str, move: str, lone: str) -> re.Match[str] | None:
-    """Find the one `[move]` of the answer, or its one move without brackets, in any case; None where there is none.
+def read_move(text: str, move: str) -> re.Match[str]:
+    """Read the one move that an answer is, `[move]` or the move alone, in any case.
 
-    The answer is what the one `<answer>` holds, even if that is no move; without one, all that stands after the
-    thinking, which is no answer. The search is linear in the text if the two patterns are.
+    The answer is all that the one `<answer>` holds; without one, all that stands after the thinking.
 
     Args:
         text: Text of a completion.
-        move: Pattern of a move in brackets, in lower case; the caller refuses illegal moves.
-        lone: Pattern of a move without brackets, with the same groups.
+        move: Pattern of a move, in lower case; the caller refuses illegal moves.
 
     Raises:
-        Invalid: there is a second `<answer>`, even an empty one, or a second move.
+        Invalid: the answer is anything else, or there is a second `<answer>`, even an empty one.
     """
     answer = outside_thinking(text)
-    if answer.lower().count("<answer>") > 1:
+    if _TAG.findall(answer.lower()) not in ([], [""], ["/"], ["", "/"]):
         raise Invalid("a second <answer>: give one move in one tag")
     block = answer_block(answer)
-    answer = (answer if block is None else block).lower()
-    bracketed, bare = _patterns(move, lone)
-    moves = list(bracketed.finditer(answer))
-    if block is not None or not moves:
-        moves += bare.finditer(answer)
-    if len({found.groups() for found in moves}) > 1:
-        raise Invalid("a second move: give one")
-    return moves[0] if moves else None
+    answer = (answer if block is None else block).strip().removesuffix(".")
+    inside = answer[1:-1].strip() if answer[:1] + answer[-1:] == "[]" else answer
+    if (found := re.fullmatch(move, inside.lower())) is None:
+        raise Invalid(f"{answer!r:.40} is not one move alone" if answer else "no move")
+    return found
 
 
-@lru_cache
-def _patterns(move: str, lone: str) -> tuple[re.Pattern[str], ...]:
-    return (
-        re.compile(rf"\[\s*{move}\s*\]"),
-        re.compile(rf"(?<![-+\u2212.\w]){lone}(?!\w|\.[0-9])"),  # neither of a negative number nor of a decimal one
-    )
+_TAG = re.compile(r"<(/?)answer\b")

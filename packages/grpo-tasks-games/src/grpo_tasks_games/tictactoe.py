@@ -10,7 +10,7 @@ from typing import Literal
 from grpo_core import Game, Invalid, Prompt
 from grpo_tasks_games.openings import OpenedConfig, after_opening
 from grpo_tasks_games.players import one_ply_moves, weak_demos
-from grpo_tasks_games.style import COMPLETION_TOKENS, STOP, SYMBOLS, ask, find_move, reply
+from grpo_tasks_games.style import COMPLETION_TOKENS, STOP, SYMBOLS, ask, read_move, reply
 
 Board = str
 """Nine characters, row by row: X, O, or a dot where a cell is free."""
@@ -107,12 +107,9 @@ def _thought(cell: int) -> str:
 
 
 def parse(text: str, board: Board, config: TicTacToeConfig) -> int:
-    """Read the cell of `<answer>[n]`, else of any `[n]`, else a single digit from 0 to 8."""
+    """Read the cell of `<answer>[n]</answer>`; brackets and tag may be left out."""
     seen, cells = _view(board, config.canonical)
-    found = find_move(text, "([0-9]{1,4})", "([0-8])")
-    if found is None:
-        raise Invalid("no cell is named")
-    cell = int(found[1])
+    cell = int(read_move(text, "([0-9]{1,4})")[1])
     if cell not in range(9):
         raise Invalid(f"there is no cell {cell}")
     if seen[cell] != FREE:

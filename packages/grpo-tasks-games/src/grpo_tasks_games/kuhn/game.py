@@ -10,7 +10,7 @@ from itertools import product
 
 from pydantic import Field
 
-from grpo_core import Game, Invalid, Prompt
+from grpo_core import Game, Prompt
 from grpo_tasks_games.kuhn.rules import (
     ACTIONS,
     BET,
@@ -27,7 +27,7 @@ from grpo_tasks_games.kuhn.rules import (
 )
 from grpo_tasks_games.kuhn.theory import DECISIONS, MAX_ALPHA, nash
 from grpo_tasks_games.players import weak_demos
-from grpo_tasks_games.style import COMPLETION_TOKENS, ROLES, STOP, StyledConfig, ask, find_move, reply
+from grpo_tasks_games.style import COMPLETION_TOKENS, ROLES, STOP, StyledConfig, ask, read_move, reply
 
 ILLEGAL_WORDS = ("call", "raise")
 """Words of poker that are no moves in this game, for demos with an illegal move."""
@@ -86,12 +86,8 @@ def _thought(card: str) -> str:
 
 
 def parse(text: str, hand: Hand) -> str:
-    """Read the word of `<answer>[bet]</answer>`, else of any `[bet]`, else a single pass or bet."""
-    words = f"({'|'.join(ACTIONS)})"
-    found = find_move(text, words, words)
-    if found is None:
-        raise Invalid("neither pass nor bet is named")
-    return found[1]
+    """Read the word of `<answer>[bet]</answer>`; brackets and tag may be left out."""
+    return read_move(text, f"({'|'.join(ACTIONS)})")[1]
 
 
 def write(action: str, hand: Hand, config: KuhnConfig) -> str:
