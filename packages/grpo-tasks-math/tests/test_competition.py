@@ -8,6 +8,7 @@ import pytest
 
 from grpo_core import BoundTask, Scorer, UserError, load_task
 from grpo_tasks_math.competition import HUB, CompetitionRow, last_boxed
+from grpo_tasks_math.forms import has_form
 from grpo_tasks_math.verify import Verdict
 
 # Written for these tests in the dataset's form.
@@ -114,9 +115,11 @@ def test_the_problems_formula_is_not_computed_for_the_model(
 @pytest.mark.parametrize(
     ("form", "gold", "unpaid", "paid"),
     [
-        ("expanded", "x^2+2x+1", ["(x+1)(x+1)"], ["1+2x+x^2"]),
+        ("expanded", "x^2+2x+1", ["(x+1)(x+1)", "x(x+2)+1", "x^2+x+x+1"], ["1+2x+x^2"]),
+        ("expanded", "x/2+x^3", [r"\frac{x+2x^3}{2}", r"x/2+x^2\cdot x"], ["x^3+0.5x"]),
         ("factored", "(x+1)(x-2)", ["x^2-x-2"], ["(x-2)(x+1)"]),
-        ("number", "12", ["6+6", "x+12-x"], ["12", "12.0"]),
+        ("number", "12", ["6+6", "x+12-x"], ["12", "12.0", r"12\text{ cm}", r"\$12", "+12", "(12)"]),
+        ("number", "1000", ["10^3"], ["1,000", r"1\,000"]),
     ],
 )
 def test_a_row_may_ask_for_a_form(tmp_path: Path, form: str, gold: str, unpaid: list[str], paid: list[str]) -> None:
@@ -124,6 +127,21 @@ def test_a_row_may_ask_for_a_form(tmp_path: Path, form: str, gold: str, unpaid: 
     task = task_of(tmp_path, [record])
     solved = {text: task.score(f"\\boxed{{{text}}}", task.rows()[0]).solved for text in [*unpaid, *paid]}
     assert solved == {**dict.fromkeys(unpaid, False), **dict.fromkeys(paid, True)}
+
+
+@pytest.mark.parametrize(
+    ("gold", "others", "forms"),
+    [
+        ("(x-1)(x+1)", ["1(x^2-1)", "(x^2-1)*1", "-(1-x^2)", r"\frac{x^4-1}{x^2+1}"], ["(1+x)(x-1)", "-(1-x)(x+1)"]),
+        ("2(x-1)(x+1)", ["2(x^2-1)", "(2x-2)(x+1)"], ["(x+1)*2(x-1)"]),
+        ("x(x+1)^2", ["x^2(1+1/x)(x+1)", "x(x^2+2x+1)"], ["(x+1)x(x+1)"]),
+        (r"\frac{1}{2}(x+1)", ["x/2+1/2"], [r"\frac{x+1}{2}"]),
+        ("2^3*3", ["24", "8*3"], ["3*2^3"]),
+    ],
+)
+def test_a_factored_answer_has_the_factors_of_the_gold(gold: str, others: list[str], forms: list[str]) -> None:
+    found = {text: has_form(text, "factored", gold) for text in [*others, *forms]}
+    assert found == {**dict.fromkeys(others, False), **dict.fromkeys(forms, True)}
 
 
 def test_the_prompt(tmp_path: Path) -> None:

@@ -90,15 +90,46 @@ def is_restated(answer: str, gold: str, problem: str) -> bool:
     return any(_tokens(side) in _formulas(problem) - golds for side in sides)
 
 
-_BRACKETS = re.compile(r"[({\[][^(){}\[\]]*[)}\]]")
+_AMOUNT = re.compile(
+    r"(?:[A-Za-z](?:_\w)?=)?[+$€£¥(]*(-?[$€£¥]?(?:\\frac\{\d{1,18}\}\{\d{1,18}\}|[\d.,/]{1,400}+)%?)\)?"
+    r"(?:[ .]?[A-Za-z°](?:\^\{?[23]\}?)?|\^\{?\\circ\}?)*"
+)
+_RAISED = re.compile(r"\^[{(]([^(){}]*)[)}]")
+_GROUP = re.compile(r"\(([^()]*)\)(?:\^([2-9])(?!\d))?")
+_POWER = re.compile(r"(\\[A-Za-z]+|[A-Za-z])(?:\^(\w+))?")
 
 
-def has_form(answer: str, form: Form) -> bool:
-    """Whether an answer, spelled as by the verifier, has the form that its row asks for."""
+def has_form(answer: str, form: Form, gold: str = "") -> bool:
+    """Whether an answer that equals the gold has the form that its row asks for.
+
+    A number is one literal with a name and a unit or none. An expanded answer is a sum of different powers without a
+    sum in brackets. A factored one has the gold's factors, numbers aside; without a gold it is any product.
+
+    Args:
+        answer: The answer, spelled as by the verifier.
+        form: The form.
+        gold: The gold, spelled likewise.
+    """
     if form == "number":
-        return is_number(answer)
-    if form == "expanded":
-        return not {"power", "product"} & operations(re.sub(r"(?<=\d)\^", "", answer))
-    while (shorter := _BRACKETS.sub("", answer)) != answer:
-        answer = shorter
-    return re.search(r"[+-]", answer.lstrip("-")) is None
+        return (amount := _AMOUNT.fullmatch(answer)) is not None and is_number(re.sub(r"[$€£¥,]", "", amount[1]))
+    if form == "factored":
+        return (factors := _factors(answer)) is not None and (not gold or factors == _factors(gold))
+    powers = [sorted(_POWER.findall(term)) for term in re.split(r"[+-]", _grouped(answer))]
+    if re.search(r"\([^()]*[+-]", _grouped(answer)) or len({*map(tuple, powers)}) < len(powers):
+        return False
+    return all(len({name for name, _ in term}) == len(term) for term in powers)
+
+
+def _grouped(formula: str) -> str:
+    """A formula with round brackets alone, and none in exponents."""
+    formula = _RAISED.sub(lambda raised: "^" + re.sub(r"\W", "", raised[1]), formula.rpartition("=")[2])
+    return formula.replace("\\frac", "").translate(str.maketrans("{}", "()")).lstrip("-")
+
+
+def _factors(formula: str) -> list[tuple[str, ...]] | None:
+    """The sums that a product multiplies and what stands beside them, in no order; None for a sum."""
+    formula = _grouped(formula)
+    beside = _GROUP.sub("", formula)
+    factors = [_tokens(group[1]) for group in _GROUP.finditer(formula) for _ in range(int(group[2] or 1))]
+    sums = sorted(factor for factor in factors if re.search("[A-Za-z]", "".join(factor)))
+    return None if re.search("[+-]", beside) else sums or [_tokens(beside)]
