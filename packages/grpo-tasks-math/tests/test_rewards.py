@@ -43,6 +43,7 @@ def test_reasoning_is_the_share_of_true_steps(completion: str, value: float) -> 
         ("12", -1.0, ["It has 112 parts, so 15", "the 12th of 15", "model v12, so 15", "12.5 or so: 15", ""]),
         ("12", -1.0, ["minus: -12, so 15"]),
         ("-12", 0.5, ["minus: -12, so 15"]),
+        ("24", -1.0, ["<think>24</think> so 7", "#### not 24", "24% of them, so 7", "It is 7, never 24."]),
         ("1200", 0.5, ["He paid $1,200. Then 15"]),
         ("paris", 0.5, ["It is Paris, no. Lyon: 3"]),
     ],

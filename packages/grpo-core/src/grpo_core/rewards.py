@@ -19,7 +19,7 @@ from grpo_core.task.composition import (
     weighted_sum,
 )
 from grpo_core.task.group_rewards import diversity, group_reward, pairwise_ranking
-from grpo_core.task.marks import marked_answers, outside_thinking, tags
+from grpo_core.task.marks import cut_at_stop, marked_answers, outside_thinking, tags
 
 __all__ = [
     "GRADUATED_LEVELS",
@@ -28,6 +28,7 @@ __all__ = [
     "RewardSpec",
     "Shaping",
     "answer_block",
+    "cut_at_stop",
     "diversity",
     "graduated",
     "group_reward",

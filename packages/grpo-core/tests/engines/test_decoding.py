@@ -1,5 +1,5 @@
 """The rule, by which everything here is judged: a completion stops at its first token after which the decoded text
-contains a stop string, and its text ends right after the string that begins first."""
+contains a stop string, and its text ends right after the string that is complete first."""
 
 import pytest
 from hypothesis import given, settings
@@ -42,9 +42,8 @@ LIKELY = "END a b\n é 😀 !"  # so that random tokens make stop strings, and n
 def by_the_rule(decode: TextDecoder, ids: list[int], stop: tuple[str, ...]) -> tuple[int, str] | None:
     for n in range(1, len(ids) + 1):
         text = decode(ids[:n])
-        hits = sorted((text.find(each), text.find(each) + len(each)) for each in stop if each in text)
-        if hits:
-            return n, text[: hits[0][1]]
+        if ends := [text.find(each) + len(each) for each in stop if each in text]:
+            return n, text[: min(ends)]
     return None
 
 

@@ -12,8 +12,8 @@ from local_endpoint import Reply, Server, serving
 
 from grpo_core.engines.base import Sampling
 from grpo_core.engines.openai import Answer, OpenAIEngine
-from grpo_core.engines.stop_strings import cut_at_stop
 from grpo_core.errors import UserError
+from grpo_core.task.marks import cut_at_stop
 from grpo_core.task.row import Message
 
 KEY = "sk-very-secret"
@@ -101,6 +101,10 @@ def test_the_text_ends_right_after_the_first_complete_stop_string(endpoint: Serv
     assert cut_at_stop("abcd", ("bcd", "c")) == ("abc", True)  # "c" is complete before "bcd"
     assert cut_at_stop("abcd", ("x",)) == ("abcd", False)
     assert cut_at_stop("", ()) == ("", False)
+    # A stop string in thinking, which the prompt may have begun, ends nothing.
+    for text in ("<think>a x b</think>5x", "a x b</think>5x", "<think>x</think>5 <think>y</think>5x", "<think>x"):
+        assert cut_at_stop(f"{text}y", ("x",)) == ((text, True) if text.endswith("5x") else (f"{text}y", False))
+    assert cut_at_stop("5x <think>y</think>6x", ("x",)) == ("5x", True)
 
 
 def test_an_empty_text_is_a_completion_and_no_text_or_a_filtered_one_is_none(endpoint: Server) -> None:

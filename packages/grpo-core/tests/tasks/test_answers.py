@@ -37,6 +37,8 @@ from grpo_core.tasks.answers import answer_of
         ("x = 3, y = 4", [r"$x = \boxed{3}$ and $y=\boxed{4}$"]),
         ("It cannot be 5", ["It cannot be 5"]),
         ("5", ["The answer is 5. It is not 6."]),
+        ("Paris", ["Answer: **Paris**", "**Answer: Paris**", "**Answer:** Paris", "The answer is **Paris.** It is"]),
+        ("5 or 6", [r"<answer>\boxed{5} or 6</answer>", "<answer type='x'>5 or \\boxed{6}</answer>"]),
     ],
 )
 def test_the_answer_is_marked_and_outside_the_thinking(answer: str, texts: list[str]) -> None:
@@ -50,6 +52,9 @@ def test_the_answer_is_marked_and_outside_the_thinking(answer: str, texts: list[
         "<|channel|>analysis<|message|>3<|end|><|start|>assistant<|channel|>final<|message|>4<|return|>",
         "<|START_THINKING|>3<|END_THINKING|>4", "◁think▷3◁/think▷4", "<seed:think>3</seed:think>4",
         "4</s>", "4<|im_end|>\n<|im_start|>user\n5", "4<|endoftext|>5", "4<|eot_id|>", "4<|eot|>", "4[e~[", "4<eos>",
+        "<|channel|>analysis<|message|>3<|end|><|channel|>final <|constrain|>json<|message|>4<|return|>",
+        "<|START_THINKING|>3<|END_THINKING|><|START_RESPONSE|>4<|END_RESPONSE|><|END_OF_TURN_TOKEN|>", "<bos>4<eos>",
+        "<think>3</think><|begin_of_box|>4<|end_of_box|>", "4<pad><pad>",
         "<|im_start|>assistant\n4", "<|header_start|>assistant<|header_end|>\n\n4<|eot|>",
     ],
 )  # fmt: skip
@@ -96,7 +101,7 @@ def test_a_template_names_its_mark(template: str, kind: str) -> None:
     "text",
     [
         "<answer>", "</answer>", "<think>", "</think>", "<think", "<answer>x</answer>", "<think></think>", r"\boxed{",
-        "```", "answer is ", "answer: 5 or the ", "#### x\n", r"\boxed{5}, ", "[THINK]",
+        "```", "answer is ", "answer: 5 or the ", "#### x\n", r"\boxed{5}, ", "[THINK]", "<s>", "<answer x",
     ],
 )  # fmt: skip
 def test_hostile_marks_take_no_time(text: str) -> None:

@@ -64,6 +64,7 @@ RIGHT = [
         "The answer is B, since A is in France.",
         "B, because A is French",
     ),
+    *(r"\boxed{\textbf{(B)}\ \text{Rome}}", "Rome (B)", "Rome [b]."),
     *("<think>A or B?</think>B", "The correct answer is (B). The others are not in Italy."),
 ]
 NONE = [
@@ -79,6 +80,7 @@ NONE = [
         "B if n is even, else C",
     ),
     *("Rome. Paris.", "B (Paris)", "A) Rome", "B) Rome or C) Vitamin C", "E", "", "The answer cannot be B", "Romeo"),
+    *("Paris (B)", "Rome (B) or Paris (A)"),
     *("<answer>B or C</answer>", r"\boxed{B, C}", "The answer is B or the answer is C.", "<answer></answer>"),
 ]
 
@@ -99,6 +101,7 @@ def test_anything_else_names_none(text: str) -> None:
         (NUMBERS, {"12": "B", "B) 12": "B", "B) 16": None, "112": None, "12.5": None}),
         (CASES, {"AA": "A", "Aa": "B", "aa": "C"}),
         (("a", "b"), {"a": "A", "B": "B", "A) a": "A", "C": None}),
+        (("b", "a"), {"b": "A", "B": "B", "A) b": "A"}),
         ((), {"C": "C", "(J)": "J", "K": None, "C) anything": None}),
         (("caf\u00e9", "x \u2212 1"), {"cafe\u0301": "A", "x - 1": "B"}),
     ],

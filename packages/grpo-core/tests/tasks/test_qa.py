@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,8 @@ FENCED = ['```JSON\n{"a": 1}\n```', 'so\n```json\n{"a": 1}', '```\n{"a": 1}```',
     [
         ("exact", "New York", [" new  york\n", "It is <answer>New York</answer>."], ["York", "New York City"], [" "]),
         ("exact", "New York", [r"\boxed{\text{New York}}"], [r"\boxed{\text{York}}"], []),
+        ("exact", "Paris", ['Answer: "Paris"', "**Paris**", "\u201cParis.\u201d"], ["*Paris", "'Paris' or 'Rome'"], []),
+        ("exact", "U.S.", ["The answer is U.S.", "`U.S.`"], ["US"], []),
         ("exact", "caf\u00e9", ["cafe\u0301", "Caf\u00e9"], ["cafe"], []),
         ("exact", "3+4 = 7\n#### 7", ["3+4 = 7\n#### 7", "7", "#### 7"], ["3+4 = 7"], []),
         ("exact", r"so \boxed{7}", [r"so \boxed{7}", "7", "#### 7"], ["3+4 = 7"], []),
@@ -171,6 +174,7 @@ def test_choices_that_carry_their_letters_are_listed_once(write: Write, form: st
     [
         ("regex", "(a|aa)+b", "{}"),
         ("json", {"pattern": "^(a|aa)+b"}, '"{}"'),
+        ("json", {"patternProperties": {"^(a|aa)+b": True}, "additionalProperties": False}, '{{"{}": 1}}'),
         (
             "json",
             {"patternProperties": {"^(a|aa)+b": True}, "minProperties": 1, "propertyNames": {"pattern": "b$"}},
@@ -199,6 +203,8 @@ def test_a_schema_of_exponential_work_costs_a_second_and_fails_the_completion(wr
     assert score.value == 0.0 and "1 s" in score.why and time.perf_counter() - began < 5
     assert task.score("[[]]", task.rows()[0]).solved
     unique = load_task(write([{"question": "a question", "answer": {"uniqueItems": True}}], "&verifier=json"))
+    assert unique.score(json.dumps([number * (2**61 - 1) for number in range(9000)]), unique.rows()[0]).solved
+    assert not unique.score("[1, true, 1.0]", unique.rows()[0]).solved
     assert unique.score(json.dumps([{"a": number} for number in range(9000)]), unique.rows()[0]).solved
 
 
@@ -211,7 +217,7 @@ def test_a_schema_whose_reference_is_nowhere_is_refused_and_nothing_is_fetched(
     monkeypatch.setattr("urllib.request.urlopen", refuse)
     for reference in ("http://127.0.0.1:1/schema.json", "#/nothing", "#/$defs/b"):
         gold = {"$defs": {"a": {"type": "integer"}}, "properties": {"x": {"items": {"$ref": reference}}}}
-        with pytest.raises(DataError, match=r"train\.jsonl:1: the gold's schema cannot be resolved"):
+        with pytest.raises(DataError, match=r"train\.jsonl:1: .*cannot be resolved"):
             load_task(write([{"question": "q", "answer": gold}], "&verifier=json")).rows()
     gold = {"$defs": {"a": {"type": "integer"}}, "properties": {"x": {"items": {"$ref": "#/$defs/a"}}}}
     spec = write([{"question": "q", "answer": gold}], "&verifier=json")
@@ -243,6 +249,12 @@ def test_a_value_that_is_no_json_is_named_with_its_row(tmp_path: Path, value: ob
 
 
 NOT_ONE_NUMBER = ["2024-01-15", "0x10", "5!", "1_000", "5cm", "about 5", "\u221a2", "-(3)", "5th", "1/2/3", "12:30"]
+TWICE = {f"d{n + 1}": {"allOf": [{"$ref": f"#/$defs/d{n}"}] * 2} for n in range(30)}
+HOSTILE_SCHEMAS = (
+    {"$schema": 5}, '{"minimum":NaN}', '{"minimum":1e999}', '{"type":"a","type":"string"}', {"$dynamicRef": "#zz"},
+    {"unevaluatedProperties": False}, {"items": {"$schema": "http://x"}}, {"format": "int32"}, {"format": "nothing"},
+    reduce(lambda inner, _: {"items": inner}, range(300), {}),
+)  # fmt: skip
 UNCALLED_CHECK = "N = 1\ndef check(candidate):\n  assert candidate(1) == 2"
 
 
@@ -255,9 +267,12 @@ UNCALLED_CHECK = "N = 1\ndef check(candidate):\n  assert candidate(1) == 2"
         ("number", None, "answer is null"),
         ("choice", "Z", "must be a letter from A to J"),
         ("regex", "(", "is not a regular expression"),
-        ("json", "{", "is not JSON"),
+        ("json", "{", "is not a JSON schema"),
+        *(("json", schema, "not a JSON schema") for schema in HOSTILE_SCHEMAS),
+        ("json", {"pattern": "("}, "is not a regular expression"),
         ("json", {"type": "objekt"}, "is not a JSON schema"),
         ("json", {"$ref": "#"}, "is a JSON schema that never ends"),
+        ("json", {"$defs": {"d0": {}, **TWICE}, "$ref": "#/$defs/d30"}, "not within 1 s"),
         ("code", "assert", "the gold is not Python"),
         ("code", "print(1)", "asserts nothing"),
         ("code", "import math\nx = 1", "asserts nothing"),
@@ -384,6 +399,8 @@ def test_a_verifier_whose_package_is_missing_is_refused_by_name(
         ("steps", "Solve the problem step by step.", "\n#### 2"),
         ("tags", "Answer the question.", " <answer>2</answer>"),
         ("Q: {question} A:", "Q: 1 + 1 = A:", " 2"),
+        (r"In \boxed{}. {question}", "In", r" \boxed{2}"),
+        ('End with "Answer: N". {question}', "End", " Answer: 2"),
     ],
 )
 def test_templates_and_their_gold_completions(write: Write, template: str, prompt: str, completion: str) -> None:
@@ -405,6 +422,8 @@ def test_a_question_in_the_thinking_of_a_chat_model_ends_nothing(write: Write) -
     spec = write([{"question": "q", "answer": "4"}])
     text = "<think>Restate.\nQuestion: q\n</think>\n4"
     assert scored(spec, text).solved and scored(spec, text + "\nQuestion: q\nAnswer: 5").solved
+    spec = write([{"question": "q", "answer": "4"}], "&template=tags")
+    assert scored(spec, "<think>not <answer>5</answer></think><answer>4</answer><answer>5</answer>").solved
     assert load_task(spec).task.stop == ("</answer>", "\nQuestion:")
     assert load_task(spec + "&chat=true").task.stop == ("</answer>",)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from grpo_core import Invalid
+from grpo_core.rewards import outside_thinking
 
 if TYPE_CHECKING:
     from chess.engine import PovScore
@@ -32,9 +33,6 @@ MATE_PAWNS = 1000.0
 
 MAX_CHARS = 2000
 """Longest line that is read; lines of these formats have at most about 190 characters besides runs of spaces."""
-
-END_OF_TEXT = "<|endoftext|>"
-"""GPT-2's end of text, as decoders print it that keep special tokens."""
 
 _MOVE = re.compile(r"[a-h][1-8][a-h][1-8][qrbn]?")
 _EVALUATION = re.compile(r"[+-]?[0-9]{1,4}(?:\.[0-9]{1,4})?")
@@ -172,7 +170,7 @@ def read_policy_fields(text: str) -> PolicyFields:
     Raises:
         Invalid: a label is missing or out of order, or there is text before them.
     """
-    line = _first_line(text)
+    line = first_line(text)
     before, m, rest = line.partition("M:")
     moves, e, rest = rest.partition("E:")
     evaluations, b, best = rest.partition("B:")
@@ -210,7 +208,7 @@ def read_policy_line(line: str) -> tuple[str, PolicyAnswer]:
     Raises:
         Invalid: it has another form; says where. The legality of position and moves is not checked.
     """
-    prompt, label, rest = _first_line(line).partition("M:")
+    prompt, label, rest = first_line(line).partition("M:")
     if not prompt.startswith("P:"):
         raise Invalid("a policy line begins with P:")
     return _position(prompt.removeprefix("P:")), read_policy(label + rest)
@@ -237,7 +235,7 @@ def read_environment_prompt(text: str) -> Transition:
     Raises:
         Invalid: it has another form; says where. The legality of position and move is not checked.
     """
-    line = _first_line(text)
+    line = first_line(text)
     fields = line.removeprefix("A:").split("+")
     if not line.startswith("A:") or len(fields) != 4 or fields[3].strip():
         raise Invalid("not of the form A: FEN+move+history+")
@@ -266,7 +264,7 @@ def read_environment(text: str) -> EnvironmentAnswer:
     Raises:
         Invalid: it has another form; says where. The validity of the position is not checked.
     """
-    fields = [field.strip() for field in _first_line(text).split("+")]
+    fields = [field.strip() for field in first_line(text).split("+")]
     if len(fields) != 4:
         raise Invalid(f"{len(fields)} fields where FEN+reward+terminated+truncated has 4")
     position, reward, *flags = fields
@@ -285,14 +283,14 @@ def read_environment_line(line: str) -> tuple[Transition, EnvironmentAnswer]:
     Raises:
         Invalid: it has another form; says where. The legality of positions and move is not checked.
     """
-    fields = _first_line(line).split("+")
+    fields = first_line(line).split("+")
     prompt, completion = "+".join(fields[:3]), "+".join(fields[3:])
     return read_environment_prompt(f"{prompt}+"), read_environment(completion)
 
 
-def _first_line(text: str) -> str:
-    """Return the first line, up to GPT-2's end of text; trainers without stop strings let more text follow it."""
-    line = text[: MAX_CHARS + 1].partition("\n")[0].partition(END_OF_TEXT)[0]
+def first_line(text: str) -> str:
+    """Return the first line behind the thinking; trainers without stop strings let more text follow it."""
+    line = outside_thinking(text).partition("\n")[0]
     if len(line) > MAX_CHARS:
         raise Invalid(f"a line of more than {MAX_CHARS} characters")
     return line.strip()

@@ -7,7 +7,7 @@ from typing import Literal
 import chess
 
 from grpo_core import Invalid, TaskConfig
-from grpo_tasks_chess.formats import END_OF_TEXT, MAX_CHARS, is_uci
+from grpo_tasks_chess.formats import first_line, is_uci
 
 Template = Literal["plain", "policy"]
 
@@ -58,10 +58,7 @@ def read_moves(text: str, most: int) -> tuple[str, ...]:
     Raises:
         Invalid: there is no move, too many, or other text: a move in SAN, a remark.
     """
-    line = text[: MAX_CHARS + 1].partition("\n")[0].partition(END_OF_TEXT)[0]
-    if len(line) > MAX_CHARS:
-        raise Invalid(f"an answer of more than {MAX_CHARS} characters")
-    moves = tuple(line.split())
+    moves = tuple(first_line(text).split())
     if not moves:
         raise Invalid("no move")
     if len(moves) > most:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from grpo_core import Invalid, UserError
+from grpo_core.rewards import outside_thinking
 from grpo_tasks_chess.environment.grading import fen_distance
 from grpo_tasks_chess.formats import (
     EnvironmentAnswer,
@@ -57,7 +58,7 @@ def legal_move(completion: str, gold: str) -> float:
     try:
         words = read_policy_fields(completion).best
     except Invalid:
-        words = tuple(completion[:200].split()[:1])
+        words = tuple(outside_thinking(completion)[:200].split()[:1])
     return float(bool(words) and words[0] in legal_moves(position(gold)))
 
 
@@ -170,7 +171,7 @@ def solution(completion: str, gold: str) -> float:
     wanted = gold.split()
     if not wanted or not all(map(is_uci, wanted)):
         raise UserError(f"no solution of a puzzle: {gold[:80]!r}. It has moves in UCI, as h5f7 e8f7.")
-    moves = completion[:2000].partition("\n")[0].split()
+    moves = outside_thinking(completion)[:2000].partition("\n")[0].split()
     right = 0
     while right < min(len(moves), len(wanted)) and moves[right] == wanted[right]:
         right += 1

@@ -13,6 +13,7 @@ from grpo_core.rewards import length_penalty as linear_length_penalty
 from grpo_core.rewards import outside_thinking, xml_format
 from grpo_tasks_math.steps import steps
 from grpo_tasks_math.verify import Options, Verdict, verify
+from grpo_tasks_math.verify.free import DENIALS
 
 __all__ = [
     "accuracy",
@@ -68,7 +69,8 @@ def signed_accuracy(completion: str, gold: str, **options: Unpack[Options]) -> f
     """Return +1 for a right final answer, +0.5 if the gold is only mentioned, −1 otherwise.
 
     A mention is a whole number equal to the gold, or the gold's words between word boundaries: "112" does not mention
-    12, "-12" does not, "$1,200" mentions 1200. It stands behind the last sign of equality, among three numbers at most.
+    12, "-12" and "12%" do not, "$1,200" mentions 1200. It stands behind the thinking and the last sign of equality,
+    among three numbers at most, in a clause that denies nothing.
 
     Examples:
         >>> from grpo_tasks_math.rewards import signed_accuracy
@@ -77,13 +79,14 @@ def signed_accuracy(completion: str, gold: str, **options: Unpack[Options]) -> f
     """
     if _is_correct(gold, completion, options):
         return 1.0
-    return MENTIONED if is_mentioned(gold, completion) else -1.0
+    return MENTIONED if is_mentioned(gold, outside_thinking(completion)) else -1.0
 
 
 _NUMBER = re.compile(
     r"(?<![\w.,])(?P<sign>[-+\u2212]?)[$€£]?"
-    r"(?P<digits>(?>[0-9]{1,3}(?:,[0-9]{3})++(?![0-9])|[0-9]{1,300}+)(?:\.[0-9]{1,300})?)(?!\w|[.,][0-9])"
+    r"(?P<digits>(?>[0-9]{1,3}(?:,[0-9]{3})++(?![0-9])|[0-9]{1,300}+)(?:\.[0-9]{1,300})?)(?!\w|[.,][0-9]|\s?\\?%)"
 )
+_CLAUSE_END = re.compile(r"[\n;!?]|[.,](?![0-9])")
 _GOLD_NUMBER = re.compile(r"\s*(?P<sign>[-+\u2212]?)\$?(?P<digits>[0-9][0-9,]{0,299}(?:\.[0-9]{1,300})?)\s*")
 
 
@@ -93,11 +96,13 @@ def is_mentioned(gold: str, text: str) -> bool:
     A number is mentioned behind the last sign of equality, and not among more than `MAX_NUMBERS` different numbers.
     """
     number = _GOLD_NUMBER.fullmatch(gold)
+    text = text if number is None else text.rpartition("=")[2]
+    stated = "\n".join(clause for clause in _CLAUSE_END.split(text) if DENIALS.search(clause) is None)
     if number is None:
         words = gold.strip()
-        return bool(words) and re.search(rf"(?<!\w){re.escape(words)}(?!\w)", text, re.IGNORECASE) is not None
-    values = {*map(_signed, _NUMBER.finditer(text.rpartition("=")[2]))}
-    return len(values) <= MAX_NUMBERS and _signed(number) in values
+        return bool(words) and re.search(rf"(?<!\w){re.escape(words)}(?!\w)", stated, re.IGNORECASE) is not None
+    are_few = len({*map(_signed, _NUMBER.finditer(text))}) <= MAX_NUMBERS
+    return are_few and _signed(number) in map(_signed, _NUMBER.finditer(stated))
 
 
 def _signed(match: re.Match[str]) -> Fraction:

@@ -13,6 +13,8 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from grpo_core.task.marks import cut_at_stop
+
 EDGE_CHARACTERS = 16
 """Characters at a tail's left edge that are not relied on: tokenizers strip or add a space where text begins."""
 
@@ -73,9 +75,9 @@ class StopStrings:
         return known
 
     def end(self, text: str) -> int | None:
-        """Return the end of the stop string that begins first in `text` (of two, the shorter), or None."""
-        hits = [(start, start + len(stop)) for stop in self._stop if (start := text.find(stop)) >= 0]
-        return min(hits)[1] if hits else None
+        """Return the end of the stop string outside thinking that is complete first, or None."""
+        cut, is_ended = cut_at_stop(text, self._stop)
+        return len(cut) if is_ended else None
 
 
 class StopMatcher:

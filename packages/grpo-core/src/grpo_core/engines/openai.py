@@ -13,7 +13,7 @@ from typing import Any
 from grpo_core.engines.background import gather_or_cancel, stream_from_thread
 from grpo_core.engines.base import Sampling
 from grpo_core.engines.endpoint import BACKOFF_S, MAX_REPLY_BYTES, Answer, EndpointClient, failed_answer
-from grpo_core.engines.stop_strings import cut_at_stop
+from grpo_core.task.marks import cut_at_stop
 from grpo_core.task.row import Prompt
 
 __all__ = ["MAX_REPLY_BYTES", "Answer", "OpenAIEngine"]

@@ -10,13 +10,12 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from grpo_core.engines.base import SampleKey
-from grpo_core.engines.stop_strings import cut_at_stop, strip_end_tokens
 from grpo_core.rollouts.opponents import play_opponents
 from grpo_core.scoring.groups import group_scores
 from grpo_core.scoring.scorer import Scorer
 from grpo_core.serving.errors import bad_request
 from grpo_core.serving.tasks import ServedTask, ServedTasks
-from grpo_core.task.marks import END_TOKENS
+from grpo_core.task.marks import END_TOKENS, cut_at_stop, strip_end_tokens
 from grpo_core.task.row import Row
 from grpo_core.task.score import Score
 

@@ -8,37 +8,70 @@ list.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 _NAME = r"(?:think(?:ing)?|thought|seed:think)"
 _THINKING = re.compile(
     # The ends: tags, Mistral, Gemma 4, gpt-oss, Cohere, Kimi.
-    rf"(?P<end><\s{{0,4}}/\s{{0,4}}{_NAME}\s{{0,4}}>|\[/THINK\]|<channel\|>|<\|channel\|>final(?:<\|message\|>)?"
-    r"|<\|END_THINKING\|>|◁/think▷)"
+    rf"(?P<end>(?:<\s{{0,4}}/\s{{0,4}}{_NAME}\s{{0,4}}>|\[/THINK\]|<channel\|>|<\|END_THINKING\|>|◁/think▷"
+    r"|<\|channel\|>final(?:\s?<\|constrain\|>\w{0,16})?(?:<\|message\|>)?)\s*)"
     rf"|<\s{{0,4}}{_NAME}\s{{0,4}}>|\[THINK\]|<\|channel>thought|<\|channel\|>(?:analysis|commentary)"
     r"|<\|START_THINKING\|>|◁think▷",
     re.IGNORECASE,
 )
 """Where thinking begins and ends: DeepSeek, Qwen, GLM, MiniMax and Nemotron write `<think>`."""
+_BEGINS = re.compile(r"[<\[◁]")
+"""What every mark of thinking and of a turn begins with."""
 _TURN_BEGINS = re.compile(
-    r"\s*(?:<\|im_start\|>assistant|<\|start\|>assistant|<\|header_start\|>assistant<\|header_end\|>"
-    r"|<\|start_header_id\|>assistant<\|end_header_id\|>|<\|assistant\|>|<start_of_turn>model|<\|turn>model|\]~b\]ai|<s>)"
+    r"\A(?:\s*(?:<\|im_start\|>assistant|<\|start\|>assistant|<\|header_start\|>assistant<\|header_end\|>"
+    r"|<\|start_header_id\|>assistant<\|end_header_id\|>|<\|assistant\|>|<start_of_turn>model|<\|turn>model|\]~b\]ai|<s>"
+    r"|<bos>|<\|START_OF_TURN_TOKEN\|>|<\|CHATBOT_TOKEN\|>|<\|START_RESPONSE\|>|<\|begin_of_box\|>))+"
 )
 END_TOKENS = (
     "<|im_end|>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "<|eom_id|>", "<|eot|>", "<|eom|>", "<|end|>",
     "<|return|>", "<|call|>", "<|EOT|>", "<end_of_turn>", "<turn|>", "<eos>", "</s>", "<｜end▁of▁sentence｜>", "[EOS]",
-    "[e~[", "<|user|>", "<|observation|>",
+    "[e~[", "<|user|>", "<|observation|>", "<pad>", "<|END_RESPONSE|>", "<|END_OF_TURN_TOKEN|>", "<|end_of_box|>",
 )  # fmt: skip
 """Tokens that end a completion of common models, where a text still holds them."""
 _TURN_ENDS = re.compile(
-    "|".join(map(re.escape, (*END_TOKENS, "<|im_start|>", "<|start|>", "<start_of_turn>", "<|turn>")))
+    "|".join(
+        map(
+            re.escape,
+            (*END_TOKENS, "<|im_start|>", "<|start|>", "<start_of_turn>", "<|turn>", "<|START_OF_TURN_TOKEN|>"),
+        )
+    )
 )
 
 
-def thinking_end(text: str) -> int:
-    """Where the last thinking ends that is closed; 0 without one."""
-    return max((mark.end() for mark in _THINKING.finditer(text) if mark["end"]), default=0)
+def cut_at_stop(text: str, stop: Sequence[str]) -> tuple[str, bool]:
+    """Cut a text right after the stop string that is complete first; the text keeps it. One in thinking ends nothing.
+
+    Args:
+        text: A completion, as samplers that do not end at the strings give it.
+        stop: The strings.
+
+    Returns:
+        (text, whether a stop string was in it).
+    """
+    marks = [*_THINKING.finditer(text)]
+    for before, behind in zip([None, *marks], [*marks, None], strict=True):
+        if (before is None or before["end"]) and (behind is None or not behind["end"]):  # the prompt may begin thinking
+            span = before.end() if before else 0, behind.start() if behind else len(text)
+            if ends := [at + len(string) for string in stop if (at := text.find(string, *span)) >= 0]:
+                return text[: min(ends)], True
+    return text, False
+
+
+def strip_end_tokens(text: str, end_tokens: Sequence[str] = END_TOKENS) -> str:
+    """Remove end tokens from the end of a text; white space goes with a token, and stays where there is none."""
+    shortened = text
+    while True:
+        stripped = shortened.rstrip()
+        token = next((token for token in end_tokens if stripped.endswith(token)), None)
+        if token is None:
+            return shortened
+        shortened = stripped.removesuffix(token)
 
 
 def first_thinking_end(text: str) -> int | None:
@@ -54,11 +87,10 @@ def outside_thinking(text: str) -> str:
     Args:
         text: A completion, in which end tokens of common models may stand.
     """
-    text = text[thinking_end(text) :]
-    if (opened := _THINKING.search(text)) is not None:
-        text = text[: opened.start()]
-    if (begins := _TURN_BEGINS.match(text)) is not None:
-        text = text[begins.end() :]
+    if _BEGINS.search(text) is None:
+        return text
+    ended = max((mark.end() for mark in _THINKING.finditer(text) if mark["end"]), default=0)
+    text = _TURN_BEGINS.sub("", _THINKING.split(text[ended:], maxsplit=1)[0])
     return _TURN_ENDS.split(text, maxsplit=1)[0]
 
 
@@ -71,7 +103,7 @@ class Mark:
     end: int
 
 
-_TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
+_TAG = re.compile(r"<(/?)answer(?:\s[^<>]{0,40})?>", re.IGNORECASE)
 
 
 def tags(text: str) -> list[Mark]:
@@ -135,6 +167,8 @@ _SENTENCE_END = re.compile(
 )
 _BLOCKS = (("```", "```"), ("$$", "$$"), ("\\[", "\\]"))
 _BEFORE_PHRASE = re.compile(r"(?:[,;]|\s{1,2}(?:and|or)\b)?\s{0,2}(?:\b(?:the|my|final|correct)\s{1,2}){0,3}$")
+_OPENING = re.compile(r"[*_]{0,3}[ \t\n]*\**[ \t]*")
+"""What stands before the content of a phrase: the end of its emphasis, and the beginning of the content's."""
 _PHRASE_CHARS = 300
 """Longest content of a phrase."""
 
@@ -147,9 +181,7 @@ def _phrases(text: str) -> list[Mark]:
 
 
 def _phrase(text: str, phrase: re.Match[str], bound: int) -> Mark:
-    start = phrase.end()
-    while start < bound and text[start] in " \t\n*_":
-        start += 1
+    start = min(bound, _OPENING.match(text, phrase.end()).end())  # type: ignore[union-attr]  # it matches nothing too
     for opening, closing in _BLOCKS:
         end = text.find(closing, start + len(opening)) if text.startswith(opening, start) else -1
         if end >= 0:
@@ -162,7 +194,7 @@ def _phrase(text: str, phrase: re.Match[str], bound: int) -> Mark:
     content = line if ended is None else line[: ended.start()]
     if ended is None and len(line) == bound - start:  # the next phrase is part of the sentence
         content = content[: _BEFORE_PHRASE.search(content).start()]  # type: ignore[union-attr]  # it matches nothing too
-    return Mark((content,), phrase.start(), start + len(content))
+    return Mark((content.rstrip("* \t"),), phrase.start(), start + len(content))
 
 
 _FINDERS: Mapping[str, Callable[[str], list[Mark]]] = {"tag": tags, "box": _boxes, "####": _hashes}
@@ -190,6 +222,8 @@ def mark_of(template: str) -> str:
     return next((kind for kind, name in named if name in template.lower()), "")
 
 
+_ALTERNATIVE = re.compile(r"\bor\b[\s$]*\0|\0[\s$]*(?:,?\s?or\b|(?:[,;/|]|,?\s?and\b)[\s$]*[-\d])", re.IGNORECASE)
+"""Another answer beside a mark, `\0`, inside a mark."""
 _INNER = "\ufffc"
 """Stands for the characters of a mark that was read."""
 
@@ -251,5 +285,10 @@ def plain_latex(text: str) -> str:
 
 
 def _followed(content: str, depth: int) -> str:
-    inner = marked_answers(plain_latex(content), depth=depth + 1) if depth < MAX_NESTING else {}
-    return ", ".join(next(iter(inner.values())).contents) if inner else content
+    plain = plain_latex(content)
+    inner = next(iter(marked_answers(plain, depth=depth + 1).values()), None) if depth < MAX_NESTING else None
+    if inner is None:
+        return content
+    before, behind, answer = plain[: inner.start], plain[inner.end :], ", ".join(inner.contents)
+    is_one = _ALTERNATIVE.search(f"{before[-MAX_BETWEEN:]}\0{behind[:MAX_BETWEEN]}") is None
+    return answer if is_one else f"{before}{answer}{behind}"

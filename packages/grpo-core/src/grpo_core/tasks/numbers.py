@@ -22,7 +22,7 @@ _RAISED = r"[ ]?(?:\\?\^|\*\*|[ ]\*\*)[ ]?"
 _EXPONENT = rf"{_RAISED}(?:\{{[ ]?([-+]?[0-9]{{1,9}}+)[ ]?\}}|\(([-+]?[0-9]{{1,9}}+)\)|([-+]?[0-9]{{1,9}}+))"
 _SIGNS = r"[-+]|(?:minus|negative)\b"
 _NUMBER = re.compile(
-    rf"[\s*\"'`(\[{{\\$=~≈]*(?P<sign>{_SIGNS})?[\s*\\$€£¥₹]*(?P<late>{_SIGNS})?[ ]?"
+    rf"[\s*\"'`(\[{{\\$=~≈]*+(?P<sign>{_SIGNS})?[\s*\\$€£¥₹]*(?P<late>{_SIGNS})?[ ]?"
     rf"(?P<digits>{_WHOLE}(?:\.(?:{_DIGITS})?)?|\.{_DIGITS})"
     rf"(?:[ ]{{1,4}}(?P<top>[1-9][0-9]{{0,299}}+)[ ]?/[ ]?(?P<under>{_DIGITS})"
     rf"|[ ]?/[ ]?(?P<below>[-+]?{_WHOLE}(?:\.{_DIGITS})?)"
@@ -39,7 +39,8 @@ _SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 
 _SPELLINGS = str.maketrans(
     dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d", "-")
     | dict.fromkeys("\t\u00a0\u2007\u2009\u202f", " ")
-    | {0x2026: "...", 0x3002: ".", 0x200B: None, 0xFEFF: None}
+    | {0x2026: "...", 0x3002: "."}
+    | dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff")
     | dict(zip("０１２３４５６７８９．／％\u2044", "0123456789./%/", strict=True))
 )
 _GROUPING = re.compile(r"(?<=[0-9])(?:\\[,;: ]|,\\!|~)(?=[0-9]{3})")
@@ -50,18 +51,23 @@ _RAISED_TEXT = re.compile(r"<sup>([-+]?[0-9]{1,9})</sup>|([⁰¹²³⁴⁵⁶⁷
 _PART = r"\s?(?:\{\s?(-?[0-9][0-9.,]{0,299})\s?\}|([0-9]))"
 _FRACTION = re.compile(rf"([0-9][ ]?)?\\[dtc]?frac{_PART}{_PART}")
 _VULGAR_FRACTION = re.compile(r"([0-9][ ]?)?([¼½¾⅐-⅞])")
-_EXPLANATION = re.compile(
-    r"(?:\s\((?=[^()]*[^\W\d_]{2})[^()]{1,200}\)|,\s?(?:since|because)\b.{0,2000})\s*\.?\s*$", re.DOTALL
-)
+_REASON = re.compile(r",\s?(?:since|because)\b")
+_ASIDE = re.compile(r"\s\((?=[^()]{0,200}[^\W\d_]{2})[^()]{1,200}\)\Z")
+_NAME = re.compile(r"[\s$*(\\]*+[A-Za-z](?:_\{?\w{1,3}\}?)?[ ]?=(?!=)")
 _UNIT = re.compile(
-    r"(?:[^\W\d_]|[\s/°.,*$€£¥₹()\[\]{}'\"`\\~-]|\^\s?\{?\s?(?:-?[123]|\\circ|\\degree)\s?\}?|\*\*[23]|[²³])*"
+    r"(?:[^\W\d_]|[ /°*$€£¥₹()\[\]{}'\"`~-]|\.(?![ ][A-Z])|\\(?:circ|degree)(?![a-z])|\\(?![A-Za-z])"
+    r"|\^\s?\{?\s?(?:-?[123]|\\circ|\\degree)\s?\}?|\*\*[23]|[²³])*"
 )
-_WORD = re.compile(r"(?<!\\)[^\W\d_]+")
+_WORD = re.compile(r"(?<![\\\w])[^\W\d_]+")
 _TOUCHING = frozenset(("m", "cm", "mm", "km", "g", "kg", "mg", "l", "ml", "ft", "in", "s", "min", "h", "hr", "mph"))
-_CHANGING = frozenset((
-    "and", "or", "plus", "minus", "times", "to", "not", "k", "dozen", "squared", "cubed", "factorial", "half", "halves",
-    "third", "thirds", "pi", "e", "x", "y", "n", "maybe",
-))  # fmt: skip
+_CHANGING = re.compile(
+    # A letter that is no unit; adverbs, conjunctions, comparisons, hedges, verbs; numerals, counts, scales, functions.
+    r"(?<![\\\w])(?:[^\W\d_mgslhdLANJWVCF]|\w+ly|(?i:and|or|but|if|not?|nor|plus|minus|times|to|than|at|least|most|less|more|fewer"
+    r"|under|over|above|below|up|about|around|almost|maybe|perhaps|so|ish|is|isn|are|aren|was|be|can|cannot|could|may|might"
+    r"|must|should|would|will|has|have|wrong|false|zero|one|two|three|four|five|six|seven|eight|nine|ten|hundred|thousand"
+    r"|[mbtr]illion|[bmt]n|mil|mln|dozen|score|pair|couple|gross|point|hal[fv]e?|quarter|third|fourth|fifth|sixth|seventh"
+    r"|eighth|ninth|tenth|(?:hundred|thousand|million)th|th|squared|cubed|factorial|root|sqrt|log|ln|exp|sin|cos|tan|mod|pi)s?)(?!\w)"
+)
 """Words behind a number that make another number of it, or none."""
 _MAX_WORDS = 8
 
@@ -73,11 +79,14 @@ def read_number(text: str, *, has_unit: bool = True) -> tuple[Fraction, bool] | 
     Beside it stands what marks an amount, a formula or an end; if `has_unit`, a unit or another noun, and one
     explanation in parentheses or behind a comma and since or because.
     """
-    text = _plain(_EXPLANATION.sub("", text) if has_unit else text)
+    if has_unit:
+        stated = _ASIDE.sub("", _REASON.split(text, maxsplit=1)[0].strip().removesuffix("."))
+        text = stated[named.end() :] if (named := _NAME.match(stated)) else stated
+    text = _plain(text)
     number = _NUMBER.match(text)
     if number is None or (number["sign"] and number["late"]) or (value := _value(number)) is None:
         return None
-    behind = text[number.end() :]
+    behind = text[number.end() :].rstrip()
     is_one = not set(behind) - _MARKS or (has_unit and _is_unit(behind))
     return (value, number["percent"] is not None) if is_one else None
 
@@ -94,20 +103,17 @@ def _is_unit(behind: str) -> bool:
         return False
     if not words:
         return "°" in behind or "circ" in behind
-    changes = any(word.lower() in _CHANGING or word.lower().endswith("ths") for word in words)
-    return not changes and (words[0] in _TOUCHING or not behind[0].isalpha())
+    return _CHANGING.search(behind) is None and (words[0] in _TOUCHING or not behind[0].isalpha())
 
 
 def _value(number: re.Match[str]) -> Fraction | None:
     """The value of a match of `_NUMBER`, with bounds on what is computed."""
     digits, top = number["digits"], number["top"]
-    _, power, tens = (
-        int(re.findall(r"[-+]?[0-9]+", text or "0")[-1]) for text in ("0", number["power"], number["tens"])
-    )
+    exponents = ((number["power"] or "1"), (number["tens"] or "0"))
+    power, tens = (int(re.findall(r"[-+]?[0-9]+", text)[-1]) for text in exponents)
     scale = (
         int(number["ten"] or 0) + tens + sum(_SCALES[word.lower()] for word in _SCALE.findall(number["scales"] or ""))
     )
-    power = power if number["power"] else 1
     base = number["below"] or digits
     is_too_large = len(digits) > MAX_NUMBER_CHARS or abs(scale) > MAX_SCALE or len(base) * abs(power) > MAX_POWER_CHARS
     if is_too_large or (top and number["power"]):

@@ -16,7 +16,7 @@ from pydantic import ValidationInfo, field_validator
 from grpo_core.data import DatasetConfig, Record, read_rows, stable_id
 from grpo_core.plugins.loading import resolve
 from grpo_core.task.composition import reward
-from grpo_core.task.marks import mark_of, thinking_end
+from grpo_core.task.marks import cut_at_stop, mark_of
 from grpo_core.task.row import Message, Prompt, Row
 from grpo_core.task.score import Invalid
 from grpo_core.task.task import Task
@@ -41,8 +41,11 @@ TEMPLATES: Mapping[str, str] = {
 }
 """Templates by name; another text is a template itself, if `{question}` is in it."""
 
-ANSWERS: Mapping[str, str] = {"plain": "{answer}", "steps": "\n#### {answer}", "tags": " <answer>{answer}</answer>"}
-"""Gold completions for a warm start, by template; otherwise a space and the answer."""
+ANSWERS: Mapping[str, str] = {
+    "tag": " <answer>{answer}</answer>", "box": " \\boxed{{answer}}",
+    "####": "\n#### {answer}", "answer:": " Answer: {answer}"
+}  # fmt: skip
+"""Gold completions for a warm start, by the mark that the template asks for; otherwise a space and the answer."""
 
 NEXT_QUESTION = "\nQuestion:"
 """What a base model goes on with behind its answer."""
@@ -213,7 +216,12 @@ def _choices(value: Any) -> tuple[str, ...]:
 def _completion(gold: str, config: QaConfig, *, is_whole: bool) -> str:
     if is_whole:
         return gold
-    return ANSWERS.get(config.template, " {answer}").replace("{answer}", gold)
+    unmarked = "{answer}" if config.template == "plain" else " {answer}"
+    return ANSWERS.get(_mark(config), unmarked).replace("{answer}", gold)
+
+
+def _mark(config: QaConfig) -> str:
+    return mark_of(TEMPLATES.get(config.template, config.template))
 
 
 def prompt(row: QaRow, config: QaConfig) -> Any:
@@ -233,12 +241,10 @@ def validate(text: str, row: QaRow, config: QaConfig) -> float:
         Invalid: the completion has no answer of the wanted kind.
         TimeoutError: the check takes too long.
     """
-    start = thinking_end(text)
-    completion = text[:start] + text[start:].partition(NEXT_QUESTION)[0]
+    completion = cut_at_stop(text, STOP)[0].removesuffix(NEXT_QUESTION)
     if not completion.strip():
         raise Invalid("no answer")
-    template = TEMPLATES.get(config.template, config.template)
-    return VERIFIERS[config.verifier].score(completion, row.answer, row.choices, mark_of(template))
+    return VERIFIERS[config.verifier].score(completion, row.answer, row.choices, _mark(config))
 
 
 @reward(1.0)

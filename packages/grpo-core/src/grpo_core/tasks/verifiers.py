@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
-from unicodedata import normalize
 
 from grpo_core.errors import UserError
 from grpo_core.plugins.loading import resolve
@@ -23,7 +22,7 @@ from grpo_core.rewards import answer_block
 from grpo_core.task.marks import outside_thinking
 from grpo_core.task.score import Invalid
 from grpo_core.tasks.answers import answer_of
-from grpo_core.tasks.choices import LETTERS, choice_of, letter_of
+from grpo_core.tasks.choices import LETTERS, choice_of, folded, letter_of
 from grpo_core.tasks.numbers import read_number
 
 REGEX_TIMEOUT_S = 1.0
@@ -38,6 +37,8 @@ MAX_JSON_CHARS = 1 << 18
 REL_TOL = 1e-9
 """Relative difference up to which two numbers are equal, unless both are whole: what is lost in writing a double with
 15 digits, and little more. Within it, 0.1 and 1e-1 are one number, and 0.333 is not 1/3."""
+
+_QUOTED = re.compile(r"(\*{1,3}|[\"'`“‘])(.+)(?:\1|[”’])")
 
 _FENCE = re.compile(r"^[^\S\n]{0,8}```(?:[^\S\n]{0,4}json[5cl]?(?!\w))?|```[^\S\n]{0,8}$", re.IGNORECASE | re.MULTILINE)
 """Beginning or ending a line, so never in a text inside JSON, which holds no line break."""
@@ -72,15 +73,15 @@ class Verifier:
             raise UserError(f"verifier={name} needs {self.package}, which is not installed: pip install {self.package}")
 
 
-def _plain(text: str) -> str:
-    return " ".join(normalize("NFC", text).split()).casefold()
-
-
 def _score_exact(text: str, gold: str, choices: tuple[str, ...], kind: str = "") -> float:
     answer = answer_of(text, kind)
     if not answer:
         raise Invalid("no answer")
-    return float(_plain(answer) == _plain(answer_of(gold, is_strict=False)))
+    answer, expected = (folded(each).removesuffix(".") for each in (answer, answer_of(gold, is_strict=False)))
+    for _ in range(3):  # emphasis in quotation marks
+        if answer != expected and (quoted := _QUOTED.fullmatch(answer)):
+            answer = quoted[2].strip().removesuffix(".")
+    return float(answer == expected)
 
 
 def _check_text(gold: str, choices: tuple[str, ...]) -> None:
@@ -135,12 +136,9 @@ def _score_math(text: str, gold: str, choices: tuple[str, ...], kind: str = "") 
 
 
 def _letter_of(gold: str, choices: tuple[str, ...]) -> str:
-    bare = gold.strip().strip("().").upper()
     allowed = LETTERS[: len(choices)] if choices else LETTERS
     if (letter := letter_of(gold, choices)) is not None:
         return letter
-    if len(bare) == 1 and bare in allowed:
-        return bare
     offered = f"one of the choices, or a letter from A to {allowed[-1]}" if choices else "a letter from A to J"
     raise ValueError(f"the gold {gold!r:.80} must be {offered}")
 
@@ -151,6 +149,8 @@ def _check_choice(gold: str, choices: tuple[str, ...]) -> None:
     if not all(choices) or len(set(choices)) < len(choices):
         raise ValueError(f"the choices {list(choices)!r:.80} must be different texts, none of them empty")
     _letter_of(gold, choices)
+    if len(gold.strip()) == 1 and letter_of(gold.upper(), choices) != letter_of(gold.lower(), choices):
+        raise ValueError(f"the gold {gold!r} is a letter, and the text of another choice: write both, as A) text")
 
 
 def _score_choice(text: str, gold: str, choices: tuple[str, ...], kind: str = "") -> float:
@@ -187,64 +187,77 @@ def _score_regex(text: str, gold: str, choices: tuple[str, ...], kind: str = "")
 
 @lru_cache(1024)
 def _schema(gold: str) -> Any:
-    from jsonschema import exceptions, validators  # type: ignore[import-untyped]  # it ships no types
+    from jsonschema import FormatChecker, exceptions, validators  # type: ignore[import-untyped]  # it ships no types
     from referencing import Registry
     from referencing.exceptions import Unresolvable
     from referencing.jsonschema import specification_with
 
     try:
-        schema = json.loads(gold)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"the gold {gold!r:.80} is not JSON: {error}") from None
-    if not isinstance(schema, dict | bool):
-        raise ValueError(f"the gold is a JSON {type(schema).__name__}; a schema is an object")
-    kind = validators.validator_for(schema, default=validators.Draft202012Validator)
-    registry: Any = Registry()  # an empty one: a $ref is never fetched
-    try:
-        kind.check_schema(schema)
-        resource = specification_with(kind.META_SCHEMA["$schema"]).create_resource(schema)
-        _check_references(resource, registry.resolver_with_root(resource))
-    except exceptions.SchemaError as error:
-        raise ValueError(f"the gold is not a JSON schema: {error.message:.200}") from None
-    except (Unresolvable, RecursionError) as error:
-        raise ValueError(f"the gold's schema cannot be resolved (no $ref is fetched): {error!s:.200}") from None
-    ours = {"pattern": _pattern_errors, "patternProperties": _pattern_properties, "uniqueItems": _repetitions}
-    timed = {name: _timed(keyword) for name, keyword in {**kind.VALIDATORS, **ours}.items()}
+        schema = json.loads(gold, **_STRICT)
+        if not isinstance(schema, dict):
+            raise ValueError(f"a schema is an object, not a JSON {type(schema).__name__}")
+        dialect = str(schema.pop("$schema", "https://json-schema.org/draft/2020-12/schema"))
+        if (kind := validators.validator_for({"$schema": dialect}, default=None)) is None:
+            raise ValueError(f"its $schema {dialect:.80} is none of JSON Schema's drafts")
+        kind.check_schema(schema, format_checker=FormatChecker(()))
+        resource = specification_with(dialect).create_resource(schema)
+        registry: Any = Registry()  # an empty one: a $ref is never fetched
+        _check_subschema(resource, registry.resolver_with_root(resource), kind.FORMAT_CHECKER.checkers)
+    except (ValueError, RecursionError, Unresolvable, exceptions.SchemaError) as error:
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else getattr(error, "message", str(error))
+        why = f"{why} cannot be resolved, and no $ref is fetched" if isinstance(error, Unresolvable) else why
+        raise ValueError(f"the gold {gold!r:.80} is not a JSON schema that can be checked: {why:.300}") from None
+    timed = {name: _timed(keyword) for name, keyword in {**kind.VALIDATORS, **_KEYWORDS}.items()}
     return validators.extend(kind, timed)(schema, registry=registry, format_checker=kind.FORMAT_CHECKER)
 
 
-def _check_references(resource: Any, resolver: Any) -> None:
-    """Look up every `$ref` of a schema, which raises `Unresolvable` where it leads nowhere."""
-    if isinstance(resource.contents, dict) and "$ref" in resource.contents:
-        resolver.lookup(resource.contents["$ref"])
+_REFUSED = frozenset(("$schema", "$dynamicRef", "$recursiveRef", "unevaluatedItems", "unevaluatedProperties"))
+"""Keywords of subschemas whose checks change with where they stand, and are not bounded in time."""
+
+
+def _check_subschema(resource: Any, resolver: Any, formats: Mapping[str, Any]) -> None:
+    """Refuse what cannot be checked in bounded time, and a `$ref` that leads nowhere (`Unresolvable`)."""
+    keywords = resource.contents if isinstance(resource.contents, dict) else {}
+    if refused := _REFUSED & keywords.keys():
+        raise ValueError(f"the keyword {min(refused)} cannot be checked here")
+    if "format" in keywords and keywords["format"] not in formats:
+        known = f"one of {', '.join(sorted(formats))}, a pattern, or pip install 'jsonschema[format-nongpl]'"
+        raise ValueError(f"the format {keywords['format']!r:.40} cannot be checked: take {known}")
+    for pattern in (keywords.get("pattern", ""), *keywords.get("patternProperties", ())):
+        _pattern(pattern)
+    if "$ref" in keywords:
+        resolver.lookup(keywords["$ref"])
     for inner in resource.subresources():
-        _check_references(inner, resolver.in_subresource(inner))
+        _check_subschema(inner, resolver.in_subresource(inner), formats)
 
 
 _deadline = ContextVar("deadline", default=math.inf)
+
+
+def _seconds_left() -> float:
+    if (left := _deadline.get() - time.monotonic()) <= 0:
+        raise TimeoutError
+    return left
 
 
 def _timed(keyword: Callable[..., Iterator[Exception] | None]) -> Callable[..., Iterator[Exception]]:
     """A keyword of a schema that checks the time before its work."""
 
     def check(*arguments: Any) -> Iterator[Exception]:
-        if time.monotonic() > _deadline.get():
-            raise TimeoutError(f"the schema needs more than {SCHEMA_TIMEOUT_S:g} s on this answer")
+        _seconds_left()
         return keyword(*arguments) or iter(())
 
     return check
 
 
 def _matches(pattern: str, text: str) -> bool:
-    return _pattern(pattern).search(text, timeout=REGEX_TIMEOUT_S) is not None
+    return _pattern(pattern).search(text, timeout=_seconds_left()) is not None
 
 
 def _pattern_errors(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[Exception]:
     """The keyword `pattern`, within a second."""
-    from jsonschema import ValidationError
-
     if isinstance(instance, str) and not _matches(pattern, instance):
-        yield ValidationError(f"{instance!r:.80} does not match {pattern!r:.80}")
+        yield from validator.descend(instance, False)
 
 
 def _pattern_properties(validator: Any, patterns: Any, instance: Any, schema: Any) -> Iterator[Exception]:
@@ -255,36 +268,52 @@ def _pattern_properties(validator: Any, patterns: Any, instance: Any, schema: An
                 yield from validator.descend(value, subschema, path=name, schema_path=pattern)
 
 
+def _additional_properties(validator: Any, extra: Any, instance: Any, schema: Any) -> Iterator[Exception]:
+    """The keyword `additionalProperties`, whose patterns are those of `patternProperties`."""
+    for name in instance.keys() - schema.get("properties", {}).keys() if isinstance(instance, dict) else ():
+        if not any(_matches(pattern, name) for pattern in schema.get("patternProperties", ())):
+            yield from validator.descend(instance[name], extra, path=name)
+
+
 def _repetitions(validator: Any, is_unique: bool, instance: Any, schema: Any) -> Iterator[Exception]:
-    """The keyword `uniqueItems` in linear time: 1 and 1.0 are one value, true and 1 are two."""
-    from jsonschema import ValidationError
+    """The keyword `uniqueItems` in linear time; nobody makes hashes of texts collide, as those of numbers."""
+    texts = [json.dumps(item, sort_keys=True) for item in instance] if isinstance(instance, list) else []
+    if is_unique and len({*texts}) < len(texts):
+        yield from validator.descend(instance, False)
 
-    if is_unique and isinstance(instance, list) and len({*map(_hashable, instance)}) < len(instance):
-        yield ValidationError("items are repeated")
+
+_KEYWORDS: Mapping[str, Callable[..., Iterator[Exception]]] = {
+    "pattern": _pattern_errors,
+    "patternProperties": _pattern_properties,
+    "additionalProperties": _additional_properties,
+    "uniqueItems": _repetitions,
+}
+"""Keywords whose checks in jsonschema are not bounded in time."""
 
 
-def _hashable(value: Any) -> Any:
-    if isinstance(value, dict):
-        return frozenset((name, _hashable(inner)) for name, inner in value.items())
-    return tuple(map(_hashable, value)) if isinstance(value, list) else (type(value) is bool, value)
+def _is_valid(gold: str, value: Any) -> bool:
+    schema = _schema(gold)
+    token = _deadline.set(time.monotonic() + SCHEMA_TIMEOUT_S)
+    try:
+        return bool(schema.is_valid(value))
+    except TimeoutError:
+        raise TimeoutError(f"the schema needs more than {SCHEMA_TIMEOUT_S:g} s on this answer") from None
+    finally:
+        _deadline.reset(token)
 
 
 def _check_schema(gold: str, choices: tuple[str, ...]) -> None:
     try:
-        _schema(gold).is_valid({})
-    except RecursionError:  # its $ref leads back to itself, whatever the completion
-        raise ValueError("the gold is a JSON schema that never ends") from None
+        _is_valid(gold, {})
+    except (RecursionError, TimeoutError):  # its $ref leads back to itself, or again and again to others
+        raise ValueError(f"the gold is a JSON schema that never ends, or not within {SCHEMA_TIMEOUT_S:g} s") from None
 
 
 def _score_schema(text: str, gold: str, choices: tuple[str, ...], kind: str = "") -> float:
-    parsed = _parsed_json(text)
-    token = _deadline.set(time.monotonic() + SCHEMA_TIMEOUT_S)
     try:
-        return float(_schema(gold).is_valid(parsed))
+        return float(_is_valid(gold, _parsed_json(text)))
     except RecursionError:  # a recursive schema goes as deep as the completion does
         raise Invalid("JSON that is nested too deeply") from None
-    finally:
-        _deadline.reset(token)
 
 
 def _parsed_json(text: str) -> Any:
@@ -306,10 +335,11 @@ def _last_block(text: str) -> str:
     return parts[-1 if len(parts) % 2 == 0 else -2] if len(parts) > 1 else text
 
 
-def _finite(text: str) -> float:
+def _number(text: str) -> float:
+    """A number of JSON, whole where its value is: 1 and 1.0 are one."""
     if not math.isfinite(value := float(text)):
-        raise ValueError(f"{text} is no number of JSON, or larger than any that its readers hold")
-    return value
+        raise ValueError(f"{text:.40} is no number of JSON, or larger than any that its readers hold")
+    return int(text if text.lstrip("-").isdecimal() else value) if value.is_integer() else value
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -318,7 +348,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return names
 
 
-_STRICT: Mapping[str, Any] = {"parse_constant": _finite, "parse_float": _finite, "object_pairs_hook": _distinct}
+_STRICT: Any = dict.fromkeys(("parse_constant", "parse_float", "parse_int"), _number) | {"object_pairs_hook": _distinct}
 
 
 _SETUP = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from grpo_core.rewards import xml_format
+from grpo_core.rewards import cut_at_stop, xml_format
 from grpo_tasks_math.gsm8k.rows import Solution
 from grpo_tasks_math.verify import Reading
 
@@ -78,10 +78,8 @@ def make_gold(solution: Solution, template: Template) -> str:
 
 def whole_answer(text: str, template: Template) -> str:
     """Return a completion up to its stop string, with `r1`'s opening tag restored."""
-    if template == "r1":
-        answer, closed, _ = text.partition("</answer>")
-        return f"<think>{answer}{closed}"
-    return text.partition("\nQuestion:")[0]
+    opened = "<think>" if template == "r1" else ""
+    return cut_at_stop(f"{opened}{text}", STOP)[0].removesuffix(STOP[1])
 
 
 def has_form(text: str, template: Template) -> bool:

@@ -11,7 +11,6 @@ from typing import Any, Literal, Self
 import orjson
 
 from grpo_core.engines.base import SampleKey
-from grpo_core.engines.stop_strings import cut_at_stop, strip_end_tokens
 from grpo_core.errors import DataError, UnscoredError, UserError
 from grpo_core.plugins.task_objects import AnyTask, send
 from grpo_core.plugins.tasks import load_task, received_task
@@ -21,7 +20,7 @@ from grpo_core.rollouts.stepwise import SteppedEpisode, arun
 from grpo_core.scoring.groups import group_scores
 from grpo_core.scoring.scorer import Scorer
 from grpo_core.task.game import RANDOM, SELF, GameConfig
-from grpo_core.task.marks import END_TOKENS
+from grpo_core.task.marks import END_TOKENS, cut_at_stop, strip_end_tokens
 from grpo_core.task.row import Prompt, Row
 from grpo_core.task.score import Score
 

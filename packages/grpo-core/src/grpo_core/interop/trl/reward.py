@@ -9,7 +9,6 @@ from typing import Any
 
 from grpo_core.engines.base import SampleKey
 from grpo_core.engines.openai import OpenAIEngine
-from grpo_core.engines.stop_strings import cut_at_stop
 from grpo_core.errors import UserError
 from grpo_core.interop.trl.environment import Environment
 from grpo_core.interop.trl.rows import check_single_turn
@@ -21,6 +20,7 @@ from grpo_core.scoring.abstention import check_abstentions
 from grpo_core.scoring.groups import group_scores
 from grpo_core.scoring.scorer import Scorer
 from grpo_core.task.bound import BoundTask
+from grpo_core.task.marks import cut_at_stop
 from grpo_core.task.row import Row
 from grpo_core.task.score import Score
 from grpo_core.task.spec import parse_task_specs
