@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from decimal import Decimal
+from fractions import Fraction
 from functools import lru_cache
 from typing import Literal
 
@@ -15,9 +17,12 @@ Form = Literal["expanded", "factored", "number"]
 MAX_CHARS = 4000
 """Characters of a problem, and of an answer, whose formulas are compared."""
 
-_SCIENTIFIC = re.compile(r"(?<=[0-9])\*10\^\{?-?[0-9]{1,4}\}?")
+_SCIENTIFIC = re.compile(r"([0-9]*\.?[0-9]+)\*10\^(?:\{(-?[0-9]{1,3})\}|([0-9]))")
 _SUMS = r"\([^()]{0,200}[^()*/^=,][+-][^()]{1,200}\)"
+_NUMBER = r"(?:\\frac\{\d+\}\{\d+\}|\d*\.?\d+(?:/\d+)?)(?:\\?%)?"
 _OPERATIONS = {
+    "sum": rf"(?<![\w.^*/)}}!]){_NUMBER}(?:[+-]{{1,2}}|\\pm){_NUMBER}(?![\w.^!(\\/*{{])",
+    "choice": r"(?:max|min|abs)(?![a-z])|\|[^|]+\||\\[lr]?vert",
     "derivative": r"\\frac\{(?:d|\\partial)[^{}]{0,8}\}\{(?:d|\\partial)|[a-z]'+\(",
     "binomial": r"\\[dt]?binom|\\choose|(?<=\d)choose(?=\d)",
     "logarithm": r"(?:log|ln|lg)(?![a-z])",
@@ -36,7 +41,7 @@ _OPERATION = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _
 
 def operations(formula: str) -> frozenset[str]:
     """The operations that a formula, spelled as by the verifier, leaves to be done."""
-    found = _OPERATION.finditer(_SCIENTIFIC.sub("", formula[:MAX_CHARS]))
+    found = _OPERATION.finditer(_SCIENTIFIC.sub(r"\1", formula[:MAX_CHARS]))
     return computations(formula) | {name for match in found if (name := match.lastgroup)}
 
 
@@ -44,14 +49,16 @@ _SPAN = re.compile(r"\$\$?([^$]{1,400})\$|\\\((.{1,400}?)\\\)|\\\[(.{1,400}?)\\\
 _RELATION = re.compile(r"\\(?:le|ge|ne|approx)(?![A-Za-z])|[=<>,;?]")
 _WRITES = re.compile(r"\b(?:write|express|convert)", re.IGNORECASE)
 _LITERAL = re.compile(r"-?[0-9]*\.?[0-9]+%?")
-_NUMBERS = re.compile(r"(?<![\w.])[0-9]+(?:\.[0-9]+)?(?:/[0-9]+)?%?(?!\w)")
+_NUMBERS = re.compile(r"(?<![\w.])[0-9]*\.?[0-9]+(?:/[0-9]+)?%?(?!\w)")
 _FRACTION = re.compile(r"-?(?:\\frac\{(\d{1,18})\}\{(\d{1,18})\}|(\d{1,18})/(\d{1,18}))")
-_TOKEN = re.compile(r"\\[A-Za-z]+|[0-9]+(?:\.[0-9]+)?|[^\s{}()\[\]*]")
+_TOKEN = re.compile(r"\\[A-Za-z]+|[0-9]*\.?[0-9]+|[^\s{}()\[\]*]")
 
 
 def _tokens(formula: str) -> tuple[str, ...]:
-    """What a formula holds, order, plus signs, brackets and factors 1 aside."""
-    tokens = _TOKEN.findall(formula.replace("\\frac", "/"))
+    """What a formula holds, order, plus signs, brackets, factors 1 and the spelling of decimals aside."""
+    formula = _SCIENTIFIC.sub(lambda number: f"{Decimal(number[1]).scaleb(int(number[2] or number[3])):f}", formula)
+    tokens = _TOKEN.findall(re.sub(r"\\[lr]?vert", "|", formula.replace("\\frac", "/")))
+    tokens = (str(Fraction(token)) if token[-1].isdigit() else token for token in tokens)
     return tuple(sorted(token for token in tokens if token not in ("1", "+")))
 
 

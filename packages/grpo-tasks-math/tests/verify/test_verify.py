@@ -228,7 +228,7 @@ OTHER_NUMBERS = [
     "16 to 18", "18 less than 20", "18 or more", "greater than 18", "at least 18", "between 16 and 18",
     "anything but 18", "not necessarily 18", "unlikely to be 18", "18k dollars", "18, possibly 19", "18 (perhaps 19)",
 ]  # fmt: skip
-DESCRIPTIONS = ["18 quarters", "18 less than Ann", "18 seconds", "18 to the nearest dollar", "18 cm^2", "18 per day"]
+DESCRIPTIONS = ["18 quarters", "18 more apples", "18 seconds", "18 to the nearest dollar", "18 cm^2", "18 per day"]
 
 
 UNTOUCHED_BOXES = [
@@ -353,7 +353,7 @@ CONTRACT = [
     ("30^\\circ", ["30", "30 degrees"], [r"30\text{ radians}", "3"]),
     ("20 mph", ["20", "20 miles per hour", "20 miles/hour"], ["20 km/h", "20 metres per hour"]),
     ("20 cm^2", ["20 square centimetres", "20 cm²", "20"], ["20 m^2", "20 square metres"]),
-    (r"\$15", ["15 dollars", "15", r"\$15.00", "15 dollars per day"], ["15 euros", "15 cents", "£15"]),
+    (r"\$15", ["15 dollars", "15", r"\$15.00"], ["15 dollars per day", "15 euros", "15 cents", "£15"]),
     (
         "20",
         ["20 apples", "20 cm", r"20\text{ per day}"],

@@ -166,7 +166,9 @@ _SENTENCE_END = re.compile(
     r"[.!?。](?=[\s*_\"'”’)]{0,4}(?:\s|$))(?<![ap]\.m\.)(?:(?<!\b[A-J]\.)|(?=\s*(?:$|[A-Za-z]{2})))|\n"
 )
 _BLOCKS = (("```", "```"), ("$$", "$$"), ("\\[", "\\]"))
-_BEFORE_PHRASE = re.compile(r"(?:[,;]|\s{1,2}(?:and|or)\b)?\s{0,2}(?:\b(?:the|my|final|correct)\s{1,2}){0,3}$")
+_BEFORE_PHRASE = re.compile(
+    r"(?:[,;]|\s{1,2}(?:and|or)\b)?\s{0,2}(?:\b(?:the|my|final|correct|so|thus|hence|therefore),?\s{1,2}){0,3}$"
+)
 _OPENING = re.compile(r"[*_]{0,3}[ \t\n]*\**[ \t]*")
 """What stands before the content of a phrase: the end of its emphasis, and the beginning of the content's."""
 _PHRASE_CHARS = 300
@@ -191,7 +193,7 @@ def _phrase(text: str, phrase: re.Match[str], bound: int) -> Mark:
             )
     line = text[start : min(bound, start + _PHRASE_CHARS)]
     ended = _SENTENCE_END.search(line)
-    content = line if ended is None else line[: ended.start()]
+    content = line if ended is None else line[: ended.start() + (ended[0] == "?")]  # a question states nothing
     if ended is None and len(line) == bound - start:  # the next phrase is part of the sentence
         content = content[: _BEFORE_PHRASE.search(content).start()]  # type: ignore[union-attr]  # it matches nothing too
     return Mark((content.rstrip("* \t"),), phrase.start(), start + len(content))
@@ -246,7 +248,12 @@ def marked_answers(text: str, kind: str = "", depth: int = 0) -> dict[str, Mark]
         if marks:
             answers[name] = _last_list(rest, marks, depth)
             rest = _without(rest, marks)
-    if not answers and kind in ("", "answer:") and (phrases := _phrases(text)):
+    phrases = [] if answers or kind not in ("", "answer:") else _phrases(text)
+    # Inside a mark it begins the content: "twice the answer = 5" says no 5.
+    phrases = [
+        mark for mark in phrases if not depth or _BEFORE_PHRASE.fullmatch(text[: mark.start].lower().lstrip(" *_$\n"))
+    ]
+    if phrases:
         answers["answer:"] = _last_list(text, phrases, depth)
     return answers
 

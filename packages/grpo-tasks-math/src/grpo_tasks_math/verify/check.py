@@ -80,6 +80,8 @@ def verify(
         UserError: a `timeout_s` that is no positive number, other `decimals` or `reading`, a `rel_tol` outside [0, 1).
         InfrastructureError: the symbolic check was needed and no worker could be started.
     """
+    if unknown := options.keys() - Options.__annotations__:
+        raise UserError(f"verify({min(unknown)}=…): its options are {', '.join(Options.__annotations__)}.")
     return judge(gold, completion, timeout_s, **options)[0]
 
 
@@ -102,13 +104,16 @@ def judge(
         rel_tol: Largest difference between two numbers, relative to the gold.
         reading: Where the answer is looked for.
     """
-    if not (timeout_s > 0 and math.isfinite(timeout_s)):
-        raise UserError(f"verify(timeout_s={timeout_s}): give a positive, finite number of seconds.")
+    for name, text in (("gold", gold), ("completion", completion)):
+        if not isinstance(text, str):
+            raise UserError(f"verify({name}={text!r:.80}): it is a {type(text).__name__}; give text, a str.")
+    if not (isinstance(timeout_s, int | float) and 0 < timeout_s < math.inf):
+        raise UserError(f"verify(timeout_s={timeout_s!r}): give a positive, finite number of seconds.")
     for name, value, allowed in (("decimals", decimals, Decimals), ("reading", reading, Reading)):
         if value not in get_args(allowed):
             raise UserError(f"verify({name}={value!r}): it is one of {', '.join(get_args(allowed))}.")
-    if not 0.0 <= rel_tol < 1.0:
-        raise UserError(f"verify(rel_tol={rel_tol}): give a number from 0 up to 1, such as 0.01 for one percent.")
+    if not (isinstance(rel_tol, int | float) and 0.0 <= rel_tol < 1.0):
+        raise UserError(f"verify(rel_tol={rel_tol!r}): give a number from 0 up to 1, such as 0.01 for one percent.")
     expected = _read_gold(gold, decimals) if len(gold) <= MAX_GOLD_CHARS else None
     if expected is None:
         is_same = gold.strip() and gold.strip() == completion.strip()

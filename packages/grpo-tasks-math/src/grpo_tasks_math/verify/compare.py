@@ -10,7 +10,6 @@ from itertools import pairwise
 
 from grpo_tasks_math.verify.exact import MAX_DIGITS
 from grpo_tasks_math.verify.reader import is_open
-from grpo_tasks_math.verify.units import are_units_different
 from grpo_tasks_math.verify.values import Choice, Digits, Equation, Formula, Items, NaN, Number, Relation, Value, Words
 
 FormulaEquality = Callable[[str, str], bool | None]
@@ -102,7 +101,8 @@ def _choices(gold: Choice, answer: Value, equality: Equality) -> bool | None:
 
 
 def _numbers(gold: Number, answer: Number, equality: Equality) -> bool:
-    if are_units_different(gold.unit, answer.unit):
+    units = [value.unit or "%" * value.is_percent for value in (gold, answer)]
+    if all(units) and units[0] != units[1]:  # a rate is another unit than what it counts
         return False
     left, right = gold.number, answer.number
     pairs = [(left, right)] if gold.is_percent or not answer.is_percent or abs(left) >= 1 else []
@@ -114,18 +114,22 @@ def _numbers(gold: Number, answer: Number, equality: Equality) -> bool:
 def _are_close(gold: Fraction, answer: Fraction, equality: Equality) -> bool:
     if gold == answer or abs(gold - answer) <= equality.rel_tol * abs(gold):
         return True
-    is_printed = _decimal_digits(gold) is None and (_decimal_digits(answer) or 0) >= PRINTED_DIGITS
-    return is_printed and abs(gold - answer) <= PRINTED_ERROR * abs(gold)
+    digits, places = _decimal_digits(answer) or (0, 0)
+    if _decimal_digits(gold) or digits < PRINTED_DIGITS:
+        return False
+    if abs(gold - answer) < 1 and abs(gold) < MAX_DOUBLE and float(gold) == float(answer):
+        return True
+    return gold * answer > 0 and -0.5 <= (abs(gold) - abs(answer)) * 10**places < 1  # rounded or cut
 
 
 PRINTED_DIGITS = 14
 """Computers print 15 to 17 significant digits, and may omit a final zero."""
-PRINTED_ERROR = Fraction(1, 10 ** (PRINTED_DIGITS - 1))
-"""Largest relative error of a number printed with this many digits."""
+MAX_DOUBLE = 10**300
+"""Below the largest double."""
 
 
-def _decimal_digits(number: Fraction) -> int | None:
-    """Return the significant digits of a decimal; None for a number that no decimal writes in full, such as 1/12."""
+def _decimal_digits(number: Fraction) -> tuple[int, int] | None:
+    """Return a decimal's significant digits and decimal places; None where no decimal writes it in full: 1/12."""
     rest, places = number.denominator, 0
     for prime in (2, 5):
         power = 0
@@ -135,14 +139,13 @@ def _decimal_digits(number: Fraction) -> int | None:
         places = max(places, power)
     if rest > 1 or places > MAX_DIGITS:
         return None
-    return len(str(abs(number.numerator) * 10**places // number.denominator))
+    return len(str(abs(number.numerator) * 10**places // number.denominator)), places
 
 
 def _named(gold: Equation, answer: Value, equality: Equality) -> bool | None:
     if not isinstance(answer, Equation):
         return compare(gold.value, answer, equality)
-    # One-letter names are the variables of the problem; `Answer = 5` and `f(x) = 5` name the same thing.
-    is_other = len(gold.name) == len(answer.name) == 1 and gold.name != answer.name
+    is_other = are_names_different(gold.name, answer.name)
     if is_other and not (is_open(gold) and is_open(answer)):
         return False
     same = False if is_other else compare(gold.value, answer.value, equality)
@@ -150,6 +153,19 @@ def _named(gold: Equation, answer: Value, equality: Equality) -> bool | None:
         return same
     equivalent = equality.formulas(gold.text, answer.text)
     return True if equivalent else None if None in (same, equivalent) else False
+
+
+_DECORATION = re.compile(r"^m(?=\\)|\\(?:angle|triangle|overline|overrightarrow)(?![a-z])|[\s{}]")
+_WORD = re.compile(r"(?<![A-Za-z\\])[A-Za-z]{3,}|\s[A-Za-z]{2,}|^$")
+
+
+def are_names_different(gold: str, answer: str) -> bool:
+    """Whether two names of mathematics are not one: words name no variable, `AB` is `BA`, and `y` a function of x."""
+    if _WORD.search(gold) or _WORD.search(answer):
+        return False
+    names = [_DECORATION.sub("", name) for name in (gold, answer)]
+    names = ["".join(sorted(name)) if name.isupper() else name for name in names]
+    return names[0] != names[1] and not ("y" in names and any(name.endswith("(x)") for name in names))
 
 
 def _digits(value: Digits, other: Value) -> bool:
@@ -197,7 +213,7 @@ def _items(gold: Items, answer: Items, equality: Equality) -> bool | None:
         # A bare `1, 2` may stand for (1, 2) in the same order, but a set does not, nor [1, 2) for (1, 2).
         brackets = {gold.brackets, answer.brackets}
         # Braces without a backslash, invisible in LaTeX, may stand for (1, 2) too.
-        if len(brackets) > 1 and "" not in brackets and brackets != {"{", "()"}:
+        if len(brackets) > 1 and ("" not in brackets or "(:)" in brackets) and brackets != {"{", "()"}:
             return False
         if len(gold.items) != len(answer.items):
             return False

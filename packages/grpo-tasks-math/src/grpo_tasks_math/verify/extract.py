@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Literal
 
@@ -18,6 +19,8 @@ Reading = Literal["free", "marked", "box", "tag", "####", "answer:"]
 
 MAX_GOLD_CHARS = 8192
 """Longest gold that is read: a whole reference solution."""
+MAX_HEADINGS = 32
+"""Lines with #### that may be headings."""
 MAX_COMPLETION_CHARS = 262_144
 """Only this many last characters of a completion are read, since the final answer is at the end."""
 
@@ -35,12 +38,27 @@ def extract(
         gold: What is asked for in `read_free`.
     """
     text = _spelled(outside_thinking(completion[-MAX_COMPLETION_CHARS:]), decimals)
+    if reading in ("free", "marked") and not isinstance(gold, Words | None):
+        text = _without_headings(text)
     if reading == "free":
         return {"text": read_free(text, gold)}
     kind = "" if reading == "marked" else reading
     marks = {name: mark.contents for name, mark in marked_answers(text, kind).items()}
     marks = marks or ({} if kind else {"text": (text,)})
     return {name: read(", ".join(contents)) for name, contents in marks.items()}
+
+
+_HASHES = re.compile(r"#{4,}[^\n#<]*")
+
+
+def _without_headings(text: str) -> str:
+    """Drop the last lines with #### that hold no value: text follows them, or no digit is in them."""
+    for line in [*_HASHES.finditer(text)][: -MAX_HEADINGS - 1 : -1]:
+        mark = marked_answers(line[0]).get("####")
+        is_text = mark is not None and isinstance(read(", ".join(mark.contents)), Words | None)
+        if is_text and (text[line.end() :].strip() or not any(map(str.isdigit, line[0]))):
+            text = text[: line.start()] + text[line.end() :]
+    return text
 
 
 def read_gold(gold: str, decimals: Decimals = "point") -> Value | None:

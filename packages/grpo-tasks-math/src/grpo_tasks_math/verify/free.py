@@ -11,7 +11,7 @@ import re
 from grpo_core.rewards import marked_answers
 from grpo_tasks_math.verify.normalise import group_digits, trim_end, unwrap_text
 from grpo_tasks_math.verify.reader import HEDGE, is_open, read, without_explanation
-from grpo_tasks_math.verify.units import NO_NOUNS
+from grpo_tasks_math.verify.units import ALTERING, CONDITIONS, DENYING
 from grpo_tasks_math.verify.values import Choice, Digits, Number, Value, Words
 
 WINDOW_CHARS = 16_384
@@ -24,14 +24,16 @@ WHOLE_CHARS = 300
 """Longest text that may be an answer as a whole."""
 
 DENIALS = re.compile(
-    r"\b(?:not|never|cannot|neither|nor|hardly|wrong(?:ly)?|incorrect(?:ly)?|false|mistakes?|mistaken|doubt|suppose|plausible"
-    r"|(?:also|is|are) possible|unlikely|other than|different from|anything but|all but|except|instead of)\b"
-    r"|n't\b|[✗✘❌]",
+    rf"\b(?:{'|'.join(DENYING)}|(?:also|is|are) possible|instead of|other than|different from|anything but|all but)\b"
+    r"|\b(?:no way|rule out)\b|n't\b|[✗✘❌]",
     re.IGNORECASE,
 )
 """Words of a clause that states nothing."""
+_CONDITIONS = re.compile(rf"\b(?:{'|'.join(CONDITIONS)})\b", re.IGNORECASE)
+"""They begin what only a clause without a mark supposes: "if we add them we get" may stand before a box."""
 _CHANGED_BEFORE = re.compile(
     r"(?:\b(?:half|thirds?|quarters?|fourths?|fifths?|tenths?|percent|roots?|factorial|opposite|out|multiples?) of"
+    r"|\b(?:step|problem|question|figure|equation|case|part|section|chapter|page|table|line|example|exercise|theorem|lemma)s?"
     r"|%\s?of|\b(?:twice|double|triple|than|least|most|between|under|over|above|below|up to|minus|plus|times|exceed)"
     r"|(?:^|[#:=]\s?|\b(?:is|are|was)\s)(?:from\s)?-?[0-9][0-9.,]{0,20}\s(?:to|through))(?:\sthe)?[\s$*_(\\]{1,4}$",
     re.IGNORECASE,
@@ -48,7 +50,7 @@ def read_free(text: str, gold: Value | None = None) -> Value | None:
             another one. None takes both.
     """
     is_text = gold is None or isinstance(gold, Words)
-    rest = text
+    rest, behind = text, ""
     for _ in range(MAX_TRIES):
         marks = marked_answers(rest)
         if "tag" in marks:
@@ -63,28 +65,31 @@ def read_free(text: str, gold: Value | None = None) -> Value | None:
         value = read(content)
         if name == "answer:":
             phrase = rest[mark.start : mark.end].partition(mark.contents[0] or "\0")[0]
-            before = before[-WHOLE_CHARS:].replace(":", "") + phrase  # "a common mistake: the answer is"
+            before = (before[-WHOLE_CHARS:] + phrase).replace(":", "")  # "a common mistake: the answer is"
             if isinstance(value, Words) and (":" in phrase or DENIALS.search(content)) and not HEDGE.search(content):
                 value = _last_statement(content, gold) or value
+        is_denied = _is_denied(before, is_marked)
         # A line with #### may be a heading, and a phrase a mere remark: "the answer is clear".
         says = {"box": True, "####": not rest[mark.end :].strip()}
         is_said = says.get(name, not is_marked and (is_text or any(map(str.isdigit, content))))
-        if (is_said if value is None or isinstance(value, Words) else True) and not _is_denied(before):
+        if (is_said if value is None or isinstance(value, Words) else True) and not is_denied:
             return value
+        behind = rest[mark.end if is_denied else mark.start :] + behind
         rest = rest[max(0, mark.start - WINDOW_CHARS) : mark.start]
-    return _last_statement(text, gold)
+    return _last_statement(rest + behind, gold)
 
 
 _SENTENCE = re.compile(r"(?<=[.!?])(?<![ap]\.m\.)[*_\"')]{0,3}\s+|\n+")
 _CLAUSE = re.compile(
-    r"(?<=[A-Za-z*)])\s?:\s|[;,]\s(?=(?:(?!(?:and|or)\b)[A-Za-z]{2,}|I)\s)"
-    r"|(?<!anything)(?<!\ball)\s(?=(?:but|which|it['’]s|it is)\s)"
+    r"(?<=[A-Za-z*)])\s?:\s|[;,]\s(?=(?:(?!(?:and|or|which)\b)[A-Za-z]{2,}|I)\s)"
+    r"|(?<!anything)(?<!\ball)\s(?=but\s)"
 )
 
 
-def _is_denied(before: str) -> bool:
-    """Whether the clause that ends here, before a mark, denies what follows."""
-    return DENIALS.search(_CLAUSE.split(_SENTENCE.split(before[-400:])[-1])[-1]) is not None
+def _is_denied(before: str, is_marked: bool) -> bool:
+    """Whether the clause that ends here, before a mark or a phrase, denies what follows."""
+    clause = _CLAUSE.split(_SENTENCE.split(before[-400:])[-1])[-1]
+    return DENIALS.search(clause) is not None or (not is_marked and _CONDITIONS.search(clause) is not None)
 
 
 _CALCULATOR = re.compile(r"<<[^<>\n]{0,200}>>")
@@ -120,11 +125,12 @@ def _last_statement(text: str, gold: Value | None) -> Value | None:
     if (are_words or isinstance(whole, Choice)) and (is_text or not DENIALS.search(text)):
         return whole
     for sentence in _SENTENCE.split(text)[-MAX_SENTENCES:][::-1]:
-        if HEDGE.search(sentence):
+        if HEDGE.search(sentence) or sentence.rstrip(" *_$").endswith("?"):
             continue
         for clause in _CLAUSE.split(f" {_FULL_STOP.sub('', sentence)}")[::-1]:
             clause = clause.strip() if "$" in clause or "\\approx" in clause else without_explanation(clause.strip())
-            if clause and not DENIALS.search(clause) and (value := _stated(clause, takes_open=takes_open)) is not None:
+            is_said = clause and not DENIALS.search(clause) and not _CONDITIONS.search(clause)
+            if is_said and (value := _stated(clause, takes_open=takes_open)) is not None:
                 return value
     return whole if isinstance(whole, Words) else None
 
@@ -191,7 +197,7 @@ _JOIN = (
 _NUMBERS = re.compile(rf"{_START}{_ELEMENT}(?:{_JOIN}{_ELEMENT}){{0,63}}")
 _RELATION = re.compile(r"(?:^|(?<=[\s($]))[A-Za-z]\s?(?:[<>!]=|[<>]|\\(?:le|ge|ne|leq|geq|neq)(?![A-Za-z]))\s?$")
 """A variable and its relation before a number: `x >= 5` is no 5."""
-_CHANGING = NO_NOUNS - {"and", "if", "but"} | {"and "}
+_CHANGING = ALTERING - {"and", "if", "but"} | {"and "}
 _WORD_BEHIND = re.compile(r"[$*_)\\]{0,4}[\s-]{1,3}(and\s(?=(?:an?|one|two|three)\s)|[a-z]+)")
 _MINUS = re.compile(
     r"(?:^|\b(?:is|are|was|were|equals?|to|of|at|by|an?|so)\s|[:=(]\s?)[$*_]{0,3}(?:minus|negative)[\s$*]{1,3}$", re.I

@@ -70,14 +70,15 @@ _GROUPING = re.compile(r"(?<=[0-9])(?:\{,\}|,\s?\\!|\\[,;:!])\s?(?=[0-9]{3}(?![0
 """LaTeX between groups of digits, `1\\,000` and `1,\\! 000`."""
 _LAYOUT = re.compile(
     r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle|limits|nolimits|hfill|allowbreak)(?![A-Za-z])\.?"
-    r"|(?<!\\)\\!|\\(?:text)?color\s?\{[^{}]{0,32}\}"
+    r"|\\(?:[lL]arge|LARGE|[hH]uge|small|newline|therefore|boldmath)(?![A-Za-z])|\\\\\s*$"
+    r"|(?<!\\)\\!|\\(?:text)?color\s?\{[^{}]{0,32}\}|\\[vh]?phantom\s?\{[^{}]{0,200}\}"
 )
 _SPACING = re.compile(
     r"(?<!\\)\\(?:[,;:> ]|q?quad|(?:thinspace|enspace|hspace\{[^{}]{0,16}\})(?![A-Za-z]))|~"  # `\quadx` is a slip
 )
 _DELIMITER = re.compile(r"(?<!\\)\\[()\[\]]")
 _TEXT = re.compile(
-    r"\\(?:text(?:bf|it|rm|normal|sf|tt)?|mathrm|mathbf|mathit|mathsf|mbox|hbox|textup|underline)\s?\{([^{}]{0,200})\}"
+    r"\\(?:text(?:bf|it|rm|normal|sf|tt)?|mathrm|mathbf|mathit|mathsf|bm|boldsymbol|mbox|hbox|textup|underline)\s?\{([^{}]{0,200})\}"
 )
 _DEGREES = re.compile(r"\^\s?(?:\{\s?\\(?:circ|degree)\s?\}|\\(?:circ|degree)(?![A-Za-z]))|\\degree(?![A-Za-z])")
 _FRACTION_NAME = re.compile(r"\\[dtc]frac(?![A-Za-z])")
@@ -87,7 +88,7 @@ _ROOT_PLAIN = re.compile(r"(?<![\\A-Za-z])sqrt(?=\s?\{)")
 _EXPONENT = re.compile(r"\^\s?(-?[0-9]{2,64}(?:\.[0-9]{1,64})?|-[0-9])")
 _GROUP_COMMA = re.compile(r"\{\s?,\s?\}")
 _COMMANDS = {
-    "times": "*", "cdot": "*", "ast": "*", "div": "/", "leq": "\\le ", "geq": "\\ge ", "neq": "\\ne ",
+    "times": " * ", "cdot": " * ", "ast": "*", "div": "/", "leq": "\\le ", "geq": "\\ge ", "neq": "\\ne ",
     "leqslant": "\\le ", "geqslant": "\\ge ", "lt": "<", "gt": ">", "varnothing": "\\emptyset ", "minus": "-",
     "dollar": "$", "lbrace": "\\{", "rbrace": "\\}", "infin": "\\infty ", "and": " and ", "or": " or ", "lor": " or ",
     "land": " and ", "lbrack": "[", "rbrack": "]", "colon": ":", "euro": "€", "pounds": "£", "textdollar": "$",
@@ -120,8 +121,9 @@ def point_decimals(text: str) -> str:
     return _DECIMAL_COMMA.sub(r"\1.\2", text)
 
 
-_RELATION = re.compile(r"(<|>|(?<=\s)!(?==)|\\(?:le|ge|ne|not)(?![A-Za-z]))\s*=(?!=)")
+_RELATION = re.compile(r"(<|>|:|(?<=\s)!(?==)|\\(?:le|ge|ne|not)(?![A-Za-z]))\s*=(?!=)")
 _RELATIONS = {
+    ":": "=",
     "<": "\\le ",
     "\\le": "\\le ",
     ">": "\\ge ",
@@ -255,13 +257,16 @@ def trim_end(text: str) -> str:
 
 
 def trim(text: str, *, is_item: bool = False) -> str:
-    """Strip emphasis, quotes and sentence punctuation around a cleaned answer, but not `!` and what goes on."""
-    text = trim_end(text).strip(_EDGE)
+    """Strip emphasis, quotes and sentence punctuation around a cleaned answer, but not `!`, `?` and what goes on."""
+    text = trim_end(text)
+    if text.endswith(" *"):  # an operator, not the end of emphasis
+        return text
+    text = text.strip(_EDGE)
     if len(text) > 2 and text[0] == text[-1] == "'":
         text = text[1:-1]
     while (match := _LEADING.match(text)) is not None:
         text = text[match.end() :].lstrip(_EDGE)
     text = _WORDED_SIGN.sub("-", text)
-    while text and text[-1] in ".,;:?\\" and not (text.endswith("...") and (is_item or _GOES_ON.search(text[:-3]))):
+    while text and text[-1] in ".,;:\\" and not (text.endswith("...") and (is_item or _GOES_ON.search(text[:-3]))):
         text = text[:-1].rstrip(_EDGE)
     return text.removeprefix("\\approx").lstrip()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+from grpo_tasks_math.verify import units
 from grpo_tasks_math.verify.exact import evaluate
 from grpo_tasks_math.verify.normalise import clean, trim
 from grpo_tasks_math.verify.units import CANONICAL, CURRENCIES, SCALES, read_unit
@@ -21,7 +22,7 @@ _PLAIN = re.compile(r"\s*([+-]?[0-9]{1,18})(?:\.0*)?\s*")
 _NAN = frozenset({"nan", "+nan", "-nan", "not a number"})
 _EMPTY_SET = re.compile(r"\\emptyset|\\\{\s?\\\}")
 HEDGE = re.compile(
-    r"\b(?:possibly|perhaps|maybe|probably|potentially|give or take|or (?:so|more|less|fewer)|more or less)\b"
+    rf"\b(?:{'|'.join(units.DOUBTS)}|give or take|or (?:so|more|less|fewer)|more or less)\b"
     r"|\b(?:is|are) (?:also )?possible\b|\^\s?\{?\s?\+|^[0-9]+(?:st|nd|rd|th)\b"
     r"|^[-+]?[0-9][0-9.,/]*\s?\\pm\s?[0-9][0-9.,/]*(?:\s[^\W\d_]+)?$",
     re.IGNORECASE,
@@ -61,13 +62,17 @@ def _read(text: str, depth: int) -> Value | None:
 
 _REASON = re.compile(r",\s?(?:since|because|as|which|where|not|i\.e\.|namely)\b|\s(?:since|because)\b", re.IGNORECASE)
 _APPROXIMATELY = re.compile(r"\s?(?:\\approx|\\simeq)(?![A-Za-z])\s?")
-_NO_EXPLANATION = re.compile(r"\s?(?:\\?p?mod\b|base\b|or\b|for\b.{0,40}\band\b)", re.IGNORECASE)
+_DENIED = re.compile(rf"\b(?:{'|'.join(units.DENYING)})\b", re.IGNORECASE)
+_NO_EXPLANATION = re.compile(
+    rf"^\s?(?:\\?p?mod\b|base\b|or\b|for\b.{{0,40}}\band\b)|\b(?:{'|'.join(units.CONDITIONS)})\b", re.IGNORECASE
+)
 
 
 def without_explanation(text: str) -> str:
     """The text without one explanation: in parentheses at the end, behind `≈`, or a comma with since or because."""
     if (reason := _REASON.search(text)) is not None and reason.start() > 0:
-        return text[: reason.start()]
+        is_denied = "which" in reason[0].lower() and _DENIED.search(text, reason.end())
+        return text if is_denied else text[: reason.start()]
     if text.endswith(")") and (left := _outside_parentheses(text)):
         return left
     if (about := _APPROXIMATELY.search(text)) is not None and about.start() > 0:
@@ -80,7 +85,7 @@ def _outside_parentheses(text: str) -> str:
     """What stands before the parentheses that end a text, if they explain it; else nothing."""
     start = _opening(text)
     left, inner = text[:start].rstrip(), text[start + 1 : -1]
-    if not left or (text[start - 1] != " " and left[-1] not in "0123456789)}") or _NO_EXPLANATION.match(inner):
+    if not left or (text[start - 1] != " " and left[-1] not in "0123456789)}") or _NO_EXPLANATION.search(inner):
         return ""
     if _APPROXIMATELY.match(inner) or not is_formula(inner):
         return left
@@ -167,12 +172,11 @@ def _split_unit(text: str) -> tuple[str, str]:
     return text[: last + 1], text[last + 1 :]
 
 
-_BASES = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-_BASE = rf"([0-9]{{1,2}}|{'|'.join(_BASES)}|thirteen|fourteen|fifteen|sixteen)"
+_BASE = rf"([0-9]{{1,2}}|{'|'.join(sorted(units.NUMBER_WORDS, reverse=True))})"
 _BASED = re.compile(
     rf"\(?([0-9A-Fa-f]{{1,64}})\)?\s?(?:_\s?(?:\{{\s?(?:base[\s-])?{_BASE}\s?\}}|{_BASE})|,?\s(?:in\s)?\(?base[\s-]{_BASE}\)?)"
 )
-_BASE_WORDS = {word: number for number, word in enumerate((*_BASES, "thirteen", "fourteen", "fifteen", "sixteen"), 2)}
+_BASE_WORDS = {word: number for number, word in enumerate(units.NUMBER_WORDS, 2)}
 
 
 def _read_based(text: str) -> Digits | None:
@@ -184,33 +188,40 @@ def _read_based(text: str) -> Digits | None:
 
 
 _EQUALS = frozenset(("=",))
-_LETTER = r"(?:\\?[A-Za-z]|\\[a-z]{2,8})(?:_(?:\{\w{1,8}\}|\w))?'{0,2}"
+_ACCENTED = r"\\(?:bar|hat|tilde|vec)\s?(?:\{\s?\\?[A-Za-z]{1,8}\s?\}|\\[a-z]{2,8}|[A-Za-z])"
+_LETTER = rf"(?:{_ACCENTED}|\\?[A-Za-z]|\\[a-z]{{2,8}})(?:_(?:\{{\w{{1,8}}\}}|\w))?'{{0,2}}"
 _NAME = re.compile(
     # A letter, a function of letters or numbers, a tuple of letters, a segment, an angle, a quantity in words.
     rf"{_LETTER}(?:\s?\(\s?-?\w{{1,4}}(?:\s?,\s?-?\w{{1,4}}){{0,3}}\s?\))?|[fgh]\s?\^\s?\{{?-1\}}?\s?\(-?\w{{1,6}}\)"
     rf"|(?:P|Pr|E|Var)\s?\([^()]{{1,40}}\)|\(\s?{_LETTER}(?:\s?,\s?{_LETTER}){{1,4}}\s?\)"
     r"|(?:m\s?)?(?:\\angle|\\triangle|\\overline|\\overrightarrow)\s?\{?\s?[A-Z]{1,3}\s?\}?|[A-Z]{2,3}|\|[A-Z]{2}\||sum|max|min|ans"
     r"|(?=.{0,60}[A-Za-z]{4}|.{0,60}\s)[A-Za-z][A-Za-z '\-]{1,60}"
-    # A ratio of lengths, areas or volumes.
-    r"|\\frac\{[A-Z]{2}\}\{[A-Z]{2}\}|[A-Z]{2}\s?[/:]\s?[A-Z]{2}|[SV](?:_\{?\w{1,4}\}?)?\s?[/:]\s?[SV](?:_\{?\w{1,4}\}?)?"
+    # A ratio of numbers, lengths, areas or volumes.
+    r"|[A-Za-z](?:\s?:\s?[A-Za-z]){1,5}|\\frac\{[A-Z]{2}\}\{[A-Z]{2}\}|[A-Z]{2}\s?[/:]\s?[A-Z]{2}|[SV](?:_\{?\w{1,4}\}?)?\s?[/:]\s?[SV](?:_\{?\w{1,4}\}?)?"
 )
 _MEMBERSHIP = re.compile(r"[A-Za-z]\s?\\in(?![A-Za-z])\s?")
 
 
+_SUPERLATIVE = re.compile(r"^(?:the )?(?:least|max(?:imum)?|min(?:imum)?)\b")
+
+
 def is_name(text: str) -> bool:
     """Whether a text names a value, so that `name = value` states it."""
-    return _NAME.fullmatch(text.strip()) is not None
+    words = re.findall(r"[^\W\d_]{2,}", _SUPERLATIVE.sub("", text.strip().lower()))
+    return units.ALTERING.isdisjoint(words) and _NAME.fullmatch(text.strip()) is not None
 
 
 def _read_equation(text: str, depth: int) -> Value | None:
     """Read `name = value` or a chain of equal values; another equation is a formula."""
     if (membership := _MEMBERSHIP.match(text)) is not None:
         return read(text[membership.end() :], depth + 1)
-    if "=" not in text or len(_split_items(_GROUP.sub("", text))) > 1:
+    if "=" not in text or len(_split(_GROUP.sub("", text), _ITEM_SEPARATORS)) > 1:
         return None
     parts = _split(text, _EQUALS)
     if len(parts) < 2:
         return None
+    if len(parts) == 2 and is_name(parts[1]) and not is_name(parts[0]):
+        parts.reverse()
     if len(parts) > 2 and is_name(parts[-2]):  # `1 = x = 0` says what x is
         parts = parts[-2:]
     name = parts[0] if is_name(parts[0]) else ""
@@ -218,11 +229,23 @@ def _read_equation(text: str, depth: int) -> Value | None:
     values = tuple(value for part in members if (value := read(part, depth + 1)) is not None)
     if len(values) < len(members) or any(isinstance(value, Words) and value.is_prose for value in values):
         return None
+    if any(isinstance(value, Words) and len(value.words) > LONGEST_PRODUCT for value in values[:-1]):
+        return None
+    plain = [value for value in values if isinstance(value, Number) and _PLAIN_NUMBER.fullmatch(value.text)]
+    kinds = {(value.unit, value.is_percent) for value in plain}
+    if len(plain) == len(values) and len(kinds) == 1 and len({value.number for value in plain}) > 1:
+        return Relation(text)
+    if name.startswith("(") and isinstance(value := values[-1], Items) and len(values) == 1:
+        names = name.strip("( )").split(",")
+        if value.brackets == "()" and len(names) == len(value.items):
+            named = zip(names, value.items, strict=True)
+            return Items(text, "", tuple(Equation(item.text, key.strip(), (item,)) for key, item in named))
     if any(map(_holds_unknown, values)) and (not name or any(_holds(value, name) for value in values)):
         return Relation(text) if is_formula(text) else None
     return Equation(text, name, values)
 
 
+_PLAIN_NUMBER = re.compile(r"[-+$]{0,2}[0-9][0-9.,]*[^0-9+*/^\\-]*")
 _COMMAND = re.compile(r"\\(?:begin|end)\s?\{[a-z]{1,16}\*?\}|\\[A-Za-z]+")
 _UNKNOWN = re.compile(
     r"(?<![A-Za-z\\])(?!(?:e|i|ln|lg)(?![A-Za-z]))[A-Za-z]{1,3}(?![A-Za-z])|\\(?:alpha|beta|gamma|theta|phi|lambda|mu|omega)\b"
@@ -300,6 +323,9 @@ def _read_items(text: str, depth: int) -> Value | None:
         return Items("\\emptyset", "{}", ())
     if (union := _read_union(text)) is not None:
         return union
+    parts = text.split(":")
+    if len(parts) > 2 and all(part.strip() for part in parts):  # a ratio, in its parts of the first
+        return _items(text, "(:)", [f"\\frac{{{part}}}{{{parts[0]}}}" for part in parts], depth)
     if (opened := _unwrap(text)) is not None:
         brackets, inner = opened
         # Inside brackets a comma separates, unless others with a space after them show that it groups digits.

@@ -12,7 +12,10 @@ metre: m meter meters metre metres; centimetre: cm cms centimeter centimeters ce
 millimetre: mm millimeter millimeters millimetre millimetres
 kilometre: km kms Km KM kilometer kilometers kilometre kilometres; inch: in inch inches; foot: ft foot feet
 yard: yd yds yard yards; mile: mi Mi mile miles; gram: g gm gms gram grams
-kilogram: kg kgs Kg KG kilogram kilograms kilo kilos; milligram: mg milligram milligrams; ton: ton tons tonne tonnes
+kilogram: kg kgs Kg KG kilogram kilograms kilo kilos; milligram: mg milligram milligrams; ton: ton tons
+tonne: tonne tonnes; ohm: ohm ohms; ampere: A amp amps ampere amperes; knot: knot knots; centimetre^3: cc
+byte: byte bytes; kilobyte: KB kB kilobyte kilobytes; megabyte: MB megabyte megabytes; gigabyte: GB gigabyte gigabytes
+terabyte: TB terabyte terabytes; kilohertz: kHz; megahertz: MHz; gigahertz: GHz; calorie: cal calorie calories
 pound: lb lbs pound pounds GBP; ounce: oz ounce ounces; litre: L l liter liters litre litres
 millilitre: ml mL milliliter milliliters millilitre millilitres; gallon: gal gals gallon gallons
 quart: qt quart quarts; pint: pt pint pints; acre: acre acres; hectare: ha hectare hectares
@@ -49,17 +52,27 @@ SCALES = {
 _TOUCHING_SCALES = {"K": Fraction(1000), "M": Fraction(10**6)}
 """Touch a number that has a unit, `$18M`."""
 
-NO_NOUNS = frozenset((
-    "and", "or", "plus", "minus", "over", "mod", "modulo", "choose", "if", "then", "else", "versus", "vs",
-    "squared", "cubed", "halved", "doubled", "tripled", "divided", "multiplied", "raised", "factorial", "half", "third",
-    "st", "nd", "rd", "th", "give", "take", "but", "otherwise", "ish", "though", "although", "unless", "except", "base",
-    "not", "nor", "never", "neither", "wrong", "incorrect", "false", "impossible", "possible", "possibly", "perhaps",
-    "maybe", "probably", "likely", "plausible",
-))  # fmt: skip
-"""Words behind a number that make another one of it, join one to it or doubt it: what holds them is text."""
+_ALTERING = """
+number: two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
+deny: not never cannot neither nor hardly nope nah nobody wrong wrongly incorrect incorrectly false untrue mistake
+mistakes mistaken impossible unlikely implausible plausible doubt rejected excluded disproved refuted invalid
+suppose except
+suppose: if unless whether supposing assume assuming let
+doubt: possibly perhaps maybe probably potentially alternatively guess unsure estimated estimate
+change: and or plus minus over mod modulo choose then else otherwise versus vs squared cubed halved doubled tripled
+divided multiplied raised factorial half third st nd rd th give take but ish though although base possible
+likely could might would approximately approx about roughly nearly almost than least most max maximum minimum
+tops bound below above under zero negative inverse reciprocal opposite double triple twice thrice score gross
+lakh crore grand zillion
+"""
+_KINDS = {kind: tuple(words.split()) for kind, words in re.findall(r"([a-z]+):([^:]+)(?=\n[a-z]+:|$)", _ALTERING)}
+NUMBER_WORDS, DENYING, CONDITIONS, DOUBTS, _ = _KINDS.values()
+ALTERING = frozenset(word for words in _KINDS.values() for word in words)
+"""Words that make another value, bound one, deny or doubt it: no name of a value and no noun behind one holds them."""
+_FRACTIONS = ("fold", "teenths", "tieths")
 _GLUE = frozenset((
     "a", "an", "at", "by", "cu", "for", "her", "his", "in", "is", "its", "more", "my", "of", "on", "our", "per", "sq",
-    "the", "to", "us", "KB", "MB", "GB", "TB", "BC", "AD",
+    "the", "to", "us", "BC", "AD",
 ))  # fmt: skip
 # With two letters other words could be products of variables.
 _MAX_WORDS = 8
@@ -79,7 +92,7 @@ def read_unit(tail: str, *, is_spaced: bool) -> tuple[Fraction, str] | None:
     """
     tokens = [match.groups() for match in _TOKEN.finditer(_APART.sub("", tail))]
     if len(tokens) > 2 * _MAX_WORDS or any(other for *_, other in tokens):
-        return (Fraction(1), "") if not tail.strip(" .'-~") else None
+        return (Fraction(1), "") if not tail.strip(" .'~") else None
     words = [(word or "per", int(power or digit or 1)) for _, word, power, digit, _ in tokens]
     scale = Fraction(1)
     if words and not is_spaced and words[0][0] in _TOUCHING_SCALES and len(words) > 1:
@@ -90,6 +103,8 @@ def read_unit(tail: str, *, is_spaced: bool) -> tuple[Fraction, str] | None:
         is_spaced = True
     if not words:
         return scale, ""
+    if tokens[-1][0]:  # an operator that dangles
+        return None
     first = words[0][0]
     if len(words) > _MAX_WORDS or any(not _may_describe(word, place) for place, (word, _) in enumerate(words)):
         return None
@@ -99,7 +114,7 @@ def read_unit(tail: str, *, is_spaced: bool) -> tuple[Fraction, str] | None:
 
 
 def _may_describe(word: str, place: int) -> bool:
-    if word.lower() in NO_NOUNS and not (place and word in _RAISED):
+    if (word.lower() in ALTERING or word.endswith(_FRACTIONS)) and not (place and word in _RAISED):
         return False
     return len(word) >= 3 or not word.isascii() or word in CANONICAL or word.lower() in _GLUE or word in _GLUE
 
@@ -121,9 +136,3 @@ def _named(words: list[tuple[str, int]]) -> str:
         else:
             break
     return f"{above}/{below}" if below else above
-
-
-def are_units_different(left: str, right: str) -> bool:
-    """Whether two units are named and are not one; a unit on one side only says nothing, nor does a "per day"."""
-    (above, _, below), (other_above, _, other_below) = left.partition("/"), right.partition("/")
-    return bool(above and other_above and above != other_above) or bool(below and other_below and below != other_below)
