@@ -245,6 +245,9 @@ WHAT_IS_NOT_SAID = [
     "<answer>not 5</answer>", r"\boxed{\text{not }5}", "The answer is not 5, it is 6.", "It is hardly 5.",
     r"\boxed{5}. The correct answer is 6.", r"The answer is not \boxed{5}.", r"It isn't $\boxed{5}$",
     r"It is \boxed{6}, not $\boxed{5}$.", r"x\le=5", r"\boxed{x \not= 5}", "so x >= 5", "so x != 5", "so x ≤ 5",
+    "A wrong answer: 5", "I doubt that it is 5.", "5 is impossible.", "5? No.", "Could the answer be 5?",
+    "Let the answer be 5.", "The answer is 5, which is wrong.", "If it were 5, it would be odd.", "Step 5",
+    "Nobody says it is 5.", "See equation (5)",
     "The answer is other than 5", "A common wrong answer is 5.", "5 is wrong", "The answer: neither 4 nor 5.",
 ]  # fmt: skip
 NEVERTHELESS_SAID = [  # a slip in a computation is one answer, too
@@ -321,6 +324,8 @@ def test_a_fraction_without_a_finite_decimal_is_what_a_computer_prints_for_it() 
         assert verify(str(fraction), repr(float(fraction))) is CORRECT
         assert verify(str(fraction), f"{float(fraction):.10f}") is WRONG
         assert verify(str(fraction), repr(float(fraction) * (1 + 1e-12))) is WRONG
+    assert verify("2/3", "0.66666666666667") is CORRECT
+    assert verify("1/3", "0.33333333333333999") is WRONG and verify("1/3", "10^400") is WRONG
     assert verify("0.5", "0.5000000000000001") is WRONG
     assert verify("5", "4.999999999999999") is WRONG
 
@@ -349,7 +354,32 @@ CONTRACT = [
     ),
     ("x=1, y=2", ["y=2, x=1", "(1,2)"], ["x=2, y=1", "(2,1)", "a=1, b=2"]),
     ("n=3, 5", ["n=5, 3", "3, 5", "n = 3, n = 5"], ["n=3", "n=3, 7"]),
+    ("5", [r"\bar{x} = 5", "x := 5", "5 = x", "maximum = 5", "x = 10/2 = 5"], ["0 = 5", "x = 6 = 5", "3 apples = 5"]),
+    (
+        "5",
+        [],
+        [r"\text{not } x = 5", "if x = 5", "more than x = 5"],
+    ),
+    ("(x,y)=(1,2)", ["(y,x)=(2,1)", "(1,2)", "P = (1,2)"], ["(y,x)=(1,2)", "(2,1)"]),
+    ("AB = 5", ["BA = 5", "5", "length = 5"], ["CD = 5"]),
+    ("f(2) = 5", ["5"], ["f(3) = 5", "g(2) = 5"]),
+    ("1:2:3", ["2:4:6", r"\frac12:1:\frac32", "a:b:c = 1:2:3"], ["1:3:2", "1/6", "1, 2, 3"]),
+    (r"1:\sqrt3:2", [r"2:2\sqrt{3}:4"], [r"1:2:\sqrt3"]),
     # Units.
+    ("20 km", ["20"], ["20 km per hour", "20 miles"]),
+    (r"20\%", ["20", "0.2"], ["20 cm", r"20^\circ", r"\$20"]),
+    ("20 MB", ["20 megabytes"], ["20 GB"]),
+    *(
+        ("20", [], [f"20 {word}"])
+        for word in ("score", "fold", "approximately", "at most", "below zero", "(estimate)", "nope")
+    ),
+    # What dangles, or takes the value back.
+    (
+        "42",
+        [r"\approx 42", r"\bm{42}", r"\Large 42", r"42\\", "42 (not 43)"],
+        ["42?", "42/", "42-", r"42 \times", r"\phantom{42}"],
+    ),
+    ("42", [], ["42 (43 if rounded up)", "42 (alternatively 43)", "42, which is wrong"]),
     ("30^\\circ", ["30", "30 degrees"], [r"30\text{ radians}", "3"]),
     ("20 mph", ["20", "20 miles per hour", "20 miles/hour"], ["20 km/h", "20 metres per hour"]),
     ("20 cm^2", ["20 square centimetres", "20 cm²", "20"], ["20 m^2", "20 square metres"]),
@@ -415,6 +445,16 @@ MARKS: list[tuple[Reading, str, Verdict, str]] = [
     ("answer:", r"The answer is 5. \boxed{6}", CORRECT, ""),
     ("free", "#### 6\nThe answer is 5.", CORRECT, ""),
     ("marked", "5<|im_end|>", CORRECT, ""),
+    ("marked", "The answer is 5? No.", UNPARSABLE, ""),
+    *(
+        (r, t, CORRECT, "")
+        for r in ("marked", "free")
+        for t in ("#### Step 1: a\n\\boxed{5}", "\\boxed{5}\n#### Explanation")
+    ),
+    ("free", r"\boxed{\text{twice the answer} = 5}", UNPARSABLE, ""),
+    ("free", r"\boxed{\text{wrong: } x = 5}", UNPARSABLE, ""),
+    ("free", "#### Step 5\nfoo bar baz", UNPARSABLE, ""),
+    ("marked", "#### Step 5\nfoo bar baz", UNPARSABLE, ""),
     ("marked", "[THINK]The answer is 5", UNPARSABLE, "no final answer"),
 ]
 
@@ -541,11 +581,22 @@ def test_nan_equals_nothing(gold: str, completion: str) -> None:
         *({"rel_tol": value} for value in (-0.1, 1.0, float("nan"))),
         {"decimals": "dot"},
         {"reading": "strict"},
+        {"timeout_s": "3"},
+        {"rel_tol": "0.1"},
+        {"tol": 0.1},
     ],
 )
 def test_options_are_checked(option: dict[str, object]) -> None:
     with pytest.raises(UserError, match=next(iter(option))):
         verify("1", "1", **option)  # type: ignore[arg-type]  # that is the mistake
+
+
+@pytest.mark.parametrize(
+    ("name", "texts"), [("gold", (5, "5")), ("completion", ("5", None)), ("completion", ("5", [{}]))]
+)
+def test_texts_are_checked(name: str, texts: tuple[Any, Any]) -> None:
+    with pytest.raises(UserError, match=rf"{name}.*str"):
+        verify(*texts)
 
 
 def test_verdicts_are_strings() -> None:

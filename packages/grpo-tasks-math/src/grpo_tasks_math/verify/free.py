@@ -197,8 +197,8 @@ _JOIN = (
 _NUMBERS = re.compile(rf"{_START}{_ELEMENT}(?:{_JOIN}{_ELEMENT}){{0,63}}")
 _RELATION = re.compile(r"(?:^|(?<=[\s($]))[A-Za-z]\s?(?:[<>!]=|[<>]|\\(?:le|ge|ne|leq|geq|neq)(?![A-Za-z]))\s?$")
 """A variable and its relation before a number: `x >= 5` is no 5."""
-_CHANGING = ALTERING - {"and", "if", "but"} | {"and "}
-_WORD_BEHIND = re.compile(r"[$*_)\\]{0,4}[\s-]{1,3}(and\s(?=(?:an?|one|two|three)\s)|[a-z]+)")
+_CHANGING = ALTERING - {"and", "if", "but"} | {"and ", "at "}
+_WORD_BEHIND = re.compile(r"[$*_)\\]{0,4}[\s-]{1,3}(and\s(?=(?:an?|one|two|three)\s)|at\s(?=least|most)|[a-z]+)")
 _MINUS = re.compile(
     r"(?:^|\b(?:is|are|was|were|equals?|to|of|at|by|an?|so)\s|[:=(]\s?)[$*_]{0,3}(?:minus|negative)[\s$*]{1,3}$", re.I
 )
@@ -232,6 +232,8 @@ def _equation(clause: str) -> tuple[bool, Value | None]:
     if not before or len(tail) > WHOLE_CHARS:
         return False, None
     operand = _OPERAND.search(before[0][-WHOLE_CHARS:].rstrip())
+    if operand and _CHANGED_BEFORE.search(before[0][-WHOLE_CHARS:][: operand.start()]):
+        return True, None
     left = "=".join([operand[0], *before[1:], ""]) if operand else ""
     leading = _NUMBERS.match(tail.strip())
     for text in (f"{left}{tail}", tail, f"{left}{leading[0]}" if leading else ""):

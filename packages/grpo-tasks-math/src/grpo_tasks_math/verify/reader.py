@@ -208,7 +208,7 @@ _SUPERLATIVE = re.compile(r"^(?:the )?(?:least|max(?:imum)?|min(?:imum)?)\b")
 def is_name(text: str) -> bool:
     """Whether a text names a value, so that `name = value` states it."""
     words = re.findall(r"[^\W\d_]{2,}", _SUPERLATIVE.sub("", text.strip().lower()))
-    return units.ALTERING.isdisjoint(words) and _NAME.fullmatch(text.strip()) is not None
+    return units.ALTERING.isdisjoint(words) and "n't" not in text and _NAME.fullmatch(text.strip()) is not None
 
 
 def _read_equation(text: str, depth: int) -> Value | None:

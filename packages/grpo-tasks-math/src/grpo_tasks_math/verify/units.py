@@ -63,7 +63,7 @@ change: and or plus minus over mod modulo choose then else otherwise versus vs s
 divided multiplied raised factorial half third st nd rd th give take but ish though although base possible
 likely could might would approximately approx about roughly nearly almost than least most max maximum minimum
 tops bound below above under zero negative inverse reciprocal opposite double triple twice thrice score gross
-lakh crore grand zillion
+lakh crore grand zillion fold
 """
 _KINDS = {kind: tuple(words.split()) for kind, words in re.findall(r"([a-z]+):([^:]+)(?=\n[a-z]+:|$)", _ALTERING)}
 NUMBER_WORDS, DENYING, CONDITIONS, DOUBTS, _ = _KINDS.values()
