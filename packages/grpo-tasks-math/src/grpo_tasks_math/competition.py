@@ -89,13 +89,16 @@ def _row(record: Mapping[str, Any]) -> CompetitionRow:
     answer = last_boxed(solution)
     if not answer:
         raise ValueError(r"solution: no \boxed{…} with the answer")
+    form, gold = record.get("form"), spelled(answer)
+    if form in get_args(Form) and not has_form(gold, form, gold):
+        raise ValueError(f"form={form!r}: the answer {answer!r} has another form itself")
     level = _LEVEL.fullmatch(str(record.get("level", "")))
     return CompetitionRow(
         id=stable_id(problem.strip()),
         problem=problem.strip(),
         answer=answer,
         subject=str(record.get("type") or record.get("subject") or ""),
-        form=record.get("form") or None,
+        form=form,
         gold=f" {solution.strip()}",
         difficulty=float(level[1]) if level else None,
     )
@@ -150,7 +153,7 @@ def validate(text: str, row: CompetitionRow, config: CompetitionConfig) -> Verdi
         raise Invalid(why)
     if verdict is Verdict.CORRECT:
         answer, gold = extract_answer(solution, options_of(config, "box")["reading"]) or "", spelled(row.answer)
-        if is_restated(answer, gold, row.problem) or (row.form and not has_form(answer, row.form)):
+        if is_restated(answer, gold, row.problem) or (row.form and not has_form(answer, row.form, gold)):
             return Verdict.WRONG
     return verdict
 

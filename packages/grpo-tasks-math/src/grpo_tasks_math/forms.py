@@ -58,8 +58,8 @@ def _tokens(formula: str) -> tuple[str, ...]:
     """What a formula holds, order, plus signs, brackets, factors 1 and the spelling of decimals aside."""
     formula = _SCIENTIFIC.sub(lambda number: f"{Decimal(number[1]).scaleb(int(number[2] or number[3])):f}", formula)
     tokens = _TOKEN.findall(re.sub(r"\\[lr]?vert", "|", formula.replace("\\frac", "/")))
-    tokens = (str(Fraction(token)) if token[-1].isdigit() else token for token in tokens)
-    return tuple(sorted(token for token in tokens if token not in ("1", "+")))
+    plain = (str(Fraction(token)) if token[-1].isdigit() else token for token in tokens)
+    return tuple(sorted(token for token in plain if token not in ("1", "+")))
 
 
 @lru_cache(maxsize=256)  # the completions of a group share their problem

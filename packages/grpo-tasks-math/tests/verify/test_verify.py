@@ -554,6 +554,7 @@ LETTERS = [
 """Formulas of nothing but letters, signs and brackets."""
 UNIONS = [
     (r"(-\infty,1)\cup(2,\infty)", [r"\boxed{x<1 \text{ or } x>2}"], [r"\boxed{x<1 \text{ or } x \ge 2}"], []),
+    (r"(-\infty,1)\cup(2,\infty)", [r"#### x < 1 or x > 2"], [], []),
     (r"(-\infty,1]\cup[2,\infty)", [r"\boxed{x\leq 1\text{ or }x \geq 2}"], [], []),
     (r"(-\infty,1)\cup(2,\infty)", [], [r"\boxed{x<1 \text{ and } x>2}"], []),
     (r"x<1 \text{ or } x>2", [r"\boxed{x>2 \text{ or } x<1}"], [r"\boxed{x<1}"], []),

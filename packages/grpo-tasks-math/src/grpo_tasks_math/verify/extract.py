@@ -48,7 +48,7 @@ def extract(
     return {name: read(", ".join(contents)) for name, contents in marks.items()}
 
 
-_HASHES = re.compile(r"#{4,}[^\n#<]*")
+_HASHES = re.compile(r"#{4,}(?:(?!</)[^\n#])*")
 
 
 def _without_headings(text: str) -> str:
