@@ -125,7 +125,7 @@ def _last_statement(text: str, gold: Value | None) -> Value | None:
     if (are_words or isinstance(whole, Choice)) and (is_text or not DENIALS.search(text)):
         return whole
     for sentence in _SENTENCE.split(text)[-MAX_SENTENCES:][::-1]:
-        if HEDGE.search(sentence) or sentence.rstrip(" *_$").endswith("?"):
+        if HEDGE.search(sentence):
             continue
         for clause in _CLAUSE.split(f" {_FULL_STOP.sub('', sentence)}")[::-1]:
             clause = clause.strip() if "$" in clause or "\\approx" in clause else without_explanation(clause.strip())

@@ -23,11 +23,11 @@ _NAN = frozenset({"nan", "+nan", "-nan", "not a number"})
 _EMPTY_SET = re.compile(r"\\emptyset|\\\{\s?\\\}")
 HEDGE = re.compile(
     rf"\b(?:{'|'.join(units.DOUBTS)}|give or take|or (?:so|more|less|fewer)|more or less)\b"
-    r"|\b(?:is|are) (?:also )?possible\b|\^\s?\{?\s?\+|^[0-9]+(?:st|nd|rd|th)\b"
+    r"|\?[\s*_$]*$|\b(?:is|are) (?:also )?possible\b|\^\s?\{?\s?\+|^[0-9]+(?:st|nd|rd|th)\b"
     r"|^[-+]?[0-9][0-9.,/]*\s?\\pm\s?[0-9][0-9.,/]*(?:\s[^\W\d_]+)?$",
     re.IGNORECASE,
 )
-"""What states no value: a doubt, or a number with a tolerance."""
+"""What states no value: a doubt, a question, or a number with a tolerance."""
 
 
 def read(raw: str, depth: int = 0) -> Value | None:
