@@ -445,7 +445,7 @@ MARKS: list[tuple[Reading, str, Verdict, str]] = [
     ("answer:", r"The answer is 5. \boxed{6}", CORRECT, ""),
     ("free", "#### 6\nThe answer is 5.", CORRECT, ""),
     ("marked", "5<|im_end|>", CORRECT, ""),
-    ("marked", "The answer is 5? No.", UNPARSABLE, ""),
+    ("marked", "The answer is 5? No.", WRONG, ""),
     *(
         (r, t, CORRECT, "")
         for r in ("marked", "free")
