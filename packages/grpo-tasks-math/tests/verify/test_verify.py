@@ -247,7 +247,7 @@ WHAT_IS_NOT_SAID = [
     r"It is \boxed{6}, not $\boxed{5}$.", r"x\le=5", r"\boxed{x \not= 5}", "so x >= 5", "so x != 5", "so x ≤ 5",
     "A wrong answer: 5", "I doubt that it is 5.", "5 is impossible.", "5? No.", "Could the answer be 5?",
     "Let the answer be 5.", "The answer is 5, which is wrong.", "If it were 5, it would be odd.", "Step 5",
-    "Nobody says it is 5.", "See equation (5)",
+    "See equation (5)", "5 would be too large.",
     "The answer is other than 5", "A common wrong answer is 5.", "5 is wrong", "The answer: neither 4 nor 5.",
 ]  # fmt: skip
 NEVERTHELESS_SAID = [  # a slip in a computation is one answer, too

@@ -82,7 +82,7 @@ def read_free(text: str, gold: Value | None = None) -> Value | None:
 _SENTENCE = re.compile(r"(?<=[.!?])(?<![ap]\.m\.)[*_\"')]{0,3}\s+|\n+")
 _CLAUSE = re.compile(
     r"(?<=[A-Za-z*)])\s?:\s|[;,]\s(?=(?:(?!(?:and|or|which)\b)[A-Za-z]{2,}|I)\s)"
-    r"|(?<!anything)(?<!\ball)\s(?=but\s)"
+    r"|(?<!anything)(?<!\ball)(?<!,)(?<!\bthat)(?<!\bdoubt)\s(?=(?:but|which|then|it['’]s|it is)\s)"
 )
 
 
@@ -234,7 +234,8 @@ def _equation(clause: str) -> tuple[bool, Value | None]:
     operand = _OPERAND.search(before[0][-WHOLE_CHARS:].rstrip())
     if operand and _CHANGED_BEFORE.search(before[0][-WHOLE_CHARS:][: operand.start()]):
         return True, None
-    left = "=".join([operand[0], *before[1:], ""]) if operand else ""
+    is_part = operand and operand.start() and _NUMBERS.fullmatch(operand[0].strip(" *"))  # the 4 of `60 x 4 = 240`
+    left = "=".join([operand[0], *before[1:], ""]) if operand and not is_part else ""
     leading = _NUMBERS.match(tail.strip())
     for text in (f"{left}{tail}", tail, f"{left}{leading[0]}" if leading else ""):
         if not isinstance(value := read(text), Words | None):
