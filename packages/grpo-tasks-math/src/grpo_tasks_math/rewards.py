@@ -101,13 +101,16 @@ def is_mentioned(gold: str, text: str) -> bool:
     if number is None:
         words = gold.strip()
         return bool(words) and re.search(rf"(?<!\w){re.escape(words)}(?!\w)", stated, re.IGNORECASE) is not None
-    are_few = len({*map(_signed, _NUMBER.finditer(text))}) <= MAX_NUMBERS
-    return are_few and _signed(number) in map(_signed, _NUMBER.finditer(stated))
+    return len(_numbers(text)) <= MAX_NUMBERS and _signed(number["sign"], number["digits"]) in _numbers(stated)
 
 
-def _signed(match: re.Match[str]) -> Fraction:
-    value = Fraction(match["digits"].replace(",", ""))
-    return -value if match["sign"] in ("-", "\u2212") else value
+def _numbers(text: str) -> set[Fraction]:
+    return {_signed(sign, digits) for sign, digits in {*_NUMBER.findall(text)}}
+
+
+def _signed(sign: str, digits: str) -> Fraction:
+    value = Fraction(digits.replace(",", ""))
+    return -value if sign in ("-", "\u2212") else value
 
 
 FREE_CHARS, FULL_CHARS, LARGEST_PENALTY = 20, 100, 0.5

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,3 +157,9 @@ def difference_interval(differences: Sequence[float], bounds: Bounds = UNBOUNDED
 
 def _z(confidence: float) -> float:
     return float(stats.norm.ppf((1 + confidence) / 2))
+
+
+def bounds_in(data: Mapping[str, Any]) -> Bounds:
+    """The bounds of the reward in JSON; infinite where they are null, or absent, as of an earlier version."""
+    low, high = data.get("reward_bounds") or (None, None)
+    return (-math.inf if low is None else low, math.inf if high is None else high)

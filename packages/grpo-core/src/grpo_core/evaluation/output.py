@@ -32,7 +32,8 @@ from grpo_core.checkpoints import is_run, read_json, write_json
 from grpo_core.checkpoints.files import replace_file, written_whole
 from grpo_core.config import yaml_text
 from grpo_core.errors import UserError
-from grpo_core.evaluation.results import Evaluation, RowRates, bounds_in
+from grpo_core.evaluation.intervals import bounds_in
+from grpo_core.evaluation.results import Evaluation, RowRates
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.evaluation.surprisal import TokenStatistics
 from grpo_core.tracking.evaluations import flat

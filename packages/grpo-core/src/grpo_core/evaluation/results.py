@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 
 from grpo_core.algorithms.diagnostics import pass_at_k
-from grpo_core.evaluation.intervals import RATE, UNBOUNDED, Bounds, Interval, difference_interval, mean_interval
+from grpo_core.evaluation.intervals import (
+    RATE,
+    UNBOUNDED,
+    Bounds,
+    Interval,
+    bounds_in,
+    difference_interval,
+    mean_interval,
+)
 from grpo_core.evaluation.surprisal import Certainty, TokenStatistics
 from grpo_core.task.marks import first_thinking_end
 from grpo_core.task.row import Row, Split
@@ -291,12 +299,6 @@ def _known(value: float) -> float | None:
 
 def _finite(bound: float) -> float | None:
     return bound if math.isfinite(bound) else None
-
-
-def bounds_in(data: Mapping[str, Any]) -> Bounds:
-    """The bounds of the reward in JSON; infinite where they are null, or absent, as of an earlier version."""
-    low, high = data.get("reward_bounds") or (None, None)
-    return (-math.inf if low is None else low, math.inf if high is None else high)
 
 
 def _lengths(lengths: Sequence[int | None]) -> dict[str, float | None]:
