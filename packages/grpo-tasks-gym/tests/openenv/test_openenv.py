@@ -91,7 +91,7 @@ def test_rewards_of_the_steps_are_summed_or_the_last_one_counts() -> None:
             assert task.prompt(row) == f"guess {row.id.removeprefix('seed-')}"
             (episode,), (score,) = play(task, [["a", "b", "c"]])
             assert (score.value, score.parts["turns"], score.parts["finished"]) == (value, turns, float(turns == 3))
-            assert episode.story.startswith("a\nturn 1, you said a\nb")
+            assert episode.story.startswith("assistant: a\nuser: \nturn 1, you said a\n\nassistant: b")
 
 
 def test_observations_are_messages_of_the_user_in_a_chat() -> None:
