@@ -21,7 +21,7 @@ PACKAGES = Path(__file__).parents[1] / "packages"
 CODE_LINES = {
     "grpo-core": 50_083,
     "grpo-tasks-chess": 3_571,
-    "grpo-tasks-code": 8_566,
+    "grpo-tasks-code": 8_320,
     "grpo-tasks-games": 1_539,
     "grpo-tasks-gym": 2_589,
     "grpo-tasks-math": 3_492,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal, Required, TypedDict, Unpack
 
 from grpo_core import InfrastructureError
-from grpo_tasks_code.sandbox import Execution, Policy, TestResult, TestStatus, level, run, run_tests
+from grpo_tasks_code.sandbox import Execution, RunOptions, TestResult, TestStatus, level, run, run_tests
 from grpo_tasks_code.sandbox.execution import readable
 
 Outcome = Literal["output", "silent", "syntax_error", "runtime_error", "timeout"]
@@ -19,35 +19,29 @@ MIN_MEMORY_MIB = 64
 
 
 def run_program(
-    program: str,
-    stdin: str = "",
-    *,
-    timeout_s: float,
-    memory_mib: int,
-    policy: Policy | None = None,
-    machine_state: int = 0,
+    program: str, stdin: str = "", *, timeout_s: float, memory_mib: int, **options: Unpack[RunOptions]
 ) -> Execution:
-    """Run a program; `policy` and `machine_state` are as in `Executor.run`.
+    """Run a program; the options are as in `Executor.run`.
 
     Raises:
         InfrastructureError: the sandbox failed or there is none; the program has no verdict.
     """
-    execution = run(
-        program, stdin, timeout_s=timeout_s, memory_mib=memory_mib, policy=policy, machine_state=machine_state
-    )
+    execution = run(program, stdin, timeout_s, memory_mib, **options)
     _check(execution)
     return execution
 
 
+class _Options(TypedDict, total=False):
+    """Options of `run_against_tests`, as in `Executor.run_tests`."""
+
+    timeout_s: Required[float]
+    memory_mib: Required[int]
+    setup: str
+    entry_point: str | None
+
+
 def run_against_tests(
-    program: str,
-    tests: Sequence[str],
-    *,
-    timeout_s: float,
-    memory_mib: int,
-    setup: str = "",
-    entry_point: str | None = None,
-    reference: str | None = None,
+    program: str, tests: Sequence[str], *, reference: str | None = None, **options: Unpack[_Options]
 ) -> TestResult:
     """Run hidden tests on a program.
 
@@ -56,13 +50,13 @@ def run_against_tests(
     Raises:
         InfrastructureError: as in `run_program`.
     """
-    result = run_tests(program, list(tests), timeout_s, setup=setup, entry_point=entry_point, memory_mib=memory_mib)
+    result = run_tests(program, list(tests), **options)
     _check(result.execution)
     if "sandbox_error" in result.statuses:
         raise InfrastructureError("the sandbox failed between two tests; nothing is known of the program")
     if reference is None or "unchecked" not in result.statuses:
         return result
-    of_reference = _statuses_of(reference, tuple(tests), timeout_s, memory_mib, setup, entry_point)
+    of_reference = _statuses_of(reference, tuple(tests), tuple(options.items()))
     pairs = list(zip(result.statuses, of_reference, strict=True))
     statuses: list[TestStatus] = ["passed" if pair == ("unchecked", "unchecked") else pair[0] for pair in pairs]
     per_test = [status == "passed" for status in statuses]
@@ -70,12 +64,8 @@ def run_against_tests(
 
 
 @lru_cache
-def _statuses_of(
-    reference: str, tests: tuple[str, ...], timeout_s: float, memory_mib: int, setup: str, entry_point: str | None
-) -> Sequence[TestStatus]:
-    return run_against_tests(
-        reference, tests, timeout_s=timeout_s, memory_mib=memory_mib, setup=setup, entry_point=entry_point
-    ).statuses
+def _statuses_of(reference: str, tests: tuple[str, ...], options: tuple[tuple[str, Any], ...]) -> Sequence[TestStatus]:
+    return run_against_tests(reference, tests, **dict(options)).statuses
 
 
 def outcome_of(execution: Execution) -> Outcome:

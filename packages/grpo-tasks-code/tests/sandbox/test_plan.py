@@ -145,6 +145,7 @@ def test_names_that_are_the_programs(test: str, names: str | list[str]) -> None:
     ("x = f([1])\nassert pickle.loads(x) == [1]", "runs what the program returns"),
     ("class Own:\n    data = [1]\nassert g(f(key=Own)) == 1", "object of the test's class Own"),
     ("def g():\n    class Own: pass\n    x = Own()\n    assert f(x) == 1\ng()", "object of the test's class Own"),
+    ("import os\nos.environ['A'] = '1'\nassert f() == '1'", "does not see what becomes of os.environ"),
     ("class Own(Vector):\n    pass\nassert Own(1).x == 1", "inherits from the program's Vector"),
 ])  # fmt: skip
 def test_a_test_that_leaves_it_to_the_program_is_refused(test: str, message: str) -> None:

@@ -106,6 +106,7 @@ def test_what_the_program_prints_is_kept() -> None:
 
 @pytest.mark.parametrize(("test", "setup", "reason"), [
     ("import torch\nassert torch.allclose(f(1), 1)", "", "torch"),
+    ("import pytest\nwith pytest.warns(UserWarning):\n    assert f(1) == 1", "", "warns"),
     ("import threading\nlock = threading.Lock()\nassert f(lock) is lock", "", "lock"),
     ("assert f(1) != 2", "x = 1 / 0", "ZeroDivisionError"),
 ])  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 from random import Random
 
 
@@ -15,7 +14,7 @@ def break_program(random: Random, source: str) -> str:
         source: Program that ends in `print(…)`.
     """
     while True:
-        broken = FAULTS[random.choice(_NAMES)](random, source)
+        broken = random.choice(FAULTS)(random, source)
         if broken != source:
             return broken
 
@@ -60,17 +59,8 @@ def _silent(random: Random, source: str) -> str:
     return f"{head}r = ({tail}" if mark else source
 
 
-FAULTS: Mapping[str, Callable[[Random, str], str]] = {
-    "no_bracket": _no_bracket,
-    "no_colon": _no_colon,
-    "no_indent": _no_indent,
-    "no_operand": _no_operand,
-    "misspelt": _misspelt,
-    "undefined": _undefined,
-    "text_and_number": _text_and_number,
-    "by_zero": _by_zero,
-    "silent": _silent,
-}
-"""Faults by name; each returns the source unchanged where it does not apply."""
-
-_NAMES = tuple(FAULTS)
+FAULTS = (
+    *(_no_bracket, _no_colon, _no_indent, _no_operand),
+    *(_misspelt, _undefined, _text_and_number, _by_zero, _silent),
+)
+"""Each returns the source unchanged where it does not apply."""

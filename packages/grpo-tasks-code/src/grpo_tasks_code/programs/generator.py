@@ -74,19 +74,12 @@ def canonical(source: str) -> str:
     """Return the program with its names numbered by first appearance, equal for programs that differ only in names."""
     tree = ast.parse(source)
     numbers: dict[str, str] = {}
-    defined = {
-        name
-        for node in ast.walk(tree)
-        for name in (
-            [node.name, *(argument.arg for argument in node.args.args)]
-            if isinstance(node, ast.FunctionDef)
-            else [node.id]
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-            else []
-        )
-    }
+    nodes = [*ast.walk(tree)]
+    defined = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    defined |= {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+    defined |= {node.arg for node in nodes if isinstance(node, ast.arg)}
     # `walk` goes level by level, in an order that does not depend on names.
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Name(id=name) if name in defined:
                 node.id = numbers.setdefault(name, f"v{len(numbers)}")

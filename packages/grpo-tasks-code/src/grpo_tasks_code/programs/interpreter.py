@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat, takewhile
 from typing import Any
 
 MAX_STEPS = 5_000
@@ -108,9 +109,9 @@ class _Run:
             case ast.If(test=test, body=body, orelse=otherwise):
                 self.block(body if self._value(test, names) else otherwise, names)
             case ast.For(target=target, iter=items, body=body, orelse=[]):
-                self._loop(target, self._value(items, names), body, names)
+                self._loop(body, names, self._value(items, names), target)
             case ast.While(test=test, body=body, orelse=[]):
-                self._repeat(test, body, names)
+                self._loop(body, names, takewhile(lambda _: self._value(test, names), repeat(None)))
             case ast.FunctionDef(name=name):
                 self._defined[name] = statement
             case ast.Return(value=ast.expr() as value):
@@ -130,16 +131,12 @@ class _Run:
             case _:
                 raise Refused("only names are assigned here")
 
-    def _loop(self, target: ast.expr, items: Iterable[Any], body: Sequence[ast.stmt], names: dict[str, Any]) -> None:
+    def _loop(
+        self, body: Sequence[ast.stmt], names: dict[str, Any], items: Iterable[Any], target: ast.expr | None = None
+    ) -> None:
         for item in items:
-            self._assign(target, item, names)
-            try:
-                self.block(body, names)
-            except _Break:
-                return
-
-    def _repeat(self, test: ast.expr, body: Sequence[ast.stmt], names: dict[str, Any]) -> None:
-        while self._value(test, names):
+            if target is not None:
+                self._assign(target, item, names)
             try:
                 self.block(body, names)
             except _Break:

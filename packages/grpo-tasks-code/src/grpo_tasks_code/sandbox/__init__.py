@@ -9,16 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Unpack
 
-from grpo_tasks_code.sandbox.arguments import (
-    DEFAULT_MEMORY_MIB,
-    DEFAULT_OUTPUT_BYTES,
-    DEFAULT_TESTS_TIMEOUT_S,
-    DEFAULT_TIMEOUT_S,
-)
+from grpo_tasks_code.sandbox.arguments import DEFAULT_MEMORY_MIB, DEFAULT_TESTS_TIMEOUT_S, DEFAULT_TIMEOUT_S
 from grpo_tasks_code.sandbox.errors import SandboxUnavailableError
 from grpo_tasks_code.sandbox.execution import Execution, Level, Policy, Status, TestResult, TestStatus
-from grpo_tasks_code.sandbox.executor import Executor
+from grpo_tasks_code.sandbox.executor import Executor, ManyOptions, RunOptions
 from grpo_tasks_code.sandbox.host.local import Sandbox
 from grpo_tasks_code.sandbox.host.plan import plan_of
 
@@ -26,7 +22,9 @@ __all__ = [
     "Execution",
     "Executor",
     "Level",
+    "ManyOptions",
     "Policy",
+    "RunOptions",
     "Sandbox",
     "SandboxUnavailableError",
     "Status",
@@ -72,10 +70,8 @@ def run(
     timeout_s: float = DEFAULT_TIMEOUT_S,
     memory_mib: int = DEFAULT_MEMORY_MIB,
     *,
-    policy: Policy | None = None,
     allow_weak: bool = False,
-    output_limit_bytes: int = DEFAULT_OUTPUT_BYTES,
-    machine_state: int = 0,
+    **options: Unpack[RunOptions],
 ) -> Execution:
     """Run a program and wait for it to end.
 
@@ -84,54 +80,24 @@ def run(
         stdin: Its input.
         timeout_s: Limit of the program, by the clock and of processor time.
         memory_mib: Limit of its memory.
-        policy: What is compiled; None is all of Python.
         allow_weak: Accept level L1, which protects from accidents only.
-        output_limit_bytes: Limit of stdout, and of stderr.
-        machine_state: Hash seed, 0 to 7; output that is the same in each depends on program and input alone.
+        options: See `RunOptions`.
     """
-    return default_executor(allow_weak=allow_weak).run(
-        code,
-        stdin,
-        timeout_s,
-        memory_mib,
-        policy=policy,
-        output_limit_bytes=output_limit_bytes,
-        machine_state=machine_state,
-    )
+    return default_executor(allow_weak=allow_weak).run(code, stdin, timeout_s, memory_mib, **options)
 
 
 def run_many(
-    codes: Sequence[str],
-    *,
-    stdin: str = "",
-    timeout_s: float = DEFAULT_TIMEOUT_S,
-    memory_mib: int = DEFAULT_MEMORY_MIB,
-    workers: int | None = None,
-    policy: Policy | None = None,
-    allow_weak: bool = False,
-    output_limit_bytes: int = DEFAULT_OUTPUT_BYTES,
+    codes: Sequence[str], *, workers: int | None = None, allow_weak: bool = False, **options: Unpack[ManyOptions]
 ) -> list[Execution]:
     """Run programs, several at a time.
 
     Args:
         codes: Python sources.
-        stdin: Input of each.
-        timeout_s: Limit of each, by the clock and of processor time.
-        memory_mib: Limit of the memory of each.
         workers: Programs at a time; None is the size of the sandbox.
-        policy: What is compiled; None is all of Python.
         allow_weak: Accept level L1, which protects from accidents only.
-        output_limit_bytes: Limit of stdout, and of stderr.
+        options: See `ManyOptions`.
     """
-    return default_executor(allow_weak=allow_weak).run_many(
-        codes,
-        stdin=stdin,
-        timeout_s=timeout_s,
-        memory_mib=memory_mib,
-        workers=workers,
-        policy=policy,
-        output_limit_bytes=output_limit_bytes,
-    )
+    return default_executor(allow_weak=allow_weak).run_many(codes, workers=workers, **options)
 
 
 async def arun(
@@ -140,9 +106,8 @@ async def arun(
     timeout_s: float = DEFAULT_TIMEOUT_S,
     memory_mib: int = DEFAULT_MEMORY_MIB,
     *,
-    policy: Policy | None = None,
     allow_weak: bool = False,
-    output_limit_bytes: int = DEFAULT_OUTPUT_BYTES,
+    **options: Unpack[RunOptions],
 ) -> Execution:
     """Like `run`, without blocking the event loop.
 
@@ -151,13 +116,10 @@ async def arun(
         stdin: Its input.
         timeout_s: Limit of the program, by the clock and of processor time.
         memory_mib: Limit of its memory.
-        policy: What is compiled; None is all of Python.
         allow_weak: Accept level L1, which protects from accidents only.
-        output_limit_bytes: Limit of stdout, and of stderr.
+        options: See `RunOptions`.
     """
-    return await default_executor(allow_weak=allow_weak).arun(
-        code, stdin, timeout_s, memory_mib, policy=policy, output_limit_bytes=output_limit_bytes
-    )
+    return await default_executor(allow_weak=allow_weak).arun(code, stdin, timeout_s, memory_mib, **options)
 
 
 def run_tests(

@@ -9,16 +9,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
-from typing import Protocol
+from typing import Protocol, TypedDict, Unpack
 
-from grpo_tasks_code.sandbox.arguments import (
-    DEFAULT_MEMORY_MIB,
-    DEFAULT_OUTPUT_BYTES,
-    DEFAULT_TESTS_TIMEOUT_S,
-    DEFAULT_TIMEOUT_S,
-    MAX_WORKERS,
-    check_whole,
-)
+from grpo_tasks_code.sandbox import arguments
 from grpo_tasks_code.sandbox.execution import Execution, Level, Policy, TestResult
 
 MAX_WAITING = 64
@@ -54,6 +47,22 @@ class Cancellation:
                 self._end = None
 
 
+class RunOptions(TypedDict, total=False):
+    """Options of a run; `Executor.run` describes each."""
+
+    policy: Policy | None
+    output_limit_bytes: int
+    machine_state: int
+
+
+class ManyOptions(RunOptions, total=False):
+    """Options of several runs at a time."""
+
+    stdin: str
+    timeout_s: float
+    memory_mib: int
+
+
 class Executor(Protocol):
     """Runs programs: a `Sandbox` on this machine, or a client of a sandbox elsewhere.
 
@@ -78,11 +87,11 @@ class Executor(Protocol):
         self,
         code: str,
         stdin: str = "",
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-        memory_mib: int = DEFAULT_MEMORY_MIB,
+        timeout_s: float = arguments.DEFAULT_TIMEOUT_S,
+        memory_mib: int = arguments.DEFAULT_MEMORY_MIB,
         *,
         policy: Policy | None = None,
-        output_limit_bytes: int = DEFAULT_OUTPUT_BYTES,
+        output_limit_bytes: int = arguments.DEFAULT_OUTPUT_BYTES,
         machine_state: int = 0,
         cancellation: Cancellation | None = None,
     ) -> Execution:
@@ -109,11 +118,11 @@ class Executor(Protocol):
         self,
         code: str,
         tests: Sequence[str],
-        timeout_s: float = DEFAULT_TESTS_TIMEOUT_S,
+        timeout_s: float = arguments.DEFAULT_TESTS_TIMEOUT_S,
         *,
         setup: str = "",
         entry_point: str | None = None,
-        memory_mib: int = DEFAULT_MEMORY_MIB,
+        memory_mib: int = arguments.DEFAULT_MEMORY_MIB,
     ) -> TestResult:
         """Run hidden tests on a program.
 
@@ -138,18 +147,10 @@ class Executor(Protocol):
         return
 
     def run_many(
-        self,
-        codes: Sequence[str],
-        *,
-        stdin: str = "",
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-        memory_mib: int = DEFAULT_MEMORY_MIB,
-        workers: int | None = None,
-        policy: Policy | None = None,
-        output_limit_bytes: int = DEFAULT_OUTPUT_BYTES,
+        self, codes: Sequence[str], *, workers: int | None = None, **options: Unpack[ManyOptions]
     ) -> list[Execution]:
         """Run programs, `workers` at a time; executions are in the order of the programs. The rest is as in `run`."""
-        check_whole("workers", self.workers if workers is None else workers, 1, MAX_WORKERS)
+        arguments.check_whole("workers", self.workers if workers is None else workers, 1, arguments.MAX_WORKERS)
         if workers is not None:
             self.reserve(workers)
         cancellations = [Cancellation() for _ in codes]
@@ -157,10 +158,7 @@ class Executor(Protocol):
         with ThreadPoolExecutor(workers or self.workers, thread_name_prefix="sandbox") as threads:
             try:
                 for code, cancellation in zip(codes, cancellations, strict=True):
-                    call = functools.partial(
-                        self.run, policy=policy, output_limit_bytes=output_limit_bytes, cancellation=cancellation
-                    )
-                    futures.append(threads.submit(call, code, stdin, timeout_s, memory_mib))
+                    futures.append(threads.submit(self.run, code, cancellation=cancellation, **options))
                 return [future.result() for future in futures]
             except BaseException:  # an interrupt, or an invalid argument: nobody waits for the rest
                 for future in futures:
@@ -173,26 +171,15 @@ class Executor(Protocol):
         self,
         code: str,
         stdin: str = "",
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-        memory_mib: int = DEFAULT_MEMORY_MIB,
-        *,
-        policy: Policy | None = None,
-        output_limit_bytes: int = DEFAULT_OUTPUT_BYTES,
+        timeout_s: float = arguments.DEFAULT_TIMEOUT_S,
+        memory_mib: int = arguments.DEFAULT_MEMORY_MIB,
+        **options: Unpack[RunOptions],
     ) -> Execution:
         """Run a program without blocking the event loop; cancelling the coroutine ends the program."""
         import asyncio  # 30 ms that most processes never need
 
         cancellation = Cancellation()
-        call = functools.partial(
-            self.run,
-            code,
-            stdin,
-            timeout_s,
-            memory_mib,
-            policy=policy,
-            output_limit_bytes=output_limit_bytes,
-            cancellation=cancellation,
-        )
+        call = functools.partial(self.run, code, stdin, timeout_s, memory_mib, cancellation=cancellation, **options)
         try:
             return await asyncio.get_running_loop().run_in_executor(_waiting_threads(), call)
         except asyncio.CancelledError:

@@ -10,7 +10,6 @@ import ast
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _RUNNERS = ("unittest.main(", "pytest.main(", "sys.exit(unittest.main(", "sys.exit(pytest.main(")
-_EXPECTATIONS = frozenset({"raises", "warns", "deprecated_call"})
 
 
 def is_check(node: ast.AST, own: frozenset[str]) -> bool:
@@ -20,7 +19,7 @@ def is_check(node: ast.AST, own: frozenset[str]) -> bool:
             # A tuple is always true: `assert (f(1) == 2, "message")`.
             return not isinstance(test, (ast.Constant, ast.Tuple, ast.JoinedStr))
         case ast.Call(func=ast.Attribute(attr=name)) | ast.Call(func=ast.Name(id=name)):
-            return name not in own and (name.startswith("assert") or name in _EXPECTATIONS)
+            return name not in own and (name.startswith("assert") or name == "raises")
     return False
 
 

@@ -87,6 +87,14 @@ class Cgroup:
                 return
 
 
+def cgroup_if_possible() -> Cgroup | None:
+    """Create a group; None where none can be created, of which `description` says why."""
+    try:
+        return Cgroup()
+    except NoCgroupError:
+        return None
+
+
 def description() -> str:
     """Say in a line whether control groups are used."""
     try:

@@ -6,19 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grpo_tasks_code.sandbox.arguments import (
-    DEFAULT_MEMORY_MIB,
-    DEFAULT_OUTPUT_BYTES,
-    DEFAULT_TESTS_TIMEOUT_S,
-    DEFAULT_TIMEOUT_S,
-    MAX_MACHINE_STATE,
-    Limits,
-    check_policy,
-    check_whole,
-    program_bytes,
-    refusal_of,
-    stdin_bytes,
-)
+from grpo_tasks_code.sandbox import arguments
 from grpo_tasks_code.sandbox.errors import ServerError
 from grpo_tasks_code.sandbox.execution import Execution, Policy, Status, TestResult
 from grpo_tasks_code.sandbox.executor import Cancellation, Executor
@@ -32,7 +20,7 @@ class Script:
 
     program: bytes
     stdin: bytes
-    limits: Limits
+    limits: arguments.Limits
     policy: Policy | None
     machine_state: int
 
@@ -49,7 +37,7 @@ class TestedProgram:
     __test__ = False  # not a class of tests, whatever pytest thinks of its name
 
     program: bytes
-    limits: Limits
+    limits: arguments.Limits
     plan: Plan
     tests: tuple[str, ...]
     setup: str
@@ -77,20 +65,20 @@ class CheckedExecutor(Executor):
         self,
         code: str,
         stdin: str = "",
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-        memory_mib: int = DEFAULT_MEMORY_MIB,
+        timeout_s: float = arguments.DEFAULT_TIMEOUT_S,
+        memory_mib: int = arguments.DEFAULT_MEMORY_MIB,
         *,
         policy: Policy | None = None,
-        output_limit_bytes: int = DEFAULT_OUTPUT_BYTES,
+        output_limit_bytes: int = arguments.DEFAULT_OUTPUT_BYTES,
         machine_state: int = 0,
         cancellation: Cancellation | None = None,
     ) -> Execution:
         """Run a program as a script and wait for it to end; see `Executor.run`."""
-        limits = Limits(timeout_s, memory_mib, output_limit_bytes)
-        check_policy(policy)
-        check_whole("machine_state", machine_state, 0, MAX_MACHINE_STATE)
-        script = Script(program_bytes(code), stdin_bytes(stdin), limits, policy, machine_state)
-        if refusal := refusal_of(script.program):
+        limits = arguments.Limits(timeout_s, memory_mib, output_limit_bytes)
+        arguments.check_policy(policy)
+        arguments.check_whole("machine_state", machine_state, 0, arguments.MAX_MACHINE_STATE)
+        script = Script(arguments.program_bytes(code), arguments.stdin_bytes(stdin), limits, policy, machine_state)
+        if refusal := arguments.refusal_of(script.program):
             return self._not_run("denied", refusal)
         try:
             return self._run(script, cancellation or Cancellation())
@@ -101,17 +89,17 @@ class CheckedExecutor(Executor):
         self,
         code: str,
         tests: Sequence[str],
-        timeout_s: float = DEFAULT_TESTS_TIMEOUT_S,
+        timeout_s: float = arguments.DEFAULT_TESTS_TIMEOUT_S,
         *,
         setup: str = "",
         entry_point: str | None = None,
-        memory_mib: int = DEFAULT_MEMORY_MIB,
+        memory_mib: int = arguments.DEFAULT_MEMORY_MIB,
     ) -> TestResult:
         """Run hidden tests on a program; see `Executor.run_tests`."""
-        limits = Limits(timeout_s, memory_mib)
+        limits = arguments.Limits(timeout_s, memory_mib)
         plan = plan_of(tests, setup, entry_point)
-        program = TestedProgram(program_bytes(code), limits, plan, tuple(tests), setup, entry_point)
-        if refusal := refusal_of(program.program):
+        program = TestedProgram(arguments.program_bytes(code), limits, plan, tuple(tests), setup, entry_point)
+        if refusal := arguments.refusal_of(program.program):
             return undecided(len(tests), self._not_run("denied", refusal))
         try:
             return self._run_tests(program)

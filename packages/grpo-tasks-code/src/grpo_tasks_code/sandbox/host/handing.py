@@ -17,7 +17,7 @@ def handed(trees: Sequence[ast.AST], kind: str, programs: frozenset[str]) -> ast
     Attributes of such objects, and what their methods return, are other data and do not count.
     """
     nodes = [node for tree in trees for node in ast.walk(tree)]
-    flow = _Flow(nodes, kind)
+    flow = Flow(nodes, kind)
     programs = _with_aliases(nodes, programs)
     for node in nodes:
         if isinstance(node, ast.Call) and names.root(node.func) in programs and any(map(flow.carries, _given(node))):
@@ -45,7 +45,7 @@ def _is_needed(kind: ast.ClassDef, trees: Sequence[ast.AST], programs: frozenset
     return not names.is_callable(kind) and handed(trees, kind.name, programs) is not None
 
 
-class _Flow:
+class Flow:
     """Data flow of the objects of a class.
 
     Args:
@@ -80,9 +80,11 @@ class _Flow:
                 | ast.SetComp(elt=value)
                 | ast.GeneratorExp(elt=value)
                 | ast.DictComp(value=value)
+                | ast.Starred(value=value)
+                | ast.Subscript(value=value)
+                | ast.NamedExpr(value=value)
+                | ast.UnaryOp(operand=value)
             ):
-                return self.carries(value)
-            case ast.Starred(value=value) | ast.Subscript(value=value) | ast.NamedExpr(value=value):
                 return self.carries(value)
             case ast.IfExp(body=left, orelse=right) | ast.BinOp(left=left, right=right):
                 return self.carries(left) or self.carries(right)
@@ -90,23 +92,10 @@ class _Flow:
 
     def _named(self, node: ast.AST) -> Iterator[str]:
         """Yield the names to which a node assigns such a value."""
+        for bound, value in names.bindings(node):
+            if self.carries(value):
+                yield from bound
         match node:
-            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)) if len(targets) == len(
-                values
-            ):
-                for target, value in zip(targets, values, strict=True):
-                    if self.carries(value):
-                        yield from names.roots([target])
-            case ast.Assign(targets=targets, value=value) if self.carries(value):
-                yield from names.roots(targets)
-            case (
-                ast.AnnAssign(target=target, value=value)
-                | ast.AugAssign(target=target, value=value)
-                | ast.NamedExpr(target=target, value=value)
-                | ast.For(target=target, iter=value)
-                | ast.comprehension(target=target, iter=value)
-            ) if self.carries(value):
-                yield from names.roots([target])
             case ast.Call(func=ast.Attribute(value=value, attr=attr)) if attr in _FILLING:
                 if any(map(self.carries, _given(node))):
                     yield from names.roots([value])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import symtable
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 
 BUILTINS = frozenset(dir(builtins))
@@ -102,6 +102,24 @@ def roots(targets: Iterable[ast.AST]) -> frozenset[str]:
     """Return the roots of all expressions in the trees."""
     nodes = [node for target in targets for node in ast.walk(target) if isinstance(node, ast.expr)]
     return frozenset(name for node in nodes if (name := root(node)) is not None)
+
+
+def bindings(node: ast.AST) -> Iterator[tuple[frozenset[str], ast.expr]]:
+    """Yield the names that a node binds or changes, with their value; of a tuple, element by element."""
+    match node:
+        case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)) if len(targets) == len(values):
+            yield from ((roots([target]), value) for target, value in zip(targets, values, strict=True))
+        case ast.Assign(targets=targets, value=value):
+            yield roots(targets), value
+        case (
+            ast.AnnAssign(target=target, value=ast.expr() as value)
+            | ast.AugAssign(target=target, value=value)
+            | ast.NamedExpr(target=target, value=value)
+            | ast.For(target=target, iter=value)
+            | ast.comprehension(target=target, iter=value)
+            | ast.withitem(optional_vars=ast.expr() as target, context_expr=value)
+        ):
+            yield roots([target]), value
 
 
 def capitalised_calls(tree: ast.AST) -> frozenset[str]:

@@ -19,7 +19,7 @@ from queue import SimpleQueue
 from typing import TypeVar
 
 from grpo_tasks_code.sandbox.errors import ServerError
-from grpo_tasks_code.sandbox.host.cgroups import Cgroup, NoCgroupError
+from grpo_tasks_code.sandbox.host.cgroups import cgroup_if_possible
 from grpo_tasks_code.sandbox.host.scheduling import Scheduling, descendant, scheduling_of
 from grpo_tasks_code.sandbox.inside import wire
 from grpo_tasks_code.sandbox.inside.confinement import LevelName
@@ -121,17 +121,13 @@ class ServerProcess:
         self.level: LevelName = level
         self.number = 0
         self.is_lost = False
-        self._cgroup: Cgroup | None
         self.control, theirs = socket.socketpair()
         # L1 has no file system of its own; the others do not get a folder of the host's.
         self._box = tempfile.mkdtemp(prefix="grpo-sandbox-") if level == "L1" else ""
         restricted = os.path.dirname(_folder_of("RestrictedPython")) if is_restricted else ""
         if is_restricted and not restricted:
             raise ServerError("the policy 'restricted' needs the package RestrictedPython")
-        try:
-            self._cgroup = Cgroup()
-        except NoCgroupError:  # `grpo doctor` says why
-            self._cgroup = None
+        self._cgroup = cgroup_if_possible()
         cgroup = "" if self._cgroup is None else str(self._cgroup.path)
         arguments = [str(theirs.fileno()), level, str(os.getpid()), restricted, self._box, cgroup, _folder_of("numpy")]
         environment = _ENVIRONMENT | {"PYTHONHASHSEED": str(hash_seed)}

@@ -159,23 +159,14 @@ def answers(trees: Sequence[ast.AST], programs: frozenset[str]) -> frozenset[str
         sources |= more
 
 
-def _makers(node: ast.AST) -> Iterable[tuple[frozenset[str], list[ast.AST]]]:
+def _makers(node: ast.AST) -> Iterable[tuple[frozenset[str], Sequence[ast.AST]]]:
     """Yield the names that a node binds, with the parts of their values."""
+    yield from ((bound, [value]) for bound, value in names.bindings(node))
     match node:
-        case ast.Assign(targets=targets, value=value):
-            yield names.roots(targets), [value]
-        case ast.AnnAssign(target=target, value=ast.expr() as value):
-            yield names.roots([target]), [value]
-        case ast.AugAssign(target=target, value=value) | ast.NamedExpr(target=target, value=value):
-            yield names.roots([target]), [value]
-        case ast.For(target=target, iter=value) | ast.comprehension(target=target, iter=value):
-            yield names.roots([target]), [value]
-        case ast.withitem(context_expr=value, optional_vars=ast.expr() as target):
-            yield names.roots([target]), [value]
         case ast.FunctionDef(name=name, body=body) | ast.ClassDef(name=name, body=body):
-            yield frozenset({name}), list(body)
+            yield frozenset({name}), body
         case ast.Expr(value=ast.Call(func=ast.Attribute() as method, args=arguments)):  # results.append(f(1))
-            yield names.roots([method]), list(arguments)
+            yield names.roots([method]), arguments
 
 
 def _call(function: str, *arguments: ast.expr) -> ast.expr:

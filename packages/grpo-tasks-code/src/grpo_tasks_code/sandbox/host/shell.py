@@ -17,7 +17,7 @@ from grpo_core import refuse_at_import
 from grpo_tasks_code.sandbox.arguments import patience_s
 from grpo_tasks_code.sandbox.errors import SandboxUnavailableError, ServerError
 from grpo_tasks_code.sandbox.execution import Level
-from grpo_tasks_code.sandbox.host.cgroups import Cgroup, NoCgroupError
+from grpo_tasks_code.sandbox.host.cgroups import cgroup_if_possible
 from grpo_tasks_code.sandbox.host.process import EXIT_TIMEOUT_S, START_TIMEOUT_S, start_inside
 
 _ENTRY = """
@@ -29,7 +29,6 @@ TOOLS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 """Folders of the host that commands see."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ALWAYS_WRITABLE = ("/tmp", "/var/tmp", "/dev/shm", "/root", "/logs/agent", "/logs/artifacts")
-MAX_PROCESSES = 256
 
 GUARANTEE = (
     "commands see the host's /usr, read-only, and no other host files, no host processes and no network; "
@@ -95,11 +94,9 @@ class ShellBox:
             raise ServerError("needs Linux")
         refuse_at_import("the sandbox")
         self._memory_bytes = memory_bytes
-        try:
-            self._cgroup: Cgroup | None = Cgroup()
+        self._cgroup = cgroup_if_possible()
+        if self._cgroup is not None:
             self._cgroup.limit_memory(memory_bytes + storage_bytes)
-        except NoCgroupError:  # `grpo doctor` says why
-            self._cgroup = None
         self._control, theirs = socket.socketpair()
         cgroup = "" if self._cgroup is None else str(self._cgroup.path)
         with theirs:
@@ -107,16 +104,9 @@ class ShellBox:
         try:
             self._control.settimeout(START_TIMEOUT_S)
             self._reply()
-            folders = [*dict.fromkeys([*ALWAYS_WRITABLE, *writable])]
             shown = [*dict.fromkeys([*TOOLS, *tools])]
-            built, _ = self._order(
-                START_TIMEOUT_S,
-                do="build",
-                tools=shown,
-                writable=folders,
-                storage_bytes=storage_bytes,
-                processes=MAX_PROCESSES,
-            )
+            own = [*dict.fromkeys([*ALWAYS_WRITABLE, *writable])]
+            built, _ = self._order(START_TIMEOUT_S, do="build", tools=shown, writable=own, storage_bytes=storage_bytes)
             self.has_proc = bool(built["has_proc"])
         except BaseException:
             self.close()

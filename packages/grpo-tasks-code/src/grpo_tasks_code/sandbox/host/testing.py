@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Protocol, get_args
+from typing import Any, get_args
 
 from grpo_tasks_code.sandbox.arguments import Limits
 from grpo_tasks_code.sandbox.errors import ServerError
 from grpo_tasks_code.sandbox.execution import Execution, TestResult, TestStatus, all_text, readable
 from grpo_tasks_code.sandbox.host.job import Job
 from grpo_tasks_code.sandbox.host.plan import Judged, Pair, Plan
+from grpo_tasks_code.sandbox.host.pool import ServerPool
 from grpo_tasks_code.sandbox.host.process import ServerProcess
 from grpo_tasks_code.sandbox.inside import wire
 from grpo_tasks_code.sandbox.inside.values import decode
@@ -110,13 +110,6 @@ def judging_s(tests: int) -> float:
     return min(JUDGE.timeout_s * tests, max(MAX_JUDGING_S, MAX_JUDGING_S / 600 * tests))
 
 
-class Servers(Protocol):
-    """A source of idle servers."""
-
-    def server(self) -> AbstractContextManager[ServerProcess]:
-        """Reserve a server for a block."""
-
-
 class Examination:
     """Runs the tests of one program.
 
@@ -126,7 +119,7 @@ class Examination:
         judges: Other servers, for judges: a program that waits for its judge must not keep it from starting.
     """
 
-    def __init__(self, plan: Plan, servers: Servers, judges: Servers) -> None:
+    def __init__(self, plan: Plan, servers: ServerPool, judges: ServerPool) -> None:
         self._plan, self._servers, self._judges = plan, servers, judges
         self._verdicts: dict[int, Verdict] = {}
 

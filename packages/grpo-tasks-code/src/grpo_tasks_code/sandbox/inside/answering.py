@@ -166,11 +166,8 @@ class Answers:
         return self._give([type(value).__name__, {name: getattr(value, name) for name in names}])
 
     def signature(self, target: list[Any]) -> Any:
-        """Return the parameters of a function: name, kind, whether it has a default, and that."""
-        parameters = inspect.signature(self._resolve(target)).parameters.values()
-        has = [each.default is not inspect.Parameter.empty for each in parameters]
-        rows = zip(parameters, has, strict=True)
-        return self._give([[[each.name, int(each.kind), has, each.default if has else None] for each, has in rows]])
+        """Return the parameters of a function: name, kind, and the default by that name."""
+        return self._give([_parameters(self._resolve(target))])
 
     def describe(self, names: Sequence[str]) -> Any:
         """Describe classes; members of the enumerations travel by value from now on."""
@@ -239,7 +236,7 @@ class Answers:
         if isinstance(value, type) and value in vars(builtins).values():
             return ["library", "builtins", value.__name__]
         kind = "iterator" if isinstance(value, _Items) else "object"
-        if isinstance(value, (_Whole, _Items)):
+        if isinstance(value, _Whole):
             value = value.value
         if id(value) not in self._numbers:
             self._numbers[id(value)] = len(self._objects)
@@ -267,7 +264,7 @@ class Answers:
 
 
 def _description(kind: Any) -> list[Any] | None:
-    """Return the kind of a class and what a test must know of it: bases, members with values and texts, or fields."""
+    """Return the kind of a class and what a test must know: bases, members with values and texts, or parameters."""
     if not isinstance(kind, type):
         return None
     if issubclass(kind, Exception):
@@ -279,14 +276,16 @@ def _description(kind: Any) -> list[Any] | None:
     is_plain = dataclasses.is_dataclass(kind) and not hasattr(kind, "__post_init__")
     if not is_plain or any(code is None or code.co_filename != "<string>" for code in own):
         return None
-    fields = [field for field in dataclasses.fields(cast("Any", kind)) if field.init and not field.kw_only]
-    return ["dataclass", [[field.name, *_default(field)] for field in fields]]
+    factories = {field.name: field.default_factory for field in dataclasses.fields(cast("Any", kind))}
+    made = {name: {"default": make()} for name, make in factories.items() if make is not dataclasses.MISSING}
+    return ["dataclass", [[name, how, made.get(name, default)] for name, how, default in _parameters(kind)]]
 
 
-def _default(field: Any) -> list[Any]:
-    if field.default_factory is not dataclasses.MISSING:
-        return [True, field.default_factory()]
-    return [False, None] if field.default is dataclasses.MISSING else [True, field.default]
+def _parameters(function: Any) -> list[list[Any]]:
+    return [
+        [each.name, int(each.kind), {} if each.default is each.empty else {"default": each.default}]
+        for each in inspect.signature(function).parameters.values()
+    ]
 
 
 class _Whole:
@@ -296,11 +295,8 @@ class _Whole:
         self.value = value
 
 
-class _Items:
+class _Items(_Whole):
     """Wraps an iterator, whose items the test takes on demand."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
 
 
 def _in_its_wrapper(value: Any) -> Any:

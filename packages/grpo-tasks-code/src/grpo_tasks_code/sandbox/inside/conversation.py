@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import builtins
 import inspect
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator, Iterable
 from typing import Any, NoReturn
 
 from grpo_tasks_code.sandbox.inside.passing import Parcel, Passing
 from grpo_tasks_code.sandbox.inside.proxies import Asker, Awaitable, Proxy, exception_of, reference_to_library
-from grpo_tasks_code.sandbox.inside.surroundings import Replacements, SharedFolder
+from grpo_tasks_code.sandbox.inside.surroundings import SharedFolder, Surroundings
 from grpo_tasks_code.sandbox.inside.values import MAX_ITEMS, NotPlainError
 from grpo_tasks_code.sandbox.inside.wire import Channel
 
@@ -33,9 +33,7 @@ class Conversation:
         channel: Channel to that process.
         namespace: Global names of the test, for looking up exceptions.
         asker: Session that the proxies of the candidate's objects ask.
-        on_use: Called with each proxy that is passed back to the candidate.
-        replacements: What tests have replaced for the candidate.
-        folder: Working folder of the judge, if the test uses files.
+        surroundings: What the test and the candidate share besides calls.
 
     Attributes:
         classes: Classes whose instances travel by value, by name.
@@ -43,17 +41,8 @@ class Conversation:
         has_answer: Whether the candidate has answered anything; later failures may be its doing.
     """
 
-    def __init__(
-        self,
-        channel: Channel,
-        namespace: dict[str, Any],
-        asker: Asker,
-        on_use: Callable[[Proxy], None],
-        replacements: Replacements,
-        folder: SharedFolder | None,
-    ) -> None:
-        self._channel, self._namespace, self._asker, self._on_use = channel, namespace, asker, on_use
-        self._replacements, self._folder = replacements, folder
+    def __init__(self, channel: Channel, namespace: dict[str, Any], asker: Asker, surroundings: Surroundings) -> None:
+        self._channel, self._namespace, self._asker, self._surroundings = channel, namespace, asker, surroundings
         self._passing = Passing(self._refer, self._resolve)
         self.classes = self._passing.classes
         self._functions: list[Any] = []
@@ -63,15 +52,16 @@ class Conversation:
 
     def ask(self, question: list[Any]) -> list[Any]:
         """Ask a question and return the values of the answer; the candidate may call the test's functions meanwhile."""
-        for module, name, value in self._replacements.news():
+        for module, name, value in self._surroundings.news():
             self._answered(["replace", module, name, self.pack([value])])
-        if self._folder is None:
+        folder = self._surroundings.folder
+        if folder is None:
             return self._answered(question)
-        self._exchange_files(self._folder)
+        self._exchange_files(folder)
         try:
             return self._answered(question)
         finally:
-            self._exchange_files(self._folder)
+            self._exchange_files(folder)
 
     def _exchange_files(self, folder: SharedFolder) -> None:
         match self._answered(["files", self.pack(folder.news())]):
@@ -119,7 +109,7 @@ class Conversation:
     def _refer(self, value: Any) -> Any:
         """Return the reference to send for a value that is not plain data."""
         if isinstance(value, Proxy):
-            self._on_use(value)
+            self._asker.use(value)
             return value.__target__
         if known := reference_to_library(value):
             return known

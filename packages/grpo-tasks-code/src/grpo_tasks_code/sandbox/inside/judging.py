@@ -26,7 +26,7 @@ from grpo_tasks_code.sandbox.inside.conversation import MAX_TEXT, Conversation
 from grpo_tasks_code.sandbox.inside.mutations import Mutations
 from grpo_tasks_code.sandbox.inside.passing import compiled
 from grpo_tasks_code.sandbox.inside.proxies import ENUMERATIONS, Made, Proxy, exception_of, forwarding, is_raised
-from grpo_tasks_code.sandbox.inside.surroundings import Replacements, SharedFolder
+from grpo_tasks_code.sandbox.inside.surroundings import SharedFolder, Surroundings
 from grpo_tasks_code.sandbox.inside.wire import Channel
 
 _OF_DATA = frozenset(dir(str)) | frozenset(dir(set))
@@ -112,6 +112,7 @@ class Session:
         channel: Channel to the process that started judge and candidate.
         classes: Names of the candidate that the tests use as classes.
         objects: Those whose objects are not data, even if the class inherits from `list`.
+        surroundings: What the test and the candidate share besides calls.
 
     Attributes:
         namespace: Global names of the test.
@@ -119,12 +120,7 @@ class Session:
     """
 
     def __init__(
-        self,
-        channel: Channel,
-        classes: Sequence[str],
-        objects: Sequence[str],
-        replacements: Replacements,
-        folder: SharedFolder | None,
+        self, channel: Channel, classes: Sequence[str], objects: Sequence[str], surroundings: Surroundings
     ) -> None:
         self._class_names, self._object_names = frozenset(classes), frozenset(objects)
         self._mutations = Mutations()
@@ -143,8 +139,8 @@ class Session:
             END_CHECKS: self.end_checks,
         }
         self._checks, self._raised = 0, None
-        self._fields: dict[str, list[list[Any]]] = {}
-        self.conversation = Conversation(channel, self.namespace, self, self._use, replacements, folder)
+        self._signatures: dict[str, inspect.Signature] = {}
+        self.conversation = Conversation(channel, self.namespace, self, surroundings)
 
     def share(self, names: Sequence[str]) -> None:
         """Send instances of these classes by value too, as far as the classes are defined."""
@@ -182,7 +178,7 @@ class Session:
             self.conversation.stop("unchecked", "no check of the test ran")
 
     def describe(self, names: Sequence[str]) -> None:
-        """Define the candidate's enumerations and exceptions here, and learn the fields of its dataclasses."""
+        """Define the candidate's enumerations and exceptions here, and learn the parameters of its dataclasses."""
         (described,) = self.conversation.ask(["describe", [name for name in names if name[:1].isupper()]])
         for name, kind, content in described:
             if name not in names:
@@ -192,7 +188,7 @@ class Session:
                 base = next(base for base in bases if isinstance(base, type) and issubclass(base, Exception))
                 self.namespace[name] = type(name, (base,), {"__module__": "solution"})
             elif kind == "dataclass":
-                self._fields[name] = content
+                self._signatures[name] = _signature(content)
             elif kind in ENUMERATIONS:
                 defined = self._enumeration(name, kind, content)
                 if len({*map(id, defined.__members__.values())}) == len(content):  # no alias, and no method
@@ -220,14 +216,13 @@ class Session:
         self, function: Proxy, arguments: Sequence[Any], keywords: dict[str, Any], *, is_in_place: bool = False
     ) -> Any:
         """Call a function of the candidate."""
-        self._use(function)
-        if function.__target__[0] == "name" and (fields := self._fields.get(function.__target__[1])) is not None:
-            values = dict(zip((name for name, *_ in fields), arguments, strict=False)) | keywords
-            defaults = {name: default for name, has_default, default in fields if has_default}
-            if len(values) == len(arguments) + len(keywords) and {*values, *defaults} == {name for name, *_ in fields}:
-                content = {name: values.get(name, defaults.get(name)) for name, *_ in fields}
-                kind = function.__target__[1]
-                return Made(self, kind, content, (arguments, keywords), is_made=kind in self._class_names)
+        self.use(function)
+        if function.__target__[0] == "name" and (signature := self._signatures.get(function.__target__[1])):
+            kind = function.__target__[1]
+            with contextlib.suppress(TypeError):  # of wrong arguments, which the program refuses below
+                bound = signature.bind(*arguments, **keywords)
+                bound.apply_defaults()
+                return Made(self, kind, bound.arguments, (arguments, keywords), is_made=kind in self._class_names)
         return self._call(function, arguments, keywords, is_in_place=is_in_place)
 
     def _call(
@@ -263,7 +258,7 @@ class Session:
 
     def fields(self, subject: Proxy) -> list[Any]:
         """Return the name of a dataclass, and an object's fields."""
-        self._use(subject)
+        self.use(subject)
         try:
             return self.conversation.ask(["fields", subject.__target__])
         except TypeError:
@@ -274,7 +269,7 @@ class Session:
 
         A check must run after what it suppresses, or else it could skip the others.
         """
-        self._use(manager)
+        self.use(manager)
         is_shown = isinstance(error, Exception) and (is_raised(error) or error is self._raised)
         if error is None or not is_shown or isinstance(error, AssertionError):
             self.conversation.ask(["leave", manager.__target__, "", ""])
@@ -286,22 +281,10 @@ class Session:
 
     def get(self, subject: Proxy, name: str) -> Any:
         """Get an attribute of a candidate's object."""
-        self._use(subject, name)
+        self.use(subject, name)
         if name == "__signature__":
-            return self._signature(subject)
+            return _signature(*self.conversation.ask(["signature", subject.__target__]))
         return self.conversation.ask(["get", subject.__target__, name])[0]
-
-    def _signature(self, function: Proxy) -> inspect.Signature:
-        (parameters,) = self.conversation.ask(["signature", function.__target__])
-        parameter = inspect.Parameter
-        kinds: list[Any] = [parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD, parameter.VAR_POSITIONAL]
-        kinds += [parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD]
-        return inspect.Signature(
-            [
-                parameter(name, kinds[kind], default=default if has_default else parameter.empty)
-                for name, kind, has_default, default in parameters
-            ]
-        )
 
     def look(self, subject: Proxy, name: str, key: Any = None) -> Any:
         """Ask an object for its content: its length, its items, or one of them."""
@@ -316,7 +299,7 @@ class Session:
 
     def set(self, subject: Proxy, name: str, value: Any) -> None:
         """Set an attribute of a candidate's object."""
-        self._use(subject)
+        self.use(subject)
         self.conversation.ask(["set", subject.__target__, name, self.conversation.pack([value])])
 
     def operate(self, operator: str, operands: Sequence[Any]) -> Any:
@@ -337,7 +320,7 @@ class Session:
 
     def run(self, awaitable: Proxy) -> tuple[Any, bool]:
         """Await an object; return the result, and whether an iteration has ended."""
-        self._use(awaitable)
+        self.use(awaitable)
         match self.conversation.ask(["run", awaitable.__target__]):
             case [result, bool(is_over)]:
                 return result, is_over
@@ -355,7 +338,8 @@ class Session:
         use = f"; the test needs data for {what}" if what else ""
         self.conversation.stop("failed", f"the answer is a {answer.__kind__}, not plain data{use}")
 
-    def _use(self, subject: Proxy, name: str = "") -> None:
+    def use(self, subject: Proxy, name: str = "") -> None:
+        """Note that an object is passed on, changed, or asked for an attribute."""
         self._unused.pop(id(subject), None)
         kind, number = subject.__target__[:2]
         if kind == "object":
@@ -365,6 +349,10 @@ class Session:
         """Return what to send for an argument; a candidate's iterator that was not begun goes back as it is."""
         target = self.conversation.unstarted(argument)
         return self._mutations.current(argument) if target is None else Proxy(self, target, "iterator")
+
+
+def _signature(parameters: list[list[Any]]) -> inspect.Signature:
+    return inspect.Signature([inspect.Parameter(name, kind, **default) for name, kind, default in parameters])
 
 
 def _warn(names: Sequence[str], text: str) -> None:
@@ -388,18 +376,18 @@ def judge(channel: Channel) -> int:
     sys.modules["pytest"] = pytest_names.module()
     for function in (dataclasses.asdict, dataclasses.astuple, dataclasses.replace):
         setattr(dataclasses, function.__name__, forwarding("dataclasses", function))
-    replacements = Replacements(_warn)
+    surroundings = Surroundings(_warn)
     with contextlib.suppress(ValueError):  # what the program writes there is no module of ours
         sys.path.remove(os.environ.get("HOME", ""))
     for index, source, before, own in tests:
         channel.send(["test", index])
         channel.receive()
-        uses_files = _OF_FILES.search(setup + source) is not None
-        session = Session(channel, classes, objects, replacements, SharedFolder() if uses_files else None)
+        surroundings.folder = SharedFolder() if _OF_FILES.search(setup + source) else None
+        session = Session(channel, classes, objects, surroundings)
         session.namespace |= {name: Proxy(session, ["name", name], name) for name in names}
         session.namespace |= {name: type(name, (Exception,), {}) for name in exceptions}
         channel.send(["verdict", *_verdict([(setup, shared), (before, own)], source, session, names)])
-        replacements.restore()
+        surroundings.restore()
         channel.receive()
     return 0
 

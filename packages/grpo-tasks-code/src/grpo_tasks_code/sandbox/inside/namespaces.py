@@ -115,20 +115,25 @@ def build_root(library: Sequence[str], machine: Machine) -> None:
     kernel.mount("tmpfs", _ROOT, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=1m,mode=755")
     for folder in library:
         if os.path.isdir(folder):
-            _bind(folder, _READ_ONLY)
+            bind(_ROOT, folder, _READ_ONLY)
             for name in NOT_PART_OF_PYTHON.intersection(os.listdir(folder)):
                 kernel.mount("tmpfs", _ROOT + os.path.join(folder, name), "tmpfs", _READ_ONLY, "size=4k,mode=755")
     for device in DEVICES:
         if os.path.exists(device):
-            _bind(device, kernel.MS_RDONLY | kernel.MS_NOSUID | kernel.MS_NOEXEC)
+            bind(_ROOT, device, kernel.MS_RDONLY | kernel.MS_NOSUID | kernel.MS_NOEXEC)
     os.makedirs(_ROOT + BOX)
     os.chdir(_ROOT)
     kernel.pivot_root_here(machine)
     kernel.mount(None, "/", None, kernel.MS_REMOUNT | kernel.MS_BIND | _READ_ONLY)
 
 
-def _bind(path: str, flags: int) -> None:
-    target = _ROOT + path
+def bind(root: str, path: str, flags: int) -> None:
+    """Make a file or folder of the host visible at its own path in a new root.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    target = root + path
     if os.path.isdir(path):
         os.makedirs(target, exist_ok=True)
     else:

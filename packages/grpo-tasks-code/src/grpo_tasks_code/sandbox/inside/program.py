@@ -28,13 +28,7 @@ MODULE_NAME = "solution"
 _STATUS_FD, _CHANNEL_FD = 3, 4
 _FREE_FD = 16
 """Descriptors are first moved above this one, so that none overwrites another."""
-_ENVIRONMENT = {
-    "OPENBLAS_NUM_THREADS": "1",
-    "LANG": "C.UTF-8",
-    "LOGNAME": "sandbox",
-    "PATH": "/nonexistent",
-    "PYTHONHASHSEED": "0",
-}
+_ENVIRONMENT = {"LANG": "C.UTF-8", "LOGNAME": "sandbox", "PATH": "/nonexistent", "PYTHONHASHSEED": "0"}
 _OWN_PACKAGE = __name__.partition(".")[0]
 _SIGCHLD = int(signal.SIGCHLD)
 
@@ -46,7 +40,7 @@ def freshen(confinement: Confinement) -> None:
     """
     home = "/" if confinement.box is None else confinement.box.path
     os.environ.clear()
-    os.environ.update(_ENVIRONMENT, HOME=home)
+    os.environ.update(_ENVIRONMENT, HOME=home, OPENBLAS_NUM_THREADS="1")
     sys.argv[:] = sys.orig_argv[:] = [FILE_NAME]
     sys.path_hooks[:] = [hook for hook in sys.path_hooks if hook.__module__ != "__main__"]
     for name in [name for name in sys.modules if name.partition(".")[0] == _OWN_PACKAGE]:

@@ -39,6 +39,9 @@ _FROM_CANDIDATE = "_from_candidate"
 class Asker(Protocol):
     """The session of a judge, as proxies use it."""
 
+    def use(self, subject: Proxy) -> None:
+        """Note that an object is passed back to the candidate."""
+
     def call(self, function: Proxy, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
         """Call a function."""
 
@@ -319,12 +322,9 @@ for _name in _ARITHMETIC:
     setattr(Proxy, f"__i{_name}__", _operation(f"operator.i{_name}"))
 for _name in _CONVERSIONS:
     setattr(Proxy, f"__{_name}__", _operation(f"builtins.{_name}"))
-_SPECIAL = {
-    "__rdivmod__": _operation("builtins.divmod", is_reflected=True),
-    "__bool__": _operation("operator.truth", bool),
-}
+_SPECIAL = {"rdivmod": _operation("builtins.divmod", is_reflected=True), "bool": _operation("operator.truth", bool)}
 for _name, _method in _SPECIAL.items():
-    setattr(Proxy, _name, _method)
+    setattr(Proxy, f"__{_name}__", _method)
 
 
 def reference_to_library(value: Any) -> list[Any] | None:

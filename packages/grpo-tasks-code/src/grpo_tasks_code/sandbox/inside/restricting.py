@@ -10,14 +10,8 @@ import types
 from importlib import import_module
 from typing import Any
 
-from RestrictedPython import compile_restricted_exec, safe_builtins, utility_builtins
+from RestrictedPython import Guards, compile_restricted_exec, safe_builtins, utility_builtins
 from RestrictedPython.Eval import default_guarded_getitem, default_guarded_getiter
-from RestrictedPython.Guards import (
-    full_write_guard,
-    guarded_iter_unpack_sequence,
-    guarded_unpack_sequence,
-    safer_getattr,
-)
 
 IMPORTABLE = ("itertools", "math", "random", "string")
 """Modules whose public names give no access to others; RestrictedPython itself offers the last three."""
@@ -92,16 +86,16 @@ _OPERATORS: dict[str, Any] = {
 def fill(namespace: dict[str, Any]) -> None:
     """Add the guards that the compiled program calls, and the policy's built-in functions."""
     builtins = safe_builtins | utility_builtins | {function.__name__: function for function in _MORE_BUILTINS}
-    builtins |= {"__import__": _import, "_getattr_": safer_getattr}
+    builtins |= {"__import__": _import, "_getattr_": Guards.safer_getattr}
     namespace.update(
         __builtins__=builtins,
         __metaclass__=type,
-        _getattr_=safer_getattr,
+        _getattr_=Guards.safer_getattr,
         _getitem_=default_guarded_getitem,
         _getiter_=default_guarded_getiter,
         _inplacevar_=_in_place,
-        _iter_unpack_sequence_=guarded_iter_unpack_sequence,
+        _iter_unpack_sequence_=Guards.guarded_iter_unpack_sequence,
         _print_=_Print,
-        _unpack_sequence_=guarded_unpack_sequence,
-        _write_=full_write_guard,
+        _unpack_sequence_=Guards.guarded_unpack_sequence,
+        _write_=Guards.full_write_guard,
     )

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from grpo_tasks_code.sandbox.inside import kernel
-from grpo_tasks_code.sandbox.inside.syscalls import ALLOWED, AUDIT_ARCH, FATAL, OWN_FILES, Machine, number
+from grpo_tasks_code.sandbox.inside.syscalls import ALLOWED, AUDIT_ARCH, FAILING, FATAL, OWN_FILES, Machine, number
 
 # <linux/bpf_common.h>
 LOAD, AND, JUMP, JUMP_IF_EQUAL, JUMP_IF_AT_LEAST, RETURN = 0x20, 0x54, 0x05, 0x15, 0x35, 0x06
@@ -29,15 +29,9 @@ OWN_PID = 0xFFFFFFFF
 
 _INSTRUCTION = struct.Struct("=HBBI")
 
-ERRORS = {
-    "clone3": errno.ENOSYS,  # its flags are in memory, which a filter cannot read: the C library falls back to clone
-    "getxattr": errno.ENOTSUP,  # shutil.copy2 goes on after this error and no other
-    "lgetxattr": errno.ENOTSUP,
-    "fgetxattr": errno.ENOTSUP,
-    "listxattr": errno.ENOTSUP,
-    "llistxattr": errno.ENOTSUP,
-    "flistxattr": errno.ENOTSUP,
-}
+ERRORS = dict.fromkeys(FAILING, errno.ENOTSUP)  # shutil.copy2 goes on after this error and no other
+# Its flags are in memory, which a filter cannot read: the C library falls back to clone.
+ERRORS["clone3"] = errno.ENOSYS
 """Errors other than EPERM."""
 
 

@@ -33,7 +33,7 @@ MAX_OUTPUT_BYTES = 64 << 20
 """A command that writes more is ended."""
 _CUT_S = 10.0
 """Time for looking through links that commands left."""
-MAX_OPEN_FILES = 1024
+MAX_PROCESSES, MAX_OPEN_FILES = 256, 1024
 MAX_NAMES = 10_000
 _HEAD = struct.Struct("<II")
 """Sizes of a message's JSON and of the bytes behind it."""
@@ -130,10 +130,10 @@ class Box:
         self._filter = seccomp.Program(seccomp.assemble_for_shell(machine))
 
     def do_build(
-        self, data: bytes, tools: list[str], writable: list[str], storage_bytes: int, processes: int
+        self, data: bytes, tools: list[str], writable: list[str], storage_bytes: int
     ) -> tuple[dict[str, Any], bytes]:
         """Replace the file system by the host's tools, and writable folders that share one limit of storage."""
-        self._processes, self._writable = processes, writable
+        self._writable = writable
         root = next(point for point in _MOUNT_POINTS if os.path.isdir(point))
         kernel.sethostname(b"box")
         kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
@@ -219,7 +219,7 @@ class Box:
                 Path("/proc/self/oom_score_adj").write_text(_OOM_FIRST, encoding="ascii")
             for which, limit in (
                 (resource.RLIMIT_DATA, memory_bytes),
-                (resource.RLIMIT_NPROC, self._processes),
+                (resource.RLIMIT_NPROC, MAX_PROCESSES),
                 (resource.RLIMIT_NOFILE, MAX_OPEN_FILES),
                 (resource.RLIMIT_CORE, 0),
                 (resource.RLIMIT_MEMLOCK, 0),
@@ -305,19 +305,11 @@ def _show(root: str, path: str) -> None:
     """Make a file or folder of the host visible at its own path, read-only; a link stays a link."""
     if not os.path.lexists(path):
         return
-    target = root + path
-    os.makedirs(os.path.dirname(target), exist_ok=True)
     if os.path.islink(path):
-        os.symlink(os.readlink(path), target)
+        os.makedirs(os.path.dirname(root + path), exist_ok=True)
+        os.symlink(os.readlink(path), root + path)
         return
-    if os.path.isdir(path):
-        os.makedirs(target, exist_ok=True)
-    else:
-        os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC))
-    kernel.mount(path, target, None, kernel.MS_BIND | kernel.MS_REC)
-    kept = os.statvfs(path).f_flag & (kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
-    flags = kernel.MS_NOSUID | (0 if path in namespaces.DEVICES else kernel.MS_RDONLY | kernel.MS_NODEV)
-    kernel.mount(None, target, None, kernel.MS_REMOUNT | kernel.MS_BIND | flags | kept)
+    namespaces.bind(root, path, kernel.MS_NOSUID if path in namespaces.DEVICES else _READ_ONLY)
 
 
 def _leads_to(link: str, places: list[str]) -> bool:

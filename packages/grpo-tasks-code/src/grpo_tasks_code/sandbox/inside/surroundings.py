@@ -26,7 +26,7 @@ _REPLACED = (
     *(("builtins", name) for name in ("input", "print")),
     *(("time", name) for name in ("sleep", "time", "perf_counter", "monotonic")),
     *(("random", name) for name in ("random", "randint", "randrange", "choice", "uniform", "shuffle")),
-    *(("os", "environ"), ("warnings", "filters")),
+    ("warnings", "filters"),
 )
 """Members of modules that tests replace for the program; all are loaded before the fork."""
 
@@ -37,40 +37,37 @@ Files = dict[str, bytes | None]
 """Content by path, relative to the working folder; None is a folder."""
 
 
-def _current(module: str, name: str) -> Any:
-    value = getattr(sys.modules[module], name)
-    return {**value} if name == "environ" else [*value] if name == "argv" else value
-
-
-class Replacements:
-    """What the tests of a judge have replaced.
+class Surroundings:
+    """What the tests of a judge have replaced, and the files that a test shares.
 
     Args:
         warned: Called with the class names and text of each warning of the program, while a test catches warnings.
+
+    Attributes:
+        folder: Working folder of the judge, if the test uses files.
     """
+
+    folder: SharedFolder | None = None
 
     def __init__(self, warned: Callable[[Sequence[str], str], None]) -> None:
         self._warned = warned
-        self._original = {key: _current(*key) for key in _REPLACED}
+        self._original = self._current()
         self._told = dict(self._original)
 
     def news(self) -> Iterator[tuple[str, str, Any]]:
         """Yield the members that have changed since: module, name, and what the program uses instead or None."""
-        for key, told in self._told.items():
-            now = _current(*key)
-            is_data = isinstance(now, (list, dict)) and key[1] != "filters"
-            if now is not told and not (is_data and now == told):
-                self._told[key] = now
+        told, self._told = self._told, self._current()
+        for key, now in self._told.items():
+            if now is not told[key]:
                 yield *key, None if now is self._original[key] else self._substitute(key[1], now)
+
+    def _current(self) -> dict[tuple[str, str], Any]:
+        return {(module, name): getattr(sys.modules[module], name) for module, name in _REPLACED}
 
     def restore(self) -> None:
         """Take back what a test has left replaced."""
         for (module, name), value in self._original.items():
-            if name == "environ":
-                os.environ.clear()
-                os.environ.update(value)
-            else:
-                setattr(sys.modules[module], name, value)
+            setattr(sys.modules[module], name, value)
 
     def _substitute(self, name: str, value: Any) -> Any:
         if name == "filters":
@@ -79,20 +76,6 @@ class Replacements:
             return [value.write, value.readline, value.read]
         # A mock has every method, and would pass for a list or an iterator.
         return (lambda *arguments, **keywords: value(*arguments, **keywords)) if callable(value) else value
-
-
-class Stream(io.TextIOBase):
-    """A standard stream of the program whose text is in the test.
-
-    Args:
-        write: Its methods there.
-        readline: See `write`.
-        read: See `write`.
-    """
-
-    def __init__(self, write: Callable[..., Any], readline: Callable[..., Any], read: Callable[..., Any]) -> None:
-        for name, method in (("write", write), ("readline", readline), ("read", read)):
-            setattr(self, name, method)
 
 
 def _forward(warned: Callable[..., Any], message: Warning, category: type[Warning], *_: Any) -> None:
@@ -107,11 +90,9 @@ def replace(original: dict[tuple[str, str], Any], module: str, name: str, value:
         if value is not None:
             value = partial(_forward, value)
     elif name in _STREAMS and value is not None:
-        value = Stream(*value)
-    if name == "environ":
-        os.environ.clear()
-        os.environ.update(value)
-        return
+        stream: Any = io.TextIOBase()
+        stream.write, stream.readline, stream.read = value
+        value = stream
     owner = sys.modules[module]
     original.setdefault((module, name), getattr(owner, name))
     setattr(owner, name, original[module, name] if value is None else value)

@@ -189,7 +189,7 @@ CHECKED: dict[str, Numbers] = {
 }
 """Calls whose arguments decide; see `seccomp`."""
 
-ERRORS: dict[str, Numbers] = {
+FAILING: dict[str, Numbers] = {
     "getxattr": (191, 8),
     "lgetxattr": (192, 9),
     "fgetxattr": (193, 10),
@@ -263,7 +263,7 @@ _OWN: dict[str, Numbers] = {
 }
 """Calls of the sandbox itself."""
 
-_NUMBERS = ALLOWED | OWN_FILES | CHECKED | ERRORS | FATAL | _OWN
+_NUMBERS = ALLOWED | OWN_FILES | CHECKED | FAILING | FATAL | _OWN
 
 
 def number(name: str, machine: Machine) -> int | None:

@@ -13,19 +13,7 @@ import fcntl
 import os
 import struct
 
-from grpo_tasks_code.sandbox.inside import kernel
-from grpo_tasks_code.sandbox.inside.seccomp import (
-    ALLOW,
-    AND,
-    ARCH_OFFSET,
-    ARGUMENTS_OFFSET,
-    JUMP_IF_EQUAL,
-    LOAD,
-    NUMBER_OFFSET,
-    RETURN,
-    Instruction,
-    Program,
-)
+from grpo_tasks_code.sandbox.inside import kernel, seccomp
 from grpo_tasks_code.sandbox.inside.syscalls import AUDIT_ARCH, Machine, required
 
 MAX_THREADS = 256
@@ -40,18 +28,18 @@ _ANSWER = struct.Struct("=QqiI")  # struct seccomp_notif_resp: its number, a res
 _GO_ON = 1  # SECCOMP_USER_NOTIF_FLAG_CONTINUE
 
 
-def questions(machine: Machine) -> list[Instruction]:
+def questions(machine: Machine) -> list[seccomp.Instruction]:
     """Return the filter: every call is allowed, except that a clone which makes a thread asks the server."""
     return [
-        (LOAD, 0, 0, ARCH_OFFSET),
-        (JUMP_IF_EQUAL, 0, 5, AUDIT_ARCH[machine]),
-        (LOAD, 0, 0, NUMBER_OFFSET),
-        (JUMP_IF_EQUAL, 0, 3, required("clone", machine)),
-        (LOAD, 0, 0, ARGUMENTS_OFFSET),
-        (AND, 0, 0, _CLONE_THREAD),
-        (JUMP_IF_EQUAL, 1, 0, _CLONE_THREAD),
-        (RETURN, 0, 0, ALLOW),
-        (RETURN, 0, 0, ASK),
+        (seccomp.LOAD, 0, 0, seccomp.ARCH_OFFSET),
+        (seccomp.JUMP_IF_EQUAL, 0, 5, AUDIT_ARCH[machine]),
+        (seccomp.LOAD, 0, 0, seccomp.NUMBER_OFFSET),
+        (seccomp.JUMP_IF_EQUAL, 0, 3, required("clone", machine)),
+        (seccomp.LOAD, 0, 0, seccomp.ARGUMENTS_OFFSET),
+        (seccomp.AND, 0, 0, _CLONE_THREAD),
+        (seccomp.JUMP_IF_EQUAL, 1, 0, _CLONE_THREAD),
+        (seccomp.RETURN, 0, 0, seccomp.ALLOW),
+        (seccomp.RETURN, 0, 0, ASK),
     ]
 
 
@@ -66,7 +54,7 @@ class ThreadBound:
     """
 
     def __init__(self, machine: Machine) -> None:
-        program = Program(questions(machine))
+        program = seccomp.Program(questions(machine))
         arguments = (_SET_MODE_FILTER, _NEW_LISTENER, ctypes.addressof(program.head))
         self.fd = kernel.syscall(required("seccomp", machine), *arguments, what="ask about threads")
 

@@ -165,12 +165,8 @@ class _Encoder:
         return [[key, self.take(value, depth)] for key, (_, value) in zip(keys, pairs, strict=True)]
 
 
-_NUMPY_TYPES = frozenset(
-    {
-        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-        *("float16", "float32", "float64", "complex128"),
-    }
-)
+_NUMBERS = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex128"
+_NUMPY_TYPES = frozenset(_NUMBERS.split())
 
 _Take = Callable[[_Encoder, Any, int], Any]
 

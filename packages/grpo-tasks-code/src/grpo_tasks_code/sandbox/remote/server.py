@@ -17,13 +17,7 @@ from starlette.routing import Route
 
 from grpo_core import UserError
 from grpo_core.serving import JSON, BoundedServer, Bounds, Certificate
-from grpo_tasks_code.sandbox.arguments import (
-    DEFAULT_MEMORY_MIB,
-    DEFAULT_OUTPUT_BYTES,
-    DEFAULT_TESTS_TIMEOUT_S,
-    DEFAULT_TIMEOUT_S,
-    MAX_STDIN_BYTES,
-)
+from grpo_tasks_code.sandbox import arguments
 from grpo_tasks_code.sandbox.errors import SandboxUnavailableError
 from grpo_tasks_code.sandbox.execution import Execution, Level, Policy, TestResult
 from grpo_tasks_code.sandbox.executor import Cancellation, Executor
@@ -32,7 +26,7 @@ from grpo_tasks_code.sandbox.remote.client import BYTES_PER_CHARACTER, describe
 DEFAULT_PORT = 8700
 MAX_TESTS_BYTES = 16 << 20
 """Size limit of the tests of one program."""
-MAX_REQUEST_BYTES = BYTES_PER_CHARACTER * MAX_STDIN_BYTES + MAX_TESTS_BYTES
+MAX_REQUEST_BYTES = BYTES_PER_CHARACTER * arguments.MAX_STDIN_BYTES + MAX_TESTS_BYTES
 
 logger = logging.getLogger(__name__)
 
@@ -45,10 +39,10 @@ class _Level(BaseModel, strict=True, extra="forbid"):
 class _Run(BaseModel, strict=True, extra="forbid"):
     code: str
     stdin: str = ""
-    timeout_s: float = DEFAULT_TIMEOUT_S
-    memory_mib: int = DEFAULT_MEMORY_MIB
+    timeout_s: float = arguments.DEFAULT_TIMEOUT_S
+    memory_mib: int = arguments.DEFAULT_MEMORY_MIB
     policy: Policy | None = None
-    output_limit_bytes: int = DEFAULT_OUTPUT_BYTES
+    output_limit_bytes: int = arguments.DEFAULT_OUTPUT_BYTES
     machine_state: int = 0
 
     def answer(self, executor: Executor, cancellation: Cancellation) -> Execution:
@@ -58,10 +52,10 @@ class _Run(BaseModel, strict=True, extra="forbid"):
 class _RunTests(BaseModel, strict=True, extra="forbid"):
     code: str
     tests: list[str]
-    timeout_s: float = DEFAULT_TESTS_TIMEOUT_S
+    timeout_s: float = arguments.DEFAULT_TESTS_TIMEOUT_S
     setup: str = ""
     entry_point: str | None = None
-    memory_mib: int = DEFAULT_MEMORY_MIB
+    memory_mib: int = arguments.DEFAULT_MEMORY_MIB
 
     def answer(self, executor: Executor, cancellation: Cancellation) -> TestResult:
         return executor.run_tests(**dict(self))
