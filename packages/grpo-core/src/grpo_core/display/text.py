@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from grpo_core.task.row import Message, labelled
-
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
+
+    from grpo_core.task.row import Message
 
 PIPE_WIDTH = 10_000
 """Columns of text in a pipe or file: a line stays one, to be searched with grep."""
@@ -124,6 +124,8 @@ def fitted(renderable: RenderableType, console: Console, width: int, *, may_be_l
 
 def spoken(messages: Sequence[Message]) -> Table:
     """Who said what, each message beside its role, with line breaks; untrusted text is escaped."""
+    from grpo_core.task.row import labelled  # pydantic, which `grpo --help` does without
+
     listing = table("", "")
     listing.show_header = False
     for label, text in labelled(messages):
