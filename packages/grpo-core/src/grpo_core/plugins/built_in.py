@@ -239,14 +239,14 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
         "none": Variant("grpo_core.algorithms.schedules:none", formula="1", source="no schedule"),
     },
     "tracker": {
-        "aim": Variant("grpo_core.tracking.accelerate:aim"),
-        "clearml": Variant("grpo_core.tracking.accelerate:clearml"),
-        "comet_ml": Variant("grpo_core.tracking.accelerate:comet_ml"),
-        "mlflow": Variant("grpo_core.tracking.accelerate:mlflow"),
-        "swanlab": Variant("grpo_core.tracking.accelerate:swanlab"),
-        "tensorboard": Variant("grpo_core.tracking.tensorboard:tensorboard"),
-        "trackio": Variant("grpo_core.tracking.trackio:trackio"),
-        "wandb": Variant("grpo_core.tracking.wandb:wandb"),
+        "aim": Variant("grpo_core.tracking.accelerate:Aim"),
+        "clearml": Variant("grpo_core.tracking.accelerate:ClearML"),
+        "comet_ml": Variant("grpo_core.tracking.accelerate:Comet"),
+        "mlflow": Variant("grpo_core.tracking.accelerate:MLflow"),
+        "swanlab": Variant("grpo_core.tracking.accelerate:SwanLab"),
+        "tensorboard": Variant("grpo_core.tracking.tensorboard:TensorBoard"),
+        "trackio": Variant("grpo_core.tracking.trackio:Trackio"),
+        "wandb": Variant("grpo_core.tracking.wandb:WandB"),
     },
 }
 """Kind -> name -> the variant."""

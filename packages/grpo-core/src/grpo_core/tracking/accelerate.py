@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from grpo_core.tracking.base import OFFLINE, Cell, TrackedRun, Tracker, continued_id, recall_id, remember_id
+from grpo_core.tracking.base import OFFLINE, Cell, TrackedRun, continued_id, recall_id, remember_id
 
 
 class AccelerateTracker:
@@ -33,8 +33,9 @@ class AccelerateTracker:
         self._tracker.start()
         self._service = self._tracker.tracker
 
-    def configure(self, run: TrackedRun) -> None:
-        """Log the settings."""
+    def configure(self, run: TrackedRun, identifier: str) -> None:
+        """Log the settings, and keep the run's identifier for a resume."""
+        remember_id(run.run_dir, self.name, identifier)
         self._tracker.store_init_configuration(dict(run.config))
 
     def numbers(self, step: int, values: Mapping[str, float]) -> None:
@@ -124,8 +125,7 @@ class Comet(AccelerateTracker):
                 display_summary_level=0,
             ),
         )
-        remember_id(run.run_dir, self.name, f"{OFFLINE}{key}" if is_offline else key)
-        self.configure(run)
+        self.configure(run, f"{OFFLINE}{key}" if is_offline else key)
 
     def table(self, step: int, name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
         """Log a table as a CSV file."""
@@ -162,8 +162,7 @@ class ClearML(AccelerateTracker):
             auto_connect_frameworks=False,
             auto_connect_streams=False,
         )
-        remember_id(run.run_dir, self.name, self._service.id)
-        self.configure(run)
+        self.configure(run, self._service.id)
 
     def table(self, step: int, name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
         """Log a table as a plot."""
@@ -204,8 +203,7 @@ class SwanLab(AccelerateTracker):
                 resume="allow",
                 log_dir=str(run.run_dir / "logs" / "swanlab"),
             ).result()
-        remember_id(run.run_dir, self.name, self._service.id)
-        self.configure(run)
+        self.configure(run, self._service.id)
 
     def table(self, step: int, name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
         """Log a table as a list of texts, one per row: SwanLab has no tables of text."""
@@ -239,8 +237,7 @@ class Aim(AccelerateTracker):
             capture_terminal_logs=False,
         )
         self._service.name = run.name  # accelerate sets the name of the project
-        remember_id(run.run_dir, self.name, self._service.hash)
-        self.configure(run)
+        self.configure(run, self._service.hash)
 
     def table(self, step: int, name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
         """Log a table as a list of texts, one per row: Aim has no tables."""
@@ -256,28 +253,3 @@ class Aim(AccelerateTracker):
 def _row_texts(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[str]:
     """Format each row of a table as text, for services without tables."""
     return [", ".join(f"{column}: {cell}" for column, cell in zip(columns, row, strict=True)) for row in rows]
-
-
-def mlflow(run: TrackedRun) -> Tracker:
-    """Open a run in MLflow."""
-    return MLflow(run)
-
-
-def comet_ml(run: TrackedRun) -> Tracker:
-    """Open an experiment in Comet."""
-    return Comet(run)
-
-
-def clearml(run: TrackedRun) -> Tracker:
-    """Open a task in ClearML."""
-    return ClearML(run)
-
-
-def swanlab(run: TrackedRun) -> Tracker:
-    """Open an experiment in SwanLab."""
-    return SwanLab(run)
-
-
-def aim(run: TrackedRun) -> Tracker:
-    """Open a run in Aim."""
-    return Aim(run)

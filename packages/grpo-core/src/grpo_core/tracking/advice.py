@@ -168,12 +168,6 @@ def less_clipping(history: History) -> str:
     return f"lower trainer.learning_rate (now {trainer.learning_rate:g}) or {passes}."
 
 
-def steps_per_batch(history: History) -> int:
-    """Optimizer steps for which each batch is used."""
-    trainer = history.config.trainer
-    return trainer.num_iterations * trainer.steps_per_generation
-
-
 def fewer_passes(history: History) -> str:
     """Against updates that change nothing within a batch."""
     trainer = history.config.trainer

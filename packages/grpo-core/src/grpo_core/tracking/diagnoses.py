@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from grpo_core.plugins import variants as registry
 from grpo_core.tracking import advice
-from grpo_core.tracking.advice import SOLVED, steps_per_batch
+from grpo_core.tracking.advice import SOLVED
 from grpo_core.tracking.diagnosis import Diagnosis, History, Observation, above, whole_run
 from grpo_core.tracking.hacking import SIGNS
 
@@ -88,13 +88,8 @@ def _without_signal(history: History, diagnosis: Diagnosis) -> Iterator[Observat
             continue
         alone = share >= diagnosis.threshold and min(others) < diagnosis.threshold * CLEAR_SHARE
         solved = history.metrics.get(f"task/{label}/solved_rate", math.nan)
-        yield (
-            label,
-            f"task {label}: {share:.0%} of its groups have equal rewards{diagnosis.since} (solved {solved:.2f}), while "
-            f"the other tasks of the mixture learn."
-            if alone
-            else "",
-        )
+        equal = f"{share:.0%} of its groups have equal rewards{diagnosis.since} (solved {solved:.2f})"
+        yield label, f"task {label}: {equal}, while the other tasks of the mixture learn." if alone else ""
 
 
 def _identical(value: float, history: History, threshold: float) -> bool:
@@ -137,7 +132,7 @@ def _mismatched(value: float, history: History, threshold: float) -> bool:
 
 
 def _never_clips(value: float, history: History, threshold: float) -> bool:
-    return value <= threshold and steps_per_batch(history) > 1
+    return value <= threshold and history.steps_per_batch > 1
 
 
 def _unfilled(value: float, history: History, threshold: float) -> bool:
@@ -161,11 +156,7 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
         "`frac_reward_zero_std` is above {} and above `solved_rate`, with a baseline that compares completions",
         0.5,
         "more than half of what is sampled has no gradient; DAPO (arXiv 2503.14476) filters such groups",
-        whole_run(
-            _teach_nothing,
-            ("frac_reward_zero_std",),
-            lambda value, history, rule: f"{value:.0%} of the groups have equal rewards{rule.since}.",
-        ),
+        whole_run(_teach_nothing, "{value:.0%} of the groups have equal rewards{rule.since}.", "frac_reward_zero_std"),
         "A group of equal rewards has no gradient: its completions are paid for and teach nothing.",
         lambda history, about: advice.equal_rewards(history),
         steps=5,
@@ -186,9 +177,7 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
         0.0,
         "a schedule may touch 0 in its first or last step, and not longer",
         whole_run(
-            lambda value, history, threshold: value <= threshold,
-            ("learning_rate",),
-            lambda value, history, rule: f"the learning rate is 0{rule.since}.",
+            lambda value, history, threshold: value <= threshold, "the learning rate is 0{rule.since}.", "learning_rate"
         ),
         "The weights do not change: nothing is learnt.",
         lambda history, about: (
@@ -202,11 +191,7 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
         "`skipped_updates` has grown by more than {}, while the loss scale of float16 is not being searched",
         0.0,
         "a step is skipped only where loss or gradient is not finite",
-        whole_run(
-            _skips,
-            ("skipped_updates",),
-            lambda value, history, rule: f"{value:.0f} optimizer steps were skipped so far: not finite.",
-        ),
+        whole_run(_skips, "{value:.0f} optimizer steps were skipped so far: not finite.", "skipped_updates"),
         "Loss or gradient was infinite or no number: the step is too large, or the precision too low.",
         lambda history, about: advice.skipped(history),
     ),
@@ -215,7 +200,7 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
         "`abstained` is above {}",
         0.0,
         "a completion is left unscored only by a bug, a limit or a failing machine",
-        whole_run(above, ("abstained",), _abstained),
+        whole_run(above, _abstained, "abstained"),
         "It is a bug of the task or a limit that is too low, and a policy can learn to provoke it.",
         lambda history, about: (
             "see which: grpo rollouts RUN --abstained. The limits are scoring.timeout_s and scoring.memory_mib "
@@ -253,10 +238,8 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
         "two different answers in a group of eight, as to a yes-or-no question, make 0.14",
         whole_run(
             _identical,
-            ("completions/distinct_frac",),
-            lambda value, history, rule: (
-                f"the completions of a prompt are identical{rule.since} (distinct {value:.0%})."
-            ),
+            "the completions of a prompt are identical{rule.since} (distinct {value:.0%}).",
+            "completions/distinct_frac",
         ),
         "Without different completions there are no better ones to learn from.",
         lambda history, about: advice.more_diversity(history),
@@ -267,7 +250,7 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
         "`completions/truncated_frac` is above {}",
         0.25,
         "the reward of a quarter depends on length rather than on quality",
-        whole_run(above, ("completions/truncated_frac",), _truncated),
+        whole_run(above, _truncated, "completions/truncated_frac"),
         "Truncated completions are scored without their end, which is where the answer stands.",
         lambda history, about: advice.truncation(history),
         steps=3,
@@ -278,9 +261,7 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
         1.0,
         "one token is the end of the text alone",
         whole_run(
-            _empty,
-            ("completions/max_length",),
-            lambda value, history, rule: f"every completion is empty{rule.since}: the model ends it at once.",
+            _empty, "every completion is empty{rule.since}: the model ends it at once.", "completions/max_length"
         ),
         "There is no answer to score.",
         lambda history, about: advice.empty(history),
@@ -293,11 +274,10 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
         "a controller corrects twice the target by itself, but no longer this much",
         whole_run(
             _far,
-            ("kl/k3", "kl"),
-            lambda value, history, rule: (
-                f"the policy is {value:.3g} nats per token from where it started{rule.since}, more than "
-                f"{rule.threshold:g} × {history.kl_target:g}."
-            ),
+            "the policy is {value:.3g} nats per token from where it started{rule.since}, more than "
+            "{rule.threshold:g} × {history.kl_target:g}.",
+            "kl/k3",
+            "kl",
         ),
         "It may be forgetting what it could, or hacking the reward.",
         lambda history, about: advice.less_kl(history),
@@ -311,10 +291,9 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
         "a policy that is sure because it is right may be below, one that starts so may stay there",
         whole_run(
             _collapsed,
-            ("entropy", "entropy/sampled"),
-            lambda value, history, rule: (
-                f"the entropy has fallen to {value:.3g} nats per token{rule.since}, and little is solved."
-            ),
+            "the entropy has fallen to {value:.3g} nats per token{rule.since}, and little is solved.",
+            "entropy",
+            "entropy/sampled",
         ),
         "Exploration has ended: every completion is the same, and no better one is found any more.",
         lambda history, about: advice.more_entropy(history),
@@ -325,7 +304,7 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
         "`grad_norm` is above `trainer.max_grad_norm` and above {} × the median of the newest ten logged steps",
         20.0,
         "runs of code.execution and chess.policy stay below 2.2; the median does not see single large values",
-        whole_run(_spikes, ("grad_norm",), _spike),
+        whole_run(_spikes, _spike, "grad_norm"),
         "It is clipped, but a few completions have decided the whole step: an outlier of the reward, or a rare token.",
         lambda history, about: advice.spikes(history),
     ),
@@ -334,11 +313,7 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
         "`clip_ratio/region` is above {}",
         0.2,
         "the healthy range of the metric; on policy it is 0",
-        whole_run(
-            above,
-            ("clip_ratio/region",),
-            lambda value, history, rule: f"{value:.0%} of the tokens are clipped{rule.since}.",
-        ),
+        whole_run(above, "{value:.0%} of the tokens are clipped{rule.since}.", "clip_ratio/region"),
         "The policy moves so far from the one that sampled that a large part of the batch has no gradient any more.",
         lambda history, about: advice.less_clipping(history),
         steps=5,
@@ -350,11 +325,9 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
         "of some hundred tokens in each of so many steps not one: the clip is without effect",
         whole_run(
             _never_clips,
-            ("clip_ratio/region",),
-            lambda value, history, rule: (
-                f"no token is clipped{rule.since}, although each batch is used for "
-                f"{steps_per_batch(history)} optimizer steps."
-            ),
+            "no token is clipped{rule.since}, although each batch is used for "
+            "{history.steps_per_batch} optimizer steps.",
+            "clip_ratio/region",
         ),
         "The steps after the first hardly move the policy, and each costs as much as the first.",
         lambda history, about: advice.fewer_passes(history),
@@ -367,10 +340,8 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
         "nats per token; a hundred times that of float32, and where training gets unstable",
         whole_run(
             _mismatched,
-            ("sampler_mismatch",),
-            lambda value, history, rule: (
-                f"sampler and trainer disagree by {value:.2g} nats per token{rule.since} (above {rule.threshold:g})."
-            ),
+            "sampler and trainer disagree by {value:.2g} nats per token{rule.since} (above {rule.threshold:g}).",
+            "sampler_mismatch",
         ),
         "The batch comes from another policy than the one trained, which biases the gradient: low precision, or "
         "different kernels.",
@@ -384,11 +355,9 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
         "a quarter of the batch teaches nothing although others were drawn in its place",
         whole_run(
             _unfilled,
-            ("dynamic_sampling/unfilled",),
-            lambda value, history, rule: (
-                f"{value:.0f} of {history.config.trainer.prompts_per_step} groups have equal rewards although others "
-                f"were drawn in their place{rule.since}."
-            ),
+            "{value:.0f} of {history.config.trainer.prompts_per_step} groups have equal rewards although others "
+            "were drawn in their place{rule.since}.",
+            "dynamic_sampling/unfilled",
         ),
         "Completions are sampled several times over, and part of the batch still has no gradient.",
         lambda history, about: advice.unfilled(history),

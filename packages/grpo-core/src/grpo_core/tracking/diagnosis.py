@@ -7,6 +7,7 @@ import statistics
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -99,6 +100,11 @@ class History:
     evaluated: str = ""
     evaluations: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
 
+    @property
+    def steps_per_batch(self) -> int:
+        """Optimizer steps for which each batch is used."""
+        return self.config.trainer.num_iterations * self.config.trainer.steps_per_generation
+
     def add(self, step: int, metrics: Metrics) -> None:
         """Add a logged step."""
         self.step, self.previous, self.metrics = step, self.metrics, metrics
@@ -183,24 +189,29 @@ class Streak:
 
 def whole_run(
     is_bad: Callable[[float, History, float], bool],
-    metrics: tuple[str, ...],
-    seen: Callable[[float, History, Diagnosis], str],
+    seen: str | Callable[[float, History, Diagnosis], str],
+    *metrics: str,
 ) -> Callable[[History, Diagnosis], Iterator[Observation]]:
     """`Diagnosis.see` for one metric of the whole run; a step without it changes nothing.
 
     Args:
         is_bad: (value, history, threshold) -> whether the value is unhealthy.
-        metrics: Names of the metric, of which the first that is logged counts.
-        seen: (value, history, diagnosis) -> what is seen, with numbers.
+        seen: What is seen, a format of `value`, `history` and `rule`, the diagnosis, or a function of these.
+        *metrics: Names of the metric, of which the first that is logged counts.
     """
+    describe = partial(_filled, seen) if isinstance(seen, str) else seen
 
     def see(history: History, diagnosis: Diagnosis) -> Iterator[Observation]:
         value = history.value(*metrics)
         if math.isfinite(value):
             bad = is_bad(value, history, diagnosis.threshold)
-            yield "", seen(value, history, diagnosis) if bad else ""
+            yield "", describe(value, history, diagnosis) if bad else ""
 
     return see
+
+
+def _filled(form: str, value: float, history: History, rule: Diagnosis) -> str:
+    return form.format(value=value, history=history, rule=rule)
 
 
 def above(value: float, history: History, threshold: float) -> bool:

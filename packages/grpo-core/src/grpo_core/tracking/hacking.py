@@ -38,13 +38,10 @@ def _falling_parts(history: History, diagnosis: Diagnosis) -> Iterator[Observati
             if agreement is not None and agreement.first and agreement.start < OPPOSED:
                 continue  # less is better, as of an error
             has_fallen = trend.errors < -ERRORS and trend.start - trend.now > diagnosis.threshold * spec.maximum
-            yield (
-                f"{label} {spec.name}",
-                f"task {label}: the reward rises ({reward.start:.3g} to {reward.now:.3g}) while the watched part "
-                f"{spec.name} falls ({trend.start:.3g} to {trend.now:.3g})."
-                if has_fallen and reward.errors > ERRORS
-                else "",
-            )
+            rises = f"the reward rises ({reward.start:.3g} to {reward.now:.3g})"
+            falls = f"the watched part {spec.name} falls ({trend.start:.3g} to {trend.now:.3g})"
+            is_bad = has_fallen and reward.errors > ERRORS
+            yield f"{label} {spec.name}", f"task {label}: {rises} while {falls}." if is_bad else ""
 
 
 def _dominating_parts(history: History, diagnosis: Diagnosis) -> Iterator[Observation]:
@@ -61,14 +58,12 @@ def _dominating_parts(history: History, diagnosis: Diagnosis) -> Iterator[Observ
         if len(criteria) < 2 or solved is None or len(earned) < len(criteria) or total <= 0:
             continue
         name = max(earned, key=lambda name: earned[name])
-        is_alone = earned[name] >= diagnosis.threshold * total
-        yield (
-            label,
+        is_bad = earned[name] >= diagnosis.threshold * total and reward.errors > ERRORS and solved.errors <= ERRORS
+        seen = (
             f"task {label}: {name} carries {earned[name] / total:.0%} of the reward, which rises "
             f"({reward.start:.3g} to {reward.now:.3g}) while no more is solved ({solved.now:.2f})."
-            if is_alone and reward.errors > ERRORS and solved.errors <= ERRORS
-            else "",
         )
+        yield label, seen if is_bad else ""
 
 
 def _alike(history: History, diagnosis: Diagnosis) -> Iterator[Observation]:
@@ -76,26 +71,17 @@ def _alike(history: History, diagnosis: Diagnosis) -> Iterator[Observation]:
     if similarity is not None:
         is_closer = 1.0 - similarity.now < CLOSER * (1.0 - similarity.start)
         is_alike = similarity.now > diagnosis.threshold and is_closer and similarity.errors > ERRORS
-        yield (
-            "",
-            f"completions of different prompts are becoming alike: similarity {similarity.now:.2f}, "
-            f"{similarity.start:.2f} at the start."
-            if is_alike
-            else "",
-        )
+        seen = f"similarity {similarity.now:.2f}, {similarity.start:.2f} at the start."
+        yield "", f"completions of different prompts are becoming alike: {seen}" if is_alike else ""
 
 
 def _longer(history: History, diagnosis: Diagnosis) -> Iterator[Observation]:
     length, reward = history.trend("completions/mean_length"), history.trend("reward")
     if length is not None and reward is not None:
         is_longer = length.now > diagnosis.threshold * length.start and length.errors > ERRORS
-        yield (
-            "",
-            f"completions have grown from {length.start:.0f} to {length.now:.0f} tokens, and the reward has not risen "
-            f"({reward.start:.3g} to {reward.now:.3g})."
-            if is_longer and reward.errors < ERRORS
-            else "",
-        )
+        grown = f"completions have grown from {length.start:.0f} to {length.now:.0f} tokens"
+        stuck = f"the reward has not risen ({reward.start:.3g} to {reward.now:.3g})"
+        yield "", f"{grown}, and {stuck}." if is_longer and reward.errors < ERRORS else ""
 
 
 def _held_out_falls(history: History, diagnosis: Diagnosis) -> Iterator[Observation]:
@@ -107,13 +93,9 @@ def _held_out_falls(history: History, diagnosis: Diagnosis) -> Iterator[Observat
         return
     best, newest = max(known, key=lambda each: each["ci_low"]), known[-1]
     has_fallen = best["ci_low"] - newest["ci_high"] > diagnosis.threshold
-    yield (
-        label,
-        f"task {label}: the training reward rises ({reward.start:.3g} to {reward.now:.3g}) while the held-out solved "
-        f"rate has fallen from {_interval(best)} to {_interval(newest)}."
-        if has_fallen and reward.errors > ERRORS
-        else "",
-    )
+    rises = f"the training reward rises ({reward.start:.3g} to {reward.now:.3g})"
+    falls = f"the held-out solved rate has fallen from {_interval(best)} to {_interval(newest)}"
+    yield label, f"task {label}: {rises} while {falls}." if has_fallen and reward.errors > ERRORS else ""
 
 
 def _interval(result: dict[str, float] | object) -> str:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpo_core.tracking.base import Cell, TrackedRun, Tracker
+from grpo_core.tracking.base import Cell, TrackedRun
 
 FOLDER = "tensorboard"
 """Folder of the event files, inside the run's `logs`; those of a branch are in a folder of its own inside it."""
@@ -58,11 +58,6 @@ class TensorBoard:
         from tensorboard.compat.proto import event_pb2
 
         self._writer.add_event(event_pb2.Event(wall_time=time.time(), step=step, summary=summary))
-
-
-def tensorboard(run: TrackedRun) -> Tracker:
-    """Open the event file of a run."""
-    return TensorBoard(run)
 
 
 def literal(cell: Cell) -> str:

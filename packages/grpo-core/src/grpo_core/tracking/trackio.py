@@ -6,7 +6,7 @@ import contextlib
 import io
 from collections.abc import Mapping, Sequence
 
-from grpo_core.tracking.base import Cell, TrackedRun, Tracker
+from grpo_core.tracking.base import Cell, TrackedRun
 
 
 class Trackio:
@@ -55,8 +55,3 @@ class Trackio:
 def _silenced() -> contextlib.AbstractContextManager[object]:
     """Suppress Trackio's own messages, which contain control codes."""
     return contextlib.redirect_stdout(io.StringIO())
-
-
-def trackio(run: TrackedRun) -> Tracker:
-    """Open a run in Trackio."""
-    return Trackio(run)

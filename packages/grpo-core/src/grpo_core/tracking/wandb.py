@@ -12,7 +12,7 @@ from typing import get_args
 
 from grpo_core.errors import UserError, unknown_name
 from grpo_core.hub.network import is_reachable
-from grpo_core.tracking.base import Cell, Mode, TrackedRun, Tracker, recall_id, remember_id
+from grpo_core.tracking.base import Cell, Mode, TrackedRun, recall_id, remember_id
 
 DEFAULT_HOST = "https://api.wandb.ai"
 
@@ -67,11 +67,6 @@ class WandB:
     def close(self, *, failed: bool) -> None:
         """Flush and close with the status of the run."""
         self._run.finish(exit_code=1 if failed else 0)
-
-
-def wandb(run: TrackedRun) -> Tracker:
-    """Open a run in W&B."""
-    return WandB(run)
 
 
 def choose_mode(
