@@ -11,6 +11,9 @@ from enum import IntEnum
 MAX_NAME_CHARS = 200
 """Of an unknown name that an error repeats."""
 
+MAX_LINE_CHARS = 1000
+"""Of an error of other software that one of ours repeats."""
+
 
 class ExitCode(IntEnum):
     """Exit codes of the command line."""
@@ -132,6 +135,12 @@ class AbstentionLimitError(GrpoError, RuntimeError):
 
 class NonFiniteError(GrpoError, ArithmeticError):
     """A model or an optimizer step produced NaN or infinity where a number is needed."""
+
+
+def first_line(error: BaseException) -> str:
+    """First line of an error's message, shortened; the name of its class where it has none."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    return lines[0][:MAX_LINE_CHARS]
 
 
 def near_match(name: str, choices: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_core.config.hardware import hardware_of, machine_choice, memory_plan, needs
-from grpo_core.errors import GrpoError
+from grpo_core.errors import GrpoError, first_line
 from grpo_core.evaluation.rows import trained_tasks
 from grpo_core.hub.cache import cached_file
 from grpo_core.hub.network import offline_reason
@@ -158,7 +158,7 @@ def _prompt_tokens(resolved: ResolvedConfig) -> tuple[int, str]:
         tasks = trained_tasks(resolved.config)
         texts = [text for task in tasks for text in _texts(task)]
     except GrpoError as error:  # a data set that is not in the cache: the rest can be told all the same
-        return longest, f"the limit: {str(error).splitlines()[0]}"
+        return longest, f"the limit: {first_line(error)}"
     check_choices(resolved.config, tasks)
     check_tasks(resolved.config, tasks)
     count, how = _counter(resolved.config.model or "")

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from grpo_core.cli.options import HELP, JSON
-from grpo_core.errors import ExitCode, UserError
+from grpo_core.errors import ExitCode, UserError, first_line
 from grpo_core.task.spec import TaskSpec
 
 EXAMPLES = """\b
@@ -95,7 +95,7 @@ def _fetch_task(spec: TaskSpec) -> str:
         try:
             rows = bind(spec.with_options(split=split)).rows()
         except DataError as error:
-            counts.append(f"{split}: {str(error).splitlines()[0]}")
+            counts.append(f"{split}: {first_line(error)}")
         else:
             counts.append(f"{len(rows)} rows of {split}")
     return ", ".join(counts)

@@ -21,7 +21,7 @@ from grpo_core.cli.help_text import HelpFormatter
 from grpo_core.cli.interrupts import Interrupts, interrupts
 from grpo_core.cli.options import HELP
 from grpo_core.cli.streams import standard_streams
-from grpo_core.errors import DamagedFileWarning, ExitCode, GrpoError, LostContactError, UserError
+from grpo_core.errors import DamagedFileWarning, ExitCode, GrpoError, LostContactError, UserError, first_line
 
 
 @click.group(cls=LazyGroup, invoke_without_command=True, context_settings=HELP)
@@ -224,7 +224,7 @@ def _unexpected(error: Exception) -> int:
 
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return _fail(
-            f"out of memory: {str(error).splitlines()[0] if str(error) else type(error).__name__}. Lower "
+            f"out of memory: {first_line(error)}. Lower "
             "trainer.micro_batch_tokens, engine.max_batch_tokens or trainer.max_completion_length, or set "
             "trainer.gradient_checkpointing=true or lora.enabled=true.",
             ExitCode.FAILED,

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from grpo_core.errors import UserError
+from grpo_core.errors import UserError, first_line
 
 MAX_FILE_BYTES = 1 << 20
 """Largest file that is read; a configuration has about a hundred lines."""
@@ -88,7 +88,7 @@ def compose_file(text: str, name: str) -> yaml.MappingNode | None:
         line = f":{mark.line + 1}" if mark is not None else ""
         raise UserError(f"{name}{line}: not YAML that can be read here: {error.problem or error.context}.") from None
     except yaml.YAMLError as error:
-        raise UserError(f"{name}: not YAML: {str(error).splitlines()[0]}.") from None
+        raise UserError(f"{name}: not YAML: {first_line(error)}.") from None
     except RecursionError:
         raise UserError(f"{name}: nested too deeply to be a configuration.") from None
     if node is None:

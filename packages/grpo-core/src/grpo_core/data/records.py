@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from grpo_core.errors import DataError, RowError, near_match
+from grpo_core.errors import DataError, RowError, first_line, near_match
 from grpo_core.hub.cache import has_datasets_of
 from grpo_core.hub.data_files import data_files
 from grpo_core.hub.network import offline_reason
@@ -253,8 +253,7 @@ def _hub_records(name: str, split: Split) -> Iterator[tuple[str, dict[str, Any]]
 
             loaded, files = datasets.load_dataset(repository, config, split=split), {}
     except Exception as error:  # datasets raises a different class for each kind of network, name and split trouble
-        text = (str(error) or "no reason given").splitlines()[0]
-        raise unavailable(f"{type(error).__name__}: {text}") from None
+        raise unavailable(f"{type(error).__name__}: {first_line(error)}") from None
     for address, path in files.items():
         for where, record in _READERS.get(path.suffix, _jsonl_records)(path):
             yield where.replace(str(path), f"{repository} {Path(address).name}", 1), record

@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
-from grpo_core.errors import InfrastructureError, UserError
+from grpo_core.errors import InfrastructureError, UserError, first_line
 from grpo_core.launch.processes import Machine
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Meeting:
         except (OSError, RuntimeError) as error:
             what = "cannot be opened on this machine" if hosts else "cannot be reached from this machine"
             raise InfrastructureError(
-                f"--rdzv-endpoint {self._where} {what}: {_first_line(error)}. It is an address of the machine with "
+                f"--rdzv-endpoint {self._where} {what}: {first_line(error)}. It is an address of the machine with "
                 "--node-rank 0, and a free port that the others can reach."
             ) from None
 
@@ -96,7 +96,7 @@ class Meeting:
             return cast(list[str], json.loads(cast(Any, self._store.get(key))))
         except RuntimeError as error:
             raise InfrastructureError(
-                f"no restart: the machine with --node-rank 0 cannot be reached ({_first_line(error)})."
+                f"no restart: the machine with --node-rank 0 cannot be reached ({first_line(error)})."
             ) from None
 
     def _find_first(self) -> None:
@@ -128,7 +128,3 @@ class Meeting:
             elif time.monotonic() > until:
                 raise RuntimeError(f"{missing} of {self.machine.count} machines have not come in {MEETING_S // 60} min")
             time.sleep(LOOK_S)
-
-
-def _first_line(error: BaseException) -> str:
-    return f"{str(error).splitlines()[0]:.200}"

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from grpo_core.checkpoints import CheckpointError
 from grpo_core.checkpoints.checksums import read_checksums
 from grpo_core.checkpoints.reader import CheckpointReader
-from grpo_core.errors import ExitCode, InfrastructureError
+from grpo_core.errors import ExitCode, InfrastructureError, first_line
 from grpo_core.launch.meeting import MEETING_S, Meeting
 from grpo_core.launch.processes import Machine, several
 from grpo_core.tracking.launched import FOLDER_FILE, LOST_CONTACT, saving_mark
@@ -192,7 +192,7 @@ def _failure(words: Sequence[str], processes: int, meeting: Meeting, attempt: in
         if is_alone:
             raise
         reason = f"the other machines could not be reached at {machine.first}:{machine.port}"
-        return Failure(f"{reason} ({str(error).splitlines()[0]:.200})", LOST_CONTACT)
+        return Failure(f"{reason} ({first_line(error)})", LOST_CONTACT)
     finally:
         del os.environ[FOLDER_FILE]
     return None

@@ -11,7 +11,7 @@ import torch
 from grpo_core.algorithms.cpu_matmul import use_onednn
 from grpo_core.callbacks import ResolvedDefault
 from grpo_core.config import LoraConfig
-from grpo_core.errors import UserError
+from grpo_core.errors import UserError, first_line
 from grpo_core.hub.cache import why_from_cache
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.models import ModelSource, adapter_base, model_source
@@ -19,13 +19,7 @@ from grpo_core.policy.device import DTYPES as DTYPES
 from grpo_core.policy.device import EMULATED, choose_device, choose_precision
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.pretrained import adapter_folder, load_adapter, load_pretrained
-from grpo_core.policy.quantization import (
-    Quantization,
-    dequantized,
-    keep_as_quantized,
-    plain_model,
-    quiet_bitsandbytes,
-)
+from grpo_core.policy.quantization import Quantization, dequantized, keep_as_quantized, plain_model, quiet_bitsandbytes
 from grpo_core.policy.threads import choose_threads
 
 WeightsPlace = Literal["device", "host", "meta"]
@@ -162,7 +156,7 @@ def _with_fresh_lora(model: Any, lora: LoraConfig) -> Any:
             ),
         )
     except ValueError as error:  # target_modules that the model does not have
-        raise UserError(f"lora.target_modules={lora.target_modules}: {str(error).splitlines()[0]}") from None
+        raise UserError(f"lora.target_modules={lora.target_modules}: {first_line(error)}") from None
 
 
 def _parameters(model: Any) -> int:

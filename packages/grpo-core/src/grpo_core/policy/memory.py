@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from grpo_core.algorithms.causal_lm import causal_lm
-from grpo_core.errors import GrpoError
+from grpo_core.errors import GrpoError, first_line
 from grpo_core.policy.memory_meter import MIB, memory_meter
 
 MEMORY_SHARE = 0.7
@@ -160,9 +160,3 @@ def bytes_per_token(model: Any) -> int:
 def peak_memory_mib(device: torch.device | None) -> float:
     """Peak memory so far: the accelerator's, else the process's resident set."""
     return memory_meter(device).highest() / MIB
-
-
-def first_line(error: BaseException) -> str:
-    """First line of an exception's message."""
-    lines = str(error).splitlines()
-    return lines[0] if lines else type(error).__name__

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from grpo_core.checkpoints import Step
 from grpo_core.checkpoints.files import disk_full_reason, tree, written_whole
 from grpo_core.config import to_yaml
-from grpo_core.errors import GrpoError, UserError
+from grpo_core.errors import GrpoError, UserError, first_line
 from grpo_core.paths import kind_of, user_path
 from grpo_core.publish.card import CONFIG_FILE, CardFacts, model_card
 from grpo_core.publish.source import Source, read_source
@@ -86,7 +86,7 @@ def _one_line(folder: Path, repo_id: str) -> Iterator[None]:
         message = _without(get_token(), str(error.server_message or error).splitlines()[0])
         raise PublishError(f"the hub refused {repo_id} (HTTP {status}): {message}. {stays}") from None
     except errors.HFValidationError as error:
-        raise UserError(f"{repo_id!r} is no hub id: {str(error).splitlines()[0]}") from None
+        raise UserError(f"{repo_id!r} is no hub id: {first_line(error)}") from None
     except (httpx2.HTTPError, ConnectionError, TimeoutError) as error:
         reason = _without(get_token(), (str(error) or type(error).__name__).splitlines()[0])
         raise PublishError(f"the hub cannot be reached ({reason}). {stays} Try again later.") from None
@@ -215,7 +215,7 @@ def parse_target(target: str, run_dir: Path) -> Target:
     try:
         validate_repo_id(repo_id)
     except HFValidationError as error:
-        raise UserError(f"{repo_id!r} is no hub id: {str(error).splitlines()[0]}") from None
+        raise UserError(f"{repo_id!r} is no hub id: {first_line(error)}") from None
     return Target((run_dir / "published" / repo_id.replace("/", "--")).resolve(), repo_id)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import orjson
 
 from grpo_core.checkpoints import read_json
-from grpo_core.errors import UserError
+from grpo_core.errors import UserError, first_line
 from grpo_core.plugins.models import ADAPTER_FILE
 from grpo_core.publish.source import Source
 
@@ -83,7 +83,7 @@ def _write_adapter(source: Source, folder: Path, form: Form) -> str:
         try:
             _merged(policy.model).save_pretrained(folder)
         except ValueError as error:  # PEFT raises it for weights that are not finite
-            reason = str(error).splitlines()[0]
+            reason = first_line(error)
             raise UserError(f"{source.checkpoint}: the adapter cannot be merged: {reason}") from None
     del policy  # there may be no room for two
     again = load(str(folder)) if form == "merged" else load(source.base_name, adapter=str(folder.absolute()))

@@ -106,11 +106,6 @@ def shortened(text: str, limit: int = MAX_CELL_CHARS) -> str:
     return f"{text[: limit - tail - 1]}…{text[-tail:]}"
 
 
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, shortened."""
-    return shortened((str(error).splitlines() or [""])[0], 300)
-
-
 def recall_id(run_dir: Path, tracker: str) -> str | None:
     """Read the identifier that a tracker's service gave the run when it started; None for a new run."""
     with contextlib.suppress(OSError, UnicodeDecodeError):

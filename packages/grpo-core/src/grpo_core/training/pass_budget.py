@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from grpo_core.config import TrainerConfig
-from grpo_core.policy.memory import OutOfMemoryError, first_line, is_out_of_memory, release
+from grpo_core.errors import first_line
+from grpo_core.policy.memory import OutOfMemoryError, is_out_of_memory, release
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
 from grpo_core.policy.threads import computing_with

@@ -15,7 +15,7 @@ import torch
 from grpo_core.algorithms.cpu_matmul import emulates_bfloat16
 from grpo_core.callbacks import Callback, Callbacks
 from grpo_core.engines.compatibility import max_context
-from grpo_core.errors import UserError
+from grpo_core.errors import UserError, first_line
 from grpo_core.evaluation.evaluate import evaluate
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.evaluation.setup import prepare_tasks
@@ -26,7 +26,6 @@ from grpo_core.policy import depth
 from grpo_core.policy.device import EMULATED, choose_device
 from grpo_core.policy.fresh import fresh_model, learned_tokenizer, tokenizer_of
 from grpo_core.policy.load import load_policy
-from grpo_core.policy.memory import first_line
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.quantization import quiet_bitsandbytes
 from grpo_core.policy.threads import choose_threads
