@@ -121,8 +121,7 @@ def _option(task: BoundTask, names: Sequence[str]) -> str:
 
 
 def _with_ends(*estimates: Interval) -> list[str]:
-    ends = [[None if math.isnan(end) else end for end in (each.value, each.low, each.high)] for each in estimates]
-    return [f"{number(value)} {interval(low, high)}" for value, low, high in ends]
+    return [f"{number(value)} {interval(low, high)}" for value, low, high in (each.known for each in estimates)]
 
 
 def _listing(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:

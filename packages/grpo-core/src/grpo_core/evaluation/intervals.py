@@ -38,6 +38,19 @@ class Interval:
     high: float
     n: int
 
+    @property
+    def known(self) -> tuple[float | None, float | None, float | None]:
+        """Value, low and high; None in place of NaN, which JSON does not have."""
+        value, low, high = (None if math.isnan(each) else each for each in (self.value, self.low, self.high))
+        return value, low, high
+
+    def as_json(self, name: str, *, low: str = "", high: str = "") -> dict[str, float | None]:
+        """Flat keys: `name` and the ends, by default `name_ci_low` and `name_ci_high`."""
+        return dict(zip((name, low or f"{name}_ci_low", high or f"{name}_ci_high"), self.known, strict=True))
+
+
+UNKNOWN = Interval(math.nan, math.nan, math.nan, 0)
+
 
 def wilson(successes: float, n: int, *, confidence: float = CONFIDENCE) -> Interval:
     """Wilson score interval of a rate (Wilson 1927); [0, 1] when nothing was observed.

@@ -52,8 +52,8 @@ FINAL = "step_final"
 _STEP = re.compile(r"step_(\d+)")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _MAX_NAME_CHARS = 120
-_FORMULA_MARKS = ("=", "+", "-", "@", "\t", "\r")
-"""A spreadsheet takes a cell that begins with one of these for a formula (OWASP, CSV Injection)."""
+_FORMULA = re.compile(r"[=@\t\r]|[+-](?!(inf|[\d.]+(e[+-]?\d+)?)$)")
+"""Start of a cell that a spreadsheet takes for a formula (OWASP, CSV Injection), but for numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +117,7 @@ def write_results(folder: Path, evaluation: Evaluation, meta: Meta) -> None:
                 for record in records(evaluation):
                     # Not orjson: an endpoint's text may hold lone surrogates, which this escapes.
                     packed.write(json.dumps(record, allow_nan=False).encode() + b"\n")
-            (partial / METRICS).write_text(_table(row_metrics(evaluation)), encoding="utf-8")
+            (partial / METRICS).write_text(csv_of(row_metrics(evaluation)), encoding="utf-8")
             write_json(partial / META, asdict(meta))
     except OSError as error:
         raise UserError(f"cannot write the evaluation to {folder}: {error.strerror}.") from error
@@ -254,7 +254,7 @@ class EvaluationFolder:
                 lines.append({"step": step.removeprefix("step_"), "sampling": folder.name, **flat(summary)})
                 if folder.name == settings.folder:
                     summaries[step] = summary
-        replace_file(self.path / CONSOLIDATED, _table(lines).encode())
+        replace_file(self.path / CONSOLIDATED, csv_of(lines).encode())
         return summaries
 
     def steps(self) -> list[str]:
@@ -338,7 +338,7 @@ def _spread(name: str, values: Sequence[float]) -> dict[str, float | None]:
     }
 
 
-def _table(lines: Sequence[Mapping[str, Any]]) -> str:
+def csv_of(lines: Sequence[Mapping[str, Any]]) -> str:
     """CSV with every column that a line has, in the order of their first appearance; None and NaN are empty.
 
     Texts that a spreadsheet would run as formulas get an apostrophe in front.
@@ -353,12 +353,12 @@ def _table(lines: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _inert(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA_MARKS) else value
+    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
 
 
 def _read(cell: str) -> str:
     """Undo `_inert`."""
-    return cell[1:] if cell[:1] == "'" and cell[1:].startswith(_FORMULA_MARKS) else cell
+    return cell[1:] if cell[:1] == "'" and _FORMULA.match(cell[1:]) else cell
 
 
 def _is_missing(value: Any) -> bool:

@@ -11,15 +11,7 @@ from typing import Any
 import numpy as np
 
 from grpo_core.algorithms.diagnostics import pass_at_k
-from grpo_core.evaluation.intervals import (
-    RATE,
-    UNBOUNDED,
-    Bounds,
-    Interval,
-    bounds_in,
-    difference_interval,
-    mean_interval,
-)
+from grpo_core.evaluation.intervals import RATE, UNBOUNDED, Bounds, bounds_in, difference_interval, mean_interval
 from grpo_core.evaluation.surprisal import Certainty, TokenStatistics
 from grpo_core.task.marks import first_thinking_end
 from grpo_core.task.row import Row, Split
@@ -29,6 +21,8 @@ MAX_LEVELS = 12
 """More different difficulties than these are reported in quartiles."""
 
 QUARTILES = (0.25, 0.5, 0.75)
+
+_ENDS = {"low": "ci_low", "high": "ci_high"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +73,17 @@ class Evaluation:
         solved = self._shares(lambda score: score.solved)
         reward = self._over_rows(lambda score: score.value)
         result: dict[str, Any] = {
-            **_named("solved_rate", mean_interval(solved, RATE), low="ci_low", high="ci_high"),
+            **mean_interval(solved, RATE).as_json("solved_rate", **_ENDS),
             "n": sum(not math.isnan(share) for share in solved),
             "abstained": len(self.scores) - len(scored),
             "completions_per_row": self.n,
             **self._pass_at(),
-            **_named("mean_reward", mean_interval(reward, self.reward_bounds)),
+            **mean_interval(reward, self.reward_bounds).as_json("mean_reward"),
             "reward_bounds": [_finite(end) for end in self.reward_bounds],
             "parts": self._parts(),
-            **_named("valid_rate", mean_interval(self._shares(lambda score: score.valid), RATE)),
+            **mean_interval(self._shares(lambda score: score.valid), RATE).as_json("valid_rate"),
             **_lengths(self.lengths),
-            **_named("truncated_frac", mean_interval(self._by_row(self.truncated), RATE)),
+            **mean_interval(self._by_row(self.truncated), RATE).as_json("truncated_frac"),
             **_thinking(self.texts, self.think_lengths, self._by_row),
             "temperature": self.temperature,
             "top_p": self.top_p,
@@ -170,13 +164,14 @@ class Evaluation:
         rates: dict[str, float | None] = {}
         for k in self.ks() if self.n > 1 else ():
             rate = mean_interval(self.pass_at(k), RATE)
-            rates |= {**_named(f"pass@{k}", rate), f"pass@{k}_n": rate.n}
+            rates |= {**rate.as_json(f"pass@{k}"), f"pass@{k}_n": rate.n}
         return rates
 
     def _parts(self) -> dict[str, dict[str, float | None]]:
         names = dict.fromkeys(name for score in self.scores for name in score.parts)
         return {
-            name: _nested("mean", mean_interval(self.part(name), self.part_bounds.get(name, RATE))) for name in names
+            name: mean_interval(self.part(name), self.part_bounds.get(name, RATE)).as_json("mean", **_ENDS)
+            for name in names
         }
 
     def _certainty(self, of: Callable[[Certainty], TokenStatistics]) -> dict[str, float | None]:
@@ -185,7 +180,7 @@ class Evaluation:
         means = self._by_row([math.nan if numbers is None else numbers.mean for numbers in measured])
         known = [numbers for numbers in measured if numbers is not None]
         return {
-            **_nested("mean", mean_interval(means, (0.0, math.inf))),
+            **mean_interval(means, (0.0, math.inf)).as_json("mean", **_ENDS),
             "std": float(np.mean([numbers.std for numbers in known])),
             "max": max(numbers.max for numbers in known),
             "p95": float(np.mean([numbers.p95 for numbers in known])),
@@ -195,9 +190,9 @@ class Evaluation:
         """The numbers of a level of difficulty."""
         solved = self._shares(lambda score: score.solved)
         return {
-            **_named("solved_rate", mean_interval(solved, RATE), low="ci_low", high="ci_high"),
+            **mean_interval(solved, RATE).as_json("solved_rate", **_ENDS),
             "n": sum(not math.isnan(share) for share in solved),
-            **_named("mean_reward", mean_interval(self._over_rows(lambda score: score.value), self.reward_bounds)),
+            **mean_interval(self._over_rows(lambda score: score.value), self.reward_bounds).as_json("mean_reward"),
         }
 
     def levels(self) -> dict[str, list[int]]:
@@ -276,9 +271,9 @@ class RowRates:
         reward = [_minus(self.reward[index], base.reward[other]) for index, other in pairs]
         delta = difference_interval(solved, RATE)
         return {
-            **_named("delta", delta),
+            **delta.as_json("delta"),
             "delta_n": delta.n,
-            **_named("reward_delta", difference_interval(reward, self.reward_bounds)),
+            **difference_interval(reward, self.reward_bounds).as_json("reward_delta"),
         }
 
 
@@ -324,19 +319,6 @@ def _thinking(
         return {}
     known = [length for length in lengths if length is not None]
     return {
-        **_named("think_rate", mean_interval(by_row(thinks), RATE)),
+        **mean_interval(by_row(thinks), RATE).as_json("think_rate"),
         "think_length": float(np.mean(known)) if known else None,
     }
-
-
-def _named(name: str, interval: Interval, *, low: str = "", high: str = "") -> dict[str, float | None]:
-    """An estimate and the ends of its interval as flat keys."""
-    return {
-        name: _known(interval.value),
-        low or f"{name}_ci_low": _known(interval.low),
-        high or f"{name}_ci_high": _known(interval.high),
-    }
-
-
-def _nested(name: str, interval: Interval) -> dict[str, float | None]:
-    return _named(name, interval, low="ci_low", high="ci_high")

@@ -122,10 +122,9 @@ def _training(first: RunView, other: RunView) -> Iterator[dict[str, Any]]:
             rows.setdefault(key[0], []).append(own[key] - base[key])
         seen = [mean for means in (base, own) for mean in means.values()]
         interval = difference_interval([fmean(each) for each in rows.values()], (min(seen), max(seen)))
-        low, high = (None if math.isnan(end) else end for end in (interval.low, interval.high))
         yield {
-            "task": task, "what": f"training reward, steps {start} to {last}", "value": interval.value,
-            "low": low, "high": high, "n": interval.n, "unit": "prompts",
+            "task": task, "what": f"training reward, steps {start} to {last}", "n": interval.n, "unit": "prompts",
+            **interval.as_json("value", low="low", high="high"),
         }  # fmt: skip
 
 

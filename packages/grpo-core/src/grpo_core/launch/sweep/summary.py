@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from grpo_core.errors import UserError, unknown_name
-from grpo_core.evaluation.intervals import Bounds, Interval, difference_interval, mean_interval
+from grpo_core.evaluation.intervals import UNKNOWN, Bounds, Interval, difference_interval, mean_interval
+from grpo_core.evaluation.output import csv_of
 from grpo_core.launch.sweep.definition import Goal
 from grpo_core.launch.sweep.folder import RunStatus
 from grpo_core.launch.sweep.metrics import DEFAULT, bounds_of, goal_of, measure, name_in, numbers_of
-
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""First characters of text that a spreadsheet would run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +152,10 @@ def as_data(summary: Summary) -> dict[str, Any]:
                 "number": each.number,
                 "settings": each.settings,
                 "runs": [_run(status, each) for status in each.runs],
-                **_interval("value", each.result),
+                **(each.result or UNKNOWN).as_json("value"),
                 "seeds": len(each.values),
-                **_interval("difference", each.difference),
-                "paired_seeds": each.difference.n if each.difference is not None else 0,
+                **(each.difference or UNKNOWN).as_json("difference"),
+                "paired_seeds": (each.difference or UNKNOWN).n,
             }
             for each in summary.configurations
         ],
@@ -178,13 +174,6 @@ def _run(status: RunStatus, of: Configuration) -> dict[str, Any]:
     }
 
 
-def _interval(name: str, interval: Interval | None) -> dict[str, float | None]:
-    if interval is None:
-        return {name: None, f"{name}_ci_low": None, f"{name}_ci_high": None}
-    low, high = (None if math.isnan(end) else end for end in (interval.low, interval.high))
-    return {name: interval.value, f"{name}_ci_low": low, f"{name}_ci_high": high}
-
-
 def configurations_csv(summary: Summary) -> str:
     """Return a line for each configuration."""
     rows = []
@@ -194,35 +183,10 @@ def configurations_csv(summary: Summary) -> str:
         best = each["number"] == summary.best
         counts = {state: states.count(state) for state in ("finished", "failed")}
         rows.append({"configuration": each.pop("number"), **settings, **each, **counts, "best": best})
-    return _csv(rows)
+    return csv_of(rows)
 
 
 def runs_csv(summary: Summary) -> str:
     """Return a line for each run."""
-    return _csv(
-        {"configuration": each["number"], **each["settings"], **run}
-        for each in as_data(summary)["configurations"]
-        for run in each["runs"]
-    )
-
-
-def _csv(rows: Iterable[dict[str, Any]]) -> str:
-    listed = list(rows)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(dict.fromkeys(key for row in listed for key in row)), lineterminator="\n")
-    writer.writeheader()
-    for row in listed:
-        writer.writerow({key: _cell(value) for key, value in row.items()})
-    return text.getvalue()
-
-
-def _cell(value: object) -> object:
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) and not _is_number(value) else value
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    each_run = ((each, run) for each in as_data(summary)["configurations"] for run in each["runs"])
+    return csv_of([{"configuration": each["number"], **each["settings"], **run} for each, run in each_run])
