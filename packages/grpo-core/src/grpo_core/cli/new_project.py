@@ -167,12 +167,8 @@ def check_name(name: str) -> None:
         close = near.split("'")[1]
         if abs(len(close) - len(module)) <= 1 and module.strip("s") == close.strip("s"):
             raise UserError(f"name {name!r} is too near to the plugin {close!r} to tell them apart; try my-{name}.")
-    if _is_module(module) or _is_distribution(name):
+    if importlib.util.find_spec(module) or _is_distribution(name):
         raise UserError(f"name {name!r} is that of an installed package; try my-{name}.")
-
-
-def _is_module(name: str) -> bool:
-    return importlib.util.find_spec(name) is not None
 
 
 def _is_distribution(name: str) -> bool:

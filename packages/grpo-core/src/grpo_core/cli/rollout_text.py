@@ -105,7 +105,6 @@ def _heading(record: RolloutRecord) -> RenderableType:
 
 def _group(records: Sequence[RolloutRecord]) -> RenderableType:
     listing = table("", "")
-    listing.show_header = False
     if records[0].prompt is None:  # an older run wrote the row alone
         listing.add_row("row", visible(orjson.dumps(records[0].row).decode()))
     else:

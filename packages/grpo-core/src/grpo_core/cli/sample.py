@@ -108,7 +108,6 @@ def _entry(entry: dict[str, Any]) -> Any:
     from grpo_core.display.text import spoken, table, visible
 
     listing = table("", "")
-    listing.show_header = False
     listing.add_row("row", visible(orjson.dumps(entry["row"]).decode()))
     listing.add_row("prompt", readable(entry["prompt"]))
     gold = "-" if entry["gold"] is None else readable(entry["gold"])

@@ -197,7 +197,6 @@ def _print_facts(facts: dict[str, Any]) -> None:
     for part in facts["group_rewards"]:
         rewards.add_row(part["name"], f"{part['weight']:g}", f"{part['maximum']:g}", "all answers to a prompt")
     rest = table("", "")
-    rest.show_header = False
     length = f"{facts['max_completion_length']} tokens" if facts["max_completion_length"] else "limited by the trainer"
     rest.add_row("default model", facts["default_model"] or "-")
     rest.add_row("stop", " ".join(repr(stop) for stop in facts["stop"]) or "-")

@@ -41,7 +41,6 @@ def explanation_tree(
     from grpo_core.display.text import quoted, spoken, table
 
     listing = table("", "")
-    listing.show_header = False
     listing.add_row("prompt", block(prompt_text(task.prompt(row))))
     if row.gold is not None and row.gold != text:
         listing.add_row("gold", quoted(row.gold, MAX_GOLD_CHARS))

@@ -127,7 +127,6 @@ def spoken(messages: Sequence[Message]) -> Table:
     from grpo_core.task.row import labelled  # pydantic, which `grpo --help` does without
 
     listing = table("", "")
-    listing.show_header = False
     for label, text in labelled(messages):
         shown = f'"{text}"' if label else text
         listing.add_row(visible(label), "\n".join(visible(line) for line in shown.split("\n")))
@@ -167,7 +166,6 @@ def _as_lines(renderable: Table, width: int) -> RenderableType:
             pairs = parts[-1] if parts else None
             if not isinstance(pairs, Table):
                 pairs = table("", "")
-                pairs.show_header = False
                 parts.append(pairs)
             pairs.add_row(column.header, cell)
         name = Text(head) if isinstance(head, str) else head
@@ -201,10 +199,10 @@ def print_json(data: Any) -> None:
 
 
 def table(*columns: str) -> Table:
-    """Create a table with a heading and without borders."""
+    """Create a table without borders, and without a heading where all columns are called ""."""
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0), show_header=any(columns))
     for index, column in enumerate(columns):
         table.add_column(column, no_wrap=index == 0, overflow="fold")
     return table

@@ -160,7 +160,7 @@ def _gguf_header(file: BinaryIO) -> tuple[dict[str, Any], dict[str, tuple[int, .
     """
 
     def take(form: str) -> tuple[Any, ...]:
-        return struct.unpack(f"<{form}", file.read(struct.calcsize(f"<{form}")))
+        return struct.unpack(f"<{form}", content(struct.calcsize(f"<{form}")))
 
     def content(size: int) -> bytes:
         if size > MAX_HEADER_BYTES - file.tell():
@@ -192,8 +192,6 @@ def _gguf_header(file: BinaryIO) -> tuple[dict[str, Any], dict[str, tuple[int, .
     tensors = {}
     for _ in range(n_tensors):
         name, (dimensions,) = text(), take("I")
-        if dimensions > _GGUF_DIMENSIONS:
-            raise ValueError(f"a tensor of {dimensions} dimensions")
         tensors[name] = take(f"{dimensions}Q")
         take("IQ")  # type and offset
     return facts, tensors
@@ -230,9 +228,6 @@ def _in_file(path: Path) -> int:
 _GGUF_NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _GGUF_TEXT, _GGUF_ARRAY = 8, 9
 """Kinds of values in a GGUF file."""
-
-_GGUF_DIMENSIONS = 4
-"""Most dimensions of a tensor in ggml."""
 
 _GGUF_KEYS = {
     "block_count": "num_hidden_layers",

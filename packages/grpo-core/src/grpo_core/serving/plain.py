@@ -75,13 +75,10 @@ def _predictions(request: ScoreRequest, count: int) -> list[tuple[str, ...] | No
     if given is None:
         return [None] * count
     lists: list[Any] = [given] if request.completion is not None else list(given)
-    if len(lists) != count or not all(isinstance(each, list) and _all_text(each) for each in lists):
+    are_texts = all(isinstance(each, list) and all(isinstance(text, str) for text in each) for each in lists)
+    if len(lists) != count or not are_texts:
         raise bad_request("'predictions' is a list of texts for each completion.")
     return [tuple(each) for each in lists]
-
-
-def _all_text(values: list[Any]) -> bool:
-    return all(isinstance(value, str) for value in values)
 
 
 def _distinct(references: list[Any]) -> dict[Any, Any]:

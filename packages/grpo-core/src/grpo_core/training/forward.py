@@ -101,7 +101,8 @@ class ForwardPasses:
                 ),
             )
         if self.kl_in_loss and config.kl != "full":
-            batch = replace(batch, ref_logprobs=self._reference_logprobs(batch))
+            own = self.budget.until_it_fits(lambda: self._own_reference_logprobs(batch))
+            return replace(batch, ref_logprobs=self.ranks.sum(own))
         return batch
 
     def _run(self, batch: TrainBatch, *, entropy: bool, kl: bool) -> dict[str, Tensor]:
@@ -142,9 +143,6 @@ class ForwardPasses:
                     keep("kl", micro, estimate)
                     keep("k3", micro, driving)
         return results
-
-    def _reference_logprobs(self, batch: TrainBatch) -> Tensor:
-        return self.ranks.sum(self.budget.until_it_fits(lambda: self._own_reference_logprobs(batch)))
 
     def _own_reference_logprobs(self, batch: TrainBatch) -> Tensor:
         logprobs = torch.zeros(batch.mask.shape, dtype=self.policy.wide)

@@ -65,7 +65,9 @@ class SamplingAhead:
     def __init__(self, setup: Setup, ranks: Ranks) -> None:
         self._trained = setup.policy
         self._copies_weights = isinstance(setup.engine, NativeEngine)
-        self.setup = _with_own_model(setup) if self._copies_weights else _without_shards(setup)
+        # Without a model of its own, the thread runs no pass of one.
+        without = replace(setup, policy=replace(setup.policy, shards=None))
+        self.setup = _with_own_model(setup) if self._copies_weights else without
         self.ranks = ranks.beside()
         self._thread = ThreadPoolExecutor(1, "sampling")
         device = setup.policy.device
@@ -151,11 +153,6 @@ def _drops_out(model: torch.nn.Module) -> bool:
     config = getattr(model, "config", None)
     inside = [module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)]
     return any(share > 0 for share in (*inside, getattr(config, "attention_dropout", 0.0) or 0.0))
-
-
-def _without_shards(setup: Setup) -> Setup:
-    """A setup for a thread that runs no pass of the model."""
-    return replace(setup, policy=replace(setup.policy, shards=None))
 
 
 @torch.no_grad()

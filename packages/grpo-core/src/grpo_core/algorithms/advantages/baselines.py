@@ -15,13 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from grpo_core.algorithms.advantages.groups import (
-    deviations,
-    group_counts,
-    group_maximum,
-    group_minimum,
-    group_std,
-)
+from grpo_core.algorithms.advantages.groups import deviations, group_counts, group_maximum, group_minimum, group_std
 from grpo_core.algorithms.variant import checked_by
 from grpo_core.errors import UserError
 

@@ -15,16 +15,7 @@ from grpo_core.killable import worker as program
 from grpo_core.killable.items import ItemQueue
 from grpo_core.killable.process import Answer, Item, Launch
 from grpo_core.killable.ray.channel import Channel
-from grpo_core.killable.ray.cluster import (
-    FAILED,
-    LOST,
-    READY,
-    RESTARTS,
-    SETTLED,
-    STATUSES,
-    Node,
-    RayCluster,
-)
+from grpo_core.killable.ray.cluster import FAILED, LOST, READY, RESTARTS, SETTLED, STATUSES, Node, RayCluster
 from grpo_core.killable.secrets import withheld
 from grpo_core.killable.worker_set import FIRST_PAUSE_S, LONGEST_PAUSE_S
 
