@@ -115,27 +115,15 @@ RESOLVED = [
     ("nemo-gym", "gets Hydra 0.11", "3.13.14", [OURS, "nemo-gym>=0.7"], [], "\nhydra-core==0.11."),
     ("nemo-gym", ANTLR, "3.13.14", [OURS, "nemo-gym>=0.7"], [ANTLR], "\nhydra-core==1.3."),
     ("areal", "pins cuDNN 9.10.2.21", "3.12", ["areal[sglang]==1.0.4"], [], "==9.10.2.21"),
-    (
-        "areal",
-        "extra pins 9.16.0.29",
-        "3.12",
-        ["areal[sglang]==1.0.4"],
-        [],
-        "==9.16.0.29 and you require areal[sglang]",
-    ),
+    ("areal", "extra pins 9.16.0.29", "3.12", ["areal[sglang]==1.0.4"], [],
+     "==9.16.0.29 and you require areal[sglang]"),
     ("areal", "pins math-verify 0.8.0", "3.12", [OURS, "areal==1.0.4"], [], "areal depend on math-verify==0.8.0"),
     ("areal", "chooses one version of each", "3.12", [OURS, "areal[sglang]==1.0.4"], AREAL, "\nareal==1.0.4"),
-    (
-        "tinker-cookbook",
-        "0.6.1 needs",
-        "3.11",
-        ["tinker-cookbook==0.6.1"],
-        [],
-        "only tml-renderers<=0.2.1 is available",
-    ),
+    ("tinker-cookbook", "0.6.1 needs", "3.11", ["tinker-cookbook==0.6.1"], [],
+     "only tml-renderers<=0.2.1 is available"),
     ("tinker-cookbook", "0.5.8 is", "3.11", [OURS, "tinker-cookbook>=0.5.8"], [], "\ntinker-cookbook==0.5.8\n"),
     ("tinker-cookbook", "tinker-cookbook 0.1", "3.11", [OURS, "tinker-cookbook"], [], "\ntinker-cookbook==0.1."),
-]
+]  # fmt: skip
 """Where a release changes what uv answers, the page is to change, too."""
 
 

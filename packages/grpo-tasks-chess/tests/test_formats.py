@@ -139,11 +139,7 @@ def test_flags_are_read_as_words_too_and_written_as_digits() -> None:
 @pytest.mark.parametrize(("read", "reason", "texts"), [
     (read_policy, "not of the form", ["", "M: e2e4 B: e2e4 E: 0.3"]),
     (read_policy, "text before M:", ["e2e4 M: e2e4 E: 0.3 B: e2e4"]),
-    (
-        read_policy,
-        "is no move in UCI",
-        ["M: e4 E: 0.3 B: e4", "M: e2e4 E: 0.3 B: Nf3", "M: \udc80 E: 0.3 B: \udc80"],
-    ),
+    (read_policy, "is no move in UCI", ["M: e4 E: 0.3 B: e4", "M: e2e4 E: 0.3 B: Nf3", "M: \udc80 E: 0.3 B: \udc80"]),
     (read_policy, "0 moves and 0 evaluations", ["M: E: B: e2e4"]),
     (read_policy, "2 moves and 1 evaluations", ["M: e2e4 d2d4 E: 0.3 B: e2e4"]),
     (read_policy, "no number of pawns", [f"M: e2e4 E: {number} B: e2e4" for number in ("nan", "1e5", "٣")]),

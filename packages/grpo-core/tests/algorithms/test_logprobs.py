@@ -262,19 +262,12 @@ class DoubledLogits(LlamaForCausalLM):
 
 
 @pytest.mark.parametrize(("make", "message"), [
-    (
-        lambda: DoubledLogits(LlamaConfig(vocab_size=9, hidden_size=8, num_attention_heads=2)),
-        "DoubledLogits does more",
-    ),
-    (
-        lambda: get_peft_model(build(), PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2)),
-        "adds virtual tokens",
-    ),
+    (lambda: DoubledLogits(LlamaConfig(vocab_size=9, hidden_size=8, num_attention_heads=2)), "DoubledLogits does more"),
+    (lambda: get_peft_model(build(), PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2)),
+     "adds virtual tokens"),
     (lambda: get_peft_model(build(), LoraConfig(r=2, target_modules=["lm_head"])), "Leave lm_head out of"),
-    (
-        lambda: T5ForConditionalGeneration(T5Config(vocab_size=9, d_model=8, d_ff=8, num_layers=1, num_heads=2)),
-        "not a decoder-only language model",
-    ),
+    (lambda: T5ForConditionalGeneration(T5Config(vocab_size=9, d_model=8, d_ff=8, num_layers=1, num_heads=2)),
+     "not a decoder-only language model"),
     (lambda: build().model, "not a decoder-only language model"),
     (lambda: nn.Linear(2, 2), r"a Linear is neither .*model\.module under DistributedDataParallel"),
 ])  # fmt: skip

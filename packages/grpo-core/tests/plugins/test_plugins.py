@@ -142,14 +142,12 @@ GIVES_NOTHING = [  # NAME is the name of the plugin
     (HOOK + "return [task('a'), task('a')]", "gives task 'NAME.a' twice"),
     (HOOK + "return [task('two words')]", "grpo_tasks() raised UserError: task name 'two words'"),
     ("@hookimpl\ndef grpo_tasks(cfg):\n    return []", "Argument(s) {'cfg'} are declared in the hookimpl but"),
-    (
-        "@hookimpl\ndef grpo_task():\n    return []",
-        "implements 'grpo_task', which is no hook. Did you mean 'grpo_tasks'",
-    ),
+    ("@hookimpl\ndef grpo_task():\n    return []",
+     "implements 'grpo_task', which is no hook. Did you mean 'grpo_tasks'"),
     ("def grpo_tasks():\n    return []", "grpo_tasks() is not marked, or misspelt. Did you mean 'grpo_tasks'?"),
     ("", "contributes nothing: grpo_NAME has no function marked @hookimpl named grpo_tasks or "),
     (TASKS + "\ndef grpo_models():\n    return []", "grpo_models() is not marked; write @hookimpl above it"),
-]
+]  # fmt: skip
 HARMFUL = [  # what hangs or ends a process is not imported here
     ("import time\ntime.sleep(600)", "failed to load: it takes longer than 3 s and was ended"),
     ("import os\nos._exit(0)", "it ends the process that imports it (its worker exited with status 0, twice)"),
@@ -161,16 +159,13 @@ A_HOOK_FAILS = [
     ("grpo_variants", "{'kl': 3}", "grpo_variants() raised TypeError"),
     ("grpo_commands", "'rhyme'", "grpo_commands() raised ValueError"),
     ("grpo_profiles", "['slice']", "grpo_profiles() gave a str, it must give GpuProfile objects"),
-    (
-        "grpo_profiles",
-        "[GpuProfile('a', 'A', backend='cudaa')]",
-        "raised UserError: GpuProfile('a', backend='cudaa'): ",
-    ),
+    ("grpo_profiles", "[GpuProfile('a', 'A', backend='cudaa')]",
+     "raised UserError: GpuProfile('a', backend='cudaa'): "),
     ("grpo_profiles", "2 * [GpuProfile('slice', 'A slice')]", "gives GPU profile 'slice' twice"),
     ("grpo_profiles", "1001 * [GpuProfile('slice', 'A slice')]", "gives 1001 GPU profiles; at most 1000 are read"),
     ("grpo_profiles", "[GpuProfile('a', 'A', backend='cpu', precision='bfloat16')]", "backend='cpu' sets nothing"),
     ("grpo_diagnostics", "['level']", "grpo_diagnostics() raised ValueError"),
-]
+]  # fmt: skip
 NOT_MODULES = [
     ("1 2 3", "the entry point '1 2 3' must name a module"),
     ("json:dumps", "the entry point 'json:dumps' names a function, not a module"),

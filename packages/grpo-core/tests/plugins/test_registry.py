@@ -104,11 +104,7 @@ def test_a_variant_may_have_defaults_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(("ask", "error", "message"), [
-    (
-        lambda: registry.check("loss", "drgrpo"),
-        UnknownNameError,
-        "no loss 'drgrpo'.*mean 'dr_grpo'.*bnpo, cispo, d",
-    ),
+    (lambda: registry.check("loss", "drgrpo"), UnknownNameError, "no loss 'drgrpo'.*mean 'dr_grpo'.*bnpo, cispo, d"),
     (lambda: registry.names("los"), UnknownNameError, "no kind of variant 'los'.*mean 'loss'"),
     (lambda: registry.register("kl", "k3", "my_variants:spo"), UserError, "kl 'k3' .*core.*kl:k3 and .*ants:spo"),
     (lambda: registry.register("kl", "mine", "my_variants"), UserError, "must be 'module:function'"),

@@ -213,13 +213,8 @@ def test_a_game_that_is_evaluated_against_two_players_has_two_curves(tmp_path: P
     """The events name the trained task without its options, and another player with all of them."""
     rates = {"math.a": (0.25, 0.75), "math.a?style=short&opponent=nash": (0.5, 0.6)}
     events: list[dict[str, Any]] = [
-        {
-            "kind": "evaluation",
-            "step": step,
-            "task": task,
-            "phase": phase,
-            "result": {"solved_rate": rate, "n": 16, "temperature": 1.0},
-        }
+        {"kind": "evaluation", "step": step, "task": task, "phase": phase,
+         "result": {"solved_rate": rate, "n": 16, "temperature": 1.0}}
         for task, both in rates.items()
         for step, phase, rate in zip((0, 10), ("initial", "final"), both, strict=True)
     ]  # fmt: skip

@@ -108,29 +108,19 @@ LONG = "3         "
         ({}, "5", Score(pytest.approx(0.2), {"near": 0.8, "exact": 0.0}, True, False, "near 0.8 of 1, exact 0 of 1")),
         # A fact of weight 0 decides nothing: 0 is far from its maximum 1, and 40 far above it.
         ({"rewards": (exact, distance)}, "3", Score(0.75, {"exact": 1.0, "distance": 0.0}, True, True)),
-        (
-            {"rewards": (exact, distance)}, "43",
-            Score(0.0, {"exact": 0.0, "distance": 40.0}, True, False, "exact 0 of 1"),
-        ),
+        ({"rewards": (exact, distance)}, "43",
+         Score(0.0, {"exact": 0.0, "distance": 40.0}, True, False, "exact 0 of 1")),
         ({"rewards": (is_short, short_and_exact)}, "3", Score(1.0, {"is_short": 1, "short_and_exact": 1}, True, True)),
-        (
-            {"rewards": (is_short, short_and_exact)}, "  3",
-            Score(0.0, {"is_short": 0, "short_and_exact": 0}, True, False, "short_and_exact 0 of 1"),
-        ),
+        ({"rewards": (is_short, short_and_exact)}, "  3",
+         Score(0.0, {"is_short": 0, "short_and_exact": 0}, True, False, "short_and_exact 0 of 1")),
         # Penalties do not decide whether it is solved, and count for an invalid one.
         ({"rewards": (brevity,)}, "3", Score(0.0, {"brevity": 0.0}, True, False)),
-        (
-            {"rewards": (exact, brevity)}, LONG,
-            Score(pytest.approx(0.65), {"exact": 1.0, "brevity": -0.1}, True, True, "brevity -0.1 of 0"),
-        ),
-        (
-            {"rewards": (exact, brevity)}, "three, I am",
-            Score(-0.1, {"exact": 0.0, "brevity": -0.1}, why="invalid: no number in 'three, I am'"),
-        ),
-        (
-            {"rewards": (exact, wordy)}, LONG,
-            Score(0.25, {"exact": 1.0, "wordy": 1.0}, True, True, "wordy 1, a penalty"),
-        ),
+        ({"rewards": (exact, brevity)}, LONG,
+         Score(pytest.approx(0.65), {"exact": 1.0, "brevity": -0.1}, True, True, "brevity -0.1 of 0")),
+        ({"rewards": (exact, brevity)}, "three, I am",
+         Score(-0.1, {"exact": 0.0, "brevity": -0.1}, why="invalid: no number in 'three, I am'")),
+        ({"rewards": (exact, wordy)}, LONG,
+         Score(0.25, {"exact": 1.0, "wordy": 1.0}, True, True, "wordy 1, a penalty")),
         ({}, "\ud800", Score(0.0, {"near": 0.0, "exact": 0.0}, why="invalid: no number in '\\ud800'")),
     ],
 )  # fmt: skip

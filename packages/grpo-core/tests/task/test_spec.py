@@ -25,10 +25,8 @@ FIELDS = {"fields": "question:problem,answer:solution", "path": "./c++/a=b.csv"}
         (" a.b:0.5 , c.d ", [TaskSpec("a.b", 0.5), TaskSpec("c.d")]),
         # Values may hold commas, colons, equals and plus; a comma before a task separates even after a value.
         ("a.b?fields=question:problem,answer:solution&path=./c++/a=b.csv", [TaskSpec("a.b", 1.0, FIELDS)]),
-        (
-            "a.b?x=1,2,c.d?y=3,./f.py:t",
-            [TaskSpec("a.b", 1.0, {"x": "1,2"}), TaskSpec("c.d", 1.0, {"y": "3"}), TaskSpec("./f.py:t")],
-        ),
+        ("a.b?x=1,2,c.d?y=3,./f.py:t",
+         [TaskSpec("a.b", 1.0, {"x": "1,2"}), TaskSpec("c.d", 1.0, {"y": "3"}), TaskSpec("./f.py:t")]),
         ("a.b?x=1%2C2%26%20", [TaskSpec("a.b", 1.0, {"x": "1,2& "})]),
         ("a.b?stop=", [TaskSpec("a.b", 1.0, {"stop": ""})]),
         ("./rhyme.py:couplet", [TaskSpec("./rhyme.py:couplet")]),

@@ -76,20 +76,9 @@ LEAVES = "import subprocess\nleft = []\n\n\n" + EXACT + "    left or left.append
     ([("return f", "raise KeyError('a'); return f")], "rows", "KeyError (sums.py:"),
     ([("    return int(text)", "    raise ValueError"), ("len(text) > 20", "False")], "hostile", "is the task's"),
     ([("text = text.strip()", ""), ("text.isdecimal()", "text.strip().isdecimal()")], "hostile", "is the task's"),
-    (
-        [("    return int(text)", "    raise RecursionError"), ("len(text) > 20", "False")],
-        "hostile",
-        "no recursion",
-    ),
-    (
-        [
-            ("import Invalid,", "import Invalid, group_reward,"),
-            ("REASON", HANGS_IN_GROUPS),
-            ("(exact,), exempt", "(exact, hang), timeout_s=0.2, exempt"),
-        ],
-        "group",
-        "no answer within",
-    ),
+    ([("    return int(text)", "    raise RecursionError"), ("len(text) > 20", "False")], "hostile", "no recursion"),
+    ([("import Invalid,", "import Invalid, group_reward,"), ("REASON", HANGS_IN_GROUPS),
+      ("(exact,), exempt", "(exact, hang), timeout_s=0.2, exempt")], "group", "no answer within"),
     ([(EXACT, LEAVES)], "determinism", ""),  # a process that a reward leaves behind is not waited for
 ])  # fmt: skip
 def test_a_check_names_the_fault(edits: list[tuple[str, str]], check: str, expected: str, sums: Path) -> None:

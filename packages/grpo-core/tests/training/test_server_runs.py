@@ -19,7 +19,6 @@ from grpo_core.evaluation.setup import ModelOptions
 from grpo_core.policy.fresh import byte_tokenizer
 from grpo_core.training.result import RunResult
 
-SUPPORT = Path(__file__).parents[1] / "support"
 NAMES = ("step", "reward", "grad_norm", "sampler_mismatch")
 NOBODY = "http://127.0.0.1:9"
 
@@ -46,7 +45,7 @@ def run(trained: Run) -> Run:
 
     def made(engine: dict[str, Any], task: str = "letters", callbacks: Any = (), **settings: Any) -> RunResult:
         sizes = {"prompts_per_step": 2, "save_every": 1, "eval": {"size": 4}, "engine": engine}
-        return trained(f"{SUPPORT / 'letter_tasks.py'}:{task}", callbacks, **{**sizes, **settings})
+        return trained(f"letters.py:{task}", callbacks, **{**sizes, **settings})
 
     return made
 
@@ -185,7 +184,7 @@ def test_an_impossible_argument_is_refused_before_the_start(arguments: dict[str,
 
 
 def test_an_evaluation_samples_from_the_server(folder: Path) -> None:
-    task, model = f"{SUPPORT / 'letter_tasks.py'}:letters", str(folder / "model")
+    task, model = f"{Path(__file__).parent / 'programs' / 'letters.py'}:letters", str(folder / "model")
     with server() as fake:
         options = ModelOptions(device="cpu", engine=EngineConfig(**at(fake)))
         (own,) = evaluate_as(task, Candidate(model=model), {}, EvaluationSettings(batch_size=4), options).values()

@@ -103,10 +103,7 @@ def test_parts_are_scored_weighted_and_bounded() -> None:
     ({"args": "act:refuse"}, "task 'demo.greetings': it needs a sandbox."),
     ({"args": "act:raise"}, "its code failed: RuntimeError: no luck (greetings.py:"),
     ({"args": "act:hang", "load_timeout_s": "1"}, "took longer than 1 s; allow more: ?load_timeout_s=600"),
-    (
-        {"args": "act:kill"},
-        "its code ended the process that reads its rows (its worker was killed by SIGKILL, twice)",
-    ),
+    ({"args": "act:kill"}, "its code ended the process that reads its rows (its worker was killed by SIGKILL, twice)"),
     ({"weights": "exakt:1"}, "weights names 'exakt'; the rewards are exact, short, length"),
     ({"maximum": "exact:-1"}, "must be numbers above 0"),
     ({"args": "a:1,a:2"}, "names 'a' twice"),

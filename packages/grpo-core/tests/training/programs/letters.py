@@ -27,6 +27,10 @@ def prompt(row: Letter) -> str:
     return f"{row.letter}{row.letter}"
 
 
+def repeated(row: Letter) -> str:
+    return row.letter * (1 + ord(row.letter) % 8)
+
+
 def validate(text: str, row: Letter) -> str:
     if not text:
         raise Invalid("nothing")
@@ -70,6 +74,7 @@ def ask(answer: str) -> str:
 
 letters = Task("letters", load, prompt, validate, (printable,), max_completion_length=4)
 other = Task("other", load, prompt, validate, (printable,), max_completion_length=4)
+repeats = Task("repeats", load, repeated, validate, (printable,), max_completion_length=4)
 coins = Task("coins", load, prompt, lambda text, row: text, (odd,), max_completion_length=6)
 halves = Task("halves", load, prompt, lambda text, row: text, (sometimes,), max_completion_length=6)
 broken = Task("broken", load, prompt, validate, (printable, crashes), max_completion_length=4)
