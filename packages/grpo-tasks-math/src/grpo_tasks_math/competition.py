@@ -89,7 +89,8 @@ def _row(record: Mapping[str, Any]) -> CompetitionRow:
     answer = last_boxed(solution)
     if not answer:
         raise ValueError(r"solution: no \boxed{…} with the answer")
-    form, gold = record.get("form"), spelled(answer)
+    form: Any = record.get("form")
+    gold = spelled(answer)
     if form in get_args(Form) and not has_form(gold, form, gold):
         raise ValueError(f"form={form!r}: the answer {answer!r} has another form itself")
     level = _LEVEL.fullmatch(str(record.get("level", "")))

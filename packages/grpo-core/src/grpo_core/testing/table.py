@@ -94,12 +94,12 @@ def check_task(
     with Subject(task, rows, seed, progress) as subject:
         results = []
         for done, name in enumerate(names):
-            progress(f"{task.name}, {name}", done, len(names))
+            progress(f"{task.label}, {name}", done, len(names))
             results.append(run_check(subject, name))
             if exit_first and results[-1].status == "failed":
                 break
         judges = tuple(judge.name for judge in task.task.judges())
-        return TaskReport(task.name, task.spec, len(subject.rows), seed, results, judges=judges)
+        return TaskReport(task.label, task.spec, len(subject.rows), seed, results, judges=judges)
 
 
 def check_available(task: BoundTask, **options: object) -> TaskReport:
@@ -107,4 +107,4 @@ def check_available(task: BoundTask, **options: object) -> TaskReport:
     try:
         return check_task(task, **options)  # type: ignore[arg-type] # the same keywords
     except DataError as error:
-        return TaskReport(task.name, task.spec, 0, 0, unavailable=str(error))
+        return TaskReport(task.label, task.spec, 0, 0, unavailable=str(error))
