@@ -124,8 +124,9 @@ def leave(code: object) -> NoReturn:
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join()
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if not stream.closed:  # as json.tool leaves it
+            stream.flush()
     os._exit(code if isinstance(code, int) else bool(code))
 
 

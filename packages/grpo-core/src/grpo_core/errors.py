@@ -138,7 +138,11 @@ class NonFiniteError(GrpoError, ArithmeticError):
 
 
 def first_line(error: BaseException) -> str:
-    """First line of an error's message, shortened; the name of its class where it has none."""
+    """First line of an error's message, shortened; the name of its class where it has none.
+
+    Args:
+        error: The error.
+    """
     lines = str(error).splitlines() or [type(error).__name__]
     return lines[0][:MAX_LINE_CHARS]
 
