@@ -170,7 +170,7 @@ def test_a_signal_saves_the_runs_and_the_sweep_goes_on_later(sweep: Callable[...
     process = begin("--jobs", "2")
     wait_for("*/run_*/logs/train_log.jsonl", 2)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == 130
     assert b"stopping: the runs are saved first" in errors
     assert states(sweep("s", "--show")) == ["interrupted", "interrupted"]
