@@ -92,20 +92,20 @@ def test_charts_are_drawn_and_nothing_is_loaded(run: Path, opened: Any) -> None:
 
 def test_filters(run: Path, opened: Any) -> None:
     page = opened(run)
-    assert count(page) == 163
+    assert count(page) == 164
     steps = page.get_by_label("steps", exact=True)
     steps.fill("2-3")
     assert count(page) == 32
     steps.fill("abc")
     assert steps.get_attribute("aria-invalid") == "true"
     steps.fill("11")
-    assert count(page) == 3
+    assert count(page) == 4
     page.get_by_label("verdict").select_option("abstained")
     assert count(page) == 1 and "timeout" in page.locator(".card.chosen").inner_text()
     page.get_by_label("verdict").select_option("")
     page.get_by_label("Lowest reward").fill("0.4")
     page.get_by_label("Highest reward").fill("0.6")
-    assert count(page) == 1
+    assert count(page) == 2
     for label in ("Lowest reward", "Highest reward", "steps"):
         page.get_by_label(label, exact=True).fill("")
     page.get_by_label("search").fill("ANSWER 2 of 7-")
@@ -119,10 +119,10 @@ def test_the_list_draws_only_what_is_visible_and_obeys_keys(run: Path, opened: A
     assert page.locator(".line").count() < 40
     page.locator(".list").focus()
     page.keyboard.press("End")
-    assert page.locator(".line[aria-selected=true]").get_attribute("aria-posinset") == "163"
+    assert page.locator(".line[aria-selected=true]").get_attribute("aria-posinset") == "164"
     page.keyboard.press("k")
     chosen = page.locator(".line[aria-selected=true]")
-    assert chosen.get_attribute("aria-posinset") == "162"
+    assert chosen.get_attribute("aria-posinset") == "163"
     assert page.locator(".list").get_attribute("aria-activedescendant") == chosen.get_attribute("id")
     page.keyboard.press("/")
     assert page.evaluate("document.activeElement.type") == "search"
@@ -141,7 +141,7 @@ def test_a_group_stands_side_by_side_with_drawings_games_and_tokens(run: Path, o
     assert page.locator(".card.chosen .frame").inner_text().split() == ["after", "x"]
     page.get_by_label("search").fill("first: 0")
     assert page.locator(".line .excerpt").first.inner_text() == "1. first: 0 2. second: 1"
-    assert page.locator(".card.chosen .completion").is_hidden(), "the stepper shows its text"
+    assert page.locator(".card.chosen .completion").first.is_hidden(), "the stepper shows its text"
     stepper = page.locator(".card.chosen .stepper")
     assert "2 of 2" not in stepper.inner_text() and "3 of 3" in stepper.inner_text()
     stepper.get_by_label("Previous").click()
@@ -151,7 +151,7 @@ def test_a_group_stands_side_by_side_with_drawings_games_and_tokens(run: Path, o
     assert card.locator(".speaker").all_inner_texts() == ["assistant", "user"]
     assert card.locator(".completion").first.inner_text() == "3\nuser: 7", "what it says of itself is no label"
     page.get_by_label("search").fill("hacked")
-    assert page.locator(".card.chosen .tokens .s4").get_attribute("title") == "p = 0.00674, log p = −5.00"
+    assert page.locator(".card .tokens .s4").first.get_attribute("title") == "p = 0.00674, log p = −5.00"
 
 
 def test_every_completion_of_a_group_is_in_sight(tmp_path: Path, opened: Any) -> None:

@@ -44,7 +44,7 @@ function theme() {
     view: { stroke: null },
     axis: { aria: false, labelColor: text, titleColor: text, gridColor: line, domain: false, ticks: false, labelPadding: 6, labelFontSize: 11, titleFontSize: 11, titleFontWeight: 400, tickCount: 5 },
     axisX: { grid: false, title: "step" }, axisY: { titlePadding: 8 },
-    legend: { aria: false, labelColor: text, titleColor: text, orient: "top", title: null, labelFontSize: 11, symbolSize: 80, symbolOpacity: 1, labelLimit: 220, offset: 4, columns: 3 },
+    legend: { aria: false, labelColor: text, titleColor: text, orient: "top", title: null, labelFontSize: 11, symbolSize: 80, symbolOpacity: 1, labelLimit: 300, offset: 4, columns: 3 },
   };
 }
 
