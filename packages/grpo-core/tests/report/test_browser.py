@@ -151,7 +151,8 @@ def test_a_group_stands_side_by_side_with_drawings_games_and_tokens(run: Path, o
     assert card.locator(".speaker").all_inner_texts() == ["assistant", "user"]
     assert card.locator(".completion").first.inner_text() == "3\nuser: 7", "what it says of itself is no label"
     page.get_by_label("search").fill("hacked")
-    assert page.locator(".card .tokens .s4").first.get_attribute("title") == "p = 0.00674, log p = −5.00"
+    page.locator(".line").first.click()
+    assert page.locator(".card.chosen .tokens .s4").get_attribute("title") == "p = 0.00674, log p = −5.00"
 
 
 def test_every_completion_of_a_group_is_in_sight(tmp_path: Path, opened: Any) -> None:
