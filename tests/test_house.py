@@ -19,12 +19,12 @@ import pytest
 PACKAGES = Path(__file__).parents[1] / "packages"
 
 CODE_LINES = {
-    "grpo-core": 50_347,
+    "grpo-core": 50_537,
     "grpo-tasks-chess": 3_576,
     "grpo-tasks-code": 8_319,
     "grpo-tasks-games": 1_518,
     "grpo-tasks-gym": 2_588,
-    "grpo-tasks-math": 3_600,
+    "grpo-tasks-math": 3_601,
 }
 """Most lines with a token, without comments and docstrings, of each package."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ray_clusters import EXECUTORS, executing, local_only
+from ray_clusters import POOLS, executing, local_only
 
 from grpo_core.errors import InfrastructureError, UserError
 from grpo_core.killable import KillablePool, Outcome, worker_set
@@ -22,7 +22,7 @@ ENOUGH_S = 30.0
 """For what must succeed: never reached, whatever the machine's load."""
 
 
-@pytest.fixture(autouse=True, scope="module", params=EXECUTORS)
+@pytest.fixture(autouse=True, scope="module", params=POOLS)
 def executor(request: pytest.FixtureRequest) -> Iterator[str]:
     with executing(request.param, __name__, {"KillablePool": RayPool}):
         yield request.param

@@ -21,9 +21,11 @@ import pytest
 
 from grpo_core.errors import InfrastructureError
 from grpo_core.killable import KillablePool
+from grpo_core.killable import worker as program
 from grpo_core.killable.process import WorkerProcess
 
 ENOUGH_S = 30.0
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="keepers are Linux's")
 HERE = str(Path(killable_targets.__file__).parent)
 
 
@@ -31,13 +33,24 @@ _OTHERS: list[psutil.Process] = []
 """Processes that other tests of this process have left running, such as a shared sandbox."""
 
 
-@pytest.fixture(autouse=True)
-def _others_are_known() -> None:
+@pytest.fixture(autouse=True, params=["started", pytest.param("forked", marks=LINUX)])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How workers come to be."""
+    if request.param == "forked":
+        monkeypatch.setattr(sys.modules[__name__], "PRELOAD", "killable_targets")
+        with pool() as workers:
+            workers.warm()  # the server stays
     _OTHERS[:] = psutil.Process().children()
+    assert eventually(lambda: not children())
+    return str(request.param)
+
+
+PRELOAD: str | None = None
 
 
 def pool(workers: int = 1, factory: str = "make", *args: str) -> KillablePool:
-    return KillablePool(f"killable_targets:{factory}", args=args, workers=workers, name="test")
+    target = f"killable_targets:{factory}"
+    return KillablePool(target, args=args, workers=workers, name="test", preload=PRELOAD)
 
 
 def is_running(pid: int) -> bool:
@@ -65,11 +78,11 @@ def pid_of(workers: KillablePool) -> int:
     return int(workers.submit(b"pid:", ENOUGH_S).result().value)
 
 
-LINUX = pytest.mark.skipif(sys.platform != "linux", reason="keepers are Linux's")
-
-
 def children() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children() if child not in _OTHERS]
+    """The keepers of this process's workers, or the workers where they have none."""
+    servers = [child for child in _OTHERS if program.FORKS in child.cmdline()]
+    forked = [child for server in servers for child in server.children() if child.status() != psutil.STATUS_ZOMBIE]
+    return [child for child in psutil.Process().children() + forked if child not in _OTHERS]
 
 
 @LINUX
@@ -204,7 +217,7 @@ def start_script(body: str, factory: str = "make", *args: str) -> subprocess.Pop
         sys.path.insert(0, {HERE!r})
         from grpo_core.killable import KillablePool, worker_set
         worker_set.SPARES = 0
-        workers = KillablePool("killable_targets:{factory}", args={args!r}, workers=2)
+        workers = KillablePool("killable_targets:{factory}", args={args!r}, workers=2, preload={PRELOAD!r})
         pid = lambda: int(workers.submit(b"pid:", 30).result().value)
         workers.warm()
     """
@@ -253,10 +266,24 @@ def test_a_worker_dies_with_its_keeper() -> None:
     with pool() as workers:
         worker = pid_of(workers)
         keeper = psutil.Process(worker).parent()
-        assert keeper is not None and keeper.ppid() == os.getpid()
+        assert keeper is not None and keeper in children()
         keeper.kill()
         assert eventually(lambda: not is_running(worker))
         assert pid_of(workers) != worker
+
+
+@LINUX
+def test_no_variable_of_this_process_is_left_where_a_worker_could_read_it(way, monkeypatch):
+    monkeypatch.setenv("GRPO_TEST_KEY", "key of a judge")
+    with pool() as workers:
+        pid_of(workers)  # by now a fork server was started, if there is one
+        monkeypatch.setattr("grpo_core.killable.secrets._withheld", {"GRPO_TEST_KEY"})
+        with pool() as others:
+            started_with = others.submit(b"environ:", ENOUGH_S).result().value
+            assert b"key of a judge" not in started_with
+            assert others.submit(b"variable:GRPO_TEST_KEY", ENOUGH_S).result().value == b""
+            mark = others.submit(b"variable:GRPO_KILLABLE_WORKER", ENOUGH_S).result().value
+    assert b"GRPO_KILLABLE_WORKER=%b\0" % mark in started_with
 
 
 def _with_an_old_kernel(patch: pytest.MonkeyPatch) -> None:

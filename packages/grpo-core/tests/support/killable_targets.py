@@ -44,6 +44,7 @@ def verbs(argument: str) -> dict[str, object]:
         "pid": os.getpid,
         "cwd": os.getcwd,
         "variable": lambda: os.environ.get(argument, ""),
+        "environ": lambda: Path("/proc/self/environ").read_text(),
         "modules": lambda: ",".join(sorted(sys.modules)),
         "sleep": lambda: time.sleep(float(argument)),
         "raise": lambda: int(argument),

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from grpo_core.killable import KillablePool
 from grpo_core.killable.ray import RayCluster
 
 EXECUTORS = (pytest.param("local"), pytest.param("ray", marks=pytest.mark.slow))
+POOLS = (*EXECUTORS, pytest.param("forked", marks=pytest.mark.slow))
+"""With the workers that are forked from a process which shares its imports."""
 
 
 @contextmanager
@@ -31,12 +34,17 @@ def executing(kind: str, module: str, names: dict[str, Any]) -> Iterator[None]:
     """Replace classes in a test module by those that use a cluster of one node, where the kind is `ray`.
 
     Args:
-        kind: One of `EXECUTORS`.
+        kind: One of `POOLS`.
         module: Name of the test module.
         names: Name there -> what takes the cluster, by keyword.
     """
     if kind == "local":
         yield
+        return
+    if kind == "forked":
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys.modules[module], "KillablePool", partial(KillablePool, preload="killable_targets"))
+            yield
         return
     with ray_cluster(2) as cluster, pytest.MonkeyPatch.context() as patch:
         for name, made in names.items():

@@ -13,6 +13,7 @@ from dataclasses import fields
 from typing import Any, Protocol
 
 from grpo_core.errors import InfrastructureError
+from grpo_core.killable import fork_server
 from grpo_core.killable import worker as program
 from grpo_core.killable.importing import refuse_at_import
 from grpo_core.killable.items import ItemQueue
@@ -254,12 +255,14 @@ _live: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
 def _stop_all() -> None:
     for dispatcher in list(_live):
         dispatcher.stop(drain=False)
+    fork_server.close_all()
 
 
 def _after_fork_in_child() -> None:
     fork_lock.release()
     for dispatcher in list(_live):
         dispatcher.abandon()
+    fork_server.abandon_all()
 
 
 atexit.register(_stop_all)

@@ -38,8 +38,8 @@ class KillablePool:
     """Runs `handle(payload)` in worker processes that are killed when they take too long.
 
     In each worker, `factory(*args)` is called once and returns `handle: bytes -> bytes`. Workers are started by exec
-    when they are first needed, in a session of their own, and die with this process. The pool works from any thread,
-    from asyncio and in forked children, where it starts workers of its own.
+    when they are first needed, or forked from a process that was (`preload`), in a session of their own, and die with
+    this process. The pool works from any thread, from asyncio and in forked children, where it starts its own workers.
 
     The time of a payload runs while a worker works on it, never while it waits or while a worker starts. On Linux, what
     the worker then waits for a processor does not count either, up to three times the limit and 10 s in all: after that
@@ -61,6 +61,8 @@ class KillablePool:
         start_timeout_s: Limit of loading the target.
         has_spare: Whether there may be such a spare.
         environment: Environment variables set for the workers beside those of this process, e.g. PYTHONHASHSEED.
+        preload: Module that is imported once, in a process from which the workers are forked (Linux): they start sooner
+            and share its memory. It must start no thread and draw no random number while it is imported.
 
     Raises:
         UserError: an argument that cannot be meant.
@@ -77,6 +79,7 @@ class KillablePool:
         start_timeout_s: float = 120.0,
         has_spare: bool = True,
         environment: Mapping[str, str] | None = None,
+        preload: str | None = None,
     ) -> None:
         module, _, factory = target.partition(":")
         if not module or not factory.isidentifier() or module == "__main__":
@@ -100,6 +103,7 @@ class KillablePool:
             start_timeout_s=start_timeout_s,
             has_spare=has_spare,
             environment=environment,
+            preload=preload,
         )
         try:
             cwd: str | None = os.getcwd()
@@ -107,7 +111,7 @@ class KillablePool:
             cwd = None
         self.workers = workers or default_workers()
         self.target, self.name = target, name
-        launch = Launch(target, args, memory_mib, name, cwd, has_spare, environment or {})
+        launch = Launch(target, args, memory_mib, name, cwd, has_spare, environment or {}, preload)
         self._dispatcher = Dispatcher(name, self._executor(launch, workers, start_timeout_s))
         # The thread holds the dispatcher, not the pool, so that a forgotten pool is collected and ends it.
         self._finalizer = weakref.finalize(self, self._dispatcher.stop, drain=True)

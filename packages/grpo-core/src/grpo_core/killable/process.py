@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from grpo_core.killable import worker as program
+from grpo_core.killable.fork_server import ForkedProcess
 from grpo_core.killable.outcome import Outcome
 from grpo_core.killable.scheduling import Waits, patience_s
 from grpo_core.killable.secrets import worker_environment
@@ -147,6 +148,7 @@ class Launch:
         cwd: Working directory, fixed when the pool was made, so that relative paths keep their meaning.
         has_spare: Whether one more worker than may be busy is kept ready, once one may be killed.
         environment: Environment variables set for the workers beside those of this process.
+        preload: Module that is imported once, in a process from which they are forked where there are keepers.
     """
 
     target: str
@@ -156,10 +158,33 @@ class Launch:
     cwd: str | None
     has_spare: bool = True
     environment: Mapping[str, str] = field(default_factory=dict)
+    preload: str | None = None
 
-    def variables(self) -> dict[str, str]:
+    def variables(self, mark: str) -> dict[str, str]:
         """Environment variables of a worker."""
-        return {**_WORKER_DEFAULTS, **worker_environment(), **self.environment}
+        return {**_WORKER_DEFAULTS, **worker_environment(), **self.environment, program.IN_WORKER_VARIABLE: mark}
+
+    def start(self, channel: socket.socket, mark: str) -> subprocess.Popen[bytes] | ForkedProcess:
+        """Start a worker.
+
+        Args:
+            channel: Its end of the socket.
+            mark: Value of `IN_WORKER_VARIABLE`.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        if self.preload and program.HAS_KEEPER:
+            return ForkedProcess(self.preload, channel, self.variables(mark))
+        return subprocess.Popen(
+            [sys.executable, "-P", program.__file__, str(channel.fileno()), str(os.getpid()), self.name],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            cwd=self.cwd,
+            env=self.variables(mark),
+            pass_fds=(channel.fileno(),),
+            start_new_session=True,  # Ctrl-C is for the trainer, and a kill takes what the target started
+        )
 
 
 class WorkerProcess:
@@ -181,18 +206,10 @@ class WorkerProcess:
         self._outbox = bytearray()
         self._inbox = bytearray()
         self._waits: Waits | None = None
-        self._mark = secrets.token_hex(16)
+        self._mark = secrets.token_hex(program.MARK_CHARS // 2)
         self.channel, theirs = socket.socketpair()
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", program.__file__, str(theirs.fileno()), str(os.getpid()), launch.name],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                cwd=launch.cwd,
-                env=launch.variables() | {program.IN_WORKER_VARIABLE: self._mark},
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,  # Ctrl-C is for the trainer, and a kill takes what the target started
-            )
+            self._process = launch.start(theirs, self._mark)
         except OSError:
             self.channel.close()
             raise
@@ -207,6 +224,8 @@ class WorkerProcess:
             "args": launch.args,
             "memory_mib": launch.memory_mib,
             "name": launch.name,
+            "cwd": launch.cwd,
+            "variables": launch.variables(self._mark) if isinstance(self._process, ForkedProcess) else None,
         }
         self._send(json.dumps(setup).encode())
 

@@ -1,7 +1,8 @@
 """The program of a worker process: load a target, then answer framed payloads until the parent goes away.
 
 It is started by its path and imports only the standard library, so that it needs no import path (that arrives in the
-first frame) and starts in tens of milliseconds.
+first frame) and starts in tens of milliseconds. It is the program of a fork server as well, whose children go on as
+workers.
 
     parent -> worker   length | bytes                     the first: JSON of the set-up; then payloads
     worker -> parent   kind, seconds, length | bytes      READY (its process id) or BROKEN once; then one answer per
@@ -11,6 +12,7 @@ first frame) and starts in tens of milliseconds.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import io
 import json
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 
 REQUEST = struct.Struct("<I")
 ANSWER = struct.Struct("<BdI")
+STATUS = struct.Struct("<i")
+"""The wait status of a worker, as the keeper of a forked one reports it."""
+
 OK, ERROR, READY, BROKEN = range(4)
 LEAVING = 4
 """Kinds of answer; LEAVING is added to the kind of a worker's last."""
@@ -46,6 +51,15 @@ MAX_PRINT_BYTES = 4096
 
 IN_WORKER_VARIABLE = "GRPO_KILLABLE_WORKER"
 """Set in the environment of workers and of what they start, to what no other worker has."""
+
+MARK_CHARS = 32
+
+FORKS = "--fork-server"
+"""In place of a worker's name: the process is a fork server."""
+
+MAX_REQUEST_BYTES = 1 << 20
+REAP_EVERY_S = 5.0
+"""Interval at which a fork server that nobody asks looks after its children and its parent."""
 
 MEMORY_CHECK_EVERY = 16
 """Payloads between two looks at the memory in use, which cost 3 µs each."""
@@ -126,7 +140,7 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {message}{place}" if message else f"{type(error).__name__}{place}"
 
 
-def keep(parent: int, grace_s: float = 0.0) -> None:
+def keep(parent: int, grace_s: float = 0.0, report: int | None = None) -> None:
     """Become two processes: this one goes on as the worker, its new parent ends all that the worker leaves behind.
 
     Whatever the worker starts, in sessions of their own or detached, belongs to that keeper once the worker is gone. It
@@ -136,6 +150,7 @@ def keep(parent: int, grace_s: float = 0.0) -> None:
         parent: Process with which the worker ends.
         grace_s: Seconds that the worker has to end by itself, at SIGTERM; what it leaves behind has `LEFT_BEHIND_S`. By
             default all are killed at once.
+        report: Descriptor to which the keeper writes the worker's status before it ends.
     """
     if not HAS_KEEPER:
         return
@@ -154,8 +169,13 @@ def keep(parent: int, grace_s: float = 0.0) -> None:
     keeper, worker = os.getpid(), os.fork()
     if worker:
         _silence_descriptors()
-        _close_inherited()  # the worker's end of the socket is the worker's alone
-        _leave_as(_end_all(worker, grace_s))
+        _close_inherited(report)  # the worker's end of the socket is the worker's alone
+        status = _end_all(worker, grace_s)
+        if report is not None:
+            os.write(report, STATUS.pack(status))
+        _leave_as(status)
+    if report is not None:
+        os.close(report)
     os.setpgid(0, 0)  # a handler may kill its own process group, not its keeper
     die_with(keeper, signal.SIGKILL)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -232,15 +252,14 @@ def _silence_descriptors() -> None:
     os.close(null)
 
 
-def _close_inherited() -> None:
-    """Close every descriptor but the standard ones."""
+def _close_inherited(*kept: int | None) -> None:
+    """Close every descriptor but the standard ones and those that are kept."""
     try:
         names = os.listdir("/proc/self/fd")  # a range may have 2^30 numbers, closed one by one without close_range()
     except OSError:
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-        return
+        names = [str(fd) for fd in range(os.sysconf("SC_OPEN_MAX"))]
     for fd in map(int, names):
-        if fd > 2:
+        if fd > 2 and fd not in kept:
             with contextlib.suppress(OSError):  # that of the listing is closed already
                 os.close(fd)
 
@@ -297,6 +316,72 @@ def _write(channel: socket.socket, kind: int, seconds: float, value: bytes) -> N
     channel.sendall(ANSWER.pack(kind, seconds, len(value)) + value)
 
 
+def serve_forks(channel: socket.socket, parent: int) -> tuple[socket.socket, int] | None:
+    """Import what workers share, and fork one for each request, until the parent goes away.
+
+    A request to fork is `{"fork": number, "preload": module, "path": …, "mark": …}`, with the descriptors of the
+    worker's end of its socket, of the pipe for its status, and of stderr where there is one. `{"end": number}`
+    terminates a child.
+
+    Returns:
+        In a child, its socket and the pipe; in the server, None.
+    """
+    children: dict[int, int] = {}
+    channel.settimeout(REAP_EVERY_S)
+    while os.getppid() == parent:
+        try:
+            data, descriptors, _, _ = socket.recv_fds(channel, MAX_REQUEST_BYTES, 3)
+        except TimeoutError:
+            data, descriptors = b"{}", []
+        except ConnectionError:
+            break
+        if not data:
+            break
+        children = {number: child for number, child in children.items() if not os.waitpid(child, os.WNOHANG)[0]}
+        request = json.loads(data)
+        if request.get("end") in children:
+            os.kill(children[request["end"]], signal.SIGTERM)
+        if "fork" not in request:
+            continue
+        _import(request["preload"], request["path"])
+        try:
+            child = os.fork()
+        except OSError as error:
+            with contextlib.suppress(ConnectionError):
+                _write(socket.socket(fileno=os.dup(descriptors[0])), BROKEN, 0.0, describe(error).encode())
+        else:
+            if not child:
+                channel.detach()
+                return _become_worker(descriptors, request["mark"])
+            children[request["fork"]] = child
+        for descriptor in descriptors:
+            os.close(descriptor)
+    return None
+
+
+def _import(module: str, path: list[str]) -> None:
+    if module not in sys.modules:
+        sys.path[:] = path
+        with contextlib.suppress(BaseException):  # the worker will meet it too, and say why
+            importlib.import_module(module)
+        gc.freeze()  # a collection in a child would write to, and so copy, what it shares
+
+
+def _become_worker(descriptors: list[int], mark: str) -> tuple[socket.socket, int]:
+    import ctypes
+
+    channel, report, *stderr = descriptors
+    os.setsid()
+    os.dup2(stderr[0] if stderr else 0, 2)
+    _close_inherited(channel, report)
+    # The kernel shows the variables that the server was started with: there, a worker's mark is written over its own.
+    getenv = ctypes.CDLL(None).getenv
+    getenv.restype = ctypes.c_void_p
+    ctypes.memmove(getenv(IN_WORKER_VARIABLE.encode()), mark.encode(), MARK_CHARS)
+    importlib.invalidate_caches()
+    return socket.socket(fileno=channel), report
+
+
 def _serve(
     channel: socket.socket, reader: BinaryIO, handle: Handler, prints: _BoundedPrints, limit: _MemoryLimit
 ) -> None:
@@ -325,10 +410,17 @@ def _serve(
 
 
 def main() -> None:
-    """Run the worker: `python worker.py DESCRIPTOR PARENT_PID`."""
-    channel = socket.socket(fileno=int(sys.argv[1]))
+    """Run the worker, or the fork server: `python worker.py DESCRIPTOR PARENT_PID NAME`."""
+    channel, parent, name = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), sys.argv[3]
+    report = None
+    if name == FORKS:
+        server = os.getpid()
+        forked = serve_forks(channel, parent)
+        if forked is None:
+            return
+        (channel, report), parent = forked, server
     channel.set_inheritable(False)
-    keep(int(sys.argv[2]))
+    keep(parent, report=report)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     reader = channel.makefile("rb")
     first = _read(reader)
@@ -341,6 +433,10 @@ def main() -> None:
     begin = time.perf_counter()
     try:
         try:
+            if report is not None:
+                os.environ.clear()
+                os.environ.update(setup["variables"])
+                os.chdir(setup["cwd"] or ".")
             handle = _load(setup["target"], setup["args"])
         except BaseException as error:  # an import may raise anything; it is the reason that there is no worker
             _write(channel, BROKEN, time.perf_counter() - begin, describe(error).encode("utf-8", "backslashreplace"))

@@ -50,7 +50,7 @@ A longer one is out of its limit as one that takes too long: the task's `on_time
 truncated, because a score of half a text is a wrong score.
 """
 
-_HANDLER = "grpo_core.scoring.wire:make_handler"
+_MODULE = "grpo_core.scoring.wire"
 
 
 class Scorer:
@@ -260,7 +260,9 @@ def _pool(
 ) -> KillablePool:
     name = f"score-{task.name}"
     if cluster is None:
-        return KillablePool(_HANDLER, args=sent, workers=workers, memory_mib=memory_mib, name=name)
+        return KillablePool(
+            f"{_MODULE}:make_handler", args=sent, workers=workers, memory_mib=memory_mib, name=name, preload=_MODULE
+        )
     from grpo_core.scoring.cluster import node_pool  # which most processes never need
 
     return node_pool(task, sent, cluster, workers=workers, memory_mib=memory_mib, name=name)

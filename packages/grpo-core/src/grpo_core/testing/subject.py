@@ -107,7 +107,8 @@ class Subject:
         self.timeout_s = min(task.task.timeout_s, LONGEST_S)
         self.scorer = Scorer(self.task, timeout_s=self.timeout_s, ask=assume_best)
         self._sent = send(self.task)
-        self.pool = KillablePool("grpo_core.testing.worker:make_handler", args=self._sent, name=f"check-{task.name}")
+        module = "grpo_core.testing.worker"
+        self.pool = KillablePool(f"{module}:make_handler", args=self._sent, name=f"check-{task.name}", preload=module)
 
     def __enter__(self) -> Self:
         return self

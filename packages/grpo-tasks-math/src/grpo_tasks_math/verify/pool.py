@@ -72,6 +72,7 @@ def _shared_pool() -> KillablePool:
                 workers=min(MAX_WORKERS, os.cpu_count() or 1),
                 memory_mib=MEMORY_MIB,
                 name="verify",
+                preload="math_verify",
             )
         return _pool
 
