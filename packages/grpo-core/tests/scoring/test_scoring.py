@@ -181,7 +181,7 @@ def test_a_task_that_workers_cannot_load_abstains_as_infrastructure(tmp_path: Pa
             scorer.warm()
     assert (score.value, score.fault) == (None, "infrastructure")
     assert score.why.startswith("task moved_tasks.sums: ")
-    assert "no worker for grpo_core.scoring.wire:make_handler: UserError" in score.why  # on Ray, behind the node's name
+    assert re.search(r"no worker for grpo_core\.scoring\.\w+:\w+: UserError", score.why)
 
 
 def test_what_waits_for_a_closed_scorer_abstains_and_nothing_else_is_taken() -> None:
