@@ -105,6 +105,8 @@ def test_no_engine_is_the_users_to_mend(
     assert "/nowhere/fish is not there. Install Stockfish" in said and len(said.splitlines()) == 1
     assert grpo_chess("play", "--model", "tiny", "--engine", "/nowhere/other") == 2
     assert "/nowhere/other is not there" in capsys.readouterr().err
+    assert grpo_chess("play") == 2
+    assert "--opponent random" in capsys.readouterr().err
 
 
 def test_a_stopped_command_says_how_to_go_on(

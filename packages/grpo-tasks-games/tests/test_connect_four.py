@@ -62,6 +62,7 @@ def test_a_canonical_board_and_its_mirror_image_are_seen_alike_and_answered_each
             role = four.to_move(board)
             seen = four.observe(board, role, config)
             assert seen == four.observe(mirrored, role, config)
+            assert four.render(board, config) == four.render(mirrored, config)
             assert seen in (four.observe(board, role, plain), four.observe(mirrored, role, plain))
             for column in four.legal(board):
                 text = four.write(column, board, config)
@@ -112,7 +113,7 @@ def test_four_in_a_line_win_for_who_made_them(moves: tuple[int, ...]) -> None:
 
 def test_a_full_board_without_a_line_is_a_draw() -> None:
     board = after(1, 1, 2, 3, 0, 0, 3, 2, 1, 1, 3, 2, 3, 2, 0, 0, config=SMALL)
-    assert four.render(board) == "0 1 2 3\nO O O X\nX X O X\nO O O X\nX X X O"
+    assert four.render(board, SMALL) == "0 1 2 3\nO O O X\nX X O X\nO O O X\nX X X O"
     assert four.outcome(board) == {"first": 0.0, "second": 0.0}
 
 

@@ -57,6 +57,7 @@ def test_a_canonical_board_is_seen_in_one_orientation_and_answered_in_it() -> No
         ] == tictactoe.legal(board)
     with pytest.raises(Invalid, match="cell 8 is taken"):
         tictactoe.parse("8", "X........", canonical)
+    assert tictactoe.render("X........", canonical).endswith(" 6 | 7 | X")  # people read the moves on the same board
 
 
 def test_lines_win_for_who_made_them() -> None:

@@ -86,3 +86,16 @@ def test_several_turns_are_shown_by_who_said_what(capsys: Capture) -> None:
     assert main(["explain", task, "--completion", '{"turns": ["3\\nuser: 7", "5"]}']) == 0
     shown = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["text", "assistant", '"3'] in shown and ["user:", '7"'] in shown and ["assistant", '"5"'] in shown
+
+
+@pytest.mark.parametrize(("task", "arguments", "code", "told"), [
+    ("MEMORY?tries=3", ("--completion", "5"), 0, '{"turns": ['),
+    ("MEMORY?tries=3", ("--completion", '{"turns": ["3", "5"]}'), 0, ""),
+    ("HEAP", (), 2, '{"role": '),
+])  # fmt: skip
+def test_how_to_give_several_turns_is_told_where_one_is_given(
+    task: str, arguments: tuple[str, ...], code: int, told: str, capsys: Capture
+) -> None:
+    assert main(["explain", f"{Path(small_games.__file__).resolve()}:{task}", *arguments]) == code
+    err = capsys.readouterr().err
+    assert told in err if told else "note:" not in err

@@ -135,7 +135,10 @@ def verify(files: tuple[str, ...], as_json: bool) -> int:
 
 
 @chess.command(short_help="Let a model play a game.", context_settings=HELP)
-@click.option("--model", required=True, metavar="MODEL", help="Embedded name, hub id or folder (./model).")
+@click.option(
+    "--model", metavar="MODEL", default="chess-tiny", show_default=True,
+    help="Embedded name, hub id or folder (./model).",
+)  # fmt: skip
 @click.option("--adapter", metavar="FOLDER", help="PEFT adapter to put on it.")
 @click.option("--opponent", default="stockfish", type=click.Choice(["stockfish", "random"]), help="Its opponent.")
 @click.option("--colour", default="white", type=click.Choice(["white", "black"]), help="Colour of the model.")
@@ -211,12 +214,15 @@ def play(as_json: bool, quiet: bool, **options: Any) -> None:
 
 
 def _opponent(options: Mapping[str, Any], resources: ExitStack) -> Mover:
-    from grpo_tasks_chess.engine import EnginePool
+    from grpo_tasks_chess.engine import EngineMissingError, EnginePool
     from grpo_tasks_chess.movers import EngineMover, RandomMover
 
     if options["opponent"] == "random":
         return RandomMover(options["seed"])
-    return EngineMover(resources.enter_context(EnginePool(options["engine"], size=1)), options["depth"])
+    try:
+        return EngineMover(resources.enter_context(EnginePool(options["engine"], size=1)), options["depth"])
+    except EngineMissingError as error:
+        raise EngineMissingError(f"{error} Without an engine: --opponent random.") from None
 
 
 def _model(options: Mapping[str, Any]) -> Mover:

@@ -24,7 +24,9 @@ def test_a_right_program_passes_and_a_wrong_one_does_not() -> None:
     assert (result.execution.status, result.execution.level, result.level) == ("ok", level().name, level().name)
     wrong = run_tests(MEDIAN.replace(") / 2", ") // 2"), tests)
     assert list(wrong.per_test) == [True, False, True]
-    assert wrong.reasons[1] == "median([1, 2, 3, 4]) is not what it must be"
+    assert wrong.reasons[1] == "median([1, 2, 3, 4]) is 2, and must be 2.5"
+    assert repr(result) == "3 of 3 tests passed"
+    assert repr(wrong) == "2 of 3 tests passed; test 2: median([1, 2, 3, 4]) is 2, and must be 2.5"
     assert run_tests(MEDIAN, []).total == 0
 
 
@@ -72,6 +74,22 @@ def test_how_a_program_fails(code: str, status: str, execution_status: str) -> N
     assert set(result.statuses) == {status}, result
     assert result.execution.status == execution_status
     assert all(result.reasons)
+
+
+@pytest.mark.parametrize(("test", "reason"), [
+    ("assert f(2) == 'x' * 900", "f(2) is [2, 2], and must be 'x"),
+    ("ys = f(1)\nassert ys == [1, 1, 1]", "ys is [1, 1], and must be [1, 1, 1]"),
+    ("assert sum(f(2)) < 4", "sum(f(2)) < 4 does not hold"),
+    ("assert f(2)[0] == 2\nassert not f(1)", "not f(1) does not hold"),
+    ("assert f(2)[0] == 3, 'too small'", "too small"),
+    ("class A:\n    def __repr__(self): return 1 / 0\nassert f(2) == A()", "f(2) is [2, 2], and must be an object"),
+    ("import io, sys\nsys.stdout = out = io.StringIO()\nf(3)\nassert out.getvalue() == '4'", r"is '3\n', and must be '4'"),
+    ("import io, sys\nsys.stdin = io.StringIO('7')\nassert f('in') == 8", "f('in') is '7', and must be 8"),
+])  # fmt: skip
+def test_what_came_and_what_was_expected_are_told_in_one_short_line(test: str, reason: str) -> None:
+    code = "def f(n):\n    if n == 'in': return input()\n    print(n)\n    return [n, n]"
+    result = run_tests(code, [test])
+    assert result.statuses == ["failed"] and reason in result.reasons[0] and len(result.reasons[0]) < 300
 
 
 def test_the_time_is_for_all_tests_together() -> None:

@@ -72,8 +72,9 @@ def outcome(board: Board) -> Mapping[str, float] | None:
     return None if FREE in board else dict.fromkeys(SYMBOLS, 0.0)
 
 
-def render(board: Board) -> str:
-    """Return the board; a free cell shows its number."""
+def render(board: Board, config: TicTacToeConfig) -> str:
+    """Return the board as the model sees it, so that its moves can be read there; a free cell shows its number."""
+    board, _ = _view(board, config.canonical)
     shown = [str(cell) if symbol == FREE else symbol for cell, symbol in enumerate(board)]
     return "\n---+---+---\n".join(" " + " | ".join(shown[row : row + 3]) for row in (0, 3, 6))
 
@@ -87,12 +88,12 @@ def _view(board: Board, canonical: bool) -> tuple[Board, tuple[int, ...]]:
 
 def observe(board: Board, role: str, config: TicTacToeConfig) -> Prompt:
     """Return the prompt: role and symbol, the board with numbered free cells, and the form of the answer."""
-    board, _ = _view(board, config.canonical)
+    drawn, (board, _) = render(board, config), _view(board, config.canonical)
     free, symbol = legal(board), SYMBOLS[role]
     short = "".join(str(cell) if taken == FREE else taken for cell, taken in enumerate(board))
     return ask(
         f"You are Player {list(SYMBOLS).index(role)} in a game of tic-tac-toe, and your symbol is {symbol}. "
-        f"Three {symbol} in a row, a column or a diagonal win.\n\n{render(board)}\n\n"
+        f"Three {symbol} in a row, a column or a diagonal win.\n\n{drawn}\n\n"
         f"Free cells: {', '.join(map(str, free))}",
         f"tictactoe {short[:3]} {short[3:6]} {short[6:]} {symbol}",
         slot="n",

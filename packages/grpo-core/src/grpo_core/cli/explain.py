@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from grpo_core.cli.options import HELP, JSON
 from grpo_core.errors import ExitCode, UserError
+
+if TYPE_CHECKING:
+    from grpo_core.task.bound import BoundTask
 
 EXAMPLES = """\b
 Examples:
@@ -39,6 +43,7 @@ def explain(task: str, completion: str | None, row_id: str | None, predictions: 
     from grpo_core.scoring.scorer import Scorer, answer_of
     from grpo_core.task.explanation import explain as explain_score
     from grpo_core.task.rows import row_by_id
+    from grpo_core.task.turns import read_turns
 
     text = None if completion is None else read_completion(completion)
     bound = load_task(task)
@@ -49,7 +54,9 @@ def explain(task: str, completion: str | None, row_id: str | None, predictions: 
     rows = bound.rows()
     row = rows[0] if row_id is None else row_by_id(rows, row_id, bound.spec)
     if text is None and row.gold is None:
-        raise UserError(f"row {row.id!r} of task {bound.name!r} has no gold: give --completion TEXT.")
+        raise UserError(
+            f"row {row.id!r} of task {bound.name!r} has no gold: give --completion TEXT. {turns_of(bound)}".rstrip()
+        )
     text = text if text is not None else str(row.gold)
     with Waiting(err()) as display, display.ticking("scoring"), Scorer(bound, workers=1) as scorer:
         score = scorer.score([text], [row], [predictions] if predictions else None)[0]
@@ -62,8 +69,24 @@ def explain(task: str, completion: str | None, row_id: str | None, predictions: 
         print_json({**facts, **explanation.as_json()})
     else:
         print_out(*explanation_tree(bound, row, text, explanation, messages))
+    if bound.task.game is None and read_turns(text) == (text,) and (hint := turns_of(bound)):
+        click.echo(f"note: {hint}", err=True)
     if score.abstained:
         sys.exit(ExitCode.FAILED)
+
+
+def turns_of(task: BoundTask) -> str:
+    """How `--completion` gives the turns of a rollout; empty for a task of one turn."""
+    from grpo_core.task.game import write_transcript
+    from grpo_core.task.turns import write_turns
+
+    if not task.has_turns:
+        return ""
+    if task.task.game is not None:
+        return f"A game is its transcript: '{write_transcript(task.task.game.roles[0], ['MOVE', 'MOVE'])}'."
+    if task.task.validates_all_turns:
+        return f"Several turns are given as '{write_turns(['FIRST', 'SECOND'])}'."
+    return "Of several turns, the last completion is scored by itself: give that one."
 
 
 def read_completion(argument: str) -> str:

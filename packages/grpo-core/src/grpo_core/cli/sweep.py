@@ -63,13 +63,14 @@ def sweep(
     may also list configurations, draw them at random or have Optuna propose them. Each run is a process of its own; one
     that fails is a row of the results, and the others continue. The same command again runs what is missing.
     """
-    from grpo_core.launch.sweep.metrics import DEFAULT, goal_of
     from grpo_core.launch.sweep.planning import check, read_sweep
 
     given = {"--show": is_shown, "--dry-run": dry_run, "--slurm": slurm is not None}
     if len(names := [name for name, is_given in given.items() if is_given]) > 1:
         raise UserError(f"{' and '.join(names)} exclude one another: give one of them.")
     chosen = read_sweep(words, output_dir, config_file, metric, goal)
+    from grpo_core.launch.sweep.metrics import DEFAULT, goal_of  # SciPy takes seconds: not before a wrong file is told
+
     goal_of(chosen.definition.metric or DEFAULT, chosen.definition.goal)
     if is_shown:
         if chosen.folder.plan is None:

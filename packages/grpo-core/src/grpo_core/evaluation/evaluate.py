@@ -23,7 +23,14 @@ from grpo_core.evaluation.results import Evaluation, RowRates
 from grpo_core.evaluation.rows import held_out
 from grpo_core.evaluation.sampling import EndpointSampler
 from grpo_core.evaluation.settings import OPEN, EvaluationSettings, Open
-from grpo_core.evaluation.setup import EvaluationTask, ModelOptions, evaluate_model, evaluate_tasks, prepare_tasks
+from grpo_core.evaluation.setup import (
+    EvaluationTask,
+    ModelOptions,
+    evaluate_model,
+    evaluate_tasks,
+    prepare_tasks,
+    warn_of_few_rows,
+)
 from grpo_core.judges.service import usages
 from grpo_core.judges.usage import Usage
 from grpo_core.killable.importing import refuse_in_worker
@@ -208,6 +215,7 @@ def evaluate_as(
         task, why = task_for_model(task, candidate.model)
     tasks, choices = prepare_tasks(task, given, defaults, options.scoring, rows_of_spec=True)
     callback.on_choices([*([ResolvedDefault("task", task, why)] if why else []), *choices])
+    warn_of_few_rows(tasks, callback)
     folders = {} if output_dir is None else _new_folders(Path(output_dir), candidate.model, tasks, overwrite=overwrite)
     bound = {label: each.task for label, each in tasks.items()}
     before = usages()

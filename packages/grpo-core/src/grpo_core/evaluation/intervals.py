@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, stats
+from scipy.special import ndtri, stdtrit  # not scipy.stats, whose import takes seconds
 
 CONFIDENCE = 0.95
 Bounds = tuple[float, float]
@@ -91,6 +91,8 @@ def tango(gained: float, lost: float, n: int, *, confidence: float = CONFIDENCE)
         n: Rows; must be at least 1.
         confidence: Coverage.
     """
+    from scipy.optimize import brentq  # a second to import
+
     if n < 1 or min(gained, lost) < 0 or gained + lost > n:
         raise ValueError(f"{gained} gained and {lost} lost of {n}")
     z, value = _z(confidence), (gained - lost) / n
@@ -107,7 +109,7 @@ def tango(gained: float, lost: float, n: int, *, confidence: float = CONFIDENCE)
         """The zero of the excess between the estimate and ±1; where no row differs, the estimate is another one."""
         room = 1 - sign * value
         beside = value + sign * min(_BESIDE, room / 2)
-        return float(optimize.brentq(excess, beside, float(sign), args=(sign,))) if room > 0 else float(sign)
+        return float(brentq(excess, beside, float(sign), args=(sign,))) if room > 0 else float(sign)
 
     return Interval(value, end(-1), end(1), n)
 
@@ -142,7 +144,7 @@ def mean_interval(values: Sequence[float] | NDArray[np.float64], bounds: Bounds 
         return Interval(mean, low + width * rate.low, low + width * rate.high, n)
     if n < 2 or least == most or not low < mean < high:
         return Interval(mean, math.nan, math.nan, n)
-    error2 = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) ** 2 * float(array.var(ddof=1)) / n
+    error2 = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) ** 2 * float(array.var(ddof=1)) / n
     to_low, to_high = 1 / (mean - low), 1 / (high - mean)  # 0 without that bound
     scale = 1 + error2 * to_low * to_high
     shift = error2 * (to_low - to_high) / (2 * scale)
@@ -169,7 +171,7 @@ def difference_interval(differences: Sequence[float], bounds: Bounds = UNBOUNDED
 
 
 def _z(confidence: float) -> float:
-    return float(stats.norm.ppf((1 + confidence) / 2))
+    return float(ndtri((1 + confidence) / 2))
 
 
 def bounds_in(data: Mapping[str, Any]) -> Bounds:

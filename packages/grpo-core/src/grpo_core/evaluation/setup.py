@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from grpo_core.callbacks import Callbacks, ResolvedDefault
-from grpo_core.config import EngineConfig, LoraConfig, ScoringConfig
+from grpo_core.config import EngineConfig, EvalConfig, LoraConfig, RunConfig, ScoringConfig
 from grpo_core.errors import UserError
 from grpo_core.evaluation.answers import EvaluatedModel, evaluate_rows, in_process, unscored_warnings
 from grpo_core.evaluation.hooks import EvaluationHooks
@@ -27,6 +27,9 @@ from grpo_core.scoring.conditions import condition_choices
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.row import Row
 from grpo_core.task.spec import parse_task_specs
+from grpo_core.tracking.diagnoses import DEFAULT_KL_TARGET, named
+from grpo_core.tracking.diagnosis import History
+from grpo_core.tracking.monitor import finding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +113,20 @@ def prepare_tasks(
     nodes = prepare_nodes(scoring or ScoringConfig(), [*tasks.values(), *(each.task for each in prepared.values())])
     conditions = condition_choices({label: each.task for label, each in prepared.items()})
     return prepared, [*nodes, *conditions, *wished]
+
+
+def warn_of_few_rows(tasks: Mapping[str, EvaluationTask], callbacks: Callbacks) -> None:
+    """Give the warning of `grpo run` where a task has too few rows to tell a rate."""
+    diagnosis = named("few-held-out-rows")
+    for label, task in tasks.items():
+        settings = task.settings
+        rows = EvalConfig(size=settings.size, split=settings.split, subset_frac=settings.subset_frac)
+        history = History(
+            RunConfig(task=task.task.spec, eval=rows), DEFAULT_KL_TARGET, held_out={label: len(task.rows)}
+        )
+        for about, seen in diagnosis.see(history, diagnosis):
+            if seen:
+                callbacks.on_diagnosis(finding(diagnosis, history, seen, about))
 
 
 def _size_of(task: BoundTask, size: int | None) -> int | None:

@@ -85,6 +85,11 @@ class TestResult:
     level: str
     execution: Execution
 
+    def __repr__(self) -> str:
+        passed = f"{self.passed} of {self.total} tests passed"
+        failed = next((index for index, is_passed in enumerate(self.per_test) if not is_passed), None)
+        return passed if failed is None else f"{passed}; test {failed + 1}: {self.reasons[failed]}"
+
 
 def readable(text: str) -> str:
     """Return the text with every unprintable character written as its escape.

@@ -82,7 +82,7 @@ class Game:
         apply: `(state, action)` -> the next state.
         legal: `(state)` -> the legal actions, in a fixed order.
         outcome: `(state)` -> role -> return once the game is decided, else None; a draw is 0.
-        render: `(state)` -> the position as text, for people.
+        render: `(state)` -> the position as text, for people; drawn as `observe` shows it where moves are named by it.
         write: `(action, state)` -> the completion that makes the action; what demos and endpoints see.
         config: Class of its options.
         version: Changed by the author when play changes; part of the identity.

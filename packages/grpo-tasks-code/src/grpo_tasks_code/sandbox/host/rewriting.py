@@ -3,7 +3,7 @@
     assert f(2) == LIMIT      assert f(2) == __value__('LIMIT')
     sort(xs)                  __in_place__(sort)(xs)
     assert xs == [1, 2]       assert __end__(__begin__(), not not xs == [1, 2])
-    assert f(2) == 4          assert __checked__(f(2) == 4)
+    assert f(2) == 4          assert __checked__(__equal__(f(2), 4, 'f(2)'), 'f(2) == 4')
     raise ValueError          raise __raised__(ValueError)
 
 `inside.mutations` explains the second and third, `assertions` the fourth.
@@ -15,7 +15,10 @@ import ast
 from collections.abc import Iterable, Sequence
 
 from grpo_tasks_code.sandbox.host import assertions, names
-from grpo_tasks_code.sandbox.inside.judging import BEGIN, CHECKED, END, IN_PLACE, RAISED, VALUE
+from grpo_tasks_code.sandbox.inside.judging import BEGIN, CHECKED, END, EQUAL, IN_PLACE, RAISED, VALUE
+
+MAX_TOLD_CHARS = 100
+"""Longest part of a check that is told where it does not hold."""
 
 
 def rewritten(
@@ -96,9 +99,10 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
         is_check = assertions.is_check(node, self._unknown)
+        told = _told(node.test)
         node.test = self._asserted(node.test)
         if is_check:
-            node.test = _call(CHECKED, node.test)
+            node.test = _call(CHECKED, node.test, told)
         if node.msg is not None:
             node.msg = self.visit(node.msg)
         return node
@@ -112,7 +116,10 @@ class _Rewriter(ast.NodeTransformer):
                 node.operand = self._asserted(node.operand)
                 return node
         is_about_arguments = self._is_about_arguments(node)
+        told = _told(node.left) if isinstance(node, ast.Compare) else None
         visited: ast.expr = self.visit(node)
+        if told and isinstance(visited, ast.Compare) and [*map(type, visited.ops)] == [ast.Eq]:
+            visited = _call(EQUAL, visited.left, *visited.comparators, told)
         if not is_about_arguments:
             return visited
         truth = ast.UnaryOp(ast.Not(), ast.UnaryOp(ast.Not(), visited))
@@ -167,6 +174,10 @@ def _makers(node: ast.AST) -> Iterable[tuple[frozenset[str], Sequence[ast.AST]]]
             yield frozenset({name}), body
         case ast.Expr(value=ast.Call(func=ast.Attribute() as method, args=arguments)):  # results.append(f(1))
             yield names.roots([method]), arguments
+
+
+def _told(node: ast.expr) -> ast.Constant:
+    return ast.Constant(ast.unparse(node)[:MAX_TOLD_CHARS])
 
 
 def _call(function: str, *arguments: ast.expr) -> ast.expr:

@@ -15,7 +15,7 @@ from grpo_tasks_code.sandbox.host.plan import Judged, Pair, Plan
 from grpo_tasks_code.sandbox.host.pool import ServerPool
 from grpo_tasks_code.sandbox.host.process import ServerProcess
 from grpo_tasks_code.sandbox.inside import wire
-from grpo_tasks_code.sandbox.inside.values import decode
+from grpo_tasks_code.sandbox.inside.values import UNEQUAL, decode, difference
 
 _NONCE_BITS = 62
 """Bits of a question's number, which a program cannot foresee: what it wrote before is no answer."""
@@ -208,11 +208,11 @@ def _compare(candidate: Candidate, pairs: Sequence[Pair]) -> Verdict:
                     text = json.dumps(value)
                     # An array is no literal, and its comparison could take all memory.
                     is_short = len(text) <= _SIZE_FACTOR * pair.size + _SIZE_MARGIN and '["numpy", ' not in text
-                    is_equal = is_short and bool(decode(value) == pair.expected)
+                    reason = "is too long" if not is_short else difference(decode(value), pair.expected)
                 except Exception:  # whatever reading or comparing foreign data raises, as Decimal("sNaN") does
-                    is_equal = False
-                if not is_equal:
-                    return "failed", f"{pair.question} is not what it must be"
+                    reason = UNEQUAL
+                if reason:
+                    return "failed", f"{pair.question} {reason}"
             case ["raised", classes, text, _]:
                 return "failed", f"{pair.question} raises {classes[0] if classes else 'something'}: {text}"
             case [status, str(reason)]:

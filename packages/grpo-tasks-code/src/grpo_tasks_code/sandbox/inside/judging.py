@@ -27,6 +27,7 @@ from grpo_tasks_code.sandbox.inside.mutations import Mutations
 from grpo_tasks_code.sandbox.inside.passing import compiled
 from grpo_tasks_code.sandbox.inside.proxies import ENUMERATIONS, Made, Proxy, exception_of, forwarding, is_raised
 from grpo_tasks_code.sandbox.inside.surroundings import SharedFolder, Surroundings
+from grpo_tasks_code.sandbox.inside.values import shown_difference
 from grpo_tasks_code.sandbox.inside.wire import Channel
 
 _OF_DATA = frozenset(dir(str)) | frozenset(dir(set))
@@ -99,7 +100,7 @@ def _holds(items: list[Any], key: int, value: Any) -> bool:
 
 
 VALUE, IN_PLACE, BEGIN, END = "__value__", "__in_place__", "__begin__", "__end__"
-RAISED, CHECKED, END_CHECKS = "__raised__", "__checked__", "__end_checks__"
+RAISED, CHECKED, EQUAL, END_CHECKS = "__raised__", "__checked__", "__equal__", "__end_checks__"
 """Functions that prepared tests call; see `rewriting`."""
 _MODULE_NAME = "__main__"
 """Module name of a test, so that what stands behind `if __name__ == "__main__"` runs, and may assert."""
@@ -115,6 +116,7 @@ class Session:
         surroundings: What the test and the candidate share besides calls.
 
     Attributes:
+        shortfall: How the newest check does not hold, if it does not.
         namespace: Global names of the test.
         conversation: Questions to the candidate, and its answers.
     """
@@ -136,9 +138,11 @@ class Session:
             END: self._mutations.end,
             RAISED: self.raised,
             CHECKED: self.checked,
+            EQUAL: self.equal,
             END_CHECKS: self.end_checks,
         }
         self._checks, self._raised = 0, None
+        self._unequal, self.shortfall = "", "it does not hold"
         self._signatures: dict[str, inspect.Signature] = {}
         self.conversation = Conversation(channel, self.namespace, self, surroundings)
 
@@ -167,10 +171,17 @@ class Session:
         self._raised = error() if isinstance(error, type) else error
         return self._raised
 
-    def checked(self, value: Any) -> Any:
-        """Count a check that has run, and return its value."""
+    def checked(self, value: Any, source: str = "") -> Any:
+        """Count a check that has run, and return its value; note what is checked, for where it does not hold."""
         self._checks += 1
+        self.shortfall = "it does not hold" if value is True else self._unequal or f"{source} does not hold"
         return value
+
+    def equal(self, came: Any, expected: Any, source: str) -> Any:
+        """Compare, and note how the two differ."""
+        is_equal = came == expected
+        self._unequal = f"{source} {shown_difference(came, expected)}" if is_equal is False else ""
+        return is_equal
 
     def end_checks(self) -> None:
         """At the end of a test that has checks, decide that none has run."""
@@ -414,7 +425,7 @@ def _verdict(
         has_no_folder = isinstance(error, OSError) and os.environ.get("HOME") == "/"
         is_ours |= (isinstance(error, ImportError) or has_no_folder) and not is_raised(error)
         status = "sandbox_error" if is_ours else "failed"
-        reason = f"{type(error).__name__}: {error}".removeprefix("AssertionError: ")[:MAX_TEXT] or "it does not hold"
+        reason = f"{type(error).__name__}: {error}".removeprefix("AssertionError: ")[:MAX_TEXT] or session.shortfall
     if session.conversation.undecidable is not None:
         status, reason = session.conversation.undecidable.args
     return status, reason

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import reprlib
 from array import array
 from collections import Counter, OrderedDict, UserList, UserString, defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -115,6 +116,36 @@ def decode(data: Any) -> Any:
         ValueError: the JSON was not made by `encode`.
     """
     return _Decoder().make(data, 0)
+
+
+UNEQUAL = "is not what it must be"
+"""Difference of two values of which nothing more can be shown."""
+
+
+def difference(came: Any, expected: Any) -> str:
+    """How two values differ, in some hundred characters; empty if they are equal."""
+    return "" if bool(came == expected) else shown_difference(came, expected)
+
+
+def shown_difference(came: Any, expected: Any) -> str:
+    """Show two values that differ; calls nothing of what is not plain data, and takes no items of iterators."""
+    try:
+        return f"is {_SHORTENED.repr(came)}, and must be {_SHORTENED.repr(expected)}"
+    except ValueError:  # an integer of thousands of digits
+        return UNEQUAL
+
+
+class _Shortened(reprlib.Repr):
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = 100
+
+    def repr_instance(self, x: Any, level: int) -> str:
+        is_plain = type(x) is Named or type(x).__module__ in ("builtins", "datetime", "decimal", "fractions", "numpy")
+        return super().repr_instance(x, level) if is_plain else "an object"
+
+
+_SHORTENED = _Shortened()
 
 
 class _Encoder:
