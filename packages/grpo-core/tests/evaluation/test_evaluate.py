@@ -68,7 +68,7 @@ def test_one_greedy_completion_a_row(folder: Path, spec: str) -> None:
     assert (result["n"], result["completions_per_row"], result["temperature"], result["split"]) == (8, 1, 0.0, "test")
     assert 0 <= result["ci_low"] <= result["solved_rate"] <= result["ci_high"] <= 1
     assert result["surprisal"]["mean"] > 0
-    assert [each for each in watch.warnings if "8 held-out rows" in each and "eval.size" not in each]
+    assert [each.name for each in watch.findings] == ["few-held-out-rows"]
     assert set(result["by_difficulty"]) == {"1", "2"}
     assert result["timing"]["tokens_per_s"] > 0 and result["timing"]["peak_memory_mib"] > 0
     assert watch.progress[-1] == ("evaluating tasks.letters", 8, 8)

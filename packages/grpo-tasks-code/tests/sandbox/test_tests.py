@@ -83,7 +83,7 @@ def test_how_a_program_fails(code: str, status: str, execution_status: str) -> N
     ("assert f(2)[0] == 2\nassert not f(1)", "not f(1) does not hold"),
     ("assert f(2)[0] == 3, 'too small'", "too small"),
     ("class A:\n    def __repr__(self): return 1 / 0\nassert f(2) == A()", "f(2) is [2, 2], and must be an object"),
-    ("import io, sys\nsys.stdout = out = io.StringIO()\nf(3)\nassert out.getvalue() == '4'", r"is '3\n', and must be '4'"),
+    ("import io, sys\nsys.stdout = o = io.StringIO()\nf(3)\nassert o.getvalue() == '4'", r"is '3\n', and must be '4'"),
     ("import io, sys\nsys.stdin = io.StringIO('7')\nassert f('in') == 8", "f('in') is '7', and must be 8"),
 ])  # fmt: skip
 def test_what_came_and_what_was_expected_are_told_in_one_short_line(test: str, reason: str) -> None:
