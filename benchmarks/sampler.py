@@ -35,7 +35,7 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from grpo_core.algorithms.hidden_states import completion_logprobs
+from grpo_core.algorithms.hidden_states import completion_states
 from grpo_core.engines.base import Request, SampleKey, Sampling
 from grpo_core.engines.completion import Completion
 from grpo_core.engines.native import FLOAT32_MARGIN, NativeEngine
@@ -154,12 +154,12 @@ class Workbench:
         sampled = self.with_engine(full)
         tokens = torch.tensor([completion.token_ids for completion in sampled])
         with torch.no_grad():
-            logp, _ = completion_logprobs(
+            logp, _ = completion_states(
                 self.model,
                 torch.cat((self.ids, tokens.to(self.ids.device)), 1),
                 torch.full((len(full),), PROMPT_LENGTH, device=self.ids.device),
                 full.to(self.ids.device),
-            )
+            ).logprobs()
         kept = torch.tensor([completion.logprobs for completion in sampled])
         difference = float((kept - logp.float().cpu()).abs().max())
         checks = Checks(self.name, int(equal.sum()), len(equal), excused, difference)

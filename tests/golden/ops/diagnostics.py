@@ -63,7 +63,9 @@ def gns_pair(inputs: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
 
 def gns_from_micro(inputs: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
     """Noise scale from the gradients of micro-batches."""
-    g2, trace = noise.gns_from_micro(torch.tensor(inputs["grads"], dtype=dtype), b_small=inputs["b_small"])
+    gradients, size = torch.tensor(inputs["grads"], dtype=dtype).double(), inputs["b_small"]
+    small_sq, big_sq = float(gradients.square().sum(1).mean()), float(gradients.mean(0).square().sum())
+    g2, trace = noise.gns_pair(small_sq, big_sq, b_small=size, b_big=size * len(gradients))
     return {"g2": g2, "trace": trace}
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import Cache, DynamicCache, LlamaConfig, LlamaForCausalLM, T5Config, T5ForConditionalGeneration
 
 from grpo_core.algorithms.causal_lm import CausalLM
-from grpo_core.algorithms.hidden_states import completion_logprobs
+from grpo_core.algorithms.hidden_states import completion_states
 from grpo_core.algorithms.logprobs import full_entropy, linear_logprob
 from grpo_core.errors import UserError
 from grpo_core.policy.fresh import fresh_model
@@ -152,7 +152,7 @@ def test_entropy_lies_between_0_and_log_v(logits: list[float]) -> None:
         assert 0 <= full_entropy(torch.tensor(logits, dtype=dtype)).item() <= math.log(len(logits)) + 1e-5
 
 
-# --- completion_logprobs
+# --- completion_states
 
 PROMPTS, COMPLETIONS = torch.tensor([3, 1, 5, 2]), torch.tensor([4, 6, 0, 1])
 
@@ -164,7 +164,7 @@ def batch(padding: int = 0) -> Tensor:
 
 
 def scored(model: nn.Module, **options: Any) -> tuple[Tensor, Tensor | None]:
-    return completion_logprobs(model, batch(), PROMPTS, COMPLETIONS, **options)
+    return completion_states(model, batch(), PROMPTS, COMPLETIONS).logprobs(**options)
 
 
 def row_by_row(model: nn.Module, temperature: float) -> tuple[Tensor, Tensor]:
@@ -205,12 +205,12 @@ def test_gradients_reach_every_parameter_as_through_full_logits(name: str) -> No
 def test_padding_is_never_seen_and_lengths_that_do_not_fit_are_refused(padding: int) -> None:
     model = build()
     with torch.no_grad():
-        logp, _ = completion_logprobs(model, batch(padding), PROMPTS, COMPLETIONS)
-        expected, _ = completion_logprobs(model, batch(5), PROMPTS, COMPLETIONS)
+        logp, _ = completion_states(model, batch(padding), PROMPTS, COMPLETIONS).logprobs()
+        expected, _ = completion_states(model, batch(5), PROMPTS, COMPLETIONS).logprobs()
     assert torch.equal(logp, expected)
     for prompts, completions in (([3, 3], [6, 2]), ([0, 3], [2, 2])):
         with pytest.raises(ValueError, match="input_ids of 8 columns"):
-            completion_logprobs(model, batch()[:2], torch.tensor(prompts), torch.tensor(completions))
+            completion_states(model, batch()[:2], torch.tensor(prompts), torch.tensor(completions))
 
 
 def test_columns_of_padding_cost_nothing() -> None:
@@ -219,9 +219,9 @@ def test_columns_of_padding_cost_nothing() -> None:
         lambda module, args, kwargs: lengths.append(kwargs["input_ids"].shape), with_kwargs=True
     )
     wide = torch.cat((batch(), torch.zeros(4, 50, dtype=torch.long)), 1)
-    completion_logprobs(model, wide, PROMPTS, COMPLETIONS)
+    completion_states(model, wide, PROMPTS, COMPLETIONS)
     assert lengths[-1] == (4, 6), "the longest row is 1 + 6 tokens, of which the last predicts nothing"
-    logp, _ = completion_logprobs(model, batch(), PROMPTS, torch.zeros_like(PROMPTS))
+    logp, _ = completion_states(model, batch(), PROMPTS, torch.zeros_like(PROMPTS)).logprobs()
     logp.sum().backward()
     assert logp.shape == (4, 0) and all(p.grad is None or not p.grad.any() for p in model.parameters())
 

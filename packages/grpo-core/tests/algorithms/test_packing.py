@@ -10,7 +10,7 @@ from transformers import LlamaConfig
 
 from grpo_core.algorithms import packing
 from grpo_core.algorithms.causal_lm import causal_lm
-from grpo_core.algorithms.hidden_states import completion_logprobs
+from grpo_core.algorithms.hidden_states import completion_states
 from grpo_core.algorithms.packing import attends_in_parts, can_pack, packed_states, pair_cost, plan_packs
 
 MODELS = {"llama": {}, "qwen3": {}, "gpt2": {"attn_pdrop": 0.0}}
@@ -45,7 +45,7 @@ def test_packed_equals_alone_in_value_and_gradient(name: str, attention: str, mo
         logp = logprobs(model, packs, temperature=0.7)
         gradient = torch.autograd.grad((logp * upstream).sum(), list(model.parameters()), allow_unused=True)
         found.append((logp.detach(), torch.cat([each.flatten() for each in gradient if each is not None])))
-    assert torch.equal(found[0][0], completion_logprobs(model, rows(), PROMPTS, COMPLETIONS, temperature=0.7)[0])
+    assert torch.equal(found[0][0], completion_states(model, rows(), PROMPTS, COMPLETIONS).logprobs(temperature=0.7)[0])
     # Llama's and Qwen's eager softmax and the gradients of their RMSNorm are in float32 whatever the weights are.
     for logp, gradient in found[1:]:
         assert torch.allclose(logp, found[0][0], atol=1e-12 if name == "gpt2" or attention != "eager" else 1e-5, rtol=0)

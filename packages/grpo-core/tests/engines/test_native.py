@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import Cache
 
 from grpo_core.algorithms import cpu_matmul
-from grpo_core.algorithms.hidden_states import completion_logprobs
+from grpo_core.algorithms.hidden_states import completion_states
 from grpo_core.engines import native
 from grpo_core.engines.base import Engine, Request, SampleKey, Sampling
 from grpo_core.engines.completion import Completion
@@ -59,7 +59,7 @@ def trained_logprobs(model: nn.Module, requests: list[Request], completions: lis
     mode = model.training
     with torch.no_grad():
         padded = nn.utils.rnn.pad_sequence(rows, batch_first=True)
-        logp, _ = completion_logprobs(model.eval(), padded, *lengths.T, temperature=t)
+        logp, _ = completion_states(model.eval(), padded, *lengths.T).logprobs(temperature=t)
     model.train(mode)
     return logp
 

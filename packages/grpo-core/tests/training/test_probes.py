@@ -11,7 +11,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from small_policies import LENGTHS, batch, model, policy_of, settings, update
 
-from grpo_core.algorithms.noise_scale import gns_from_micro
+from grpo_core.algorithms.noise_scale import gns_pair
 from grpo_core.policy.policy import Policy
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import TrainBatch
@@ -72,7 +72,8 @@ def test_the_noise_scale_comes_from_the_gradients_of_micro_batches(size: int, ad
     gradients = gradients_of_prompts(made).unflatten(0, (-1, size)).mean(1)
     updater = updater_of(policy_of(model(3)), gradient_noise_scale=True, micro_batch_prompts=size)
     metrics = update(updater, made)
-    expected = gns_from_micro(gradients, b_small=size)
+    small_sq, big_sq = float(gradients.square().sum(1).mean()), float(gradients.mean(0).square().sum())
+    expected = gns_pair(small_sq, big_sq, b_small=size, b_big=size * len(gradients))
     assert tuple(metrics[name] for name in NOISE) == pytest.approx(expected, rel=1e-6)
 
 

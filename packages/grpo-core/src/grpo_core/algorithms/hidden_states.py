@@ -116,37 +116,6 @@ def completion_states(
     return CompletionStates(parts, states, input_ids[rows, columns], mask)
 
 
-def completion_logprobs(
-    model: nn.Module,
-    input_ids: Tensor,
-    prompt_lens: Tensor,
-    completion_lens: Tensor,
-    *,
-    temperature: float = 1.0,
-    with_entropy: bool = False,
-    chunk: int | None = None,
-) -> tuple[Tensor, Tensor | None]:
-    """Log-probs of completions under `model`, which runs once.
-
-    Args:
-        model: A decoder-only `transformers` model, or a PEFT model around one.
-        input_ids: [B, L]; see `completion_states`.
-        prompt_lens: [B].
-        completion_lens: [B].
-        temperature: Divides the logits; the one that sampled.
-        with_entropy: Also return entropies over the whole vocabulary.
-        chunk: Positions projected at a time; None fits the device.
-
-    Returns:
-        logp [B, T] and entropy [B, T] or None, T the longest completion; 0 where masked.
-
-    Raises:
-        UserError: the model's head carries an adapter, or its logits are made in an unknown way.
-    """
-    states = completion_states(model, input_ids, prompt_lens, completion_lens)
-    return states.logprobs(temperature=temperature, with_entropy=with_entropy, chunk=chunk)
-
-
 def _without_padding(input_ids: Tensor, lengths: Tensor) -> Tensor:
     """Replace padding, which may be no token at all (−100), by each row's first token, and cut columns of padding.
 

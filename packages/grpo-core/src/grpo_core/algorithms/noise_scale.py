@@ -11,8 +11,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from grpo_core.errors import UserError
 
 
@@ -41,20 +39,6 @@ def gns_pair(small_sq: float, big_sq: float, *, b_small: float, b_big: float) ->
     g2 = (b_big * big_sq - b_small * small_sq) / (b_big - b_small)
     trace = (small_sq - big_sq) / (1 / b_small - 1 / b_big)
     return g2, trace
-
-
-def gns_from_micro(gradients: Tensor, *, b_small: int) -> tuple[float, float]:
-    """The same from the mean gradients of several micro-batches, which together are the big batch.
-
-    tr Σ is then b_small times the sum of the unbiased variances.
-
-    Args:
-        gradients: [m, D], m at least 2.
-        b_small: Prompts in each.
-    """
-    gradients = gradients.double()
-    small_sq, big_sq = float(gradients.square().sum(1).mean()), float(gradients.mean(0).square().sum())
-    return gns_pair(small_sq, big_sq, b_small=b_small, b_big=b_small * len(gradients))
 
 
 @dataclass

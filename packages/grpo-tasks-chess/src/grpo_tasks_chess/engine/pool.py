@@ -3,8 +3,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from types import TracebackType
@@ -89,14 +88,6 @@ class EnginePool:
             return ask()
         except EngineDiedError:  # perhaps killed for memory; a second death is raised
             return ask()
-
-    def analyse_many(
-        self, fens: Iterable[str], *, multipv: int = MULTIPV, depth: int = DEPTH, timeout_s: float = TIMEOUT_S
-    ) -> list[tuple[Line, ...]]:
-        """Run `analyse` for several positions concurrently, in order; raises the error of the first that fails."""
-        ask = partial(self.analyse, multipv=multipv, depth=depth, timeout_s=timeout_s)
-        with ThreadPoolExecutor(self.size, "analyse") as threads:
-            return list(threads.map(ask, fens))
 
     def close(self) -> None:
         """Kill the engines; those that are searching end after their search."""
