@@ -18,6 +18,7 @@ import click
 from gym_findings import findings_page
 from kl_estimators import kl_page, kl_picture
 from markdown_tables import line, table
+from metric_texts import EVALUATION_SECTION, EVALUATIONS, NOT_KEPT, SECTIONS
 from python_api import hooks_page
 from python_api import pages as api_pages
 from trainers import trainers_page
@@ -37,9 +38,8 @@ from grpo_core.profiles.gpu import BUILT_IN as GPU_PROFILES
 from grpo_core.profiles.presets import PRESETS
 from grpo_core.profiles.presets import SOURCE as PRESET_SOURCE
 from grpo_core.tracking.aliases import ALIASES as METRIC_ALIASES
-from grpo_core.tracking.aliases import NOT_KEPT
 from grpo_core.tracking.diagnoses import DIAGNOSES
-from grpo_core.training.catalogue import CATALOGUE, EVALUATION_SECTION, EVALUATIONS, SECTIONS
+from grpo_core.training.catalogue import CATALOGUE
 
 REFERENCE = Path(__file__).parent / "reference"
 
@@ -149,7 +149,7 @@ above three standard errors.
 METRICS_INTRODUCTION = """\
 # Metrics
 
-<!-- Written by docs/generate.py from grpo_core/training/catalogue.py: change it there. -->
+<!-- Written by docs/generate.py from grpo_core/training/catalogue.py and docs/metric_texts.py: change it there. -->
 
 Look up every number in `logs/train_log.jsonl` and, in the last section, in `logs/evaluations.jsonl`. A number that does
 not exist in a step (a mean over nothing) is `null`, or is left out if nothing was computed at all. A task may also log

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,11 @@ from pytest import MonkeyPatch
 
 from grpo_core import train
 from grpo_core.config import EvalConfig, RunConfig, TrainerConfig
-from grpo_core.training.catalogue import CATALOGUE, EVALUATIONS, SECTIONS, owner_of
+from grpo_core.tracking.aliases import ALIASES
+from grpo_core.training.catalogue import CATALOGUE, owner_of
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
+from metric_texts import EVALUATIONS, NOT_KEPT, SECTIONS  # a module of the documentation
 
 TASK, GAME = "math.arithmetic", "games.kuhn_poker"
 JUDGED = Path(__file__).parents[1] / "examples" / "tasks" / "apology.py:apology"
@@ -84,6 +89,7 @@ def test_runs_log_what_the_catalogue_names_and_nothing_else(logged: dict[str, di
 def test_the_catalogue_is_complete_in_itself() -> None:
     assert max(Counter(metric.name for metric in CATALOGUE).values()) == 1
     assert {metric.section for metric in CATALOGUE} == set(SECTIONS)
+    assert not NOT_KEPT.keys() & ({metric.name for metric in CATALOGUE} | {each.alias for each in ALIASES})
     for metric in CATALOGUE:
         assert metric.formula
         assert bool(metric.healthy) == metric.deterministic, f"{metric.name}: what depends on the machine has no range"

@@ -22,7 +22,7 @@ from grpo_core.plugins import variants as registry
 from grpo_core.task.score import Score
 from grpo_core.tracking import observe as observing
 from grpo_core.tracking import sending
-from grpo_core.tracking.aliases import ALIASES, NOT_KEPT, aliases_of, with_reference_names
+from grpo_core.tracking.aliases import ALIASES, aliases_of, with_reference_names
 from grpo_core.tracking.base import COLUMNS, MAX_CELL_CHARS, Cell, TrackedRun, recall_id, remember_id, row_of, shortened
 from grpo_core.tracking.events import read_events
 from grpo_core.tracking.observe import observe
@@ -235,7 +235,7 @@ def test_every_alias_names_a_metric_of_ours_and_none_hides_one() -> None:
     ours = {metric.name for metric in CATALOGUE}
     # games/… is what tasks that are games measure themselves.
     assert {each.name for each in ALIASES if not each.name.startswith("games/")} <= ours
-    theirs = [each.alias for each in ALIASES] + list(NOT_KEPT)
+    theirs = [each.alias for each in ALIASES]
     assert len(set(theirs)) == len(theirs)
     assert not set(theirs) & ours
     same = {each.alias.removeprefix("train/"): each.name for each in ALIASES}

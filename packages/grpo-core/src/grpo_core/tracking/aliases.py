@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +78,6 @@ ALIASES: tuple[MetricAlias, ...] = (
     MetricAlias("train/sampling/sampling_logp_difference/mean", "sampler_mismatch", _TRL),
 )
 """Every alias, by system."""
-
-NOT_KEPT: Mapping[str, str] = MappingProxyType(
-    {
-        "entropy_loss": "it weighs each token by its probability; `entropy` is exact",
-        "gns_consistency_ratio": "it is 1 by construction; compare `gns/b_simple` with `gns_probe/b_simple`",
-        "gns_ess": "it is of the loss's weights; `ess` is of the importance weights",
-        "gns_mu": "its unit is a micro-batch; `gns/b_simple` counts prompts",
-        "kl_reverse": "one estimator is logged as `kl`: `trainer.kl=fkl_k3` for KL(π_ref‖π)",
-        "kl_symmetric": "as `kl_reverse`: `trainer.kl=jeffreys`",
-        "logr_std": "`ratio_std`, `ratio_p90` and `ratio_p99` say how far the ratios spread",
-        "think_len": "logs/rollouts.jsonl has `think_tokens` of each completion, evaluations `think_length`",
-    }
-)
-"""Names of other systems without a counterpart here -> the reason, and which metric to use instead."""
 
 
 def with_reference_names(metrics: Mapping[str, float]) -> dict[str, float]:
