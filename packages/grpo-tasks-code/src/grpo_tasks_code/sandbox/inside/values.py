@@ -130,9 +130,10 @@ def difference(came: Any, expected: Any) -> str:
 def shown_difference(came: Any, expected: Any) -> str:
     """Show two values that differ; calls nothing of what is not plain data, and takes no items of iterators."""
     try:
-        return f"is {_SHORTENED.repr(came)}, and must be {_SHORTENED.repr(expected)}"
+        shown = _SHORTENED.repr(came), _SHORTENED.repr(expected)
     except ValueError:  # an integer of thousands of digits
         return UNEQUAL
+    return UNEQUAL if shown[0] == shown[1] else f"is {shown[0]}, and must be {shown[1]}"
 
 
 class _Shortened(reprlib.Repr):
