@@ -1,5 +1,6 @@
 """How tests are taken apart: what the program is asked, and what it never sees."""
 
+import ast
 import re
 
 import pytest
@@ -31,6 +32,22 @@ TWO_CASES = (
 )
 
 
+class _WithoutTexts(ast.NodeTransformer):
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        match node:
+            case ast.Call(func=ast.Name(id="__checked__"), args=[check, _]):
+                return ast.Call(node.func, [check], [])
+            case ast.Call(func=ast.Name(id="__equal__"), args=[came, expected, _]):
+                return ast.Compare(came, [ast.Eq()], [expected])
+        return node
+
+
+def without_texts(source: str) -> str:
+    """What a judge runs, without what it tells where a check does not hold."""
+    return ast.unparse(_WithoutTexts().visit(ast.parse(source)))
+
+
 @pytest.mark.parametrize(("test", "entry_point", "pairs"), [
     ("assert f(1, 2) == 3", None, [("f(1, 2)", 3)]),
     ("assert f([1], key='a') == {'x': (1, -2.5)}", None, [("f([1], key='a')", {"x": (1, -2.5)})]),
@@ -55,7 +72,7 @@ def test_a_call_of_literals_and_a_literal_are_compared_here(
     "def g(x):\n    return f(x)\nassert g(1) == 2 and (not g(2))",
 ])  # fmt: skip
 def test_the_rest_is_judged_as_it_stands(test: str) -> None:
-    assert judged(test).source == counted(test)
+    assert without_texts(judged(test).source) == counted(test)
 
 
 @pytest.mark.parametrize(("test", "source"), [
@@ -78,7 +95,7 @@ def test_the_rest_is_judged_as_it_stands(test: str) -> None:
     ),
 ])  # fmt: skip
 def test_what_a_judge_asks_the_program_for(test: str, source: str) -> None:
-    assert judged(test).source == counted(source)
+    assert without_texts(judged(test).source) == counted(source)
 
 
 def test_what_the_program_gets_before_it_is_called() -> None:
@@ -191,13 +208,13 @@ def test_what_is_judged(test: str, setup: str) -> None:
     ("    if candidate(1) == 2: return\n    assert False", "__in_place__(check)(__value__('f'))"),
 ])  # fmt: skip
 def test_the_judged_form_of_humaneval(check: str, source: str) -> None:
-    assert judged(f"def check(candidate):\n{check}\n", "", "f").source.endswith(counted(source))
+    assert without_texts(judged(f"def check(candidate):\n{check}\n", "", "f").source).endswith(counted(source))
 
 
 def test_functions_that_pytest_would_call_are_called() -> None:
     test = "def test_a():\n    assert f(1) == 2\ndef test_b(n=2):\n    check(n)\ndef check(n):\n    assert f(n) == n"
-    assert judged(test).source.endswith(counted("assert f(n) == n\ntest_a()\ntest_b()"))
-    assert judged(f"{test}\ntest_a()").source.endswith(counted("assert f(n) == n\ntest_a()\ntest_b()"))
+    assert without_texts(judged(test).source).endswith(counted("assert f(n) == n\ntest_a()\ntest_b()"))
+    assert without_texts(judged(f"{test}\ntest_a()").source).endswith(counted("assert f(n) == n\ntest_a()\ntest_b()"))
 
 
 def test_the_program_gets_no_class_of_a_test_that_it_is_not_handed() -> None:
