@@ -19,10 +19,10 @@ import pytest
 PACKAGES = Path(__file__).parents[1] / "packages"
 
 CODE_LINES = {
-    "grpo-core": 50_537,
-    "grpo-tasks-chess": 3_576,
-    "grpo-tasks-code": 8_319,
-    "grpo-tasks-games": 1_518,
+    "grpo-core": 50_267,
+    "grpo-tasks-chess": 3_575,
+    "grpo-tasks-code": 8_356,
+    "grpo-tasks-games": 1_519,
     "grpo-tasks-gym": 2_588,
     "grpo-tasks-math": 3_601,
 }

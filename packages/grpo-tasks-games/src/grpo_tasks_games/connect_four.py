@@ -111,8 +111,8 @@ def _lines(board: Board) -> list[list[str]]:
 
 def render(board: Board, config: ConnectFourConfig) -> str:
     """Return the numbers of the columns and the board as the model sees it, so that its moves can be read there."""
-    board, _ = _view(board, config)
-    return "\n".join(" ".join(line) for line in ([str(c) for c in range(board.columns)], *_lines(board)))
+    lines = _lines(_view(board, config)[0])
+    return "\n".join(" ".join(line) for line in ([str(c) for c in range(board.columns)], *lines))
 
 
 def _view(board: Board, config: ConnectFourConfig) -> tuple[Board, Sequence[int]]:
@@ -133,7 +133,7 @@ def _mirrored(board: Board, discs: int) -> int:
 
 def observe(board: Board, role: str, config: ConnectFourConfig) -> Prompt:
     """Return the prompt: role and symbol, the board, the columns with room, and the form of the answer."""
-    drawn, (board, _) = render(board, config), _view(board, config)
+    board, _ = _view(board, config)
     columns, symbol = legal(board), SYMBOLS[role]
     lines = _lines(board)
     for column in columns:  # in the short style, the cell where a disc would land shows the column's number
@@ -142,7 +142,7 @@ def observe(board: Board, role: str, config: ConnectFourConfig) -> Prompt:
     return ask(
         f"You are Player {list(SYMBOLS).index(role)} in a game of Connect Four on {board.rows} rows and "
         f"{board.columns} columns, and your symbol is {symbol}. A disc falls to the lowest free cell of its column; "
-        f"four {symbol} in a row, a column or a diagonal win.\n\n{drawn}\n\n"
+        f"four {symbol} in a row, a column or a diagonal win.\n\n{render(board, config)}\n\n"
         f"Columns with room: {', '.join(map(str, columns))}",
         f"connect_four {' '.join(map(''.join, lines))} {symbol}",
         slot="n",

@@ -74,8 +74,7 @@ def outcome(board: Board) -> Mapping[str, float] | None:
 
 def render(board: Board, config: TicTacToeConfig) -> str:
     """Return the board as the model sees it, so that its moves can be read there; a free cell shows its number."""
-    board, _ = _view(board, config.canonical)
-    shown = [str(cell) if symbol == FREE else symbol for cell, symbol in enumerate(board)]
+    shown = [str(cell) if taken == FREE else taken for cell, taken in enumerate(_view(board, config.canonical)[0])]
     return "\n---+---+---\n".join(" " + " | ".join(shown[row : row + 3]) for row in (0, 3, 6))
 
 
@@ -88,12 +87,12 @@ def _view(board: Board, canonical: bool) -> tuple[Board, tuple[int, ...]]:
 
 def observe(board: Board, role: str, config: TicTacToeConfig) -> Prompt:
     """Return the prompt: role and symbol, the board with numbered free cells, and the form of the answer."""
-    drawn, (board, _) = render(board, config), _view(board, config.canonical)
+    board, _ = _view(board, config.canonical)
     free, symbol = legal(board), SYMBOLS[role]
     short = "".join(str(cell) if taken == FREE else taken for cell, taken in enumerate(board))
     return ask(
         f"You are Player {list(SYMBOLS).index(role)} in a game of tic-tac-toe, and your symbol is {symbol}. "
-        f"Three {symbol} in a row, a column or a diagonal win.\n\n{drawn}\n\n"
+        f"Three {symbol} in a row, a column or a diagonal win.\n\n{render(board, config)}\n\n"
         f"Free cells: {', '.join(map(str, free))}",
         f"tictactoe {short[:3]} {short[3:6]} {short[6:]} {symbol}",
         slot="n",
