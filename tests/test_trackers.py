@@ -22,7 +22,7 @@ def test_a_killed_and_branched_run_has_each_step_once(name: str, tmp_path: Path)
     python = tmp_path / "venv" / "bin" / "python"
     call("uv", "venv", "--python", "3.11", str(tmp_path / "venv"), cwd=tmp_path)
     pins = ("--find-links", str(wheels), "--constraint", str(wheels / "constraints.txt"))
-    call("uv", "pip", "install", "--python", str(python), *pins, f"grpo-core[{name}]", cwd=tmp_path)
+    call("uv", "pip", "install", "--python", str(python), *pins, f"grpo-core[{name}]", "grpo-tasks-math", cwd=tmp_path)
     assert read_back(name, python, tmp_path) == sorted([RUN, BRANCH])
 
 
