@@ -65,6 +65,7 @@ UNITS = [
     ("$20", ["20 dollars"], ["20 cents"], []),
     ("5", [r"5\text{ cm}"], [], []),
     ("5 cm", ["5"], ["5 m"], []),
+    ("20'", ["20 feet", "20"], ["20''"], []),
     ("900", ["900m"], [], []),
     ("36", [r"36\text{ cm}^2"], [], []),
     ("36 cm^2", [], ["36 m^2"], []),
@@ -430,6 +431,7 @@ MARKS: list[tuple[Reading, str, Verdict, str]] = [
     ("marked", "Final Answer\n\n\\[\n5\n\\]", CORRECT, ""),
     ("marked", "5", CORRECT, ""),  # the whole where there is no mark
     ("marked", "There are 5 of them", UNPARSABLE, "no value"),
+    ("marked", "A wrong answer: 5", UNPARSABLE, "no value"),
     ("marked", r"$x=\boxed{5}$ or $x=\boxed{6}$", WRONG, ""),
     ("marked", "<answer>5</answer> or <answer>6</answer>", WRONG, ""),
     ("marked", "\\boxed{6}\n\\boxed{5}", CORRECT, ""),  # the last counts

@@ -14,14 +14,15 @@ from dataclasses import dataclass
 _NAME = r"(?:think(?:ing)?|thought|seed:think)"
 _THINKING = re.compile(
     # The ends: tags, Mistral, Gemma 4, gpt-oss, Cohere, Kimi.
+    r"(?=[<\[◁])(?:"
     rf"(?P<end>(?:<\s{{0,4}}/\s{{0,4}}{_NAME}\s{{0,4}}>|\[/THINK\]|<channel\|>|<\|END_THINKING\|>|◁/think▷"
     r"|<\|channel\|>final(?:\s?<\|constrain\|>\w{0,16})?(?:<\|message\|>)?)\s*)"
     rf"|<\s{{0,4}}{_NAME}\s{{0,4}}>|\[THINK\]|<\|channel>thought|<\|channel\|>(?:analysis|commentary)"
-    r"|<\|START_THINKING\|>|◁think▷",
+    r"|<\|START_THINKING\|>|◁think▷)",
     re.IGNORECASE,
 )
 """Where thinking begins and ends: DeepSeek, Qwen, GLM, MiniMax and Nemotron write `<think>`."""
-_BEGINS = re.compile(r"[<\[◁]")
+_BEGINS = re.compile(r"<\s{0,4}[/|｜A-Za-z]|\[[/TEe]|◁|\]~b")
 """What every mark of thinking and of a turn begins with."""
 _TURN_BEGINS = re.compile(
     r"\A(?:\s*(?:<\|im_start\|>assistant|<\|start\|>assistant|<\|header_start\|>assistant<\|header_end\|>"
@@ -130,11 +131,12 @@ _BARE_BOX = re.compile(r"\\(?:boxed|fbox)\s{0,4}([A-Za-z0-9])(?![A-Za-z0-9])")
 
 def _boxes(text: str) -> list[Mark]:
     """Boxes whose braces are balanced, the outer ones of nested ones; one pass."""
-    if "\\boxed" not in text and "\\fbox" not in text:
+    found = [place for name in ("\\boxed", "\\fbox") if (place := text.find(name)) >= 0]
+    if not found:
         return []
     stack: list[re.Match[str] | None] = []  # a brace that is no box is None
     boxes: list[Mark] = []
-    for token in _BOX_TOKEN.finditer(text):
+    for token in _BOX_TOKEN.finditer(text, len(text[: min(found)].rstrip("\\"))):
         mark = token[0]
         if mark == "{":
             stack.append(None)
@@ -148,7 +150,7 @@ def _boxes(text: str) -> list[Mark]:
     return boxes or [Mark((bare[1],), *bare.span()) for bare in _BARE_BOX.finditer(text)]
 
 
-_HASHES = re.compile(r"#{4,}([^\n#]*)")
+_HASHES = re.compile(r"####+([^\n#]*)")
 
 
 def _hashes(text: str) -> list[Mark]:
@@ -177,7 +179,7 @@ _PHRASE_CHARS = 300
 
 def _phrases(text: str) -> list[Mark]:
     """What follows "answer:" or "answer is" up to the end of the sentence or line, or the block that follows."""
-    found = list(_PHRASE.finditer(text))
+    found = list(_PHRASE.finditer(text)) if "answer" in text.lower() else []
     bounds = [match.start() for match in found[1:]]
     return [_phrase(text, match, bound) for match, bound in zip(found, [*bounds, len(text)], strict=False)]
 

@@ -112,10 +112,12 @@ def _numbers(gold: Number, answer: Number, equality: Equality) -> bool:
 
 
 def _are_close(gold: Fraction, answer: Fraction, equality: Equality) -> bool:
-    if gold == answer or abs(gold - answer) <= equality.rel_tol * abs(gold):
+    if gold == answer or (equality.rel_tol and abs(gold - answer) <= equality.rel_tol * abs(gold)):
         return True
+    if gold.denominator == 1 or _decimal_digits(gold):
+        return False
     digits, places = _decimal_digits(answer) or (0, 0)
-    if _decimal_digits(gold) or digits < PRINTED_DIGITS:
+    if digits < PRINTED_DIGITS:
         return False
     if abs(gold - answer) < 1 and abs(gold) < MAX_DOUBLE and float(gold) == float(answer):
         return True

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from grpo_core.rewards import marked_answers, outside_thinking
-from grpo_tasks_math.verify.free import read_free
+from grpo_tasks_math.verify.free import denies, read_free
 from grpo_tasks_math.verify.normalise import point_decimals, to_ascii
 from grpo_tasks_math.verify.reader import read
 from grpo_tasks_math.verify.values import Value, Words
@@ -43,20 +43,25 @@ def extract(
     if reading == "free":
         return {"text": read_free(text, gold)}
     kind = "" if reading == "marked" else reading
-    marks = {name: mark.contents for name, mark in marked_answers(text, kind).items()}
+    marks = {
+        name: mark.contents
+        for name, mark in marked_answers(text, kind).items()
+        if name != "answer:" or not denies(text[: mark.start], is_marked=True)
+    }
     marks = marks or ({} if kind else {"text": (text,)})
     return {name: read(", ".join(contents)) for name, contents in marks.items()}
 
 
-_HASHES = re.compile(r"#{4,}(?:(?!</)[^\n#])*")
+_HASHES = re.compile(r"####+(?:(?!</)[^\n#])*")
 
 
 def _without_headings(text: str) -> str:
     """Drop the last lines with #### that hold no value: text follows them, or no digit is in them."""
     for line in [*_HASHES.finditer(text)][: -MAX_HEADINGS - 1 : -1]:
         mark = marked_answers(line[0]).get("####")
-        is_text = mark is not None and isinstance(read(", ".join(mark.contents)), Words | None)
-        if is_text and (text[line.end() :].strip() or not any(map(str.isdigit, line[0]))):
+        if mark is None or not isinstance(read(", ".join(mark.contents)), Words | None):
+            break  # of marks the last counts
+        if text[line.end() :].strip() or not any(map(str.isdigit, line[0])):
             text = text[: line.start()] + text[line.end() :]
     return text
 

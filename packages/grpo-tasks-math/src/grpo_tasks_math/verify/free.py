@@ -68,7 +68,7 @@ def read_free(text: str, gold: Value | None = None) -> Value | None:
             before = (before[-WHOLE_CHARS:] + phrase).replace(":", "")  # "a common mistake: the answer is"
             if isinstance(value, Words) and (":" in phrase or DENIALS.search(content)) and not HEDGE.search(content):
                 value = _last_statement(content, gold) or value
-        is_denied = _is_denied(before, is_marked)
+        is_denied = denies(before, is_marked=is_marked)
         # A line with #### may be a heading, and a phrase a mere remark: "the answer is clear".
         says = {"box": True, "####": not rest[mark.end :].strip()}
         is_said = says.get(name, not is_marked and (is_text or any(map(str.isdigit, content))))
@@ -86,7 +86,7 @@ _CLAUSE = re.compile(
 )
 
 
-def _is_denied(before: str, is_marked: bool) -> bool:
+def denies(before: str, *, is_marked: bool) -> bool:
     """Whether the clause that ends here, before a mark or a phrase, denies what follows."""
     clause = _CLAUSE.split(_SENTENCE.split(before[-400:])[-1])[-1]
     return DENIALS.search(clause) is not None or (not is_marked and _CONDITIONS.search(clause) is not None)
@@ -101,6 +101,7 @@ _ALIGNED = re.compile(r"\\(?:begin|end)\{(?:align|aligned|gather|split)\*?\}|(?<
 _FULL_STOP = re.compile(r"(?<!\.)\.\s*$")
 _BULLET = re.compile(r"^[ \t]*[-*•][ \t]+(?=\S)", re.MULTILINE)
 _ONLY_NUMBERS = re.compile(r"[-+$0-9.,;%/ \n]+")
+_MATHEMATICS = re.compile(r"[-+0-9$\\=*/^<>|,;({\[]")
 _FEW_WORDS = 2
 """`Vitamin C` is words; `I think C` ends with a choice."""
 
@@ -143,7 +144,8 @@ _BEHIND = re.compile(r"[^0-9=\\$]{0,200}")
 
 def _stated(clause: str, *, takes_open: bool) -> Value | None:
     """Read what a clause states: all of it, its last span of mathematics, its last equation, number or choice."""
-    for rule in (_whole, _span, _equation, _number, _choice):
+    is_prose = clause.count(" ") > _FEW_WORDS and _MATHEMATICS.search(clause) is None
+    for rule in (_choice,) if is_prose else (_whole, _span, _equation, _number, _choice):
         found, value = rule(clause)
         if found:
             return None if isinstance(value, Words) or (is_open(value) and not takes_open) else value

@@ -7,7 +7,7 @@ import unicodedata
 
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n")
 _SUPERSCRIPT_RUN = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]{1,64}")
-_VULGAR_FRACTION = re.compile("([0-9])?([¼½¾⅐-⅞])")
+_VULGAR_FRACTION = re.compile("[¼½¾⅐-⅞]")
 _ROOT_SIGN = re.compile(r"√\s{0,4}(\([^()]{1,64}\)|[0-9.]{1,64}|[A-Za-z])")
 
 _SYMBOLS = {
@@ -62,8 +62,8 @@ def to_ascii(text: str) -> str:
 
 
 def _spell_fraction(match: re.Match[str]) -> str:
-    top, _, bottom = unicodedata.normalize("NFKC", match[2]).partition("⁄")
-    return f"{match[1] or ''} {top}/{bottom}"
+    top, _, bottom = unicodedata.normalize("NFKC", match[0]).partition("⁄")
+    return f" {top}/{bottom}"
 
 
 _GROUPING = re.compile(r"(?<=[0-9])(?:\{,\}|,\s?\\!|\\[,;:!])\s?(?=[0-9]{3}(?![0-9]))")

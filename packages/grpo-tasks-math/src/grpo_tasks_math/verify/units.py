@@ -10,7 +10,7 @@ CURRENCIES = {"$": "dollar", "€": "euro", "£": "pound", "¥": "yen", "₹": "
 _SPELLINGS = """
 metre: m meter meters metre metres; centimetre: cm cms centimeter centimeters centimetre centimetres
 millimetre: mm millimeter millimeters millimetre millimetres
-kilometre: km kms Km KM kilometer kilometers kilometre kilometres; inch: in inch inches; foot: ft foot feet
+kilometre: km kms Km KM kilometer kilometers kilometre kilometres; inch: in inch inches ''; foot: ft foot feet '
 yard: yd yds yard yards; mile: mi Mi mile miles; gram: g gm gms gram grams
 kilogram: kg kgs Kg KG kilogram kilograms kilo kilos; milligram: mg milligram milligrams; ton: ton tons
 tonne: tonne tonnes; ohm: ohm ohms; ampere: A amp amps ampere amperes; knot: knot knots; centimetre^3: cc
@@ -92,7 +92,7 @@ def read_unit(tail: str, *, is_spaced: bool) -> tuple[Fraction, str] | None:
     """
     tokens = [match.groups() for match in _TOKEN.finditer(_APART.sub("", tail))]
     if len(tokens) > 2 * _MAX_WORDS or any(other for *_, other in tokens):
-        return (Fraction(1), "") if not tail.strip(" .'~") else None
+        return (Fraction(1), CANONICAL.get(tail.strip(" .~"), "")) if not tail.strip(" .'~") else None
     words = [(word or "per", int(power or digit or 1)) for _, word, power, digit, _ in tokens]
     scale = Fraction(1)
     if words and not is_spaced and words[0][0] in _TOUCHING_SCALES and len(words) > 1:
