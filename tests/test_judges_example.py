@@ -2,18 +2,13 @@
 
 import json
 import os
-import signal
 import subprocess
-import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from judge_server import Asked, asked, chat, judging
-from local_endpoint import Reply, Server
+from judge_server import Asked, judging
+from local_endpoint import Server
 
 ROOT = Path(__file__).parents[1]
 TASK = str(ROOT / "examples" / "tasks" / "apology.py") + ":apology"
@@ -93,30 +88,6 @@ OPTIONS = (
     "trainer.max_steps=2", "trainer.prompts_per_step=2", "trainer.num_generations=4", "eval.size=2", "output_dir=runs",
     "device=cpu",
 )  # fmt: skip
-
-
-@pytest.mark.slow
-def test_a_run_that_waits_for_a_slow_judge_says_so_and_stops_when_asked(
-    server: Server, environment: dict[str, str], tmp_path: Path
-) -> None:
-    is_over = threading.Event()
-
-    def respond(request: dict[str, Any]) -> Reply:
-        if len(server.seen) > 4:  # the known verdicts come at once
-            is_over.wait(120)
-        return chat(answer(asked(request)))
-
-    server.respond = respond
-    grpo, pipe = str(Path(sys.executable).with_name("grpo")), subprocess.PIPE
-    command = [grpo, "run", "--task", TASK, "--model", "tiny", *OPTIONS, "eval.at_start=false"]
-    with subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=pipe, stderr=pipe, text=True) as run:
-        assert run.stderr is not None
-        assert any("waiting for scores" in line for line in run.stderr)
-        asked_at = time.monotonic()
-        run.send_signal(signal.SIGTERM)
-        rest = run.communicate(timeout=60)[1]
-        is_over.set()
-    assert "as asked" in rest and time.monotonic() - asked_at < 20
 
 
 @pytest.mark.slow

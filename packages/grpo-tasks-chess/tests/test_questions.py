@@ -138,17 +138,11 @@ def test_themes_that_cannot_be_are_refused(options: str, message: str) -> None:
         load_task(f"chess.{options}").rows()
 
 
-@pytest.mark.parametrize(("name", "answer"), [("policy", "M: {0} E: 999.99 B: {0}"), ("best_move", "{}")])
-def test_positions_with_best_moves_may_have_the_themes_of_mates(name: str, answer: str, tmp_path: Path) -> None:
-    for split in ("train", "test"):
-        task = load_task(f"chess.{name}?engine=search&size=3&themes=knight,discovered&split={split}")
-        for row in task.rows():
-            board = chess.Board(dict(row)["fen"])
-            mates = row_of(board)
-            assert {"knight", "discovered"}.intersection(mates.themes)
-            assert split_of(mirror_key(board.piece_map(), board.turn)) == split, "as the mates of chess.mate_in_one"
-            for move in mates.mates:
-                assert task.score(answer.format(move), row).parts["best_move_accuracy"] == 1.0
+@pytest.mark.parametrize("name", ["policy", "best_move"])
+def test_positions_with_best_moves_may_have_the_themes_of_mates(name: str, tmp_path: Path) -> None:
+    task = load_task(f"chess.{name}?engine=search&size=2&themes=knight,discovered&split=train")
+    for row in task.rows():
+        assert {"knight", "discovered"}.intersection(row_of(chess.Board(dict(row)["fen"])).themes)
     mate, promotion = FOOLS_MATE, "7k/P5pp/8/8/8/8/8/K7 w - - 0 1"
     rows = [{"fen": fen} for fen in (mate, promotion, chess.STARTING_FEN)]
     (tmp_path / "test.jsonl").write_bytes(b"\n".join(map(orjson.dumps, rows)))

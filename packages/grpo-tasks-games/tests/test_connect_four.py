@@ -24,20 +24,6 @@ def after(*columns: int, config: ConnectFourConfig = CONFIG) -> Board:
     return board
 
 
-def test_the_prompt() -> None:
-    board = after(1, 2, 2, 4, 4, 4, 4)
-    prompt = four.observe(board, "second", CONFIG)
-    assert prompt.partition("\n\nThink first")[0] == (
-        "You are Player 1 in a game of Connect Four on 4 rows and 5 columns, and your symbol is O. A disc falls to the "
-        "lowest free cell of its column; four O in a row, a column or a diagonal win.\n\n"
-        "0 1 2 3 4\n. . . . X\n. . . . O\n. . X . X\n. X O . O\n\n"
-        "Columns with room: 0, 1, 2, 3"
-    )
-    assert prompt.endswith("<think>I drop into column 0.</think><answer>[0]</answer>\n")
-    # A number stands where a disc would land.
-    assert four.observe(board, "second", SHORT) == "connect_four ....X ..2.O .1X.X 0XO3O O\n"
-
-
 def test_moves() -> None:
     board = after(4, 4, 4, 4)
     assert four.parse("<answer>[3]</answer>", board, CONFIG) == 3

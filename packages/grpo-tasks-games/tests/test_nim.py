@@ -11,21 +11,6 @@ CONFIG, SHORT = NimConfig(), NimConfig(style="short")
 START = nim.initial(0, CONFIG)
 
 
-def test_the_prompt() -> None:
-    left = Heaps((0, 4, 12), misere=False, moves=1)
-    prompt = nim.observe(left, "second", CONFIG)
-    assert prompt.partition("\n\nThink first")[0] == (
-        "You are the second player in a game of nim. A move takes one or more objects from one heap; who takes the "
-        "last object of all wins.\n\n"
-        "A:  0\nB:  4 ||||\nC: 12 ||||||||||||\n\n"
-        "A move is the heap's letter and how many you take: B1 takes 1 from heap B."
-    )
-    assert prompt.endswith("<think>I take 1 from heap B.</think><answer>[B1]</answer>\n")
-    assert nim.observe(left, "second", SHORT) == "nim A0 B4 C12\n"
-    assert "last object of all loses" in str(nim.observe(Heaps((1,), misere=True), "first", CONFIG))
-    assert nim.observe(Heaps((1,), misere=True), "first", SHORT) == "nim misere A1\n"
-
-
 @pytest.mark.parametrize("text", ["<answer>[B2]</answer>", "<answer>B 2</answer>", "[b 2]", "<think>A9</think>b2"])
 def test_moves(text: str) -> None:
     assert nim.parse(text, START) == (1, 2)

@@ -11,18 +11,6 @@ EMPTY = tictactoe.initial(0, CONFIG)
 BOARD = "X...O...."
 
 
-def test_the_prompt() -> None:
-    prompt = tictactoe.observe(BOARD, "first", CONFIG)
-    assert prompt.partition("\n\nThink first")[0] == (
-        "You are Player 0 in a game of tic-tac-toe, and your symbol is X. Three X in a row, a column or a diagonal win."
-        "\n\n"
-        " X | 1 | 2\n---+---+---\n 3 | O | 5\n---+---+---\n 6 | 7 | 8\n\n"
-        "Free cells: 1, 2, 3, 5, 6, 7, 8"
-    )
-    assert prompt.endswith("<think>I take cell 1.</think><answer>[1]</answer>\n")
-    assert tictactoe.observe("XX..O....", "second", SHORT) == "tictactoe XX2 3O5 678 O\n"
-
-
 @pytest.mark.parametrize(("text", "cell"), [("<answer>[2]</answer>", 2), ("[8]", 8), ("5.", 5), ("7", 7)])
 def test_moves(text: str, cell: int) -> None:
     assert tictactoe.parse(text, BOARD, CONFIG) == cell

@@ -52,19 +52,6 @@ def test_small_weights_and_other_types_are_left_to_torch(rows: int, dtype: torch
 
 
 @needs_onednn
-@pytest.mark.parametrize(("outputs", "is_used"), [(1024, True), (1023, False)])
-def test_without_avx512_only_large_weights_go_through_onednn_and_no_gradient_of_them(
-    monkeypatch: pytest.MonkeyPatch, outputs: int, is_used: bool
-) -> None:
-    monkeypatch.setattr(cpu_matmul, "has_avx512", lambda: False)
-    torch.manual_seed(0)
-    products = []
-    monkeypatch.setattr(cpu_matmul, "_product", lambda *each: products.append(each) or F.linear(*each))
-    assert_same_product(torch.randn(ROWS, K), torch.randn(outputs, K), None)
-    assert len(products) == 2 * is_used  # the product and its gradient by x
-
-
-@needs_onednn
 def test_a_model_trains_as_before_and_only_frozen_weights_have_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     ids, found, products = torch.arange(2 * ROWS).view(2, ROWS), [], []
     product = cpu_matmul._product
@@ -105,17 +92,3 @@ def test_packed_layers_compute_the_same_and_only_within_the_block(tied: bool) ->
         assert torch.allclose(within, before, atol=1e-5)
         assert model(ids).logits.abs().max() == 0
     assert not any("forward" in module.__dict__ for module in model.modules())
-
-
-@needs_onednn
-@pytest.mark.parametrize("packed", [True, False], ids=["AVX-512", "AVX2 alone"])
-def test_under_autocast_the_copies_are_in_its_type(packed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not packed:
-        monkeypatch.setattr(cpu_matmul, "has_packed_layout", lambda dtype: dtype == torch.float32)
-    model, ids = llama(), torch.arange(16)[None]
-    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-        before = model(ids).logits
-        with PackedLinears(model, 16).in_use():
-            within = model(ids).logits
-    assert within.dtype == before.dtype == torch.bfloat16
-    assert torch.allclose(within, before, atol=0.05)

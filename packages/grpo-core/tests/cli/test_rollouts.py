@@ -135,35 +135,6 @@ def terminal(monkeypatch: pytest.MonkeyPatch, lines: int = 60) -> list[str]:
     return texts
 
 
-def test_a_terminal_gets_the_score_as_a_tree(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    paged = terminal(monkeypatch)
-    out = shown(capsys, run, "--step", "1", "--group", "--limit", "1")
-    assert [line.rstrip() for line in out.splitlines()] == [
-        f"step 1   {A}   row r0   group 0",
-        'prompt   "prompt of 0"',
-        'text     "one"',
-        "score    0.1   NOT SOLVED   exact 0 of 1",
-        "         ├── exact  0.1",
-        "         └── near   1",
-        "tokens   3, ended by itself, log-probability -1.50",
-        'text     "two"',
-        "score    1   solved",
-        "         ├── exact  1",
-        "         └── near   1",
-        "tokens   3, ended by itself, log-probability -1.50",
-    ]
-    assert paged == []
-
-
-def test_what_does_not_fit_the_terminal_goes_to_a_pager(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
-    paged = terminal(monkeypatch, lines=10)
-    assert shown(capsys, run, "--step", "1") == ""
-    (text,) = paged
-    assert text.count("score ") == 4 and "NOT SCORED (timeout)" in text
-
-
 def test_what_a_record_says_more_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     terminal(monkeypatch)
     more = record(1, A, 0, 0.5, "first\nsecond ", reward=0.25, included=False, finish_reason="length", logprob=None)

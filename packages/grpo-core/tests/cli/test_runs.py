@@ -8,7 +8,6 @@ from reported_runs import write_lines
 
 from grpo_core.checkpoints import write_json
 from grpo_core.cli import main as entry
-from grpo_core.display.plots import sparkline
 from grpo_core.launch.sweep.folder import SweepPlan, SweepRun
 from grpo_core.tracking import presence
 
@@ -120,13 +119,3 @@ def test_runs_are_compared_by_what_differs(capsys: Capture) -> None:
     assert lines_of(capsys, "compare", "a", "c")[0] == "all settings are equal."
     facts = json_of(capsys, "compare", "a", "b")
     assert facts["settings"] == {"trainer.beta": [0.0, 0.5]} and len(facts["runs"]) == 2
-
-
-def test_a_line_of_blocks() -> None:
-    assert sparkline([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
-    assert sparkline([1, 1]) == "▄▄", "a flat series lies in the middle"
-    assert sparkline([0.0, None, 7.0]) == "▁ █"
-    assert sparkline([None, None]) == "  "
-    assert sparkline([]) == ""
-    # Spans of two: means 0.5, 2.5 and None with 7 -> 7; 2.5 is (2.5 - 0.5) / 6.5 · 7 = 2.15, the third block.
-    assert sparkline([0, 1, 2, 3, None, 7], width=3) == "▁▃█"

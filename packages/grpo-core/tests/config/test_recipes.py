@@ -31,22 +31,6 @@ def test_a_recipe_is_complete_and_its_values_are_taken(name: str) -> None:
         assert (held[key] if key in keys() else held[parent][last]) == value or key == "trainer.epsilon_high", key
 
 
-def test_rookworld_is_as_its_authors_state_it() -> None:
-    trainer = resolved({"recipe": "rookworld"}).config.trainer
-    stated = {
-        "baseline": "group_mean", "num_generations": 8, "epsilon": 0.2, "learning_rate": 1e-5, "beta": 0.02,
-        "kl_controller": "step_rule", "kl_controller_args": {"target": 0.01}, "entropy_coef": 0.01, "adam_beta1": 0.9,
-        "adam_beta2": 0.95, "temperature": 0.8, "top_k": 50, "top_p": 0.95, "max_completion_length": 144,
-        "value_head": False,
-    }  # fmt: skip
-    assert trainer.model_dump(include=set(stated)) == stated
-    gae = resolved({"recipe": "rookworld_gae"}).config.trainer
-    changed = {name for name in type(trainer).model_fields if getattr(trainer, name) != getattr(gae, name)}
-    assert changed == {"baseline", "value_head", "value_learning_rate", "use_gae"}, "all else is the same"
-    assert (gae.value_head, gae.value_loss_coef, gae.use_gae, gae.baseline) == (True, 0.1, True, "value")
-    assert (gae.gae_gamma, gae.gae_lambda) == (1.0, 0.95)
-
-
 def test_a_recipe_stands_between_the_file_and_the_model(tmp_path: Path) -> None:
     file = write(tmp_path / "run.yaml", "recipe: rookworld\ntrainer:\n  top_k: 20\n")
     run = resolved({"model": "tiny", "trainer.learning_rate": "3e-6"}, config_file=file)

@@ -1,12 +1,7 @@
 import math
 import sys
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from grpo_core.display.plots import MARK, WHISKER, curve
-
-NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
 
 
 def test_a_rising_line_goes_from_corner_to_corner_and_a_mark_has_its_interval_at_its_step() -> None:
@@ -17,19 +12,6 @@ def test_a_rising_line_goes_from_corner_to_corner_and_a_mark_has_its_interval_at
     assert [line[first] for line in lines[:-1]] == [WHISKER, WHISKER, MARK, WHISKER, WHISKER]
     assert [line[last] for line in lines[:-1]] == [" ", " ", MARK, " ", " "]
     assert (lines[0][:4], lines[4][:4]) == ("0.75", "0.25")
-
-
-@given(
-    points=st.lists(NUMBERS, max_size=40),
-    marks=st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS), max_size=4),
-    width=st.integers(-5, 60),
-    height=st.integers(-2, 12),
-)
-def test_any_size_fits(points: list[float], marks: list[tuple[float, ...]], width: int, height: int) -> None:
-    known = [(i, *(value, *sorted((low, high)))) for i, (value, low, high) in enumerate(marks)]
-    lines = curve(list(enumerate(points)), width, height, known)
-    assert not lines or len(lines) == max(2, height)
-    assert all(len(line) <= max(width, 20) for line in lines)
 
 
 def test_numbers_at_the_ends_of_what_a_float_holds_have_a_place() -> None:

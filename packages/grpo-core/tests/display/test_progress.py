@@ -15,7 +15,6 @@ from grpo_core.config import RunConfig
 from grpo_core.display import lines
 from grpo_core.display.plugin_progress import show_progress
 from grpo_core.display.progress import REPORT_EVERY_S, REPORT_FIRST_S, SAMPLE_EVERY_S, ProgressDisplay, Waiting
-from grpo_core.display.text import quoted
 from grpo_core.errors import DamagedFileWarning
 from grpo_core.task.score import Score
 
@@ -149,43 +148,6 @@ def test_in_a_terminal_the_step_is_redrawn_and_its_last_state_kept() -> None:
     kept = run.stream.getvalue().rpartition("\x1b[2K")[2]  # what follows the last erasure stays on the screen
     shown = [line[:12] for line in CONTROL.sub("", kept).splitlines() if line.strip()]
     assert shown == ["step      3/", "final     so", "          me"], "and its mean reward"
-
-
-def test_long_lines_fold_between_their_parts_and_the_step_keeps_one_line() -> None:
-    run = Watched(width=80)
-    with run.progress:
-        run.start()
-        run.step(3)
-        assert len(run.shown[-1]) <= 80 and "━" * 8 in run.shown[-1] and "ETA" in run.shown[-1]
-    assert run.shown[:3] == [
-        "grpo-run  task math.arithmetic (128 train / 512 held-out rows)",
-        "          model tiny (embedded, 1.9 M parameters)",
-        "          device cpu, 2 threads, float32",
-    ]
-    run = Watched(width=64)
-    with run.progress:
-        run.start()
-        run.step(1)
-        drawn = run.shown[-1]
-    # With throughput, length or zero-std the line has more than 64 characters: they go, the time left stays. Without
-    # them it has 53, which leaves 9 for a bar after its gap.
-    assert drawn == "step        1/200  reward 0.63  solved 0.58  ETA 1:40  " + "━" * 9
-
-
-def test_parts_of_lines() -> None:
-    shown = lines.evaluation({"solved_rate": 0.5, "delta": 0.0, "n": 8, "mean_reward": 0.7, "reward_delta": 0.0})
-    assert shown[2:] == ["+0.00 over base on the same 8 rows", "mean reward 0.70, +0.00"], "no interval, no dash"
-    cropped = lines.crop("step", ["1/2", "reward 1", "solved 1", "rest", "ETA 1:00"], 40, "  ")
-    assert cropped == "step      1/2  reward 1  solved 1  ETA 1:00", "the first three and the last stay"
-    path = "x" * 100
-    assert lines.fold("why", ["one two three four five six"], 30) == "why       one two three four\n          five six"
-    assert lines.fold("saved", [path, "next"], 40) == f"saved     {path}\n          next", "a path is not broken"
-    assert lines.fold("step", ["a", "", "b"], None) == "step      a   b"
-    seconds = {0: "0:00", 59.6: "1:00", 72: "1:12", 7425: "2:03:45", -3: "0:00"}
-    assert {each: lines.duration(each) for each in seconds} == seconds
-    assert [lines.rate(rate) for rate in (999.4, 9_999, 18_000)] == ["999 tok/s", "9999 tok/s", "18 k tok/s"]
-    # 9 characters: 5 of the beginning, the sign, 3 of the end.
-    assert quoted("abcdefghijklmnopqrstuvwxyz", 9) == '"abcde…xyz"'
 
 
 MIXTURE = {"task/math.echo/solved_rate": 0.9, "task/math.arithmetic/solved_rate": 0.3}

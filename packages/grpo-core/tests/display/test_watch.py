@@ -156,15 +156,3 @@ def test_hostile_text_and_the_log_reach_the_terminal_escaped(run: GrowingRun) ->
         assert "1 warning" in text.splitlines()[1]
 
     drive(run, steps)
-
-
-@pytest.mark.parametrize("key", ["q", "ctrl+c"])
-def test_the_keys_are_shown_in_the_smallest_terminal_and_it_ends_with_code_0(run: GrowingRun, key: str) -> None:
-    async def steps(pilot: Pilot[None]) -> None:
-        text = await until(pilot, "Find")
-        assert text.splitlines()[-1].split() == ["q", "Quit", "1", "Curves", "2", "Rollouts", "3", "Log", "/", "Find"]
-        await pilot.press("slash" if key == "ctrl+c" else "1", key)  # ctrl+c also in the search
-        await pilot.pause()
-        assert not pilot.app.is_running
-
-    assert drive(run, steps, SMALL).return_code == 0

@@ -87,14 +87,6 @@ def test_other_templates_tasks_and_several_of_them_hide_nothing() -> None:
     assert several.overlap(held, held.rows()) == Overlap(3, {"t.three0": "t.one0", "t.three1": "t.two0"})
 
 
-def test_a_prompt_that_many_problems_share_does_not_name_one() -> None:
-    def guess(numbers: range) -> BoundTask:
-        return task([(str(number), None) for number in numbers], "t.guess", template="Guess", ids=numbers)
-
-    assert shared(guess(range(5)), guess(range(5, 9))) == {}
-    assert shared(guess(range(5)), guess(range(4, 9))) == {"4": "4"}
-
-
 def test_a_task_without_a_split_or_without_training_rows_has_nothing_to_compare() -> None:
     one = task([("the only prompt", None)], exempt={"split": "there is one prompt"})
     assert TrainedProblems([one]).overlap(one, one.rows()) is None

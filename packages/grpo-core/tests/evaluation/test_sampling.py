@@ -10,7 +10,7 @@ from grpo_core.errors import UserError
 from grpo_core.evaluation.rows import subset
 from grpo_core.evaluation.sampling import EngineSampler, Question, Sampled
 from grpo_core.evaluation.settings import EvaluationSettings
-from grpo_core.policy.memory import Budget, OutOfMemoryError, bytes_per_token, is_out_of_memory
+from grpo_core.policy.memory import Budget, OutOfMemoryError, is_out_of_memory
 from grpo_core.task.row import Row
 
 LIMIT = 6
@@ -141,17 +141,6 @@ def test_one_completion_that_does_not_fit_is_an_error_with_advice() -> None:
     budget.shrink(80, is_smallest=False, error=MemoryError())
     budget.shrink(1000, is_smallest=False, error=MemoryError())
     assert budget.tokens == 20, "it never grows"
-
-
-def test_bytes_of_a_token() -> None:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    config = LlamaConfig(
-        vocab_size=11, hidden_size=16, intermediate_size=8, num_hidden_layers=3, num_attention_heads=4,
-        num_key_value_heads=2,
-    )  # fmt: skip
-    # keys and values · 3 layers · 2 heads of 4 · 4 bytes
-    assert bytes_per_token(LlamaForCausalLM(config)) == 2 * 3 * 2 * 4 * 4
 
 
 def test_a_subset_is_always_the_same_and_grows() -> None:

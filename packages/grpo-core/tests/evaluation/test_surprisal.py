@@ -3,7 +3,6 @@ import pytest
 import torch
 from small_policies import model, policy_of
 
-from grpo_core.evaluation import surprisal
 from grpo_core.evaluation.surprisal import certainty
 
 PROMPTS = [(1, 2, 3), (4,), (5, 6), (1, 2, 3)]
@@ -31,26 +30,6 @@ def test_micro_batches_change_nothing(limits: dict[str, int]) -> None:
     policy = policy_of(model(0))
     whole, cut = (certainty(policy, PROMPTS, COMPLETIONS, **options) for options in ({}, limits))
     np.testing.assert_allclose(np.array(cut), np.array(whole), rtol=1e-9)
-
-
-def test_out_of_memory_halves_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes, said = [], []
-    real = surprisal._measure
-
-    def measure(policy: object, batch: list[int], *rest: object) -> object:
-        sizes.append(len(batch))
-        if len(batch) > 1:
-            raise torch.OutOfMemoryError("CUDA out of memory.")
-        return real(policy, batch, *rest)  # type: ignore[arg-type] # passed on as it came
-
-    policy = policy_of(model(0))
-    expected = certainty(policy, PROMPTS, COMPLETIONS)
-    monkeypatch.setattr(surprisal, "_measure", measure)
-    found = certainty(policy, PROMPTS, COMPLETIONS, warn=said.append)
-    np.testing.assert_allclose(np.array(found), np.array(expected), rtol=1e-9)
-    # The four are at most 6 tokens long: 24 together fail, 12 hold the three of 3, 5 and 5 no more than 2: fail, 5.
-    assert sizes == [4, 2, 1, 1, 1, 1]
-    assert len(said) == 1
 
 
 def test_the_model_is_left_as_it_was() -> None:

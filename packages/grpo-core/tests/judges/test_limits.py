@@ -1,4 +1,3 @@
-import sqlite3
 import subprocess
 import sys
 from itertools import accumulate
@@ -113,13 +112,3 @@ def test_a_broken_file_is_made_again_and_one_that_cannot_be_made_is_an_error(tmp
     (tmp_path / "file").write_text("")
     with pytest.raises(UnusableDatabaseError):
         limits(tmp_path / "file", Bounds(1), Clock()).begin(1)
-
-
-def test_what_is_in_the_file_is_forgotten_after_its_minute(tmp_path: Path) -> None:
-    clock = Clock()
-    shared = limits(tmp_path, Bounds(5), clock)
-    for _ in range(50):
-        waits(shared)
-        clock.now += WINDOW_S
-    with sqlite3.connect(tmp_path / "limits.sqlite") as connection:
-        assert connection.execute("SELECT count(*) FROM requests").fetchone()[0] <= 2

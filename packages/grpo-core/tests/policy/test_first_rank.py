@@ -10,13 +10,10 @@ from typing import Any
 
 import first_rank_loads
 import pytest
-import torch
 from small_policies import saved_model
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from grpo_core.config import LoraConfig
-from grpo_core.policy import pretrained
-from grpo_core.policy.first_rank import difference, structure_of
 from grpo_core.policy.load import load_policy
 
 pytestmark = pytest.mark.timeout(240)
@@ -96,28 +93,3 @@ def test_what_the_first_rank_cannot_read_ends_every_rank(found: dict[str, Any], 
 def folder(tmp_path: Path) -> Path:
     saved_model(tmp_path)
     return tmp_path
-
-
-def test_structures_are_the_same_with_weights_and_without_and_differ_by_the_first_tensor(folder: Path) -> None:
-    whole, structure = (load_policy(str(folder), device="cpu", weights=place).model for place in ("host", "meta"))
-    assert all(tensor.is_meta for tensor in (*structure.parameters(), *structure.buffers()))
-    assert structure.training == whole.training
-    assert difference(structure_of(whole), structure_of(structure)) == ""
-    before = structure_of(whole)
-    whole.model.norm.weight.requires_grad_(False)
-    assert "model.norm.weight is [[48], 'torch.float32', False, " in difference(before, structure_of(whole))
-    whole.model.norm.weight.requires_grad_(True)
-    whole.lm_head.weight = torch.nn.Parameter(whole.lm_head.weight.clone())
-    assert difference(before, structure_of(whole)).startswith("lm_head.weight is "), "which was tied"
-
-
-def test_a_model_with_a_tensor_of_its_own_is_made_with_weights(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = LlamaForCausalLM.__init__
-
-    def with_tensor(self: LlamaForCausalLM, config: LlamaConfig) -> None:
-        made(self, config)
-        self.scales = torch.ones(3)
-
-    monkeypatch.setattr(LlamaForCausalLM, "__init__", with_tensor)
-    with pytest.raises(pretrained.StructureError, match=r"LlamaForCausalLM \(\) computes the tensor scales"):
-        load_policy(str(folder), device="cpu", weights="meta")

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -159,23 +158,6 @@ def test_a_number_is_found_once(passes: Callable[..., FakeMeter], tmp_path: Path
     assert list((tmp_path / "cache").iterdir()) == [tmp_path / "cache" / "micro_batch.json"]
 
 
-CHANGED: list[dict[str, Any]] = [
-    {"max_prompt_length": 9}, {"max_completion_length": 9}, {"num_generations": 8}, {"micro_batch_memory": 0.7},
-    {"gradient_checkpointing": True}, {"entropy_coef": 0.1}, {"prompts_per_step": 1}, {"beta": 0.1, "kl": "full"},
-]  # fmt: skip
-
-
-def test_what_the_memory_depends_on_is_tried_again(passes: Callable[..., FakeMeter]) -> None:
-    plain, narrow = policy_of(model(0)), policy_of(model(0).float())
-    plain.freeze_reference()
-    others = [(narrow, {}), (replace(narrow, autocast=torch.bfloat16), {}), *((plain, each) for each in CHANGED)]
-    for policy, changed in [(plain, {}), *others]:
-        chosen(meter := passes(), policy, **{"prompts_per_step": 2, **changed})
-        assert meter.rows, changed
-    chosen(meter := passes(limit=LIMIT + 1), plain, prompts_per_step=2)
-    assert meter.rows, "another memory"
-
-
 @pytest.mark.parametrize("content", [
     "", "[]", "{", "null", '{"format": 2, "sizes": {"k": {"rows": 4, "peak": 5}}}',
     '{"format": 1, "sizes": []}', '{"format": 1, "sizes": {"k": 4}}',
@@ -192,17 +174,6 @@ def test_a_file_is_checked(tmp_path: Path, content: str) -> None:
     assert cache.recall("k", [1, 2, 4]) is None
     cache.remember("k", TriedSize(4, 5))
     assert cache.recall("k", [1, 2, 4]) == TriedSize(4, 5, is_remembered=True)
-
-
-def test_a_file_is_bounded_and_the_newest_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(micro_batch, "MAX_ENTRIES", 4)
-    cache = SizeCache(tmp_path / "deep" / "micro_batch.json")
-    for name in "abcdefg":
-        cache.remember(name, TriedSize(1, 5))
-    assert [*json.loads((tmp_path / "deep" / "micro_batch.json").read_text())["sizes"]] == [*"defg"]
-    elsewhere = SizeCache(tmp_path / "deep" / "micro_batch.json" / "x")  # which cannot be written, and that is no error
-    elsewhere.remember("k", TriedSize(1, 5))
-    assert elsewhere.recall("k", [1]) is None
 
 
 # --- A run

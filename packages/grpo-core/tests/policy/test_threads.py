@@ -14,7 +14,7 @@ from launched_ranks import Said
 import grpo_core
 from grpo_core import train
 from grpo_core.policy import threads
-from grpo_core.policy.threads import computing_with, update_threads
+from grpo_core.policy.threads import computing_with
 from grpo_core.training.resume import resume
 
 VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
@@ -25,24 +25,6 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "_AT_START", 2)
     monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-
-
-@pytest.mark.parametrize(("parameters", "tokens", "device", "environment", "expected"), [
-    (900_000, 1536, "cpu", {}, 2),  # 2.8e9 operations, and two cores
-    (900_000, 600, "cpu", {}, None),  # one thread's worth
-    (6_000_000, 1536, "cpu", {}, None),  # on all threads already
-    (900_000, 1536, "cuda", {}, None),
-    (900_000, 1536, "cpu", {"OMP_NUM_THREADS": "2"}, None),  # chosen by the user
-    (900_000, 1536, "cpu", {"OMP_WAIT_POLICY": "ACTIVE"}, None),  # they would spin
-    (900_000, 1536, "cpu", {"OMP_WAIT_POLICY": "ACTIVE", "GOMP_SPINCOUNT": "0"}, 2),
-])  # fmt: skip
-@pytest.mark.usefixtures("two_cores")
-def test_updates_of_a_small_model_have_a_thread_for_each_gigaflop(
-    monkeypatch: Any, parameters: int, tokens: int, device: str, environment: dict[str, str], expected: int | None
-) -> None:
-    for name, text in environment.items():
-        monkeypatch.setenv(name, text)
-    assert update_threads(parameters, tokens, torch.device(device)) == expected
 
 
 def test_the_number_is_as_before_after_a_failure() -> None:

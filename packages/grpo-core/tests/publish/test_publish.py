@@ -17,12 +17,11 @@ from safetensors import safe_open
 
 from grpo_core.checkpoints import CheckpointError
 from grpo_core.cli import main as entry
-from grpo_core.config import EvalConfig, RunConfig
 from grpo_core.errors import UserError
 from grpo_core.plugins.models import base_model, model_source
 from grpo_core.policy.load import load_policy
 from grpo_core.publish import CardFacts, Published, PublishError, publish
-from grpo_core.publish.card import evaluation_command, public_command
+from grpo_core.publish.card import public_command
 from grpo_core.publish.evaluation_text import evaluation_section
 from grpo_core.publish.publication import parse_target
 from grpo_core.publish.source import Evaluated
@@ -188,28 +187,6 @@ def test_the_card_says_how_it_was_measured_and_made(made: dict[str, Published]) 
     assert (config["task"], config["seed"], config["output_dir"]) == (TASK, 3, "training_runs")
 
 
-def test_what_was_measured_since_is_in_the_card(full: Path, tmp_path: Path) -> None:
-    sampled = {**BASE, "temperature": 0.7, "completions_per_row": 8, "pass@8": 0.75, "pass@1": 0.5}
-    better = {**sampled, "pass@8": 0.875, "pass@8_ci_low": 0.7, "pass@8_ci_high": 0.95, "pass@8_n": 9, "delta": 0.05}
-    for name, rate in ((full.name, 0.3125), (f"{full.name}_2", 0.9375)):  # a run whose name begins alike
-        folder = tmp_path / "eval_runs" / f"{name}_math.arithmetic"
-        folder.mkdir(parents=True)
-        checkpoints = {"base": sampled, "step_1": {**better, "solved_rate": rate}}
-        tasks = {"math.arithmetic": {"initial": sampled, "checkpoints": checkpoints}}
-        (folder / "summary.json").write_text(json.dumps({"run_dir": f"/elsewhere/{name}", "tasks": tasks}))
-
-    facts = CardFacts(eval_dir=tmp_path / "eval_runs")
-    made = publish(full, str(tmp_path / "one"), step=1, facts=facts).folder
-    final = publish(full, str(tmp_path / "final"), facts=facts).folder
-
-    evaluation = section(made, "Evaluation")
-    assert "at temperature 0.7, 8 a row" in evaluation and "0.312" in evaluation and "0.938" not in evaluation
-    assert "pass@1 0.500 → 0.500; pass@8 0.750 → 0.875 [0.700, 0.950] (9 rows)" in evaluation
-    names = [result.metric_name for result in ModelCard.load(made / "README.md").data.eval_results or []]
-    assert names[0] == "solved rate, at temperature 0.7, 8 a row, 95% interval [0.250, 0.750]"
-    assert "pass@" not in section(final, "Evaluation"), "that was measured on another step"
-
-
 @pytest.mark.parametrize(("split", "also_trained", "rows", "text"), [
     ("test", {"n": 0, "of": 16}, 16, "Held-out rows, none of which is trained on; the same ones for base and"),
     ("test", {"n": 3, "of": 16}, 16, "3 of 16 rows of `t` are also trained on: what these show may be memory."),
@@ -225,20 +202,6 @@ def test_the_card_claims_what_is_known(split: str, also_trained: dict[str, int] 
     described = evaluation_section(source)
     assert text in described
     assert ("none of which is trained on" in described) == text.startswith("Held-out")
-
-
-@pytest.mark.parametrize(("task", "seed", "held", "command"), [
-    ("g.a:2?split=train&template=r1,t.a", 0, {"size": 8, "split": "test"},
-     "--task 'g.a:2?template=r1,t.a' --model m --size 8 --split test --seed 0 trainer.max_completion_length=256"),
-    ("t.a", 0, {"temperature": 0.0, "max_completion_length": 9}, "--task t.a --model m eval.max_completion_length=9"),
-    ("t.a", 3, {"n": 4, "temperature": 0.7},
-     "--task t.a --model m --n 4 --temperature 0.7 --seed 3 trainer.max_completion_length=256"),
-])  # fmt: skip
-def test_the_command_of_the_evaluation_leaves_open_what_the_run_did(
-    task: str, seed: int, held: dict[str, Any], command: str
-) -> None:
-    source: Any = SimpleNamespace(config=RunConfig(task=task, seed=seed, eval=EvalConfig(**held)))
-    assert evaluation_command(source, "m") == f"grpo eval {command}"
 
 
 def test_a_hostile_name_is_only_text_in_the_card(full: Path, tmp_path: Path) -> None:

@@ -114,22 +114,6 @@ def test_filters(run: Path, opened: Any) -> None:
     assert count(page) == 0 and "No completion matches" in page.locator(".detail").inner_text()
 
 
-def test_the_list_draws_only_what_is_visible_and_obeys_keys(run: Path, opened: Any) -> None:
-    page = opened(run)
-    assert page.locator(".line").count() < 40
-    page.locator(".list").focus()
-    page.keyboard.press("End")
-    assert page.locator(".line[aria-selected=true]").get_attribute("aria-posinset") == "164"
-    page.keyboard.press("k")
-    chosen = page.locator(".line[aria-selected=true]")
-    assert chosen.get_attribute("aria-posinset") == "163"
-    assert page.locator(".list").get_attribute("aria-activedescendant") == chosen.get_attribute("id")
-    page.keyboard.press("/")
-    assert page.evaluate("document.activeElement.type") == "search"
-    page.locator(".line").first.click()
-    assert page.locator(".card").count() >= 1
-
-
 def test_a_group_stands_side_by_side_with_drawings_games_and_tokens(run: Path, opened: Any) -> None:
     page = opened(run)
     page.get_by_label("search").fill("row-1")
@@ -250,17 +234,3 @@ def test_a_live_page_follows_the_run_and_keeps_the_filters(chromium: Any, tmp_pa
             page.close()
             server.shutdown()
             thread.join()
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_on_paper_are_all_charts_whole_tables_and_dark_text(run: Path, opened: Any, scheme: str) -> None:
-    page = opened(run, scheme=scheme)
-    page.locator(".plot:not(:has(svg))").first.wait_for(state="detached")  # nobody has scrolled
-    page.emulate_media(media="print", color_scheme=scheme)
-    assert page.evaluate("getComputedStyle(document.body).color") == "rgb(22, 32, 44)"
-    assert page.evaluate(
-        "[...document.querySelectorAll('.scroll')].every((each) => each.scrollHeight <= each.clientHeight + 1)"
-    )
-    inverted = page.locator(".plot svg").first.evaluate("(svg) => getComputedStyle(svg).filter")
-    assert inverted == ("none" if scheme == "light" else "invert(1) hue-rotate(180deg)")
-    assert page.locator("#rollouts").is_hidden() and page.locator("nav").is_hidden()

@@ -8,9 +8,9 @@ import pytest
 from growing_run import GrowingRun
 
 from grpo_core.display.live_text import events_text
-from grpo_core.tracking import follow, live, presence
+from grpo_core.tracking import follow, presence
 from grpo_core.tracking.follow import FollowedLog
-from grpo_core.tracking.live import LiveRun, Series
+from grpo_core.tracking.live import LiveRun
 
 
 @pytest.fixture
@@ -138,18 +138,3 @@ def test_of_a_damaged_file_the_state_is_still_read(run: GrowingRun, name: str) -
     run.event("end", interrupted=False)
     followed = poll(LiveRun(run.path))
     assert followed.state == "finished" and name in followed.problem
-
-
-def test_memory_is_bounded(run: GrowingRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "MAX_CHARS", 1000)
-    for group in range(50):
-        run.group(1, group, "x" * 100)
-    followed = poll(LiveRun(run.path))
-    assert 5 <= len(followed.groups) <= 10
-    assert followed.groups[-1].number == 49
-    series = Series()
-    for step in range(10_000):
-        series.add(step, float(step))
-    assert len(series.points) <= live.MAX_POINTS
-    assert all(step == value for step, value in series.points)
-    assert series.points[-1][0] > 9_980

@@ -275,12 +275,3 @@ def test_what_a_resume_abandoned_is_left_out(tmp_path: Path, resumed: list[dict[
         file.write(b"!\n")
     problems: list[str] = []
     assert list(read_branch(run, problems)) == events and len(problems) == 1
-
-
-def test_of_very_many_warnings_the_newest_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grpo_core.tracking.runs.MAX_WARNINGS", 3)
-    warnings = [{"kind": "warning", "step": step, "message": f"w{step}"} for step in range(5)]
-    view = read_run(make_run(tmp_path / "run", START, *warnings))
-    left_out = "2 earlier warnings are left out here: logs/events.jsonl has them all"
-    assert view.warnings == [(2, left_out), (2, "w2"), (3, "w3"), (4, "w4")]
-    assert view.n_warnings == 5

@@ -1,6 +1,5 @@
 """Training goes on in smaller passes when memory runs out, with the same gradient."""
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -164,18 +163,6 @@ def test_one_completion_that_does_not_fit_ends_the_run_with_advice(limit: Limit)
         updated(micro_batch_size=4)
 
 
-def test_the_noise_scale_is_measured_in_the_smaller_passes_from_the_next_step_on(limit: Limit) -> None:
-    options: dict[str, Any] = {"gradient_noise_scale": True, "num_iterations": 1, "learning_rate": 0.0}
-    expected = updated(micro_batch_prompts=1, **options)[1][0]
-    limit(7)
-    warnings: list[str] = []
-    metrics = updated(warnings, micro_batch_prompts=2, **options)[1][0]
-    assert "trainer.micro_batch_prompts=1, in which the gradient noise scale is measured" in warnings[0]
-    assert math.isnan(metrics[0].get("gns/g2", math.nan)), "passes of two sizes"
-    for name in ("gns/g2", "gns/trace"):
-        assert metrics[1][name] == pytest.approx(expected[1][name])
-
-
 def failing(budget: PassBudget, size: PassSize | None, error: Exception) -> Callable[[], None]:
     """Work that fails once, in a pass of a size, or before the first one."""
     errors = [error]
@@ -186,15 +173,6 @@ def failing(budget: PassBudget, size: PassSize | None, error: Exception) -> Call
             raise errors.pop()
 
     return work
-
-
-def test_a_pass_cut_inside_a_prompt_measures_no_noise_scale() -> None:
-    warnings: list[str] = []
-    made = settings(micro_batch_prompts=1, gradient_noise_scale=True)
-    budget = PassBudget(policy_of(model(0)), made, Ranks(), warnings.append)
-    budget.until_it_fits(failing(budget, PassSize(4, 28, 1), FULL))
-    assert budget.limits.rows == 2
-    assert "trainer.micro_batch_size=2, which cannot measure the gradient noise scale" in warnings[0]
 
 
 @pytest.mark.parametrize(("size", "is_sharded", "error", "message"), [
@@ -234,17 +212,3 @@ def test_a_limit_is_halved_from_the_failed_pass(limits: PassLimits, failed: Pass
 ])  # fmt: skip
 def test_ranks_take_the_smallest_limits(one: PassLimits, other: PassLimits, smallest: PassLimits) -> None:
     assert PassLimits.smallest([one, other]) == smallest
-
-
-def test_a_rank_takes_the_limit_that_another_had_to_halve() -> None:
-    class Two(Ranks):
-        def gather(self, data: bytes) -> list[bytes]:
-            return [data, orjson.dumps(PassLimits(2, 4096, None).state())]
-
-    warnings: list[str] = []
-    budget = PassBudget(policy_of(model(0)), settings(micro_batch_size=4), Two(0, 0, 2), warnings.append)
-    for _ in range(2):
-        budget.agree()
-        assert budget.limits == PassLimits(2, 4096, None)
-    (warning,) = warnings
-    assert "out of memory on another rank: training goes on with trainer.micro_batch_size=2" in warning

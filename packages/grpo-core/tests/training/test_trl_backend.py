@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import adapter_kinds
 import pytest
 
 from grpo_core import resume, train
@@ -159,11 +158,3 @@ def test_a_loss_that_is_not_finite_ends_the_run() -> None:
 def test_an_unknown_argument_of_trl_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"backend_args\.deepspede.*'deepspeed'"):
         run(tmp_path, backend="trl", backend_args={"deepspede": "x"})
-
-
-def test_the_reference_of_a_decomposed_adapter_leaves_the_policy_as_it_is(tmp_path: Path) -> None:
-    base = adapter_kinds.base_model(tmp_path / "base", tied=True)
-    saved = adapter_kinds.adapter(base, tmp_path / "adapter", "PiSSA")
-    plain = adapter_kinds.run(base, saved, tmp_path / "plain", beta=0.0, max_steps=1)
-    trl = adapter_kinds.run(base, saved, tmp_path / "trl", beta=0.1, max_steps=1, backend="trl")
-    assert adapter_kinds.completions(trl) == adapter_kinds.completions(plain)

@@ -317,14 +317,6 @@ def test_muon_in_float32_is_that_of_torch_but_for_rounding() -> None:
         assert torch.equal(state["state"][0]["momentum_buffer"], other["state"][0]["momentum_buffer"])
 
 
-@pytest.mark.parametrize(("emulates", "muon"), [(True, Float32Muon), (False, torch.optim.Muon)])
-def test_muon_is_in_float32_beside_emulated_bfloat16(
-    emulates: bool, muon: type, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("grpo_core.training.muon.emulates_bfloat16", lambda device: emulates)
-    assert type(MuonAndAdamW(fresh_model("tiny", 0)[0], 1e-3)._parts[0]) is muon
-
-
 def test_muon_trains_the_matrices_of_layers_and_adamw_the_rest_on_one_schedule() -> None:
     muon = Float32Muon if emulates_bfloat16(torch.device("cpu")) else torch.optim.Muon
     model, twin = (fresh_model("tiny", 0)[0] for _ in range(2))

@@ -242,7 +242,7 @@ def damaged(message: Any, changes: list[tuple[int, int]]) -> bytes:
 
 frames = st.binary(max_size=99) | st.builds(damaged, forged | plain.map(encode) | deep, damage)
 
-FUZZED = int(os.environ.get("SANDBOX_FUZZ_EXAMPLES", "500"))
+FUZZED = int(os.environ.get("SANDBOX_FUZZ_EXAMPLES", "200"))
 """100,000 take minutes: by hand, as before a release."""
 
 

@@ -27,7 +27,7 @@ def test_entries_that_depend_on_the_process_are_the_same_in_every_one(
         "datasets:\n- {name: word_ladder, weight: 1, config: {}}\n- {name: codeio, weight: 2, config: {}}\n"
     )
     monkeypatch.chdir(tmp_path)
-    task = load_task("reasoning_gym.composite?path=mix.yaml&size=16")
+    task = load_task("reasoning_gym.composite?path=mix.yaml&seed=2&size=16")
     loaded = []
     for hash_seed in ("1", "2"):
         monkeypatch.setenv("PYTHONHASHSEED", hash_seed)

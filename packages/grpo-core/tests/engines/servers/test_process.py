@@ -17,7 +17,7 @@ from safetensors import safe_open
 from grpo_core.engines.base import Request, SampleKey, Sampling
 from grpo_core.engines.servers.engine import ServerEngine
 from grpo_core.engines.servers.opening import visible_device
-from grpo_core.engines.servers.process import ServerProcess, last_error
+from grpo_core.engines.servers.process import ServerProcess
 from grpo_core.engines.servers.vllm import open_vllm
 from grpo_core.errors import EngineError, UserError
 from grpo_core.policy.fresh import fresh_model
@@ -192,12 +192,3 @@ def test_weights_do_not_outlive_a_trainer_whose_group_gets_a_signal(tmp_path: Pa
 def test_a_server_sees_the_trainers_accelerator_alone(index: int | None, visible: str, expected: str | None) -> None:
     variables = visible_device(index, {"CUDA_VISIBLE_DEVICES": visible})
     assert variables.get("CUDA_VISIBLE_DEVICES") == expected
-
-
-def test_the_last_error_of_a_log(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    start = "(EngineCore pid=7) ERROR 11-23 06:36:11 [core.py:9]"
-    log.write_text(f"{start} ValueError: first\n{start} torch.cuda.OutOfMemoryError: CUDA out of memory.\nbye\n")
-    assert last_error(log) == "torch.cuda.OutOfMemoryError: CUDA out of memory."
-    log.write_text("WARNING 11-23 06:33:40 [system_utils.py:255] This can cause errors like `OSError: Too many`.\n")
-    assert last_error(log) == ""
