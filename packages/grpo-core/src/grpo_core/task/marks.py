@@ -132,11 +132,9 @@ _BARE_BOX = re.compile(r"\\(?:boxed|fbox)\s{0,4}([A-Za-z0-9])(?![A-Za-z0-9])")
 def _boxes(text: str) -> list[Mark]:
     """Boxes whose braces are balanced, the outer ones of nested ones; one pass."""
     found = [place for name in ("\\boxed", "\\fbox") if (place := text.find(name)) >= 0]
-    if not found:
-        return []
     stack: list[re.Match[str] | None] = []  # a brace that is no box is None
     boxes: list[Mark] = []
-    for token in _BOX_TOKEN.finditer(text, len(text[: min(found)].rstrip("\\"))):
+    for token in _BOX_TOKEN.finditer(text, len(text[: min(found, default=len(text))].rstrip("\\"))):
         mark = token[0]
         if mark == "{":
             stack.append(None)

@@ -196,6 +196,4 @@ def _verify_symbolically(gold: Value, answer: Value, timeout_s: float, rel_tol: 
         return Verdict.TIMEOUT
 
 
-_GOLDS = 4096
-"""Parsed golds kept in the cache: each is compared with every completion of its group."""
-_read_gold = lru_cache(maxsize=_GOLDS)(read_gold)
+_read_gold = lru_cache(maxsize=4096)(read_gold)  # each gold is compared with every completion of its group

@@ -12,24 +12,17 @@ from grpo_tasks_math.verify.exact import MAX_DIGITS
 from grpo_tasks_math.verify.reader import is_open
 from grpo_tasks_math.verify.values import Choice, Digits, Equation, Formula, Items, NaN, Number, Relation, Value, Words
 
-FormulaEquality = Callable[[str, str], bool | None]
-"""(gold, answer) in cleaned LaTeX → whether they are equal; None when not decided."""
-
-
-def undecided(gold: str, answer: str) -> None:
-    """Decide nothing: the equality of formulas on the fast path."""
-
 
 @dataclass(frozen=True, slots=True)
 class Equality:
     """Rules of equality.
 
     Attributes:
-        formulas: Equality of two formulas.
+        formulas: (gold, answer) in cleaned LaTeX -> whether they are equal; None when not decided, as by default.
         rel_tol: Largest difference between two numbers, relative to the gold; 0 for exact equality.
     """
 
-    formulas: FormulaEquality = undecided
+    formulas: Callable[[str, str], bool | None] = lambda gold, answer: None
     rel_tol: Fraction = Fraction(0)
 
 
@@ -114,10 +107,8 @@ def _numbers(gold: Number, answer: Number, equality: Equality) -> bool:
 def _are_close(gold: Fraction, answer: Fraction, equality: Equality) -> bool:
     if gold == answer or (equality.rel_tol and abs(gold - answer) <= equality.rel_tol * abs(gold)):
         return True
-    if gold.denominator == 1 or _decimal_digits(gold):
-        return False
-    digits, places = _decimal_digits(answer) or (0, 0)
-    if digits < PRINTED_DIGITS:
+    digits, places = (gold.denominator > 1 and _decimal_digits(answer)) or (0, 0)
+    if digits < PRINTED_DIGITS or _decimal_digits(gold):
         return False
     if abs(gold - answer) < 1 and abs(gold) < MAX_DOUBLE and float(gold) == float(answer):
         return True

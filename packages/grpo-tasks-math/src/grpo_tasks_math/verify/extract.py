@@ -19,8 +19,6 @@ Reading = Literal["free", "marked", "box", "tag", "####", "answer:"]
 
 MAX_GOLD_CHARS = 8192
 """Longest gold that is read: a whole reference solution."""
-MAX_HEADINGS = 32
-"""Lines with #### that may be headings."""
 MAX_COMPLETION_CHARS = 262_144
 """Only this many last characters of a completion are read, since the final answer is at the end."""
 
@@ -43,12 +41,10 @@ def extract(
     if reading == "free":
         return {"text": read_free(text, gold)}
     kind = "" if reading == "marked" else reading
-    marks = {
-        name: mark.contents
-        for name, mark in marked_answers(text, kind).items()
-        if name != "answer:" or not denies(text[: mark.start], is_marked=True)
-    }
-    marks = marks or ({} if kind else {"text": (text,)})
+    found = marked_answers(text, kind)
+    if "answer:" in found and denies(text[: found["answer:"].start], is_marked=True):
+        found = {}
+    marks = {name: mark.contents for name, mark in found.items()} or ({} if kind else {"text": (text,)})
     return {name: read(", ".join(contents)) for name, contents in marks.items()}
 
 
@@ -56,8 +52,8 @@ _HASHES = re.compile(r"####+(?:(?!</)[^\n#])*")
 
 
 def _without_headings(text: str) -> str:
-    """Drop the last lines with #### that hold no value: text follows them, or no digit is in them."""
-    for line in [*_HASHES.finditer(text)][: -MAX_HEADINGS - 1 : -1]:
+    """Drop those of the last 32 lines with #### that hold no value: text follows them, or no digit is in them."""
+    for line in [*_HASHES.finditer(text)][-32:][::-1]:
         mark = marked_answers(line[0]).get("####")
         if mark is None or not isinstance(read(", ".join(mark.contents)), Words | None):
             break  # of marks the last counts

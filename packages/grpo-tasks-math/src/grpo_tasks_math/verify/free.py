@@ -101,7 +101,6 @@ _ALIGNED = re.compile(r"\\(?:begin|end)\{(?:align|aligned|gather|split)\*?\}|(?<
 _FULL_STOP = re.compile(r"(?<!\.)\.\s*$")
 _BULLET = re.compile(r"^[ \t]*[-*•][ \t]+(?=\S)", re.MULTILINE)
 _ONLY_NUMBERS = re.compile(r"[-+$0-9.,;%/ \n]+")
-_MATHEMATICS = re.compile(r"[-+0-9$\\=*/^<>|,;({\[]")
 _FEW_WORDS = 2
 """`Vitamin C` is words; `I think C` ends with a choice."""
 
@@ -144,7 +143,7 @@ _BEHIND = re.compile(r"[^0-9=\\$]{0,200}")
 
 def _stated(clause: str, *, takes_open: bool) -> Value | None:
     """Read what a clause states: all of it, its last span of mathematics, its last equation, number or choice."""
-    is_prose = clause.count(" ") > _FEW_WORDS and _MATHEMATICS.search(clause) is None
+    is_prose = clause.count(" ") > _FEW_WORDS and re.search(r"[-+0-9$\\=*/^<>|,;({\[]", clause) is None
     for rule in (_choice,) if is_prose else (_whole, _span, _equation, _number, _choice):
         found, value = rule(clause)
         if found:
