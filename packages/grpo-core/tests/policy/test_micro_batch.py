@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,23 @@ def test_a_number_is_found_once(passes: Callable[..., FakeMeter], tmp_path: Path
     assert (again[0], meter.rows) == (first[0], [])
     assert again[1].why.startswith("auto, remembered from an earlier run")
     assert list((tmp_path / "cache").iterdir()) == [tmp_path / "cache" / "micro_batch.json"]
+
+
+CHANGED: list[dict[str, Any]] = [
+    {"max_prompt_length": 9}, {"max_completion_length": 9}, {"num_generations": 8}, {"micro_batch_memory": 0.7},
+    {"gradient_checkpointing": True}, {"entropy_coef": 0.1}, {"prompts_per_step": 1}, {"beta": 0.1, "kl": "full"},
+]  # fmt: skip
+
+
+def test_what_the_memory_depends_on_is_tried_again(passes: Callable[..., FakeMeter]) -> None:
+    plain, narrow = policy_of(model(0)), policy_of(model(0).float())
+    plain.freeze_reference()
+    others = [(narrow, {}), (replace(narrow, autocast=torch.bfloat16), {}), *((plain, each) for each in CHANGED)]
+    for policy, changed in [(plain, {}), *others]:
+        chosen(meter := passes(), policy, **{"prompts_per_step": 2, **changed})
+        assert meter.rows, changed
+    chosen(meter := passes(limit=LIMIT + 1), plain, prompts_per_step=2)
+    assert meter.rows, "another memory"
 
 
 @pytest.mark.parametrize("content", [

@@ -212,3 +212,17 @@ def test_a_limit_is_halved_from_the_failed_pass(limits: PassLimits, failed: Pass
 ])  # fmt: skip
 def test_ranks_take_the_smallest_limits(one: PassLimits, other: PassLimits, smallest: PassLimits) -> None:
     assert PassLimits.smallest([one, other]) == smallest
+
+
+def test_a_rank_takes_the_limit_that_another_had_to_halve() -> None:
+    class Two(Ranks):
+        def gather(self, data: bytes) -> list[bytes]:
+            return [data, orjson.dumps(PassLimits(2, 4096, None).state())]
+
+    warnings: list[str] = []
+    budget = PassBudget(policy_of(model(0)), settings(micro_batch_size=4), Two(0, 0, 2), warnings.append)
+    for _ in range(2):
+        budget.agree()
+        assert budget.limits == PassLimits(2, 4096, None)
+    (warning,) = warnings
+    assert "out of memory on another rank: training goes on with trainer.micro_batch_size=2" in warning

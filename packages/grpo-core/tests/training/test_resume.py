@@ -19,16 +19,19 @@ from launched_ranks import edited, run_in
 from resumed_runs import VARIANTS, assert_same, config, evaluations, log
 
 from grpo_core import train
+from grpo_core.checkpoints.reader import CheckpointReader
 from grpo_core.cli import main as entry
 from grpo_core.config import EvalConfig, RunConfig
 from grpo_core.errors import DamagedFileWarning, UnknownNameError, UserError
 from grpo_core.evaluation.held_out import HeldOutEvaluator
 from grpo_core.tracking.events import read_events, read_sources
 from grpo_core.tracking.presence import working_in
+from grpo_core.tracking.runs import read_run
 from grpo_core.training.resume import resume
 from grpo_core.training.run_folder import RunFolder
 from grpo_core.training.state import RunState
 from grpo_core.training.stored_run import allowed, check_resume
+from grpo_core.training.trainer import Trainer
 
 Straight = Callable[..., Path]
 
@@ -185,6 +188,25 @@ def test_an_earlier_step_can_be_gone_back_to(straight: Straight, tmp_path: Path)
     left = sorted(path.name for path in (saved / "training_state").iterdir())
     assert left == ["step_2", "step_4", "step_final", "step_latest"]
     assert_same(straight(), resume(saved, from_step=2).run_dir)
+
+
+def test_a_run_killed_after_it_went_back_goes_on_from_there(
+    straight: Straight, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = copied(straight(max_steps=3, save_every=1), tmp_path)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Trainer, "run", killed)
+        resume(run, from_step=1)
+    assert steps(run) == [1]
+    assert CheckpointReader(run).path("latest").name == "step_1"
+    view = read_run(run)
+    assert (view.state, view.steps, view.planned) == ("killed", 1, 3), "no longer finished"
+    assert all(each.phase != "final" for each in view.results.values()), "the result of the abandoned steps"
+    check_resume(run)
 
 
 def test_a_damaged_line_ends_no_log_of_a_resumed_run(straight: Straight, tmp_path: Path) -> None:
