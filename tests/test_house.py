@@ -19,7 +19,7 @@ import pytest
 PACKAGES = Path(__file__).parents[1] / "packages"
 
 CODE_LINES = {
-    "grpo-core": 50_459,
+    "grpo-core": 50_455,
     "grpo-tasks-chess": 3_575,
     "grpo-tasks-code": 8_356,
     "grpo-tasks-games": 1_519,

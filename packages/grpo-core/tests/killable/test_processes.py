@@ -275,8 +275,9 @@ def test_a_worker_dies_with_its_keeper() -> None:
 @LINUX
 def test_no_variable_of_this_process_is_left_where_a_worker_could_read_it(way, monkeypatch):
     monkeypatch.setenv("GRPO_TEST_KEY", "key of a judge")
+    monkeypatch.setenv("PYTHON_GRPO_TEST", "so that a new fork server has the key, if there is one")
     with pool() as workers:
-        pid_of(workers)  # by now a fork server was started, if there is one
+        pid_of(workers)
         monkeypatch.setattr("grpo_core.killable.secrets._withheld", {"GRPO_TEST_KEY"})
         with pool() as others:
             started_with = others.submit(b"environ:", ENOUGH_S).result().value

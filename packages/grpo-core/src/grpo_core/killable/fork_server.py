@@ -15,11 +15,13 @@ import weakref
 from collections.abc import Mapping
 
 from grpo_core.killable import worker as program
+from grpo_core.killable.secrets import withheld
 
 _AT_START = ("PYTHON", "LD_", "LC_", "LANG", "TZ", "MALLOC_", "GLIBC_", "PYDANTIC_DISABLE_PLUGINS")
 """Beginnings of variables that count when a process or a library starts: each set of them has a server of its own."""
 
-_servers: dict[frozenset[tuple[str, str]], ForkServer] = {}
+_servers: dict[tuple[frozenset[tuple[str, str]], tuple[str, ...]], ForkServer] = {}
+"""By the variables of `_AT_START` and the withheld ones, because the others can be read in a server's children."""
 _numbers = itertools.count()
 
 
@@ -27,7 +29,7 @@ class ForkServer:
     """A process that imports modules and forks. It ends with this one, and its children with it.
 
     Args:
-        variables: Its environment: no more, because what a server has been started with can be read in its children.
+        variables: Its environment.
 
     Raises:
         OSError: it cannot be started.
@@ -94,14 +96,14 @@ class ForkedProcess:
             "path": [str(entry) for entry in sys.path],
             "mark": variables[program.IN_WORKER_VARIABLE],
         }
-        at_start = {name: value for name, value in variables.items() if name.startswith(_AT_START)}
         try:
-            self._server = _server(at_start)
-            descriptors = (channel.fileno(), theirs, *_standard_error())
+            self._server = _server(variables)
+            has_stderr = os.path.exists("/proc/self/fd/2")  # this process may run without one
+            descriptors = (channel.fileno(), theirs, *((2,) if has_stderr else ()))
             try:
                 self._server.send(request, descriptors)
             except OSError:  # somebody killed it
-                self._server = _server(at_start, anew=True)
+                self._server = _server(variables, anew=True)
                 self._server.send(request, descriptors)
         finally:
             os.close(theirs)
@@ -138,20 +140,12 @@ class ForkedProcess:
 
 
 def _server(variables: Mapping[str, str], *, anew: bool = False) -> ForkServer:
-    key = frozenset(variables.items())
+    key = (frozenset(pair for pair in variables.items() if pair[0].startswith(_AT_START)), tuple(withheld()))
     if anew:
         _servers.pop(key).close()
     if key not in _servers:
         _servers[key] = ForkServer(variables)
     return _servers[key]
-
-
-def _standard_error() -> tuple[int, ...]:
-    try:
-        os.fstat(2)
-    except OSError:  # this process runs without one
-        return ()
-    return (2,)
 
 
 def close_all() -> None:

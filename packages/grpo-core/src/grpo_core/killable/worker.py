@@ -252,14 +252,14 @@ def _silence_descriptors() -> None:
     os.close(null)
 
 
-def _close_inherited(*kept: int | None) -> None:
-    """Close every descriptor but the standard ones and those that are kept."""
+def _close_inherited(kept: int | None) -> None:
+    """Close every descriptor but the standard ones and the one that is kept."""
     try:
         names = os.listdir("/proc/self/fd")  # a range may have 2^30 numbers, closed one by one without close_range()
     except OSError:
         names = [str(fd) for fd in range(os.sysconf("SC_OPEN_MAX"))]
     for fd in map(int, names):
-        if fd > 2 and fd not in kept:
+        if fd > 2 and fd != kept:
             with contextlib.suppress(OSError):  # that of the listing is closed already
                 os.close(fd)
 
@@ -351,7 +351,7 @@ def serve_forks(channel: socket.socket, parent: int) -> tuple[socket.socket, int
                 _write(socket.socket(fileno=os.dup(descriptors[0])), BROKEN, 0.0, describe(error).encode())
         else:
             if not child:
-                channel.detach()
+                channel.close()
                 return _become_worker(descriptors, request["mark"])
             children[request["fork"]] = child
         for descriptor in descriptors:
@@ -373,7 +373,8 @@ def _become_worker(descriptors: list[int], mark: str) -> tuple[socket.socket, in
     channel, report, *stderr = descriptors
     os.setsid()
     os.dup2(stderr[0] if stderr else 0, 2)
-    _close_inherited(channel, report)
+    for descriptor in stderr:
+        os.close(descriptor)
     # The kernel shows the variables that the server was started with: there, a worker's mark is written over its own.
     getenv = ctypes.CDLL(None).getenv
     getenv.restype = ctypes.c_void_p
