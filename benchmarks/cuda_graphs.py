@@ -19,10 +19,10 @@ import torch
 from arguments import command_line, say
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from grpo_core.engines.base import Request, SampleKey, Sampling
-from grpo_core.engines.completion import Completion
 from grpo_core.engines.native import NativeEngine
 from grpo_core.policy.fresh import byte_tokenizer
+from grpo_sdk.endpoints.base import Request, SampleKey, Sampling
+from grpo_sdk.endpoints.completion import Completion
 
 SHAPES: dict[str, dict[str, int]] = {
     "tiny": {

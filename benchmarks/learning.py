@@ -113,7 +113,7 @@ def curve_of(job: Job) -> Curve:
     """Train, and read the curve from the run's logs."""
     from grpo_core import train
     from grpo_core.config import RunConfig, resolve
-    from grpo_core.tracking.jsonl import read_jsonl
+    from grpo_sdk.records.jsonl import read_jsonl
 
     start = resolve(RunConfig(task=job.task, model=job.model)).config.trainer.learning_rate
     assert start is not None, "the configuration is resolved"
@@ -236,7 +236,7 @@ def picture_of(curves: Sequence[Curve], task: str) -> str:
 
 def algorithm(name: str) -> str:
     """A name that `settings_of` knows."""
-    from grpo_core.errors import UserError
+    from grpo_sdk.errors import UserError
 
     try:
         settings_of(name)

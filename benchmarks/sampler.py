@@ -36,9 +36,9 @@ from transformers import (
 )
 
 from grpo_core.algorithms.hidden_states import completion_states
-from grpo_core.engines.base import Request, SampleKey, Sampling
-from grpo_core.engines.completion import Completion
 from grpo_core.engines.native import FLOAT32_MARGIN, NativeEngine
+from grpo_sdk.endpoints.base import Request, SampleKey, Sampling
+from grpo_sdk.endpoints.completion import Completion
 
 PROMPTS, GENERATIONS, PROMPT_LENGTH = 4, 8, 48  # the batch of the table in the design notes on speed
 SMALL = {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 4, "num_attention_heads": 4}

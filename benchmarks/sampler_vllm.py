@@ -41,8 +41,8 @@ def sample_ours(model: str, dtype: str, tokens: int) -> Callable[[], int]:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from grpo_core.engines.base import Request, SampleKey, Sampling
     from grpo_core.engines.native import NativeEngine
+    from grpo_sdk.endpoints.base import Request, SampleKey, Sampling
 
     loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     engine = NativeEngine(

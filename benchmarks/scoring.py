@@ -22,7 +22,7 @@ from typing import Any
 
 from arguments import command_line, count, natural, say
 
-from grpo_core import BoundTask, Row, Score, Scorer, Task, TaskConfig, load_task, reward
+from grpo_sdk import BoundTask, Row, Score, Scorer, Task, TaskConfig, load_task, reward
 
 WORK_US = (0, 1000)
 """Time in the reward: the overhead alone, and an ordinary parser's millisecond."""
@@ -172,7 +172,7 @@ def simulated_cluster(nodes: int) -> Iterator[Any]:
     """A Ray cluster of several nodes on this machine, as the `Scorer` takes it."""
     from ray.cluster_utils import Cluster
 
-    from grpo_core.scoring.cluster import ray_cluster
+    from grpo_sdk.scoring.cluster import ray_cluster
 
     simulated = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:

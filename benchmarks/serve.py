@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import psutil
 from arguments import command_line, count, fraction, say
 
-from grpo_core import Row, Scorer, Task, TaskConfig, load_task, reward
+from grpo_sdk import Row, Scorer, Task, TaskConfig, load_task, reward
 
 HANG_LIMIT_S = 0.5
 """Limit of a completion: a tenth of the default, so that a round takes seconds."""
@@ -209,7 +209,7 @@ def main() -> None:
     arguments = parser.parse_args()
     neighbours = os.path.dirname(os.path.abspath(__file__))  # which this file, as the server's task, imports
     program = f"import sys; sys.path.append({neighbours!r}); "
-    program += "from grpo_core.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    program += "from grpo_sdk.cli.main import main; sys.exit(main(sys.argv[1:]))"
     options = ("--port", "0", "--json", "--workers", str(arguments.workers))
     command = [sys.executable, "-c", program, "serve", SPEC, *options]
     report: dict[str, dict[str, list[Round]]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
-from grpo_core import Row, Task, TaskConfig, reward
+from grpo_sdk import Row, Task, TaskConfig, reward
 
 PROMPT_CHARS = 48
 

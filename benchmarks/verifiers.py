@@ -32,7 +32,7 @@ from typing import Any
 
 from arguments import command_line, count, file, folder, positive
 
-from grpo_core import KillablePool
+from grpo_sdk import KillablePool
 from grpo_tasks_math.competition import last_boxed
 from grpo_tasks_math.verify import Reading, Verdict, symbolic
 from grpo_tasks_math.verify import verify as ours_verify

@@ -98,8 +98,8 @@ def make_model(folder: Path, work: Workload) -> None:
 def run_ours(folder: Path, work: Workload, steps: int, scratch: Path) -> list[dict]:
     """Metrics of each step of our trainer."""
     from grpo_core import train
-    from grpo_core.callbacks import Callback, StepRecord
     from grpo_core.config import EvalConfig, RunConfig, TrainerConfig
+    from grpo_sdk.callbacks import Callback, StepRecord
 
     metrics: list[dict] = []
 
@@ -127,7 +127,7 @@ def run_trl(folder: Path, work: Workload, steps: int, scratch: Path) -> list[dic
     from transformers import TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
-    from grpo_core.interop.trl import dataset, reward_funcs
+    from grpo_sdk.interop.trl import dataset, reward_funcs
 
     stamps: list[float] = []
 

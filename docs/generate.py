@@ -23,23 +23,23 @@ from python_api import hooks_page
 from python_api import pages as api_pages
 from trainers import trainers_page
 
-from grpo_core.algorithms.variant import Aggregation
-from grpo_core.cli.group import COMMANDS, load_command
-from grpo_core.cli.main import grpo
 from grpo_core.cli.profiles import EXAMPLE_MODELS, memory_range, settings_for
 from grpo_core.config.keys import Key, keys, members, sections
-from grpo_core.config.layers import format_value
 from grpo_core.config.models import RunConfig
 from grpo_core.config.recipes import RECIPES
-from grpo_core.config.sources import RESERVED_ENVIRONMENT
-from grpo_core.errors import ExitCode
-from grpo_core.plugins import variants as registry
 from grpo_core.profiles.gpu import BUILT_IN as GPU_PROFILES
 from grpo_core.profiles.presets import PRESETS
 from grpo_core.profiles.presets import SOURCE as PRESET_SOURCE
 from grpo_core.tracking.aliases import ALIASES as METRIC_ALIASES
 from grpo_core.tracking.diagnoses import DIAGNOSES
 from grpo_core.training.catalogue import CATALOGUE
+from grpo_sdk.cli.group import COMMANDS, load_command
+from grpo_sdk.cli.main import grpo
+from grpo_sdk.display.text import format_value
+from grpo_sdk.environment import RESERVED_ENVIRONMENT
+from grpo_sdk.errors import ExitCode
+from grpo_sdk.plugins import variants as registry
+from grpo_sdk.plugins.variant import Aggregation
 
 REFERENCE = Path(__file__).parent / "reference"
 
@@ -403,7 +403,7 @@ def pages() -> Mapping[Path, str]:
 
 
 REWARD_MODULES = {
-    "grpo_core.rewards": "building blocks, for the rewards of any task",
+    "grpo_sdk.rewards": "building blocks, for the rewards of any task",
     "grpo_tasks_math.rewards": "answers of mathematics",
     "grpo_tasks_code.rewards": "programs, run in the sandbox",
     "grpo_tasks_chess.rewards": "moves, evaluations and outcomes of chess; GPL-3.0-or-later",

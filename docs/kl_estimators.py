@@ -10,7 +10,7 @@ import torch
 from markdown_tables import table
 from torch import Tensor
 
-from grpo_core.plugins import variants
+from grpo_sdk.plugins import variants
 
 TEMPLATE = Path(__file__).parent / "templates" / "kl-estimators.md.in"
 

@@ -13,17 +13,17 @@ ROOT = Path(__file__).parents[1]
 
 MODULES = {
     "grpo_core": "what a task author and a script import",
-    "grpo_core.task": "rows, prompts, scores and the task",
-    "grpo_core.task.game": "turn-based games",
-    "grpo_core.data": "where rows come from",
-    "grpo_core.rewards": "building blocks of rewards",
-    "grpo_core.judges": "rewards that ask a model",
-    "grpo_core.callbacks": "notifications of a run",
-    "grpo_core.testing": "checks of a task as tests",
-    "grpo_core.testing.fuzz": "a search for weaknesses of a task",
-    "grpo_core.serving": "a bounded HTTP server",
-    "grpo_core.errors": "every error",
-    "grpo_core.interop.trl": "tasks in TRL's trainers",
+    "grpo_sdk.task": "rows, prompts, scores and the task",
+    "grpo_sdk.task.game": "turn-based games",
+    "grpo_sdk.data": "where rows come from",
+    "grpo_sdk.rewards": "building blocks of rewards",
+    "grpo_sdk.judges": "rewards that ask a model",
+    "grpo_sdk.callbacks": "notifications of a run",
+    "grpo_sdk.check": "checks of a task as tests",
+    "grpo_sdk.check.fuzz": "a search for weaknesses of a task",
+    "grpo_sdk.serve": "a bounded HTTP server",
+    "grpo_sdk.errors": "every error",
+    "grpo_sdk.interop.trl": "tasks in TRL's trainers",
     "grpo_tasks_math.verify": "verification of mathematical answers",
     "grpo_tasks_code.sandbox": "programs in a sandbox",
 }
@@ -40,7 +40,7 @@ The [site](../../../CONTRIBUTING.md#the-documentation) shows each name with its 
 HOOKS = """\
 # Hooks
 
-<!-- Written by docs/generate.py from grpo_core/plugins/hooks.py: change it there. -->
+<!-- Written by docs/generate.py from grpo_sdk/plugins/hooks.py: change it there. -->
 
 A plugin is a module that an entry point in the group `grpo` names, in its pyproject.toml:
 
@@ -55,7 +55,7 @@ is none of these is an error with the nearest one. [The task contract](task-cont
 found, cached and kept apart, and [`grpo new`](../how-to/new-plugin.md) writes one.
 
 ```python
-from grpo_core import Row, Task, hookimpl, reward
+from grpo_sdk import Row, Task, hookimpl, reward
 
 
 @reward()

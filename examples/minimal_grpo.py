@@ -178,8 +178,8 @@ def evaluate(model, tokenizer, task, options: Options) -> float:
 
 def train(options: Options) -> None:
     """Train the embedded model on two-digit sums."""
-    from grpo_core import load_task
     from grpo_core.policy.load import load_policy
+    from grpo_sdk import load_task
 
     policy = load_policy("tiny", device="cpu")
     model, tokenizer = policy.model.eval(), policy.tokenizer

@@ -8,7 +8,7 @@ import pytest
 
 from grpo_core.algorithms.aggregation import Aggregation
 from grpo_core.config.recipes import RECIPES
-from grpo_core.plugins import variants as registry
+from grpo_sdk.plugins import variants as registry
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "algorithms.md"
 HEADINGS = {

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from dataset_rows import our_specs, with_rows
 
-from grpo_core import BoundTask, load_task
-from grpo_core.plugins.host import PluginHost
-from grpo_core.plugins.task_objects import send
-from grpo_core.task.exemptions import CHECKS
-from grpo_core.testing.table import check_task
-from grpo_core.testing.texts import JUNK
+from grpo_sdk import BoundTask, load_task
+from grpo_sdk.check.table import check_task
+from grpo_sdk.check.texts import JUNK
+from grpo_sdk.plugins.host import PluginHost
+from grpo_sdk.plugins.task_objects import send
+from grpo_sdk.task.exemptions import CHECKS
 
 SPECS = our_specs()
 FAST = [name for name in CHECKS if name not in ("determinism", "imports", "latency")]
@@ -30,11 +30,11 @@ def task_of(spec: str, folder: Path) -> BoundTask:
 @pytest.mark.parametrize("spec", SPECS)
 def test_a_task_holds_the_checks_on_few_rows(spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = 512 if spec == "code.prediction_game" else 8  # few of its rows have demos
-    monkeypatch.setattr("grpo_core.testing.subject.LOADED_ROWS", loaded)
-    monkeypatch.setattr("grpo_core.testing.subject.MAX_COUNTED", loaded)
-    monkeypatch.setattr("grpo_core.testing.checks.rows.SPLIT_ROWS", 50)
-    monkeypatch.setattr("grpo_core.testing.checks.games.POSITIONS", 20_000)
-    monkeypatch.setattr("grpo_core.killable.pool.default_workers", lambda: 1)
+    monkeypatch.setattr("grpo_sdk.check.subject.LOADED_ROWS", loaded)
+    monkeypatch.setattr("grpo_sdk.check.subject.MAX_COUNTED", loaded)
+    monkeypatch.setattr("grpo_sdk.check.checks.rows.SPLIT_ROWS", 50)
+    monkeypatch.setattr("grpo_sdk.check.checks.games.POSITIONS", 20_000)
+    monkeypatch.setattr("grpo_sdk.killable.pool.default_workers", lambda: 1)
     report = check_task(task_of(spec, tmp_path), rows=2, checks=FAST)
     assert not report.failures
     assert report.rows > 0
@@ -42,7 +42,7 @@ def test_a_task_holds_the_checks_on_few_rows(spec: str, tmp_path: Path, monkeypa
 
 PROBE = """
 import json, sys
-from grpo_core.testing import probe
+from grpo_sdk.check import probe
 probe.REPEATS = 1
 print(json.dumps([probe.probe(**request) for request in json.load(sys.stdin)]))
 """

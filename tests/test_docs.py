@@ -23,9 +23,9 @@ import pytest
 import yaml
 from documentation_pages import PAGES, ROOT, Command, blocks, check_output, commands, run_in_one_shell
 
-from grpo_core.interop.export import TARGETS, Target
 from grpo_core.launch.sweep.configurations import configurations
 from grpo_core.launch.sweep.definition import read_definition
+from grpo_sdk.interop.export import TARGETS, Target
 
 SOURCES = [str(folder) for folder in ROOT.glob("packages/*/src")]
 
@@ -39,7 +39,7 @@ NOT_RUN = {
     r"(uv )?pip install ": "needs a package registry; tests/test_packaging.py and test_tutorials.py install",
     r"(?!.*(--dry-run|grpo profiles)).*(Qwen|SmolLM2)": "needs a model from outside",
     r"grpo .*apology\.py": "asks a judge; tests/test_judges_example.py runs it against a local server",
-    r"grpo rollouts .*--export ": "needs a viewer's package; packages/grpo-core/tests/interop/rollouts/test_export.py",
+    r"grpo rollouts .*--export ": "needs a viewer's package; packages/grpo-sdk/tests/interop/rollouts/test_export.py",
     r"(vf-eval|inspect eval|python environment\.py) ": "needs another environment; tests/test_peers.py",
     r"grpo .* rhyme\.couplet": "follows the pip install; tests/test_tutorials.py installs the example",
 }
@@ -64,18 +64,18 @@ SLOW_PYTHON = ("from grpo_core import train", "from grpo_core import evaluate")
 """Likewise blocks of Python that hold one of these."""
 
 NOT_RUN_PYTHON = {
-    "GRPOTrainer(": "needs a model from outside; packages/grpo-core/tests/interop/trl/test_reward.py trains",
-    "grpo_core.interop.skyrl": "needs a package of its own environment; tests/test_peers.py runs it",
-    "grpo_core.interop.openenv": "likewise",
-    "grpo_core.interop.openrlhf": "likewise",
+    "GRPOTrainer(": "needs a model from outside; packages/grpo-sdk/tests/interop/trl/test_reward.py trains",
+    "grpo_sdk.interop.skyrl": "needs a package of its own environment; tests/test_peers.py runs it",
+    "grpo_sdk.interop.openenv": "likewise",
+    "grpo_sdk.interop.openrlhf": "likewise",
     "from swift.rewards": "likewise",
     "from inspect_ai import": "likewise; tests/test_foreign_tasks.py runs such tasks",
-    "grpo_core.interop.tinker": "likewise",
-    "grpo_core.interop.art": "likewise",
-    "grpo_core.interop.atropos": "likewise",
-    "grpo_core.interop.open_instruct": "likewise",
-    "grpo_core.interop.nemo_gym": "likewise",
-    "grpo_core.interop.nemo_rl": "likewise",
+    "grpo_sdk.interop.tinker": "likewise",
+    "grpo_sdk.interop.art": "likewise",
+    "grpo_sdk.interop.atropos": "likewise",
+    "grpo_sdk.interop.open_instruct": "likewise",
+    "grpo_sdk.interop.nemo_gym": "likewise",
+    "grpo_sdk.interop.nemo_rl": "likewise",
 }
 """Blocks of Python that no test runs, whose imports of ours are checked: what they hold -> why."""
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import click
 import pytest
 
-from grpo_core.cli.group import COMMANDS, load_command
-from grpo_core.cli.main import grpo
 from grpo_core.config.keys import environment_name, find, keys, sections
-from grpo_core.config.layers import format_value
 from grpo_core.config.recipes import RECIPES
-from grpo_core.errors import UnknownNameError
-from grpo_core.plugins.host import default_host
+from grpo_sdk.cli.group import COMMANDS, load_command
+from grpo_sdk.cli.main import grpo
+from grpo_sdk.display.text import format_value
+from grpo_sdk.errors import UnknownNameError
+from grpo_sdk.plugins.host import default_host
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from grpo_core import load_task
 from grpo_core.config import RunConfig, resolve
-from grpo_core.plugins.facts import EmbeddedModel
-from grpo_core.plugins.host import default_host
-from grpo_core.tracking.evaluations import flat
 from grpo_core.training.warm_start import RECORD
+from grpo_sdk import load_task
+from grpo_sdk.plugins.facts import EmbeddedModel
+from grpo_sdk.plugins.host import default_host
+from grpo_sdk.records.run_folder import flat
 
 HOST = default_host()
 MODELS = HOST.models()

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from documentation_pages import PAGES, ROOT, blocks
 
-from grpo_core import load_task
-from grpo_core.plugins.task_files import tasks_of_file
-from grpo_core.task.exemptions import CHECKS
-from grpo_core.testing.table import check_task
-from grpo_core.testing.texts import JUNK
+from grpo_sdk import load_task
+from grpo_sdk.check.table import check_task
+from grpo_sdk.check.texts import JUNK
+from grpo_sdk.plugins.task_files import tasks_of_file
+from grpo_sdk.task.exemptions import CHECKS
 
 TASKS = ROOT / "examples" / "tasks"
 
@@ -55,9 +55,9 @@ EXAMPLES = [(place, text) for place, code in examples() if "from grpo_core" in c
 @pytest.mark.parametrize(("place", "code"), EXAMPLES, ids=[place for place, _ in EXAMPLES])
 def test_an_example_holds_the_checks(place: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, most in (("subject.LOADED_ROWS", 64), ("subject.MAX_COUNTED", 64), ("checks.rows.SPLIT_ROWS", 50)):
-        monkeypatch.setattr(f"grpo_core.testing.{name}", most)
-    monkeypatch.setattr("grpo_core.testing.checks.games.POSITIONS", 20_000)
-    monkeypatch.setattr("grpo_core.killable.pool.default_workers", lambda: 1)
+        monkeypatch.setattr(f"grpo_sdk.check.{name}", most)
+    monkeypatch.setattr("grpo_sdk.check.checks.games.POSITIONS", 20_000)
+    monkeypatch.setattr("grpo_sdk.killable.pool.default_workers", lambda: 1)
     (file := tmp_path / "example.py").write_text(code, encoding="utf-8")
     for name in tasks_of_file(str(file), place):
         task = load_task(f"{file}:{name}")

@@ -6,8 +6,8 @@ import pytest
 from dataset_rows import our_specs, with_rows
 from harbor_folders import COUNT, write_folder
 
-from grpo_core import load_task
-from grpo_core.testing.fuzz import fuzz
+from grpo_sdk import load_task
+from grpo_sdk.check.fuzz import fuzz
 
 FAST = ("math.comparison", "math.countdown", "chess.policy")
 

@@ -27,7 +27,7 @@ def test_importing_and_scoring_every_procedural_task_is_free_of_torch() -> None:
 
 HELP = """
 import sys
-from grpo_core.cli.main import main
+from grpo_sdk.cli.main import main
 code = main(["--help"])
 print(code, *sorted(set(sys.modules) & {"pydantic", "pluggy", "torch", "rich"}), file=sys.stderr)
 """

@@ -12,17 +12,17 @@ import pytest
 import torch
 
 from grpo_core.config import TrainerConfig
-from grpo_core.engines.completion import Completion
-from grpo_core.plugins.models import ModelSource
 from grpo_core.policy.fresh import fresh_model
 from grpo_core.policy.policy import Policy
 from grpo_core.rollouts.rollout import Rollout, Turn
-from grpo_core.task.row import Row
-from grpo_core.task.score import Score
 from grpo_core.training.advantages import AdvantageEstimator
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import collate
 from grpo_core.training.update import Updater
+from grpo_sdk.endpoints.completion import Completion
+from grpo_sdk.plugins.models import ModelSource
+from grpo_sdk.task.row import Row
+from grpo_sdk.task.score import Score
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "minimal_grpo.py"
 PROMPTS = [[60, 61, 62], [70, 71, 72, 73, 74]]

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from wheels import ROOT, TREES, build_wheels, call
 
-from grpo_core import __version__
+from grpo_sdk import __version__
 
 pytestmark = [pytest.mark.packaging, pytest.mark.network, pytest.mark.timeout(1200)]
 

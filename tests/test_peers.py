@@ -19,7 +19,7 @@ import pytest
 from local_endpoint import Reply, serving, streamed_chat
 from wheels import ROOT, build_wheels, call
 
-from grpo_core.interop import export
+from grpo_sdk.interop import export
 
 PEERS = Path(__file__).with_name("peers")
 sys.path.insert(0, str(PEERS))

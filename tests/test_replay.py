@@ -10,7 +10,7 @@ import orjson
 from grpo_core import train
 from grpo_core.config import EvalConfig, RunConfig, ScoringConfig, TrainerConfig
 from grpo_core.evaluation.replay import replay
-from grpo_core.tracking.rollouts import read_rollouts
+from grpo_sdk.records.rollouts import read_rollouts
 
 ALONE = ("games.nim?size=4", "games.tictactoe?size=4")
 """Played by the policy alone: each episode is scored for both seats."""

@@ -5,9 +5,9 @@ import re
 import pytest
 from documentation_pages import ROOT
 
-from grpo_core import TaskConfig
-from grpo_core.data import DatasetConfig, ProceduralConfig
-from grpo_core.plugins.host import PluginHost
+from grpo_sdk import TaskConfig
+from grpo_sdk.data import DatasetConfig, ProceduralConfig
+from grpo_sdk.plugins.host import PluginHost
 
 SAID_ONCE = {
     *TaskConfig.model_fields, *ProceduralConfig.model_fields, *DatasetConfig.model_fields, "timeout_s", "memory_mib",

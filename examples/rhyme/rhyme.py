@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable
 from itertools import chain, product
 
-from grpo_core import Invalid, Row, Task, hookimpl, reward
-from grpo_core.data import split_of
+from grpo_sdk import Invalid, Row, Task, hookimpl, reward
+from grpo_sdk.data import split_of
 
 FAMILIES = """
 ack: b bl cr h j l p qu r s sh sl st t tr

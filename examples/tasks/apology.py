@@ -2,9 +2,9 @@
 
 import os
 
-from grpo_core import Invalid, Row, Task, reward
-from grpo_core.data import ProceduralConfig, procedural
-from grpo_core.judges import Endpoint, Known, pairwise, rubric
+from grpo_sdk import Invalid, Row, Task, reward
+from grpo_sdk.data import ProceduralConfig, procedural
+from grpo_sdk.judges import Endpoint, Known, pairwise, rubric
 
 JUDGE = Endpoint(
     os.environ.get("JUDGE_URL", "http://localhost:8000/v1"),

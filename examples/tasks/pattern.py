@@ -2,8 +2,8 @@
 
 import re
 
-from grpo_core import Invalid, Row, Task, reward
-from grpo_core.data import ProceduralConfig, procedural
+from grpo_sdk import Invalid, Row, Task, reward
+from grpo_sdk.data import ProceduralConfig, procedural
 
 PIECES = ("{c}", "{c}", "[{c}{d}]", "{c}{{2}}", "{c}{{3}}", "[{c}{d}]{{2}}", "{c}+", "[^{c}]")
 LETTERS = "abcdefgh"

@@ -2,8 +2,8 @@
 
 import re
 
-from grpo_core import Invalid, Row, Task, reward
-from grpo_core.data import ProceduralConfig, procedural
+from grpo_sdk import Invalid, Row, Task, reward
+from grpo_sdk.data import ProceduralConfig, procedural
 
 FACTORS = {"km m": 1000, "m cm": 100, "cm mm": 10, "kg g": 1000, "h min": 60, "min s": 60, "day h": 24, "week day": 7}
 

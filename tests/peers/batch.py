@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from grpo_core import Row, Scorer, load_task
-from grpo_core.scoring.parts import log_values
+from grpo_sdk import Row, Scorer, load_task
+from grpo_sdk.scoring.parts import log_values
 
 FAULTS = f"{Path(__file__).with_name('faults.py')}:task"
 

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable
 
-from grpo_core import Row, Task, reward
+from grpo_sdk import Row, Task, reward
 
 
 def load() -> Iterable[Row]:

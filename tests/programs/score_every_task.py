@@ -3,15 +3,10 @@
 import sys
 
 import grpo_core
-import grpo_core.cli.main
 import grpo_core.config
-import grpo_core.plugins.variants
-import grpo_core.prompts.mixture
-import grpo_core.rewards
-import grpo_core.scoring
 import grpo_tasks_math.rewards  # noqa: F401
-from grpo_core.data import ProceduralConfig
-from grpo_core.plugins.host import default_host
+from grpo_sdk.data import ProceduralConfig
+from grpo_sdk.plugins.host import default_host
 
 scored = 0
 for plugin, facts in default_host().facts().items():

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from grpo_core.plugins.host import default_host
+from grpo_sdk.plugins.host import default_host
 
 NUMBERS = range(2, 26)
 OTHERS = ("inspect", "nemo_gym", "openenv", "reasoning_gym", "verifiers")

@@ -11,9 +11,9 @@ from typing import Any
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.http11 import Request, Response
 
-from grpo_core import Row, Score, Scorer
-from grpo_core.engines.base import SampleKey
-from grpo_core.rollouts.episodes import Play, Reply, play
+from grpo_sdk import Row, Score, Scorer
+from grpo_sdk.endpoints.base import SampleKey
+from grpo_sdk.episodes.episodes import Play, Reply, play
 
 SCHEMA = {
     "action": {"properties": {"guess": {"type": "string"}, "metadata": {}}, "required": ["guess"]},

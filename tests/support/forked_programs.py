@@ -106,14 +106,15 @@ def main(address: str) -> object:
     from transformers.models.llama import modeling_llama  # noqa: F401
 
     import grpo_core.training.trainer  # noqa: F401
-    from grpo_core.cli import start
+    from grpo_core.cli.start import main_run
+    from grpo_sdk.cli.start import main as grpo
 
     name, arguments = next_request(address)
     if name == "python":
         run_python(*arguments)
         return None
     sys.argv = [name, *arguments]
-    return start.main_run() if name == "grpo-run" else start.main()
+    return main_run() if name == "grpo-run" else grpo()
 
 
 def leave(code: object) -> NoReturn:

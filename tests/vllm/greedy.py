@@ -12,10 +12,10 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from grpo_core.engines.base import Engine, Request, SampleKey, Sampling
-from grpo_core.engines.completion import Completion
 from grpo_core.engines.native import NativeEngine
 from grpo_core.engines.servers.vllm import open_vllm
+from grpo_sdk.endpoints.base import Engine, Request, SampleKey, Sampling
+from grpo_sdk.endpoints.completion import Completion
 
 PROMPTS = ("12 + 35 =", "The capital of France is", "def add(a, b):\n", "Once upon a time")
 GREEDY = Sampling(temperature=0.0, max_completion_length=16)

@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 import grpo_core
-from grpo_core.cli.main import run_command
+from grpo_sdk.cli.main import run_command
 from grpo_tasks_chess.commands import chess as group
 from grpo_tasks_chess.data import making
 from grpo_tasks_chess.match import play_match, write_pgn

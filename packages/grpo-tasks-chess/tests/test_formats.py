@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_core import Invalid
+from grpo_sdk import Invalid
 from grpo_tasks_chess import formats
 from grpo_tasks_chess.formats import (
     EnvironmentAnswer,

@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import pytest
 
-from grpo_core.plugins.host import default_host
+from grpo_sdk.plugins.host import default_host
 from grpo_tasks_chess.doctor import diagnose
 
 

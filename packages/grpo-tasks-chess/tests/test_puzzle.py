@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 from shared_data import shared_data
 
-from grpo_core import BoundTask, UserError, load_task
-from grpo_core.data import split_of
+from grpo_sdk import BoundTask, UserError, load_task
+from grpo_sdk.data import split_of
 from grpo_tasks_chess.data.mates import mirror_key
 from grpo_tasks_chess.puzzle import PuzzleRow, load_csv, make_row
 from grpo_tasks_chess.records import position_key

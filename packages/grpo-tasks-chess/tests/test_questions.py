@@ -6,8 +6,8 @@ import chess
 import orjson
 import pytest
 
-from grpo_core import UserError, load_task
-from grpo_core.data import split_of
+from grpo_sdk import UserError, load_task
+from grpo_sdk.data import split_of
 from grpo_tasks_chess.data.mates import mirror_key
 from grpo_tasks_chess.mate_in_one import MateRow, row_of
 from grpo_tasks_chess.records import position_key

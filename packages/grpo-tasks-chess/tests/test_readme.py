@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from grpo_core import load_task
+from grpo_sdk import load_task
 from grpo_tasks_chess.environment.rows import make_row as environment_row
 from grpo_tasks_chess.formats import read_environment_line, read_policy_line, write_policy_line
 from grpo_tasks_chess.rules import play

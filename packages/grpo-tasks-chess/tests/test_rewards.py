@@ -2,7 +2,7 @@
 
 import pytest
 
-from grpo_core import UserError, load_task
+from grpo_sdk import UserError, load_task
 from grpo_tasks_chess import rewards
 from grpo_tasks_chess.rewards import WEIGHTS, legal_move, next_position, outcome, policy, solution
 

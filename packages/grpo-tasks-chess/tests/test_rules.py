@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_core import UserError
+from grpo_sdk import UserError
 from grpo_tasks_chess.formats import EnvironmentAnswer
 from grpo_tasks_chess.rules import legal_moves, play, position, read_fen
 

@@ -5,7 +5,7 @@ from random import Random
 import chess
 import pytest
 
-from grpo_core import UserError
+from grpo_sdk import UserError
 from grpo_tasks_chess.data.games import endgame, light_player, played
 from grpo_tasks_chess.search import balance, best_moves, gain
 

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_core import UserError, load_task
+from grpo_sdk import UserError, load_task
 from grpo_tasks_chess.commands import chess as commands
 from grpo_tasks_chess.tokenizer import EMPTY, FILE_MARKS, RANK_MARKS, chess_tokenizer
 

@@ -1,6 +1,6 @@
 import pytest
 
-from grpo_core import load_task
+from grpo_sdk import load_task
 from grpo_tasks_code.computed import ComputedRow
 from grpo_tasks_code.extraction import program_of
 from grpo_tasks_code.programs.interpreter import output_of

@@ -3,7 +3,7 @@ from itertools import islice
 
 import pytest
 
-from grpo_core import Score, UserError, load_task
+from grpo_sdk import Score, UserError, load_task
 from grpo_tasks_code.execution import MAX_DEMO_CHARS, PROMPT, metrics
 from grpo_tasks_code.extraction import program_of
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_core import Invalid
+from grpo_sdk import Invalid
 from grpo_tasks_code.extraction import MAX_PROGRAM_CHARS, block_of, program_of, script_of
 
 

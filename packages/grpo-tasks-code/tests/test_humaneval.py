@@ -4,7 +4,7 @@ from typing import Any
 import orjson
 import pytest
 
-from grpo_core import BoundTask, UserError, load_task
+from grpo_sdk import BoundTask, UserError, load_task
 from grpo_tasks_code.humaneval import HumanEvalRow, program_for
 
 PROMPT = '''from typing import List

@@ -1,6 +1,6 @@
 import pytest
 
-from grpo_core import load_task
+from grpo_sdk import load_task
 from grpo_tasks_code.output_prediction import OutputPredictionRow
 
 TASK = load_task("code.output_prediction?size=40")

@@ -6,7 +6,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from grpo_core import BoundTask, Diagnosis, Score, load_task
+from grpo_sdk import BoundTask, Diagnosis, Score, load_task
 from grpo_tasks_code import sandbox, sandboxed
 from grpo_tasks_code.plugin import grpo_diagnostics, grpo_draw_rollout, grpo_tasks
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_core import load_task
+from grpo_sdk import load_task
 from grpo_tasks_code.execution import metrics as execution_metrics
 from grpo_tasks_code.mbpp.environment import MBPPEnvironment
 from grpo_tasks_code.prediction_game.gates import MODULES

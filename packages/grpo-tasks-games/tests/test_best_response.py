@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from grpo_core import Game, Rules, UserError
+from grpo_sdk import Game, Rules, UserError
 from grpo_tasks_games import best_response, tictactoe
 from grpo_tasks_games.best_response import Tree
 from grpo_tasks_games.commands import games

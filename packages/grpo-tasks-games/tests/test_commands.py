@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from grpo_core import UserError
+from grpo_sdk import UserError
 from grpo_tasks_games.best_response import Play
 from grpo_tasks_games.commands import games
 from grpo_tasks_games.elo import ratings

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_core import Invalid, UserError, load_task
+from grpo_sdk import Invalid, UserError, load_task
 from grpo_tasks_games import connect_four as four
 from grpo_tasks_games.bitboard import Solver, has_four, solver
 from grpo_tasks_games.connect_four import Board, ConnectFourConfig

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from grpo_core import Rules, UserError
+from grpo_sdk import Rules, UserError
 from grpo_tasks_games import best_response, tictactoe
 from grpo_tasks_games.best_response import move_probabilities
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_core import UserError
+from grpo_sdk import UserError
 from grpo_tasks_games.elo import PRIOR, Rating, ratings
 
 

@@ -3,7 +3,7 @@ from itertools import product
 
 import pytest
 
-from grpo_core import Invalid, UserError, load_task
+from grpo_sdk import Invalid, UserError, load_task
 from grpo_tasks_games import nim
 from grpo_tasks_games.nim import Heaps, NimConfig
 

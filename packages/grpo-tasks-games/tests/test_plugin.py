@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_core import Game, Invalid, load_task
 from grpo_core.config import load_config, resolve
-from grpo_core.task.game import Episode, GameConfig, Rules, replay
+from grpo_sdk import Game, Invalid, load_task
+from grpo_sdk.task.game import Episode, GameConfig, Rules, replay
 from grpo_tasks_games import connect_four, nim, tictactoe
 from grpo_tasks_games.kuhn import game as kuhn_poker
 from grpo_tasks_games.players import DEMOS, weak_demos

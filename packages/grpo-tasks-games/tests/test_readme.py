@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from grpo_core import Game, GameConfig, load_task
-from grpo_core.task.game import Episode, Rules, replay
+from grpo_sdk import Game, GameConfig, load_task
+from grpo_sdk.task.game import Episode, Rules, replay
 from grpo_tasks_games.connect_four import Board, apply
 from grpo_tasks_games.kuhn.rules import Hand
 from grpo_tasks_games.nim import Heaps
@@ -57,7 +57,7 @@ def test_the_options_of_all_games() -> None:
 
 
 def test_the_how_to_games_example_is_a_game_from_a_file(tmp_path: Path) -> None:
-    (code,) = re.findall(r"^```python\n(from grpo_core import Game.*?)^```", HOW_TO, re.MULTILINE | re.DOTALL)
+    (code,) = re.findall(r"^```python\n(from grpo_sdk import Game.*?)^```", HOW_TO, re.MULTILINE | re.DOTALL)
     (tmp_path / "heap.py").write_text(code)
     task = load_task(f"{tmp_path / 'heap.py'}:heap?opponent=perfect&size=4")
     assert task.task.game is not None and isinstance(task.config, GameConfig)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from grpo_core import UserError
+from grpo_sdk import UserError
 from grpo_tasks_games import connect_four as four
 from grpo_tasks_games import nim as heaps
 from grpo_tasks_games import tictactoe as three

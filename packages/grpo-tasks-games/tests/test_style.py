@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_core import Invalid
+from grpo_sdk import Invalid
 from grpo_tasks_games.style import ask, read_move, reply
 
 MOVE = "([0-9]{1,4})"

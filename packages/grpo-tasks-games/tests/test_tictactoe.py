@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from grpo_core import Invalid
+from grpo_sdk import Invalid
 from grpo_tasks_games import tictactoe
 from grpo_tasks_games.tictactoe import TicTacToeConfig
 

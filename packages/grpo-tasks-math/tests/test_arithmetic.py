@@ -2,8 +2,8 @@ from random import Random
 
 import pytest
 
-from grpo_core import UserError, load_task
-from grpo_core.data import split_of
+from grpo_sdk import UserError, load_task
+from grpo_sdk.data import split_of
 from grpo_tasks_math.arithmetic import ArithmeticRow, content
 
 TASK = load_task("math.arithmetic?size=200")

@@ -6,7 +6,7 @@ import orjson
 import pyarrow
 import pytest
 
-from grpo_core import BoundTask, Scorer, UserError, load_task
+from grpo_sdk import BoundTask, Scorer, UserError, load_task
 from grpo_tasks_math.competition import HUB, CompetitionRow, last_boxed
 from grpo_tasks_math.forms import has_form
 from grpo_tasks_math.verify import Verdict

@@ -2,7 +2,7 @@ from fractions import Fraction
 
 import pytest
 
-from grpo_core import Invalid, load_task
+from grpo_sdk import Invalid, load_task
 from grpo_tasks_math.countdown import CountdownRow, content
 from grpo_tasks_math.expressions import MAX_DEPTH, MAX_NUMBERS, parse_expression
 

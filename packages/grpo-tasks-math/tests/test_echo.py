@@ -1,6 +1,6 @@
 import pytest
 
-from grpo_core import load_task
+from grpo_sdk import load_task
 from grpo_tasks_math.echo import EchoRow
 
 TASK = load_task("math.echo?size=60")

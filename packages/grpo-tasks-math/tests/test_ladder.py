@@ -3,7 +3,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from grpo_core import UserError, load_task
+from grpo_sdk import UserError, load_task
 from grpo_tasks_math.ladder import LADDER, LadderConfig, LadderRow
 
 TASK = load_task("math.ladder?size=200")

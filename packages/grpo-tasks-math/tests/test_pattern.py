@@ -1,6 +1,6 @@
 import pytest
 
-from grpo_core import load_task
+from grpo_sdk import load_task
 from grpo_tasks_math.pattern import PatternRow, continuations
 
 TASK = load_task("math.pattern?size=600")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from grpo_core import BoundTask, UserError, load_task
+from grpo_sdk import BoundTask, UserError, load_task
 
 PROCEDURAL = (
     "echo", "pattern", "arithmetic", "counting", "base_conversion", "comparison", "word_problem", "countdown",

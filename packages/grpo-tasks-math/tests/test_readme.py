@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_core import Row, load_task
+from grpo_sdk import Row, load_task
 from grpo_tasks_math.arithmetic import ArithmeticRow
 from grpo_tasks_math.base_conversion import BaseConversionRow
 from grpo_tasks_math.comparison import ComparisonRow

@@ -2,7 +2,7 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from grpo_core import load_task
+from grpo_sdk import load_task
 from grpo_tasks_math.scheduling import Event, SchedulingRow, best_schedule, content
 
 TASK = load_task("math.scheduling?size=210")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from grpo_core import load_task
+from grpo_sdk import load_task
 from grpo_tasks_math.word_problem import TEMPLATES, WordProblemRow
 
 TASK = load_task("math.word_problem?size=600")

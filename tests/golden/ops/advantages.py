@@ -10,7 +10,7 @@ from torch import Tensor
 from grpo_core.algorithms.advantages import baselines, normalised, per_token
 from grpo_core.algorithms.advantages.groups import kept_indices, zero_std_fraction
 from grpo_core.algorithms.kl import kl_penalty
-from grpo_core.plugins import variants as registry
+from grpo_sdk.plugins import variants as registry
 
 Inputs = dict[str, Any]
 Operation = Callable[[Inputs, torch.dtype], Inputs]

@@ -6,7 +6,7 @@ import torch
 from compare import padded, padded_mask, ragged
 
 from grpo_core.algorithms import corrections
-from grpo_core.rewards import soft_overlong
+from grpo_sdk.rewards import soft_overlong
 
 
 def run_rollout_weights(inputs: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:

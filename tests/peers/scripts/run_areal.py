@@ -13,7 +13,7 @@ from areal.infra.remote_inf_engine import GroupedRolloutWorkflow  # noqa: E402
 from areal.utils import stats_tracker  # noqa: E402
 from areal.utils.dynamic_import import import_from_string  # noqa: E402
 
-from grpo_core.interop.export import Cluster, export_files, target_of  # noqa: E402
+from grpo_sdk.interop.export import Cluster, export_files, target_of  # noqa: E402
 
 
 class Tokenizer:
@@ -42,7 +42,7 @@ class Engine:
         )  # fmt: skip
 
 
-workflow = import_from_string("grpo_core.interop.areal.TaskWorkflow")(
+workflow = import_from_string("grpo_sdk.interop.areal.TaskWorkflow")(
     gconfig=GenerationHyperparameters(), tokenizer=Tokenizer()
 )
 group = GroupedRolloutWorkflow(workflow, 2, logging.getLogger("group"))

@@ -5,7 +5,7 @@ import art
 from openai.types.chat.chat_completion import ChatCompletion
 from report import answer, batch, report
 
-from grpo_core.interop.art import rollout
+from grpo_sdk.interop.art import rollout
 
 
 class Answering:

@@ -5,8 +5,8 @@ from collections import defaultdict
 from atroposlib.envs.server_handling.server_manager import APIServerConfig
 from report import answer, batch, report
 
-from grpo_core.interop.atropos import TaskEnv
-from grpo_core.plugins.models import model_source
+from grpo_sdk.interop.atropos import TaskEnv
+from grpo_sdk.plugins.models import model_source
 
 os.environ["WANDB_MODE"] = "disabled"
 

@@ -6,7 +6,7 @@ from inspect_ai.dataset import MemoryDataset
 from inspect_ai.model import ModelOutput, ModelUsage, get_model
 from report import answer, batch, report
 
-from grpo_core.interop.inspect import sample_of, task
+from grpo_sdk.interop.inspect import sample_of, task
 
 
 def output(text):

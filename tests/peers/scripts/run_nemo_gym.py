@@ -10,7 +10,7 @@ sys.path.insert(0, source)
 
 from nemo_gym.server_utils import ServerClient  # noqa: E402 - of the checkout
 
-from grpo_core.interop.nemo_gym import TaskResourcesServer, TaskServerConfig  # noqa: E402
+from grpo_sdk.interop.nemo_gym import TaskResourcesServer, TaskServerConfig  # noqa: E402
 
 
 def client_of(spec):

@@ -12,8 +12,8 @@ import ray  # noqa: E402
 from nemo_rl.environments.utils import create_env  # noqa: E402 - of the checkout
 from nemo_rl.experience.rollouts import calculate_rewards  # noqa: E402
 
-from grpo_core.errors import UnscoredError  # noqa: E402
-from grpo_core.interop.nemo_rl import ENVIRONMENT, register  # noqa: E402
+from grpo_sdk.errors import UnscoredError  # noqa: E402
+from grpo_sdk.interop.nemo_rl import ENVIRONMENT, register  # noqa: E402
 
 register()
 ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)

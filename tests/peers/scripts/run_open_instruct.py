@@ -10,8 +10,8 @@ sys.path.insert(0, source)
 
 from open_instruct.ground_truth_utils import VerifierFunction, apply_verifiable_reward  # noqa: E402 - of the checkout
 
-from grpo_core.errors import UnscoredError  # noqa: E402
-from grpo_core.interop.open_instruct import VERIFIER, TaskVerifier  # noqa: E402
+from grpo_sdk.errors import UnscoredError  # noqa: E402
+from grpo_sdk.interop.open_instruct import VERIFIER, TaskVerifier  # noqa: E402
 
 assert TaskVerifier in VerifierFunction.__subclasses__()  # where open-instruct looks for verifiers
 verifiers = {VERIFIER: TaskVerifier()}

@@ -2,7 +2,7 @@ from fastapi.testclient import TestClient
 from openenv.core.env_server import create_app
 from report import answer, batch, report
 
-from grpo_core.interop.openenv import TaskAction, TaskEnvironment, TaskObservation
+from grpo_sdk.interop.openenv import TaskAction, TaskEnvironment, TaskObservation
 
 
 def score(samples):

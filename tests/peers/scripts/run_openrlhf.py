@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from report import answer, batch, report
 from stubs import stub
 
-from grpo_core.errors import UnscoredError
+from grpo_sdk.errors import UnscoredError
 
 stub("ray", "vllm", "tqdm", "transformers", "datasets", "deepspeed")
 
@@ -43,7 +43,7 @@ async def response_of(executor, sample):
 
 def file(kind, task, text):
     path = Path(f"{kind}{abs(hash(task))}.py")
-    path.write_text(f"from grpo_core.interop.openrlhf import TaskReward, agent_executor\n{text}\n")
+    path.write_text(f"from grpo_sdk.interop.openrlhf import TaskReward, agent_executor\n{text}\n")
     return str(path)
 
 

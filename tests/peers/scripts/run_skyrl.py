@@ -1,8 +1,8 @@
 import skyrl_gym
 from report import answer, batch, report
 
-from grpo_core.errors import UnscoredError
-from grpo_core.interop.skyrl import ENVIRONMENT, register
+from grpo_sdk.errors import UnscoredError
+from grpo_sdk.interop.skyrl import ENVIRONMENT, register
 
 register()
 

@@ -21,8 +21,8 @@ from slime.utils.types import Sample  # noqa: E402
 samples = batch()
 prompts = list(dict.fromkeys((each["task"], each["row"]) for each in samples))
 args = SimpleNamespace(
-    custom_rm_path="grpo_core.interop.slime.custom_rm",
-    custom_reward_post_process_path="grpo_core.interop.slime.post_process_rewards",
+    custom_rm_path="grpo_sdk.interop.slime.custom_rm",
+    custom_reward_post_process_path="grpo_sdk.interop.slime.post_process_rewards",
     group_rm=False, reward_key=None, advantage_estimator="grpo", rewards_normalization=True,
     grpo_std_normalization=False,
 )  # fmt: skip

@@ -11,12 +11,12 @@ from swift.rl_core.advantage import compute_advantages
 from swift.rl_core.grpo_algorithm import score_completions
 
 Path("plugin.py").write_text(
-    "from swift.rewards import orms\nfrom grpo_core.interop.swift import TaskORM\norms['task'] = TaskORM\n"
+    "from swift.rewards import orms\nfrom grpo_sdk.interop.swift import TaskORM\norms['task'] = TaskORM\n"
 )
 spec = importlib.util.spec_from_file_location("plugin", "plugin.py")
 spec.loader.exec_module(importlib.util.module_from_spec(spec))
 warnings = []
-logging.getLogger("grpo_core.interop.swift").addHandler(
+logging.getLogger("grpo_sdk.interop.swift").addHandler(
     SimpleNamespace(level=0, handle=lambda record: warnings.append(record.getMessage()))
 )
 

@@ -6,7 +6,7 @@ from tinker_cookbook.renderers import get_renderer
 from tinker_cookbook.rl.rollout_strategy import MinViableGroup
 from tinker_cookbook.rl.rollouts import do_group_rollout
 
-from grpo_core.interop.tinker import TaskGroupBuilder
+from grpo_sdk.interop.tinker import TaskGroupBuilder
 
 
 class Characters:

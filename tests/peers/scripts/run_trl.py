@@ -7,8 +7,8 @@ from report import answer, batch, report
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 
-from grpo_core.interop.trl import dataset, reward_funcs
-from grpo_core.plugins.models import model_source
+from grpo_sdk.interop.trl import dataset, reward_funcs
+from grpo_sdk.plugins.models import model_source
 
 tiny = model_source("tiny").location
 

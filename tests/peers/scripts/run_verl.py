@@ -13,9 +13,9 @@ from verl import DataProto
 from verl.trainer.ppo.reward import load_reward_manager
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
-from grpo_core.errors import UnscoredError
-from grpo_core.interop.export import Cluster, export_files, target_of
-from grpo_core.interop.verl import TaskAgentLoop
+from grpo_sdk.errors import UnscoredError
+from grpo_sdk.interop.export import Cluster, export_files, target_of
+from grpo_sdk.interop.verl import TaskAgentLoop
 
 
 class Tokenizer:
@@ -32,7 +32,7 @@ config = OmegaConf.create(
     {
         "reward": {
             "custom_reward_function": {
-                "path": "pkg://grpo_core.interop.verl", "name": "compute_score", "reward_kwargs": {"workers": 1},
+                "path": "pkg://grpo_sdk.interop.verl", "name": "compute_score", "reward_kwargs": {"workers": 1},
             },
             "reward_manager": {"source": "register", "name": "naive"},
         }

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import click
 
-from grpo_core import Invalid, Row, Task, hookimpl, reward
+from grpo_sdk import Invalid, Row, Task, hookimpl, reward
 
 WORDS = ("cat", "night", "moon", "day", "tree", "sea", "stone", "light")
 

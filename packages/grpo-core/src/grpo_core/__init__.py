@@ -1,58 +1,72 @@
-"""Verifiable tasks for reinforcement learning of language models.
+"""GRPO training of language models on the verifiable tasks of grpo_sdk, whose names stand here, too.
 
-What a task author imports. Each name is loaded when it is first used, so that importing the package costs next to
-nothing; `train`, `evaluate` and `Completer` import torch, the others do not.
+Each name is loaded when it is first used; `train`, `evaluate` and `Completer` import torch, the others do not.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import grpo_sdk
+from grpo_sdk import __version__ as __version__
+
 if TYPE_CHECKING:
-    from grpo_core.algorithms.variant import Variant
-    from grpo_core.callbacks import Callback
     from grpo_core.config.resolution import task_for_model
-    from grpo_core.display.plugin_progress import show_progress
-    from grpo_core.errors import GrpoError, InfrastructureError, UserError
     from grpo_core.evaluation.completer import Completer
     from grpo_core.evaluation.evaluate import evaluate
-    from grpo_core.killable import KillablePool, Outcome, inside_worker, refuse_at_import
-    from grpo_core.plugins.drawing import Frame
-    from grpo_core.plugins.facts import Diagnosis, EmbeddedModel
-    from grpo_core.plugins.gpu_profile import GpuProfile
-    from grpo_core.plugins.hooks import hookimpl
-    from grpo_core.plugins.models import check_model
-    from grpo_core.plugins.tasks import load_task
-    from grpo_core.scoring.scorer import Scorer, score
-    from grpo_core.task.bound import BoundTask
-    from grpo_core.task.calling import errors_named
-    from grpo_core.task.composition import graduated, ladder, reward, weighted_sum
-    from grpo_core.task.evaluation import EvaluationDefaults, EvaluationRecord, EvaluationReport
-    from grpo_core.task.game.rules import Game, GameConfig, Rules
-    from grpo_core.task.group_rewards import group_reward
-    from grpo_core.task.opponent import Opponent
-    from grpo_core.task.remote import Moves, Remote, RemoteReply, RemoteTurn
-    from grpo_core.task.row import Message, Prompt, Row, TaskConfig
-    from grpo_core.task.score import Invalid, Score
-    from grpo_core.task.task import Task
     from grpo_core.training.python import resume, train, warm_start
-
-__version__ = "0.1.0"
-
-
-def _keep_libraries_importable() -> None:
-    """Turn plugins of pydantic and torch off where their search for them fails: an entry_points.txt cannot be read."""
-    if "pydantic" in sys.modules or "PYDANTIC_DISABLE_PLUGINS" in os.environ:
-        return
-    from importlib import metadata
-
-    try:
-        metadata.entry_points(group="pydantic")
-    except Exception:  # Python reads these files without checking them; the file's package is listed by the plugin host
-        os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
-        os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+    from grpo_sdk import (
+        BoundTask,
+        Callback,
+        Diagnosis,
+        EmbeddedModel,
+        EvaluationDefaults,
+        EvaluationRecord,
+        EvaluationReport,
+        Frame,
+        Game,
+        GameConfig,
+        GpuProfile,
+        GrpoError,
+        InfrastructureError,
+        Invalid,
+        KillablePool,
+        Message,
+        Moves,
+        Opponent,
+        Outcome,
+        Prompt,
+        Remote,
+        RemoteReply,
+        RemoteTurn,
+        Row,
+        Rules,
+        Score,
+        Scorer,
+        Task,
+        TaskConfig,
+        UserError,
+        Variant,
+        check_model,
+        errors_named,
+        graduated,
+        group_reward,
+        hookimpl,
+        inside_worker,
+        ladder,
+        load_task,
+        refuse_at_import,
+        reward,
+        score,
+        show_progress,
+        weighted_sum,
+    )
 
 
 def _sleep_while_waiting() -> None:
@@ -75,61 +89,41 @@ def _bound_kernel_caches() -> None:
         os.environ.setdefault(name, "256")
 
 
-_keep_libraries_importable()
 _sleep_while_waiting()
 _bound_kernel_caches()
 
+SECOND_NAMES = {"data": "data", "interop": "interop", "judges": "judges", "rewards": "rewards", "testing": "check"}
+"""Modules of grpo_sdk that are modules of grpo_core, too: name here -> name there."""
+
+
+class _SecondNames(MetaPathFinder, Loader):
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        _, _, rest = name.partition("grpo_core.")
+        first, dot, below = rest.partition(".")
+        return (
+            ModuleSpec(name, self, origin=f"grpo_sdk.{SECOND_NAMES[first]}{dot}{below}")
+            if first in SECOND_NAMES
+            else None
+        )
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = importlib.import_module(str(spec.origin))
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = module.__spec__.loader_state  # type: ignore[union-attr] # set above, by the import system, too
+
+
+sys.meta_path.append(_SecondNames())
+
 _MODULE_OF = {
-    "BoundTask": "task.bound",
-    "Callback": "callbacks",
     "Completer": "evaluation.completer",
-    "Diagnosis": "plugins.facts",
-    "EmbeddedModel": "plugins.facts",
-    "EvaluationDefaults": "task.evaluation",
-    "EvaluationRecord": "task.evaluation",
-    "EvaluationReport": "task.evaluation",
-    "Frame": "plugins.drawing",
-    "Game": "task.game.rules",
-    "GameConfig": "task.game.rules",
-    "GpuProfile": "plugins.gpu_profile",
-    "GrpoError": "errors",
-    "InfrastructureError": "errors",
-    "Invalid": "task.score",
-    "KillablePool": "killable",
-    "Message": "task.row",
-    "Moves": "task.remote",
-    "Opponent": "task.opponent",
-    "Outcome": "killable",
-    "Prompt": "task.row",
-    "Remote": "task.remote",
-    "RemoteReply": "task.remote",
-    "RemoteTurn": "task.remote",
-    "Row": "task.row",
-    "Rules": "task.game.rules",
-    "Score": "task.score",
-    "Scorer": "scoring.scorer",
-    "Task": "task.task",
-    "TaskConfig": "task.row",
-    "UserError": "errors",
-    "Variant": "algorithms.variant",
-    "check_model": "plugins.models",
-    "errors_named": "task.calling",
     "evaluate": "evaluation.evaluate",
-    "graduated": "task.composition",
-    "group_reward": "task.group_rewards",
-    "hookimpl": "plugins.hooks",
-    "inside_worker": "killable",
-    "ladder": "task.composition",
-    "load_task": "plugins.tasks",
-    "refuse_at_import": "killable",
     "resume": "training.python",
-    "reward": "task.composition",
-    "score": "scoring.scorer",
-    "show_progress": "display.plugin_progress",
     "task_for_model": "config.resolution",
     "train": "training.python",
     "warm_start": "training.python",
-    "weighted_sum": "task.composition",
 }
 
 __all__ = [
@@ -187,11 +181,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    owner = importlib.import_module(f"grpo_core.{_MODULE_OF[name]}") if name in _MODULE_OF else grpo_sdk
+    value = globals()[name] = getattr(owner, name)
     return value
 
 

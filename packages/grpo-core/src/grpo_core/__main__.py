@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from grpo_core.cli.start import main
+from grpo_sdk.cli.start import main
 
 if __name__ == "__main__":
     sys.exit(main())

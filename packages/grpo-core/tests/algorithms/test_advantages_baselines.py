@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from grpo_core.algorithms.advantages import baselines
-from grpo_core.errors import UserError
+from grpo_sdk.errors import UserError
 
 NAN = math.nan
 ONE_GROUP = torch.zeros(3, dtype=torch.long)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from grpo_core.algorithms.advantages import normalised, per_token
 from grpo_core.algorithms.advantages.baselines import group_mean
-from grpo_core.errors import UserError
+from grpo_sdk.errors import UserError
 
 NAN = math.nan
 

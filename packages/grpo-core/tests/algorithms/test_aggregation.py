@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from grpo_core.algorithms import losses, sequence_losses
 from grpo_core.algorithms.aggregation import Aggregation, token_weights, weighted_sum
 from grpo_core.algorithms.losses import policy_loss
-from grpo_core.errors import UserError
+from grpo_sdk.errors import UserError
 
 MASK = torch.tensor([[True, True, True], [True, False, False]])
 GROUPS = torch.tensor([0, 0, 1, 1, 2, 2])

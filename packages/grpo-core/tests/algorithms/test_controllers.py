@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_core.algorithms import controllers
-from grpo_core.errors import UserError
+from grpo_sdk.errors import UserError
 
 CONTROLLERS = [controllers.proportional, controllers.ppo_rule, controllers.step_rule, controllers.adaptive_entropy]
 kls = st.lists(st.floats(0, 1e3), min_size=1, max_size=5)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from grpo_core.algorithms.corrections import RolloutCorrection, high_entropy_mask, off_policy_mask, rollout_weights
-from grpo_core.errors import UserError
+from grpo_sdk.errors import UserError
 
 NAN = math.nan
 MASK = torch.tensor([[True, True, True], [True, False, False]])

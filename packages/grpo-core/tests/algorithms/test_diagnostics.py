@@ -12,7 +12,7 @@ from torch import Tensor
 from grpo_core.algorithms.diagnostics import clip_fractions, effective_sample_size, pass_at_k, ratio_statistics
 from grpo_core.algorithms.entropy_probe import predicted_entropy_change, probe_coefficients
 from grpo_core.algorithms.noise_scale import NoiseScale, gns_pair
-from grpo_core.errors import UserError
+from grpo_sdk.errors import UserError
 
 
 def tensor(*values: float) -> torch.Tensor:

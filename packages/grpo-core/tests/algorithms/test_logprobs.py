@@ -14,8 +14,8 @@ from transformers import Cache, DynamicCache, LlamaConfig, LlamaForCausalLM, T5C
 from grpo_core.algorithms.causal_lm import CausalLM
 from grpo_core.algorithms.hidden_states import completion_states
 from grpo_core.algorithms.logprobs import full_entropy, linear_logprob
-from grpo_core.errors import UserError
 from grpo_core.policy.fresh import fresh_model
+from grpo_sdk.errors import UserError
 
 MODELS: dict[str, dict[str, Any]] = {
     "llama": {},

@@ -8,8 +8,8 @@ from grpo_core.algorithms.aggregation import token_weights
 from grpo_core.algorithms.losses import Objective, cispo, dppo, policy_loss, ppo_clip, sapo
 from grpo_core.algorithms.sequence_losses import gmpo, gspo, gspo_token, seq_ppo, vespo
 from grpo_core.algorithms.value_loss import value_loss
-from grpo_core.errors import UserError
-from grpo_core.plugins import variants as registry
+from grpo_sdk.errors import UserError
+from grpo_sdk.plugins import variants as registry
 
 MASK = torch.tensor([[True, True, True], [True, False, False]])
 EVERY_LOSS = registry.names("loss")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from grpo_core.algorithms.aggregation import token_weights
 from grpo_core.algorithms.losses import policy_loss
-from grpo_core.plugins import variants
+from grpo_sdk.plugins import variants
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # inside TRL and datasets, at import

@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from grpo_core.checkpoints import CHECKSUMS, FORMAT_VERSION, CheckpointError, CheckpointStore, Step
-from grpo_core.errors import ExitCode
+from grpo_sdk.errors import ExitCode
 
 
 def save(store: CheckpointStore, *steps: Step, content: str = "") -> None:

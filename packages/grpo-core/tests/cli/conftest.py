@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_core.display.libraries import BAR_SWITCHES
+from grpo_sdk.display.libraries import BAR_SWITCHES
 
 
 @pytest.fixture(autouse=True)

@@ -12,12 +12,12 @@ from types import ModuleType
 import click
 import pytest
 
-from grpo_core import __version__, load_task
-from grpo_core.cli import main as entry
-from grpo_core.errors import AbstentionLimitError, ExitCode, NonFiniteError, UserError
-from grpo_core.plugins.facts import EmbeddedModel
-from grpo_core.plugins.hooks import hookimpl
-from grpo_core.plugins.host import default_host
+from grpo_sdk import __version__, load_task
+from grpo_sdk.cli import main as entry
+from grpo_sdk.errors import AbstentionLimitError, ExitCode, NonFiniteError, UserError
+from grpo_sdk.plugins.facts import EmbeddedModel
+from grpo_sdk.plugins.hooks import hookimpl
+from grpo_sdk.plugins.host import default_host
 
 RHYME = Path(__file__).parent / "programs" / "rhyme.py"
 
@@ -37,7 +37,7 @@ def plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[Plugins]:
                 setattr(module, hook, hookimpl(lambda value=value: value, specname=hook))
             monkeypatch.setitem(sys.modules, module.__name__, module)
             points.append(metadata.EntryPoint(name, module.__name__, "grpo"))
-        monkeypatch.setattr("grpo_core.plugins.finder.installed", lambda: (tuple(points), ()))
+        monkeypatch.setattr("grpo_sdk.plugins.finder.installed", lambda: (tuple(points), ()))
         default_host.cache_clear()
 
     yield install

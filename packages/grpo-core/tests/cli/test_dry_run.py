@@ -7,8 +7,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from grpo_core.cli.main import main
 from grpo_core.profiles.accelerator import process_count
+from grpo_sdk.cli.main import main
 
 QWEN = "Qwen/Qwen2.5-1.5B-Instruct"
 
@@ -118,7 +118,7 @@ def test_profiles_shows_which_one_is_here_and_what_one_sets(capsys: Capture) -> 
 
 
 def test_fetch_says_when_there_is_no_network(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grpo_core.hub.network.offline_reason", lambda: "huggingface.co cannot be reached")
+    monkeypatch.setattr("grpo_sdk.hub.network.offline_reason", lambda: "huggingface.co cannot be reached")
     err = grpo(capsys, "fetch", "some/model", code=2)
     assert "nothing can be downloaded: huggingface.co cannot be reached" in err
 
@@ -128,7 +128,7 @@ def test_a_download_that_fails_says_why(capsys: Capture, monkeypatch: pytest.Mon
     def fails(name: str, allow_patterns: list[str]) -> str:
         raise error
 
-    monkeypatch.setattr("grpo_core.hub.network.offline_reason", lambda: "")
+    monkeypatch.setattr("grpo_sdk.hub.network.offline_reason", lambda: "")
     monkeypatch.setattr("huggingface_hub.snapshot_download", fails)
     assert grpo(capsys, "fetch", "some/model", code=2) == f"error: some/model cannot be downloaded: {error}\n"
 
@@ -143,7 +143,7 @@ def test_fetch_loads_both_splits_of_a_task_and_the_files_of_a_model(
         (tmp_path / "model.safetensors").touch()
         return str(tmp_path)
 
-    monkeypatch.setattr("grpo_core.hub.network.offline_reason", lambda: "")
+    monkeypatch.setattr("grpo_sdk.hub.network.offline_reason", lambda: "")
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     out = grpo(capsys, "fetch", "some/model", "math.arithmetic?size=7")
     assert out.splitlines() == [f"some/model: {tmp_path}", "math.arithmetic?size=7: 7 rows of train, 7 rows of test"]

@@ -11,12 +11,12 @@ from local_endpoint import completion, serving
 
 import grpo_core.evaluation
 from grpo_core.cli import evaluate as command
-from grpo_core.cli import main as entry
-from grpo_core.errors import UserError
 from grpo_core.evaluation import runs
 from grpo_core.evaluation.evaluate import Candidate
 from grpo_core.evaluation.evaluate import evaluate_as as real_evaluate
 from grpo_core.evaluation.runs import RunEvaluation
+from grpo_sdk.cli import main as entry
+from grpo_sdk.errors import UserError
 
 RESULT = {
     **{"solved_rate": 0.5, "ci_low": 0.4, "ci_high": 0.6, "n": 10, "mean_reward": 0.5, "valid_rate": 1.0},

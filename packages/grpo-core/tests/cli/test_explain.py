@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import small_games
 
-from grpo_core.cli.main import main
+from grpo_sdk.cli.main import main
 
 TASK = f"{Path(__file__).parent}/programs/sums.py:sums"
 

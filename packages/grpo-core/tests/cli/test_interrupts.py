@@ -34,7 +34,7 @@ LISTENS = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_h
 
 PROGRAM = f"""{LISTENS}
 import click
-from grpo_core.cli.main import run_command
+from grpo_sdk.cli.main import run_command
 @click.command()
 def command():
     import library
@@ -49,7 +49,7 @@ sys.exit(main.main(["stop"]))
 
 STOP = f"import click\n@click.command()\ndef stop():\n    {STOPS}"
 
-START = f"{LISTENS}from grpo_core.cli.start import main; sys.exit(main())"
+START = f"{LISTENS}from grpo_sdk.cli.start import main; sys.exit(main())"
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ import orjson
 import pytest
 
 from grpo_core.checkpoints import CheckpointStore
-from grpo_core.cli.group import COMMANDS
 from grpo_core.config import RunConfig, resolve, to_yaml
 from grpo_core.tracking.presence import working_in
+from grpo_sdk.cli.group import COMMANDS
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -234,7 +234,7 @@ def test_a_missing_torch_says_how_to_install_it(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text("".join(f'{{"question": "{i}?", "answer": "{i}"}}\n' for i in range(64)))
     program = "import sys; sys.modules['torch'] = None; exec(sys.stdin.read())"
     words = ["--task", "core.qa?path=rows.jsonl", "--model", "tiny"]
-    calls = f"from grpo_core.cli.main import main\nfor each in 'run', 'eval':\n    assert main([each, *{words}]) == 2"
+    calls = f"from grpo_sdk.cli.main import main\nfor each in 'run', 'eval':\n    assert main([each, *{words}]) == 2"
     done = subprocess.run(
         [sys.executable, "-c", program], input=calls, capture_output=True, text=True, cwd=tmp_path, check=True
     )

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from grpo_core import load_task
-from grpo_core.cli.main import main
-from grpo_core.plugins.host import PluginHost
-from grpo_core.testing import check_task
-from grpo_core.testing.fuzz import fuzz
+from grpo_sdk import load_task
+from grpo_sdk.check import check_task
+from grpo_sdk.check.fuzz import fuzz
+from grpo_sdk.cli.main import main
+from grpo_sdk.plugins.host import PluginHost
 
 KINDS = {
     "task": ((), "reverse"),
@@ -50,7 +50,7 @@ def test_a_new_plugin_passes_its_checks(
     assert written == ["README.md", "pyproject.toml", *source, f"src/{module}/task.py", "tests/test_task.py"]
 
     for name, most in (("subject.LOADED_ROWS", 64), ("subject.MAX_COUNTED", 64), ("checks.rows.SPLIT_ROWS", 50)):
-        monkeypatch.setattr(f"grpo_core.testing.{name}", most)
+        monkeypatch.setattr(f"grpo_sdk.check.{name}", most)
     bound = load_task(f"./new-{kind}/src/{module}/task.py:{task}")
     report = check_task(bound, rows=2, checks=QUICK)  # all of them: tests/test_new_plugin.py
     assert not report.failures and report.count("passed") >= 3

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from grpo_core.cli import main as entry
 from grpo_core.cli import run
 from grpo_core.config import ResolvedConfig
-from grpo_core.errors import UserError
+from grpo_sdk.cli import main as entry
+from grpo_sdk.errors import UserError
 
 TASKS = Path(__file__).parent / "programs" / "quick_tasks.py"
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from reported_runs import make_run, rollout
 
-from grpo_core.cli import main as entry
 from grpo_core.cli import rollout_selection, rollout_text
 from grpo_core.cli.rollout_selection import Selection, each_selected, select, survey
-from grpo_core.tracking.rollouts import RolloutRecord
+from grpo_sdk.cli import main as entry
+from grpo_sdk.records.rollouts import RolloutRecord
 
 A, B = "math.arithmetic?size=9", "math.echo"
 HOSTILE = "\x1b[2J\x1b]0;title\x07 \u009b31m 4\t2\r\u202e\n=IMPORTXML\x00 [bold]x[/bold] :smile:"

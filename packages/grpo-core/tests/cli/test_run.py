@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 import grpo_core.training
-from grpo_core.callbacks import Callback, ResolvedDefault, RunInfo, StepRecord
-from grpo_core.cli import main as entry
 from grpo_core.cli import run
 from grpo_core.config import ResolvedConfig, RunConfig
 from grpo_core.config.keys import keys
 from grpo_core.training import trainer as real_trainer
 from grpo_core.training import warm_start as real_warm_start
+from grpo_sdk.callbacks import Callback, ResolvedDefault, RunInfo, StepRecord
+from grpo_sdk.cli import main as entry
 
 Capture = pytest.CaptureFixture[str]
 
 TASK = """
-from grpo_core import Row, Task, reward
+from grpo_sdk import Row, Task, reward
 right = reward()(lambda answer, row: float(answer == row.gold))
 one = Task("one", lambda config: [Row(id="1", gold="a")], lambda row: "p", lambda text, row: text, (right,),
            row=Row, default_model="owner/model")

@@ -7,9 +7,9 @@ import reported_runs
 from reported_runs import write_lines
 
 from grpo_core.checkpoints import write_json
-from grpo_core.cli import main as entry
 from grpo_core.launch.sweep.folder import SweepPlan, SweepRun
 from grpo_core.tracking import presence
+from grpo_sdk.cli import main as entry
 
 SWEPT = [SweepRun(name=f"{number:03}", configuration=number, settings={}) for number in (1, 2)]
 """Runs of a sweep, of which the second has not begun."""

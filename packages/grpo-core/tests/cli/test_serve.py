@@ -18,14 +18,14 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from grpo_core.cli.main import main
+from grpo_sdk.cli.main import main
 
 SOON_S = 120.0
 NAPS = f"{Path(__file__).parent}/programs/naps.py:naps"
 
 START = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored in the background
-    "from grpo_core.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    "from grpo_sdk.cli.main import main; sys.exit(main(sys.argv[1:]))"
 )
 
 

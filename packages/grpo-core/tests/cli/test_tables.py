@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from grpo_core.cli import main as entry
+from grpo_sdk.cli import main as entry
 
 Capture = pytest.CaptureFixture[str]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from grpo_core.cli.main import main
+from grpo_sdk.cli.main import main
 
 wandb = pytest.importorskip("wandb", reason="the extra wandb")
 

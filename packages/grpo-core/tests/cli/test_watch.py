@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from growing_run import GrowingRun
 
-from grpo_core.cli.main import main
 from grpo_core.display import watch
+from grpo_sdk.cli.main import main
 
 
 def test_the_newest_run_of_a_folder_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from grpo_core.config import RunConfig, flatten
 from grpo_core.config.keys import _HINTS, choices, environment_name, find, keys, known_as, near, sections
-from grpo_core.errors import UnknownNameError
+from grpo_sdk.errors import UnknownNameError
 
 
 def test_the_defaults_are_the_vetted_recipe_and_configurations_frozen_and_closed() -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from grpo_core.cli import evaluate
-from grpo_core.cli import main as entry
-from grpo_core.cli.group import load_command
 from grpo_core.config import LoadedConfig
+from grpo_sdk.cli import main as entry
+from grpo_sdk.cli.group import load_command
 
 DOCS = Path(__file__).parents[4] / "docs"
 

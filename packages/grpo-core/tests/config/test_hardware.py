@@ -9,11 +9,11 @@ from loaded_configs import load
 
 from grpo_core.config import ResolvedConfig, flatten, resolve
 from grpo_core.config.hardware import machine_choice, memory_plan
-from grpo_core.errors import UnknownNameError, UserError
 from grpo_core.profiles.accelerator import GIB, Accelerator
 from grpo_core.profiles.estimate import MemoryPlan, estimate
 from grpo_core.profiles.model_shape import model_shape
 from grpo_core.profiles.presets import PRESETS
+from grpo_sdk.errors import UnknownNameError, UserError
 
 SMALL, MEDIUM, LARGE = (f"Qwen/Qwen2.5-{size}-Instruct" for size in ("0.5B", "1.5B", "7B"))
 

@@ -7,10 +7,10 @@ from loaded_configs import load, refusal, resolved, write
 
 from grpo_core.config import RunConfig, TrainerConfig, flatten, resolve, to_yaml
 from grpo_core.config.keys import find, keys
-from grpo_core.config.layers import format_value
 from grpo_core.config.recipes import _PLAIN, RECIPES, overlong_buffer
-from grpo_core.errors import UserError
-from grpo_core.plugins.host import default_host
+from grpo_sdk.display.text import format_value
+from grpo_sdk.errors import UserError
+from grpo_sdk.plugins.host import default_host
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from grpo_core import Row, Task, TaskConfig, reward
 from grpo_core.config import LoraConfig, ResolvedConfig, RunConfig, TrainerConfig, load_config, resolve, to_yaml
 from grpo_core.config.recipes import recipe
 from grpo_core.config.resolution import choose_model, profiles_of, task_for_model
 from grpo_core.config.sources import with_settings
-from grpo_core.errors import UnknownNameError, UserError
-from grpo_core.plugins.facts import EmbeddedModel
-from grpo_core.plugins.hooks import hookimpl
-from grpo_core.plugins.host import PluginHost
-from grpo_core.plugins.models import model_source
 from grpo_core.profiles.recommended import after_warm_start
+from grpo_sdk import Row, Task, TaskConfig, reward
+from grpo_sdk.errors import UnknownNameError, UserError
+from grpo_sdk.plugins.facts import EmbeddedModel
+from grpo_sdk.plugins.hooks import hookimpl
+from grpo_sdk.plugins.host import PluginHost
+from grpo_sdk.plugins.models import model_source
 
 QWEN = "Qwen/Qwen2.5-0.5B-Instruct"
 

@@ -9,9 +9,9 @@ from loaded_configs import load, refusal, write
 
 from grpo_core.config import Profile, RunConfig, flatten, to_yaml
 from grpo_core.config.keys import environment_name, keys
-from grpo_core.config.layers import MAX_SHOWN_CHARS, format_value
-from grpo_core.config.sources import RESERVED_ENVIRONMENT
-from grpo_core.errors import UserError
+from grpo_sdk.display.text import MAX_SHOWN_CHARS, format_value
+from grpo_sdk.environment import RESERVED_ENVIRONMENT
+from grpo_sdk.errors import UserError
 
 
 def test_each_layer_wins_over_the_next(tmp_path: Path) -> None:

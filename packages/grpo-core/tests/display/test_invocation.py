@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_core.display.invocation import UV_RUN, command, program
+from grpo_sdk.display.invocation import UV_RUN, command, program
 
 
 @pytest.mark.parametrize(("started", "on_path", "variables", "typed"), [

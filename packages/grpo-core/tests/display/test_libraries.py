@@ -4,7 +4,7 @@ import sys
 
 HIDDEN = """
 import huggingface_hub.utils  # reads the variable, as it does for a list of cached models
-from grpo_core.display.libraries import hide_bars
+from grpo_sdk.display.libraries import hide_bars
 hide_bars()
 print(huggingface_hub.utils.are_progress_bars_disabled())
 """

@@ -6,11 +6,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from grpo_core.callbacks import RunInfo, StepRecord
 from grpo_core.config import RunConfig
 from grpo_core.display.notebook import NotebookConsole, is_notebook
 from grpo_core.display.plots import svg_curve
 from grpo_core.display.progress import ProgressDisplay
+from grpo_sdk.callbacks import RunInfo, StepRecord
 
 
 def test_a_kernel_is_known_by_its_shell(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,13 +10,14 @@ import pytest
 from growing_run import GrowingRun
 from rich.console import Console
 
-from grpo_core.callbacks import ResolvedDefault, RunInfo, Sample, StepRecord
 from grpo_core.config import RunConfig
-from grpo_core.display import lines
-from grpo_core.display.plugin_progress import show_progress
-from grpo_core.display.progress import REPORT_EVERY_S, REPORT_FIRST_S, SAMPLE_EVERY_S, ProgressDisplay, Waiting
-from grpo_core.errors import DamagedFileWarning
-from grpo_core.task.score import Score
+from grpo_core.display.progress import SAMPLE_EVERY_S, ProgressDisplay
+from grpo_sdk.callbacks import ResolvedDefault, RunInfo, Sample, StepRecord
+from grpo_sdk.display import lines
+from grpo_sdk.display.plugin_progress import show_progress
+from grpo_sdk.display.progress import REPORT_EVERY_S, REPORT_FIRST_S, Waiting
+from grpo_sdk.errors import DamagedFileWarning
+from grpo_sdk.task.score import Score
 
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 BASE = {"solved_rate": 0.46, "ci_low": 0.42, "ci_high": 0.5, "n": 512, "mean_reward": 0.51}

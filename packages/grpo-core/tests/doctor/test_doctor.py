@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from grpo_core.cli.main import main
 from grpo_core.config import RunConfig
-from grpo_core.doctor import examination, machine
-from grpo_core.doctor.examination import Finding, examine
-from grpo_core.doctor.worker import diagnosed, torch_and_device
-from grpo_core.killable import Outcome
-from grpo_core.plugins.facts import Diagnosis
-from grpo_core.plugins.host import PluginHost, default_host
 from grpo_core.profiles.accelerator import Accelerator
+from grpo_sdk.cli.main import main
+from grpo_sdk.doctor import examination, machine
+from grpo_sdk.doctor.examination import Finding, examine
+from grpo_sdk.doctor.worker import diagnosed, torch_and_device
+from grpo_sdk.killable import Outcome
+from grpo_sdk.plugins.facts import Diagnosis
+from grpo_sdk.plugins.host import PluginHost, default_host
 
 ONE = (Path(__file__).parent / "programs" / "doctor_one.py").read_text()
 
@@ -115,7 +115,7 @@ def test_a_broken_plugin_makes_the_exit_code_1_and_is_imported_again(
     site: Site, capsys: Capture, monkeypatch: Any
 ) -> None:
     monkeypatch.setenv("COLUMNS", "1000")
-    site("broken", "from grpo_core import hookimpl\n\n@hookimpl\ndef grpo_diagnostic():\n    return {}\n")
+    site("broken", "from grpo_sdk import hookimpl\n\n@hookimpl\ndef grpo_diagnostic():\n    return {}\n")
     site("one", plugin("level"))
     assert main(["doctor"]) == 1
     lines = capsys.readouterr().out.splitlines()
@@ -147,7 +147,7 @@ def test_bfloat16_that_a_cpu_emulates_is_warned_of(emulates: bool, status: str, 
 
 def test_it_brings_no_torch_into_this_process() -> None:
     # Torch is imported in a process that may be ended.
-    code = "import sys, grpo_core.cli.doctor, grpo_core.doctor.examination; assert 'torch' not in sys.modules"
+    code = "import sys, grpo_sdk.cli.doctor, grpo_sdk.doctor.examination; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_core.engines.base import Request, SampleKey, Sampling
-from grpo_core.engines.completion import Completion
 from grpo_core.engines.native import MAX_SLOT_SHARE, PREFILL_TOKENS, RequestGroup, plan, prefill_chunks
 from grpo_core.rollouts.rollout import Rollout, Turn
-from grpo_core.task.row import Row
-from grpo_core.task.score import Score
+from grpo_sdk.endpoints.base import Request, SampleKey, Sampling
+from grpo_sdk.endpoints.completion import Completion
+from grpo_sdk.task.row import Row
+from grpo_sdk.task.score import Score
 
 SAMPLING = Sampling(max_completion_length=10)
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 from small_models import small_model
 
-from grpo_core.engines.base import Request, SampleKey, Sampling
-from grpo_core.engines.completion import Completion
 from grpo_core.engines.fused_body import FusedBody
 from grpo_core.engines.native import NativeEngine
 from grpo_core.policy.fresh import byte_tokenizer
+from grpo_sdk.endpoints.base import Request, SampleKey, Sampling
+from grpo_sdk.endpoints.completion import Completion
 
 SIZES = {
     "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3, "num_attention_heads": 6,

@@ -12,11 +12,11 @@ from transformers import Cache
 from grpo_core.algorithms import cpu_matmul
 from grpo_core.algorithms.hidden_states import completion_states
 from grpo_core.engines import native
-from grpo_core.engines.base import Engine, Request, SampleKey, Sampling
-from grpo_core.engines.completion import Completion
 from grpo_core.engines.native import FLOAT32_MARGIN, NativeEngine
-from grpo_core.errors import NonFiniteError, UserError
 from grpo_core.policy.fresh import byte_tokenizer
+from grpo_sdk.endpoints.base import Engine, Request, SampleKey, Sampling
+from grpo_sdk.endpoints.completion import Completion
+from grpo_sdk.errors import NonFiniteError, UserError
 
 TOKENIZER = byte_tokenizer()
 # Uneven groups and prompt lengths, so that there is padding, and so that empty slots and dropped prompts occur.

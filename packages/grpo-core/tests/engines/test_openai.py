@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from local_endpoint import Reply, Server, serving
 
-from grpo_core.engines.base import Sampling
-from grpo_core.engines.openai import Answer, OpenAIEngine
-from grpo_core.errors import UserError
-from grpo_core.task.marks import cut_at_stop
-from grpo_core.task.row import Message
+from grpo_sdk.endpoints.base import Sampling
+from grpo_sdk.endpoints.openai import Answer, OpenAIEngine
+from grpo_sdk.errors import UserError
+from grpo_sdk.task.marks import cut_at_stop
+from grpo_sdk.task.row import Message
 
 KEY = "sk-very-secret"
 CHAT = (Message(role="user", content="2 + 2?"),)

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_core.engines.base import Sampling
-from grpo_core.engines.endpoint import _retry_after_s
-from grpo_core.engines.openai import MAX_REPLY_BYTES, Answer, OpenAIEngine
+from grpo_sdk.endpoints.base import Sampling
+from grpo_sdk.endpoints.endpoint import _retry_after_s
+from grpo_sdk.endpoints.openai import MAX_REPLY_BYTES, Answer, OpenAIEngine
 
 Write = Callable[[bytes], Any]
 Respond = Callable[[Write], None]

@@ -10,9 +10,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from grpo_core.engines.base import Request, SampleKey, Sampling
 from grpo_core.engines.sampling import BLOCK, UniformStream, filter_probabilities, sample, uniforms
-from grpo_core.errors import NonFiniteError, UserError
+from grpo_sdk.endpoints.base import Request, SampleKey, Sampling
+from grpo_sdk.errors import NonFiniteError, UserError
 
 ALMOST_ONE = 1 - 2.0**-53
 KEY = SampleKey(seed=1, step=2, prompt_id="row 3", sample=4)

@@ -11,14 +11,14 @@ from small_models import FAMILIES, VOCABULARY, small_model
 from torch import Tensor
 
 from grpo_core.engines import native, static_decode
-from grpo_core.engines.base import Request, SampleKey, Sampling, free_memory
-from grpo_core.engines.completion import Completion
 from grpo_core.engines.cuda_graphs import Graphs
 from grpo_core.engines.native import NativeEngine
 from grpo_core.engines.static_cache import Shape
 from grpo_core.engines.static_decode import StaticDecoder, unsupported
-from grpo_core.errors import NonFiniteError
 from grpo_core.policy.fresh import byte_tokenizer
+from grpo_sdk.endpoints.base import Request, SampleKey, Sampling, free_memory
+from grpo_sdk.endpoints.completion import Completion
+from grpo_sdk.errors import NonFiniteError
 
 SAMPLINGS = {
     "plain": Sampling(max_completion_length=70),

@@ -2,11 +2,11 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from grpo_core import Row, Score, Task, TaskConfig, reward
 from grpo_core.evaluation.entry import entry_of
 from grpo_core.evaluation.results import Evaluation
-from grpo_core.task.bound import BoundTask
-from grpo_core.task.spec import TaskSpec
+from grpo_sdk import Row, Score, Task, TaskConfig, reward
+from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.spec import TaskSpec
 
 
 @reward()

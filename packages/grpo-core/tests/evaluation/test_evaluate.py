@@ -9,13 +9,13 @@ from evaluation_runs import TASKS
 from local_endpoint import Reply, completion, serving
 
 from grpo_core import evaluate
-from grpo_core.engines.openai import OpenAIEngine
-from grpo_core.errors import UserError
 from grpo_core.evaluation import evaluate as evaluate_module
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.evaluation.setup import prepare_tasks
-from grpo_core.judges.usage import Usage
 from grpo_core.policy.fresh import fresh_model
+from grpo_sdk.endpoints.openai import OpenAIEngine
+from grpo_sdk.errors import UserError
+from grpo_sdk.judges.usage import Usage
 
 KEY = "sk-very-secret"
 

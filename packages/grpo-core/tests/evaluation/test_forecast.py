@@ -14,16 +14,17 @@ import small_games
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_core import Row, train
-from grpo_core.callbacks import Callbacks
+from grpo_core import train
 from grpo_core.cli.forecast_text import advice
-from grpo_core.cli.main import main
 from grpo_core.config import EvalConfig, RunConfig, ScoringConfig, TrainerConfig
 from grpo_core.evaluation.forecast import Times, forecast, mixture_forecast, no_signal
 from grpo_core.evaluation.results import Evaluation
-from grpo_core.plugins.tasks import load_task
-from grpo_core.task.score import Score
 from grpo_core.training.forecasting import run_forecast
+from grpo_sdk import Row
+from grpo_sdk.callbacks import Callbacks
+from grpo_sdk.cli.main import main
+from grpo_sdk.plugins.tasks import load_task
+from grpo_sdk.task.score import Score
 
 TIMES = Times(sampling=0.5, update=0.5, measured=1)
 

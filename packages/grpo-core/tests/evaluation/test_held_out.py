@@ -10,17 +10,17 @@ import torch
 from ears import Ears
 from evaluation_runs import TASKS
 
-from grpo_core.callbacks import Callbacks
 from grpo_core.config import EvalConfig, RunConfig, TrainerConfig
-from grpo_core.engines.base import StopRequested
 from grpo_core.engines.native import NativeEngine
 from grpo_core.evaluation.answers import in_process
 from grpo_core.evaluation.held_out import HeldOutEvaluator, held_out_tasks
-from grpo_core.plugins.models import ModelSource
-from grpo_core.plugins.tasks import load_task
 from grpo_core.policy.fresh import fresh_model
 from grpo_core.policy.policy import Policy
 from grpo_core.rollouts.task_scoring import Scoring
+from grpo_sdk.callbacks import Callbacks
+from grpo_sdk.endpoints.base import StopRequested
+from grpo_sdk.plugins.models import ModelSource
+from grpo_sdk.plugins.tasks import load_task
 
 
 class Lab:

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from judge_processes import small_classifier
 
-from grpo_core.errors import UserError
 from grpo_core.evaluation.model_judges import make_classifier, make_language_model
 from grpo_core.policy.fresh import byte_tokenizer, fresh_model
+from grpo_sdk.errors import UserError
 
 TEMPLATE = "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}assistant: "
 

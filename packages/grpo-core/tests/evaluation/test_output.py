@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from grpo_core.errors import UserError
 from grpo_core.evaluation import output
 from grpo_core.evaluation.output import (
     EvaluationFolder,
@@ -23,8 +22,9 @@ from grpo_core.evaluation.output import (
 from grpo_core.evaluation.results import Evaluation
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.evaluation.surprisal import Certainty, TokenStatistics
-from grpo_core.task.row import Row
-from grpo_core.task.score import Score
+from grpo_sdk.errors import UserError
+from grpo_sdk.task.row import Row
+from grpo_sdk.task.score import Score
 
 SETTINGS = EvaluationSettings(n=2, temperature=0.7)
 LOST = Score(None, why="the worker died", fault="infrastructure")

@@ -7,16 +7,16 @@ from typing import Any, Literal
 
 import pytest
 
-from grpo_core import Row, Task, TaskConfig, UserError, reward
-from grpo_core.cli import main as entry
 from grpo_core.config import EvalConfig, RunConfig, TrainerConfig
 from grpo_core.evaluation.held_out import held_out_tasks
-from grpo_core.evaluation.overlap import NAMED, Overlap, TrainedProblems, overlap_choices, own_overlap
-from grpo_core.plugins.tasks import load_task
-from grpo_core.task.bound import BoundTask
-from grpo_core.task.row import Message, Prompt
-from grpo_core.task.spec import TaskSpec
 from grpo_core.training.trainer import train
+from grpo_sdk import Row, Task, TaskConfig, UserError, reward
+from grpo_sdk.check.overlap import NAMED, Overlap, TrainedProblems, overlap_choices, own_overlap
+from grpo_sdk.cli import main as entry
+from grpo_sdk.plugins.tasks import load_task
+from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.row import Message, Prompt
+from grpo_sdk.task.spec import TaskSpec
 
 TASK = f"{Path(__file__).parent}/programs/overlapping_tasks.py:one"
 

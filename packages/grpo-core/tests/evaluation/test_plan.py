@@ -3,12 +3,12 @@ from typing import Any
 
 import yaml
 
-from grpo_core import EvaluationDefaults, Row, Task, TaskConfig, reward
 from grpo_core.config import EvalConfig, RunConfig, TrainerConfig, load_config, resolve, to_yaml
 from grpo_core.evaluation.plan import open_settings, plan_of, settings_of
 from grpo_core.evaluation.settings import EvaluationSettings
-from grpo_core.task.bound import BoundTask
-from grpo_core.task.spec import TaskSpec
+from grpo_sdk import EvaluationDefaults, Row, Task, TaskConfig, reward
+from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.spec import TaskSpec
 
 
 def load(config) -> Iterable[Row]:

@@ -8,14 +8,14 @@ from typing import Any
 import orjson
 import pytest
 
-from grpo_core import load_task
-from grpo_core.cli.main import main
 from grpo_core.config import RunConfig, ScoringConfig, TrainerConfig
-from grpo_core.errors import DataError, UserError
 from grpo_core.evaluation.replay import Replay, replay
 from grpo_core.evaluation.rescoring import NEVER_ASKED, NEVER_SCORED, NO_PREDICTIONS, NO_SCORED_TEXT
-from grpo_core.task.game import Episode, write_transcript
-from grpo_core.task.score import Score
+from grpo_sdk import load_task
+from grpo_sdk.cli.main import main
+from grpo_sdk.errors import DataError, UserError
+from grpo_sdk.task.game import Episode, write_transcript
+from grpo_sdk.task.score import Score
 
 TASKS = Path(__file__).parents[1] / "support" / "replayed_tasks.py"
 BEFORE, AFTER = f"{TASKS}:before", f"{TASKS}:after"

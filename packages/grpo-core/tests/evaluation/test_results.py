@@ -8,8 +8,8 @@ import pytest
 from grpo_core.evaluation.answers import unscored_warnings
 from grpo_core.evaluation.results import Evaluation, RowRates
 from grpo_core.evaluation.surprisal import Certainty, TokenStatistics
-from grpo_core.task.row import Row
-from grpo_core.task.score import Score
+from grpo_sdk.task.row import Row
+from grpo_sdk.task.score import Score
 
 
 def score(solved: bool, *, valid: bool = True, bonus: float = 0.0) -> Score:

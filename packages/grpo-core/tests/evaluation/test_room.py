@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from ears import Ears
 
-from grpo_core import UserError, evaluate
+from grpo_core import evaluate
 from grpo_core.config import EvalConfig, RunConfig, TrainerConfig
-from grpo_core.errors import DataError
 from grpo_core.training.trainer import train
+from grpo_sdk import UserError
+from grpo_sdk.errors import DataError
 
 TASKS = Path(__file__).parent / "programs" / "sized_tasks.py"
 

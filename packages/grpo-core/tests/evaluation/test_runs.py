@@ -12,11 +12,11 @@ from evaluation_runs import FakeModels, make_run, write_checkpoint
 from grpo_core import train
 from grpo_core.checkpoints import evaluation_dir
 from grpo_core.config import EvalConfig, LoraConfig, load_config, to_yaml
-from grpo_core.engines.base import StopRequested
-from grpo_core.errors import UserError
 from grpo_core.evaluation import runs
 from grpo_core.evaluation.runs import RunEvaluation, evaluate_run
 from grpo_core.evaluation.settings import EvaluationSettings
+from grpo_sdk.endpoints.base import StopRequested
+from grpo_sdk.errors import UserError
 
 SAMPLING = "temp0.0_p1.0_r1"
 

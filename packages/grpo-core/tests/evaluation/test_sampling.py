@@ -4,14 +4,14 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from grpo_core.engines.base import Request, SampleKey, Sampling
-from grpo_core.engines.completion import Completion
-from grpo_core.errors import UserError
 from grpo_core.evaluation.rows import subset
 from grpo_core.evaluation.sampling import EngineSampler, Question, Sampled
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.policy.memory import Budget, OutOfMemoryError, is_out_of_memory
-from grpo_core.task.row import Row
+from grpo_sdk.endpoints.base import Request, SampleKey, Sampling
+from grpo_sdk.endpoints.completion import Completion
+from grpo_sdk.errors import UserError
+from grpo_sdk.task.row import Row
 
 LIMIT = 6
 SAMPLING = Sampling(max_completion_length=LIMIT)

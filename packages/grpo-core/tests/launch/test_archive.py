@@ -17,9 +17,9 @@ import pytest
 from grpo_core.checkpoints.checksums import seal
 from grpo_core.checkpoints.latest import point_latest
 from grpo_core.checkpoints.reader import CheckpointReader
-from grpo_core.cli import main as entry
 from grpo_core.launch import archive
 from grpo_core.launch.storage import ArchiveError
+from grpo_sdk.cli import main as entry
 
 SECRET = "wJalrXUtnFEMI-not-a-key"
 

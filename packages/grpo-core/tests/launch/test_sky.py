@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from grpo_core.cli.main import main
 from grpo_core.tracking.runs import find_runs, read_run
+from grpo_sdk.cli.main import main
 
 CLUSTER = ("--gpus=A100:8", "--nodes=2", "--spot", "--volume=runs", "trainer.prompts_per_step=16")
 

@@ -13,12 +13,12 @@ from typing import Literal
 import pytest
 
 from grpo_core.checkpoints import CheckpointStore
-from grpo_core.cli.main import main
-from grpo_core.errors import UserError
 from grpo_core.launch import slurm_job
 from grpo_core.launch.processes import Machine, run_command
 from grpo_core.launch.slurm import SlurmOptions, read_minutes, slurm_script
 from grpo_core.launch.slurm_job import ONLY_CTRL_C
+from grpo_sdk.cli.main import main
+from grpo_sdk.errors import UserError
 
 
 def directives(script: str) -> dict[str, str]:

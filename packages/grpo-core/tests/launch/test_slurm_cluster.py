@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from slurm_cluster import Cluster, ClusterError, slurm_cluster, until
 
-from grpo_core.tracking.jsonl import read_jsonl
 from grpo_core.tracking.runs import find_runs, read_run
+from grpo_sdk.records.jsonl import read_jsonl
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("slurm")]
 

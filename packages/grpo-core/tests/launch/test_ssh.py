@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_core.cli.main import main
+from grpo_sdk.cli.main import main
 
 HOSTILE = "it's $(touch hacked) `touch hacked`; touch hacked"
 

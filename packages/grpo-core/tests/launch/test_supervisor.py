@@ -18,13 +18,13 @@ from resumed_runs import assert_same, model_and_tasks
 
 from grpo_core.checkpoints import CheckpointStore
 from grpo_core.checkpoints.reader import CheckpointReader
-from grpo_core.cli.main import main
-from grpo_core.errors import UserError
 from grpo_core.launch.meeting import Meeting
 from grpo_core.launch.processes import Machine
 from grpo_core.launch.supervisor import SAVING_S, SIGNALS, Command, Failure, _advice, supervise
 from grpo_core.policy.ranks import joined
-from grpo_core.tracking.launched import FOLDER_FILE
+from grpo_sdk.cli.main import main
+from grpo_sdk.errors import UserError
+from grpo_sdk.launched import FOLDER_FILE
 
 SOON_S = 15
 """Far above the second that it takes, and far below the half hour that processes wait for one another."""

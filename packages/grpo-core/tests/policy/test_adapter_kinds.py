@@ -9,8 +9,8 @@ from adapter_kinds import KINDS, adapter, base_model, outcome, ties
 from peft import PeftType
 
 from grpo_core.config import LoraConfig
-from grpo_core.errors import UserError
 from grpo_core.policy.load import load_policy
+from grpo_sdk.errors import UserError
 
 PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "adapters.md"
 pytestmark = [  # PEFT warns about adapters of embeddings and of biases

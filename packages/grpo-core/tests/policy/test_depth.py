@@ -5,8 +5,8 @@ import torch
 from small_models import small_model
 from transformers import AutoModelForCausalLM
 
-from grpo_core.errors import UserError
 from grpo_core.policy.depth import add_layers
+from grpo_sdk.errors import UserError
 
 TOKENS = torch.arange(2, 26).reshape(2, 12)
 

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_core.errors import UserError
 from grpo_core.policy.fresh import byte_tokenizer, fresh_model, learned_tokenizer, tokenizer_of
+from grpo_sdk.errors import UserError
 
 TEXTS = ["Write a program.\n```python\nprint(12 + 34)\n```", "print(x)\n    print(y)\n"] * 5
 LEARNED, BYTES = learned_tokenizer(TEXTS, 300), byte_tokenizer()

@@ -12,10 +12,10 @@ from small_models import small_model
 from tokenizers.pre_tokenizers import ByteLevel
 
 from grpo_core.engines.decoding import eos_ids
-from grpo_core.errors import UserError
 from grpo_core.policy.gguf_file import gguf_config
 from grpo_core.policy.load import load_policy
 from grpo_core.profiles.model_shape import model_shape
+from grpo_sdk.errors import UserError
 
 BYTES = sorted(ByteLevel.alphabet())
 NORMAL, CONTROL, USER_DEFINED = 1, 3, 4

@@ -13,7 +13,6 @@ import yaml
 from small_policies import model, policy_of, settings
 
 from grpo_core import train
-from grpo_core.callbacks import Callback, RunInfo
 from grpo_core.config import TrainerConfig
 from grpo_core.policy import micro_batch
 from grpo_core.policy.memory import OutOfMemoryError
@@ -22,6 +21,7 @@ from grpo_core.policy.micro_batch import SizeCache, TriedSize, choose_micro_batc
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
 from grpo_core.training.resume import resume
+from grpo_sdk.callbacks import Callback, RunInfo
 
 FIXED, PER_ROW, LIMIT = 100 * MIB, 10 * MIB, 1000 * MIB
 

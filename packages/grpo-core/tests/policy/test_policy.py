@@ -12,11 +12,11 @@ from small_policies import saved_model
 from grpo_core import train
 from grpo_core.algorithms import cpu_matmul
 from grpo_core.config import LoraConfig
-from grpo_core.errors import UserError
-from grpo_core.plugins.models import model_source
 from grpo_core.policy.fresh import EOS_TOKEN, byte_tokenizer
 from grpo_core.policy.load import choose_device, choose_precision, load_policy
 from grpo_core.policy.sharding import Shards
+from grpo_sdk.errors import UserError
+from grpo_sdk.plugins.models import model_source
 
 
 @pytest.fixture(scope="module")

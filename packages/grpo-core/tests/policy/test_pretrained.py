@@ -13,11 +13,11 @@ from published_runs import make_run
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
-from grpo_core.cli import main as entry
 from grpo_core.config import LoraConfig
-from grpo_core.errors import UserError
 from grpo_core.policy.fresh import fresh_model
 from grpo_core.policy.load import load_policy
+from grpo_sdk.cli import main as entry
+from grpo_sdk.errors import UserError
 
 Damage = Callable[[Path], None]
 

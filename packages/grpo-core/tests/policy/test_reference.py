@@ -8,9 +8,9 @@ import torch
 from small_policies import logits, saved_model
 
 from grpo_core.config import LoraConfig
-from grpo_core.errors import UserError
 from grpo_core.policy.load import load_policy
 from grpo_core.policy.policy import Policy
+from grpo_sdk.errors import UserError
 
 pytestmark = [  # PEFT warns about an adapter of embeddings
     pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`:UserWarning"),

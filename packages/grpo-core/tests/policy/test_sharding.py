@@ -13,9 +13,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy
 from torch.distributed.tensor import DTensor
 
 from grpo_core.algorithms.causal_lm import causal_lm
-from grpo_core.engines.base import StopRequested
 from grpo_core.engines.servers.model import TrainedModel
-from grpo_core.errors import InfrastructureError, UserError
 from grpo_core.policy.fresh import byte_tokenizer
 from grpo_core.policy.parts import gathered_state, whole
 from grpo_core.policy.policy import Policy
@@ -23,6 +21,8 @@ from grpo_core.policy.sharding import ShardLayout
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.state import optimizer_tensors
 from grpo_core.training.update import Updater
+from grpo_sdk.endpoints.base import StopRequested
+from grpo_sdk.errors import InfrastructureError, UserError
 
 IDS = torch.tensor([[1, 2, 3, 4]])
 

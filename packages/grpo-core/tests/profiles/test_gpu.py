@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from grpo_core.config import RunConfig
-from grpo_core.errors import UserError
-from grpo_core.plugins.gpu_profile import GpuProfile, Precision
 from grpo_core.profiles.accelerator import GIB, Accelerator, Backend, detect, process_count, process_options
 from grpo_core.profiles.gpu import BUILT_IN, matching
+from grpo_sdk.errors import UserError
+from grpo_sdk.plugins.gpu_profile import GpuProfile, Precision
 
 RECORDED: list[tuple[str, Backend, str, float, str]] = [
     # profile, backend, name, GiB that the driver reports, compute capability

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_core.errors import DataError, UserError
 from grpo_core.prompts.curriculum import LadderCurriculum, PassRateCurriculum
-from grpo_core.task.row import Row
+from grpo_sdk.errors import DataError, UserError
+from grpo_sdk.task.row import Row
 
 
 def rows(n: int) -> list[Row]:

@@ -2,10 +2,10 @@ from typing import Any
 
 import pytest
 
-from grpo_core.engines.encode import encode_continuation, encode_prompt
 from grpo_core.policy.fresh import EOS_TOKEN, byte_tokenizer
-from grpo_core.task.row import Message, Prompt
-from grpo_core.task.turns import continued
+from grpo_sdk.endpoints.encode import encode_continuation, encode_prompt
+from grpo_sdk.task.row import Message, Prompt
+from grpo_sdk.task.turns import continued
 
 TEMPLATE = (
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}"

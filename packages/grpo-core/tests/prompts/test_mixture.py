@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_core.errors import DataError, UserError
-from grpo_core.prompts.mixture import Draw, Mixture, ShuffledEpochs, shuffled, task_labels
-from grpo_core.prompts.quotas import Quotas
-from grpo_core.task.bound import BoundTask
-from grpo_core.task.row import Row, TaskConfig
-from grpo_core.task.spec import TaskSpec
-from grpo_core.task.task import Task
+from grpo_sdk.errors import DataError, UserError
+from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.mixture import Draw, Mixture, ShuffledEpochs, shuffled, task_labels
+from grpo_sdk.task.quotas import Quotas
+from grpo_sdk.task.row import Row, TaskConfig
+from grpo_sdk.task.spec import TaskSpec
+from grpo_sdk.task.task import Task
 
 
 def rows(n: int) -> list[Row]:

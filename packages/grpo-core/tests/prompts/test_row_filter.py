@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_core.errors import DataError, UserError
 from grpo_core.prompts.filter import OverlongPolicy, filter_rows, truncate_prompt
-from grpo_core.task.row import Row
+from grpo_sdk.errors import DataError, UserError
+from grpo_sdk.task.row import Row
 
 
 def row(prompt_tokens: int, gold_tokens: int | None = None) -> Row:

@@ -16,15 +16,15 @@ from published_runs import BASE, FINAL, TASK, make_run
 from safetensors import safe_open
 
 from grpo_core.checkpoints import CheckpointError
-from grpo_core.cli import main as entry
-from grpo_core.errors import UserError
-from grpo_core.plugins.models import base_model, model_source
 from grpo_core.policy.load import load_policy
 from grpo_core.publish import CardFacts, Published, PublishError, publish
 from grpo_core.publish.card import public_command
 from grpo_core.publish.evaluation_text import evaluation_section
 from grpo_core.publish.publication import parse_target
 from grpo_core.publish.source import Evaluated
+from grpo_sdk.cli import main as entry
+from grpo_sdk.errors import UserError
+from grpo_sdk.plugins.models import base_model, model_source
 
 PROMPT_IDS = torch.tensor([[5, 17, 40, 9, 33, 8]])
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from reported_runs import HOSTILE, make_run, rollout, rollouts
 
-from grpo_core.cli import main as entry
-from grpo_core.errors import PluginError
 from grpo_core.evaluation.intervals import RATE, UNBOUNDED
-from grpo_core.plugins.drawing import Frame
 from grpo_core.report.curves import cells, curve, spans
 from grpo_core.report.data import report_data
 from grpo_core.report.page import embedded
 from grpo_core.report.rollouts import drawer, gather
+from grpo_sdk.cli import main as entry
+from grpo_sdk.errors import PluginError
+from grpo_sdk.plugins.drawing import Frame
 
 Capture = pytest.CaptureFixture[str]
 

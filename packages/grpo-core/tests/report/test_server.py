@@ -6,8 +6,8 @@ import httpx2 as httpx
 import pytest
 from reported_runs import make_run, rollouts, write_lines
 
-from grpo_core.errors import UserError
 from grpo_core.report.server import ReportServer
+from grpo_sdk.errors import UserError
 
 
 @pytest.fixture

@@ -7,22 +7,22 @@ import local_endpoint
 import pytest
 import torch
 
-from grpo_core import Row, Task, load_task, reward
-from grpo_core.callbacks import Callbacks
 from grpo_core.config import ScoringConfig
-from grpo_core.engines.base import Request, SampleKey, Sampling
-from grpo_core.engines.completion import Completion
-from grpo_core.engines.openai import OpenAIEngine
-from grpo_core.errors import EmptyPromptError, UserError
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.evaluation.setup import EvaluationTask, ModelOptions, evaluate_model
 from grpo_core.policy.load import load_policy
-from grpo_core.rollouts.opponents import EndpointOpponent, EngineOpponent, Unanswered, opponent_key, play_opponents
 from grpo_core.rollouts.task_scoring import PolicyOpponent
-from grpo_core.scoring.scorer import Scorer
-from grpo_core.task.opponent import Opponent
-from grpo_core.task.row import Message, Prompt
-from grpo_core.task.score import Score
+from grpo_sdk import Row, Task, load_task, reward
+from grpo_sdk.callbacks import Callbacks
+from grpo_sdk.endpoints.base import Request, SampleKey, Sampling
+from grpo_sdk.endpoints.completion import Completion
+from grpo_sdk.endpoints.openai import OpenAIEngine
+from grpo_sdk.episodes.opponents import EndpointOpponent, EngineOpponent, Unanswered, opponent_key, play_opponents
+from grpo_sdk.errors import EmptyPromptError, UserError
+from grpo_sdk.scoring.scorer import Scorer
+from grpo_sdk.task.opponent import Opponent
+from grpo_sdk.task.row import Message, Prompt
+from grpo_sdk.task.score import Score
 
 Answers = list[tuple[str, ...] | Unanswered]
 

@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from grpo_core.engines.base import StopRequested
 from grpo_core.rollouts import multi_turn
 from grpo_core.rollouts.multi_turn import RolloutContext
+from grpo_sdk.endpoints.base import StopRequested
 
 
 def context(**options: Any) -> RolloutContext:

@@ -18,8 +18,8 @@ import pytest
 import scoring_tasks
 import small_games
 
-from grpo_core.errors import UnscoredError, UserError
-from grpo_core.plugins.tasks import load_task
+from grpo_sdk.errors import UnscoredError, UserError
+from grpo_sdk.plugins.tasks import load_task
 
 SUMS = f"{Path(scoring_tasks.__file__)}:hurried"
 GUESS = f"{Path(small_games.__file__)}:GUESS"
@@ -122,13 +122,13 @@ class EpisodeLaws(Laws):
 
 @contextmanager
 def trainer(adapter: str, types: Mapping[str, Mapping[str, Any]]) -> Iterator[Any]:
-    """Import a module of `grpo_core.interop` while its trainer seems to be installed.
+    """Import a module of `grpo_sdk.interop` while its trainer seems to be installed.
 
     Args:
         adapter: Name of the module.
         types: Module of the trainer -> name -> type.
     """
-    name = f"grpo_core.interop.{adapter}"
+    name = f"grpo_sdk.interop.{adapter}"
     tops = {module.partition(".")[0] for module in types}
 
     def affected() -> list[str]:

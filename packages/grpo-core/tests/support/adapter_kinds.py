@@ -14,11 +14,11 @@ from small_policies import saved_model
 from transformers import AutoModelForCausalLM
 
 from grpo_core.config import EvalConfig, RunConfig, ScoringConfig, TrainerConfig
-from grpo_core.errors import UserError
 from grpo_core.policy.load import load_policy
 from grpo_core.publish import publish
 from grpo_core.training.resume import resume
 from grpo_core.training.trainer import train
+from grpo_sdk.errors import UserError
 
 EMBEDDINGS = ["q_proj", "embed_tokens"]
 KINDS: dict[str, dict[str, Any]] = {

@@ -10,9 +10,9 @@ from typing import Any
 
 import small_games
 
-from grpo_core import Invalid, Row, Task, TaskConfig, graduated, group_reward, reward
-from grpo_core.data import split_of
-from grpo_core.task.game import game_task
+from grpo_sdk import Invalid, Row, Task, TaskConfig, graduated, group_reward, reward
+from grpo_sdk.data import split_of
+from grpo_sdk.task.game import game_task
 
 
 class Double(Row):

@@ -14,7 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from grpo_core.checkpoints import CheckpointStore, files
+from grpo_core.checkpoints import CheckpointStore
+from grpo_sdk import files
 
 NEED_SPACE = ("fsync", "mkdir", "rename", "replace", "symlink")
 """Of `os`: what a full disk refuses."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from grpo_core import Row, Task, reward
+from grpo_sdk import Row, Task, reward
 
 
 class Sum(Row):

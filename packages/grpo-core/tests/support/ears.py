@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpo_core.callbacks import Callback, Finding, ResolvedDefault, RunInfo
+from grpo_sdk.callbacks import Callback, Finding, ResolvedDefault, RunInfo
 
 
 class Ears(Callback):

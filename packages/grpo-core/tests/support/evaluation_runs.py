@@ -7,16 +7,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
-from grpo_core.callbacks import Callbacks
 from grpo_core.checkpoints import CheckpointStore
 from grpo_core.config import EvalConfig, RunConfig, TrainerConfig, to_yaml
-from grpo_core.engines.base import StopRequested
 from grpo_core.evaluation.results import Evaluation
 from grpo_core.evaluation.setup import EvaluationTask, ModelOptions
-from grpo_core.task.score import Score
+from grpo_sdk.callbacks import Callbacks
+from grpo_sdk.endpoints.base import StopRequested
+from grpo_sdk.task.score import Score
 
 TASKS = """
-from grpo_core import EvaluationDefaults, Invalid, Row, Task, reward
+from grpo_sdk import EvaluationDefaults, Invalid, Row, Task, reward
 
 class Letter(Row):
     letter: str

@@ -15,12 +15,12 @@ import psutil
 import torch
 
 from grpo_core.config import LoraConfig, RunConfig, TrainerConfig
-from grpo_core.errors import UserError
 from grpo_core.policy import pretrained
 from grpo_core.policy.parts import gathered_state
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks, joined
 from grpo_core.training.starting_policy import shard_layout, starting_policy
+from grpo_sdk.errors import UserError
 
 IDS = torch.tensor([[10, 20, 30, 40, 50, 60]])
 

@@ -4,8 +4,8 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 
-from grpo_core import Invalid, Row, Task, TaskConfig, group_reward, reward
-from grpo_core.rewards import diversity, pairwise_ranking, weighted_sum
+from grpo_sdk import Invalid, Row, Task, TaskConfig, group_reward, reward
+from grpo_sdk.rewards import diversity, pairwise_ranking, weighted_sum
 
 
 class Lines(Row):

@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from grpo_core import Invalid, Row, Task, reward
-from grpo_core.judges import Endpoint, rubric
+from grpo_sdk import Invalid, Row, Task, reward
+from grpo_sdk.judges import Endpoint, rubric
 
 
 class Sum(Row):

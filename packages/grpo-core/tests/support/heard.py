@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from grpo_core.callbacks import Callback, ResolvedDefault, RunInfo
+from grpo_sdk.callbacks import Callback, ResolvedDefault, RunInfo
 
 
 class Heard(Callback):

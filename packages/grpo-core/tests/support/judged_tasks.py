@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from grpo_core import Invalid, Row, Task, group_reward, reward
-from grpo_core.judges import Endpoint, pairwise, rubric
+from grpo_sdk import Invalid, Row, Task, group_reward, reward
+from grpo_sdk.judges import Endpoint, pairwise, rubric
 
 KEY_VARIABLE = "GRPO_TEST_JUDGE_KEY"
 

@@ -14,7 +14,7 @@ import torch
 from resumed_runs import log, rollouts
 from safetensors.torch import load_file
 
-from grpo_core.callbacks import Callback, RunInfo
+from grpo_sdk.callbacks import Callback, RunInfo
 
 VARIANT = "ema, adaptive KL and entropy"
 STEPS = 3

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from grpo_core.config import LoadedConfig, ResolvedConfig, load_config, resolve
-from grpo_core.errors import UserError
+from grpo_sdk.errors import UserError
 
 
 def load(cli: dict[str, Any] | None = None, **more: Any) -> LoadedConfig:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from grpo_core.killable import KillablePool
-from grpo_core.killable.ray import RayCluster
+from grpo_sdk.killable import KillablePool
+from grpo_sdk.killable.ray import RayCluster
 
 EXECUTORS = (pytest.param("local"), pytest.param("ray", marks=pytest.mark.slow))
 POOLS = (*EXECUTORS, pytest.param("forked", marks=pytest.mark.slow))

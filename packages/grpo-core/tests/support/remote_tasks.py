@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Iterable
 
-from grpo_core import InfrastructureError, Invalid, Moves, RemoteReply, RemoteTurn, Row, Task, UserError, reward
+from grpo_sdk import InfrastructureError, Invalid, Moves, RemoteReply, RemoteTurn, Row, Task, UserError, reward
 
 TOKEN_VARIABLE = "GRPO_TEST_REMOTE_TOKEN"
 WAIT_S = 0.3

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from small_games import GUESS, HEAP
 
-from grpo_core import Invalid, Opponent, Row, Task, reward
-from grpo_core.rewards import diversity
+from grpo_sdk import Invalid, Opponent, Row, Task, reward
+from grpo_sdk.rewards import diversity
 
 
 class Number(Row):

@@ -12,11 +12,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from grpo_core.callbacks import Callback, RunInfo, StepRecord
 from grpo_core.config import RunConfig, TrackingConfig
 from grpo_core.tracking.events import EventLog
 from grpo_core.tracking.observe import observe
 from grpo_core.training.run_folder import RunFolder
+from grpo_sdk.callbacks import Callback, RunInfo, StepRecord
 
 options: dict[str, Any] = {}
 """Options of the phase that runs, for a tracker of a test."""

@@ -14,7 +14,7 @@ from grpo_core.training.catalogue import CATALOGUE
 
 TASKS = """
 from collections.abc import Iterable
-from grpo_core import Row, Task, reward
+from grpo_sdk import Row, Task, reward
 
 def load(config) -> Iterable[Row]:
     for index in range(24):

@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 
-from grpo_core import Invalid, Opponent, Row, Task, TaskConfig, reward
-from grpo_core.rewards import graduated, weighted_sum
+from grpo_sdk import Invalid, Opponent, Row, Task, TaskConfig, reward
+from grpo_sdk.rewards import graduated, weighted_sum
 
 
 class Sum(Row):

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from grpo_core.serving.bounds import Bounds
-from grpo_core.serving.server import DEFAULT_BOUNDS, ServeOptions, TaskServer
-from grpo_core.serving.tasks import ScorerOptions
+from grpo_sdk.serve.bounds import Bounds
+from grpo_sdk.serve.server import DEFAULT_BOUNDS, ServeOptions, TaskServer
+from grpo_sdk.serve.tasks import ScorerOptions
 
 SOON_S = 60.0
 """For what takes a fraction of a second, on a machine that is busy."""

@@ -5,9 +5,9 @@ from typing import Any
 from peft import LoraConfig, get_peft_model
 from vllm_server import FakeVLLM
 
-from grpo_core.engines.base import Engine, Request, SampleKey, Sampling
-from grpo_core.engines.completion import Completion
 from grpo_core.policy.fresh import fresh_model
+from grpo_sdk.endpoints.base import Engine, Request, SampleKey, Sampling
+from grpo_sdk.endpoints.completion import Completion
 
 MODEL, TOKENIZER = fresh_model("tiny", 0)
 

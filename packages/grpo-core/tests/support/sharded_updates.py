@@ -16,7 +16,6 @@ from small_policies import batch, settings
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from grpo_core.config import TrainerConfig
-from grpo_core.plugins.models import ModelSource
 from grpo_core.policy.parts import gathered_state, local_part
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks, joined
@@ -25,6 +24,7 @@ from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import TrainBatch
 from grpo_core.training.state import optimizer_tensors
 from grpo_core.training.update import Updater
+from grpo_sdk.plugins.models import ModelSource
 
 STEPS = 2
 

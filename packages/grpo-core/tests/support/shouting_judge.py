@@ -1,8 +1,8 @@
 """A backend of judges as a plugin brings one: it grades by capitals."""
 
-from grpo_core.judges import CustomModel
-from grpo_core.judges.backend import Admission, Reply
-from grpo_core.judges.prompts import JudgeCall
+from grpo_sdk.judges import CustomModel
+from grpo_sdk.judges.backend import Admission, Reply
+from grpo_sdk.judges.prompts import JudgeCall
 
 
 class Shouting:

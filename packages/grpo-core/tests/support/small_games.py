@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from grpo_core import Game, GameConfig, Invalid, Row, Task, TaskConfig, reward
+from grpo_sdk import Game, GameConfig, Invalid, Row, Task, TaskConfig, reward
 
 
 class HeapConfig(GameConfig):

@@ -7,15 +7,15 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from grpo_core.config import TrainerConfig
-from grpo_core.engines.completion import Completion
-from grpo_core.plugins.models import ModelSource
 from grpo_core.policy.fresh import byte_tokenizer
 from grpo_core.policy.policy import Policy
 from grpo_core.rollouts.rollout import Rollout, Turn
-from grpo_core.task.row import Row
-from grpo_core.task.score import Score
 from grpo_core.training.batch import TrainBatch, collate
 from grpo_core.training.update import Updater
+from grpo_sdk.endpoints.completion import Completion
+from grpo_sdk.plugins.models import ModelSource
+from grpo_sdk.task.row import Row
+from grpo_sdk.task.score import Score
 
 LENGTHS = [(3, 4), (3, 2), (2, 5), (2, 1)]  # (prompt, completion) tokens of each row
 ADVANTAGES = torch.tensor([0.5, -1.0, 0.75, 0.25], dtype=torch.float64)

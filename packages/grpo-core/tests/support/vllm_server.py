@@ -179,7 +179,7 @@ class NativeModel:
 
     def complete(self, prompt: list[int], seed: int, stop: list[str], *sampling: Any) -> Any:
         """A completion for temperature, top-k, top-p, min-p and a limit of tokens."""
-        from grpo_core.engines.base import Request, SampleKey, Sampling
+        from grpo_sdk.endpoints.base import Request, SampleKey, Sampling
 
         request = Request(tuple(prompt), SampleKey(seed, 0, "", 0), tuple(stop))
         with self._lock:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from grpo_core import Row, Task, reward
+from grpo_sdk import Row, Task, reward
 
 
 def load() -> Iterable[Row]:

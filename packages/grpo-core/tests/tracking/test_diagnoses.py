@@ -11,10 +11,10 @@ import pytest
 from ears import Ears
 
 from grpo_core import resume, train
-from grpo_core.callbacks import Callback, Callbacks, Finding
 from grpo_core.config import RunConfig
 from grpo_core.tracking.diagnoses import DIAGNOSES, named
 from grpo_core.tracking.diagnosis import History
+from grpo_sdk.callbacks import Callback, Callbacks, Finding
 
 TASKS = Path(__file__).parents[1] / "support" / "diagnosed_tasks.py"
 PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "troubleshooting.md"

@@ -7,12 +7,12 @@ from pathlib import Path
 import orjson
 import pytest
 
-from grpo_core import Row, Task, load_task, reward
-from grpo_core.callbacks import Callbacks, RunInfo, StepRecord
 from grpo_core.config import RunConfig
 from grpo_core.tracking.diagnosis import WINDOW, History
 from grpo_core.tracking.hacking import SIGNS
 from grpo_core.tracking.monitor import Monitor
+from grpo_sdk import Row, Task, load_task, reward
+from grpo_sdk.callbacks import Callbacks, RunInfo, StepRecord
 
 STEPS = 4 * WINDOW
 

@@ -8,12 +8,12 @@ import pytest
 from ears import Ears
 from growing_run import GrowingRun
 
-from grpo_core.callbacks import Callbacks, RunInfo, StepRecord
 from grpo_core.config import RunConfig, TrainerConfig
 from grpo_core.config.keys import keys
 from grpo_core.tracking.diagnosis import GONE_STEPS
 from grpo_core.tracking.monitor import Monitor
 from grpo_core.tracking.observe import kl_target
+from grpo_sdk.callbacks import Callbacks, RunInfo, StepRecord
 
 HEALTHY: Mapping[str, float] = {
     "reward": 0.5,

@@ -8,16 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_core import train
-from grpo_core.engines.completion import Completion
-from grpo_core.errors import DamagedFileWarning, UserError
 from grpo_core.rollouts.rollout import Rollout, Turn
 from grpo_core.rollouts.thinking import think_tokens
-from grpo_core.task.row import Row
-from grpo_core.task.score import Score
-from grpo_core.tracking import jsonl
-from grpo_core.tracking.jsonl import open_log, read_jsonl, read_last
 from grpo_core.tracking.rollout_lines import BatchOrigin, GroupOrigin, difficulty_of, rollout_lines
-from grpo_core.tracking.rollouts import RolloutRecord, read_rollouts
+from grpo_sdk.endpoints.completion import Completion
+from grpo_sdk.errors import DamagedFileWarning, UserError
+from grpo_sdk.records import jsonl
+from grpo_sdk.records.jsonl import open_log, read_jsonl, read_last
+from grpo_sdk.records.rollouts import RolloutRecord, read_rollouts
+from grpo_sdk.task.row import Row
+from grpo_sdk.task.score import Score
 
 SPEC = "math.echo?size=2"
 SOLVED = Score(1.0, {"exact": 1.0}, valid=True, solved=True)

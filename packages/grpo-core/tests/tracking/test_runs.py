@@ -11,10 +11,11 @@ import orjson
 import pytest
 from closed_folders import close_folder
 
-from grpo_core.errors import DamagedFileWarning, UnknownNameError, UserError
 from grpo_core.tracking import presence
 from grpo_core.tracking.events import read_branch
-from grpo_core.tracking.runs import differences, find_runs, list_run, metric_named, read_run, read_settings, series
+from grpo_core.tracking.runs import differences, find_runs, list_run, metric_named, read_run, series
+from grpo_sdk.errors import DamagedFileWarning, UnknownNameError, UserError
+from grpo_sdk.records.run_folder import read_settings
 
 START = {"kind": "start", "step": 0, "total_steps": 4, "choices": [{"what": "model", "value": "tiny", "why": "small"}]}
 BASE = {"solved_rate": 0.25, "ci_low": 0.1, "ci_high": 0.5, "n": 16, "split": "test"}

@@ -15,11 +15,7 @@ import pytest
 import resumed_run
 from ears import Ears
 
-from grpo_core.callbacks import RunInfo, Sample, StepRecord
 from grpo_core.config import RunConfig, TrackingConfig, load_config
-from grpo_core.errors import UnknownNameError, UserError
-from grpo_core.plugins import variants as registry
-from grpo_core.task.score import Score
 from grpo_core.tracking import observe as observing
 from grpo_core.tracking import sending
 from grpo_core.tracking.aliases import ALIASES, aliases_of, with_reference_names
@@ -29,6 +25,10 @@ from grpo_core.tracking.observe import observe
 from grpo_core.tracking.tensorboard import literal
 from grpo_core.tracking.wandb import choose_mode, has_key, is_reachable
 from grpo_core.training.catalogue import CATALOGUE
+from grpo_sdk.callbacks import RunInfo, Sample, StepRecord
+from grpo_sdk.errors import UnknownNameError, UserError
+from grpo_sdk.plugins import variants as registry
+from grpo_sdk.task.score import Score
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
 NASTY = "<b>1</b> | *x*\n[y](z)"

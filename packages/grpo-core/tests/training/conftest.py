@@ -9,8 +9,8 @@ import pytest
 from resumed_runs import config, model_and_tasks
 
 from grpo_core import train
-from grpo_core.callbacks import Callback
 from grpo_core.training.result import RunResult
+from grpo_sdk.callbacks import Callback
 
 PROGRAMS = Path(__file__).parent / "programs"
 SIZES = {

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from grpo_core.config import TrainerConfig
-from grpo_core.errors import UserError
-from grpo_core.plugins import variants as registry
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.update import Coefficient
+from grpo_sdk.errors import UserError
+from grpo_sdk.plugins import variants as registry
 
 SOURCE = """
 def unaggregated(ratio, advantages, *, epsilon: float = 0.5): return -ratio * advantages * epsilon

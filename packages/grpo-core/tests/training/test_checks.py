@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import small_games
 
-from grpo_core import load_task
 from grpo_core.config import RunConfig, load_config, resolve
 from grpo_core.engines.servers import products
-from grpo_core.errors import UserError
 from grpo_core.evaluation.rows import limited_rows, trained_tasks
 from grpo_core.training.checks import check_training
 from grpo_core.training.setup import _without_effect
+from grpo_sdk import load_task
+from grpo_sdk.errors import UserError
 
 GAMES = Path(small_games.__file__).resolve()
 

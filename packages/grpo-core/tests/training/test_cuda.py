@@ -14,20 +14,20 @@ from small_policies import settings
 
 from grpo_core import train
 from grpo_core.config import RunConfig
-from grpo_core.engines.base import Request, SampleKey, Sampling
-from grpo_core.engines.completion import Completion
 from grpo_core.engines.native import NativeEngine
 from grpo_core.policy.load import load_policy
 from grpo_core.policy.memory import release
 from grpo_core.policy.policy import Policy
 from grpo_core.rollouts.rollout import Rollout, Turn
-from grpo_core.task.row import Row
-from grpo_core.task.score import Score
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import TrainBatch, collate
 from grpo_core.training.optimizer import PolicyOptimizer
 from grpo_core.training.resume import resume
 from grpo_core.training.update import Updater
+from grpo_sdk.endpoints.base import Request, SampleKey, Sampling
+from grpo_sdk.endpoints.completion import Completion
+from grpo_sdk.task.row import Row
+from grpo_sdk.task.score import Score
 
 DEVICE = "cuda"
 

@@ -4,11 +4,11 @@ from typing import Any
 import pytest
 from datasets import Dataset
 
-from grpo_core import Row, Task, reward
-from grpo_core.errors import UserError
-from grpo_core.plugins.task_objects import name_tasks
 from grpo_core.policy.fresh import byte_tokenizer, fresh_model, learned_tokenizer
 from grpo_core.training.examples import dataset_of, examples_of, texts_of, within
+from grpo_sdk import Row, Task, reward
+from grpo_sdk.errors import UserError
+from grpo_sdk.plugins.task_objects import name_tasks
 
 ADD = "math.arithmetic?size=20&seed=1"
 OTHER = "math.arithmetic?size=20&seed=2"
@@ -90,7 +90,7 @@ def test_chat_messages_are_left_to_trl() -> None:
 
 
 def test_a_worker_that_ends_is_told_with_what_to_do(tmp_path: Path) -> None:
-    lines = ["import os", "from grpo_core import Row, Task, reward", "@reward()", "def one(text): return 1.0"]
+    lines = ["import os", "from grpo_sdk import Row, Task, reward", "@reward()", "def one(text): return 1.0"]
     task = "t = Task('t', lambda config: os._exit(1), lambda row: 'a', lambda text: text, (one,), row=Row)"
     (tmp_path / "dying.py").write_text("\n".join([*lines, task]))
     with pytest.raises(UserError, match="workers=2: a process that made examples ended"):

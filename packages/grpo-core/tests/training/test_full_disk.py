@@ -20,10 +20,10 @@ from resumed_runs import assert_same, config
 from grpo_core import train
 from grpo_core.checkpoints import CheckpointStore
 from grpo_core.checkpoints.names import Step
-from grpo_core.cli.main import main
 from grpo_core.config import load_config
-from grpo_core.errors import UserError
 from grpo_core.training.resume import resume
+from grpo_sdk.cli.main import main
+from grpo_sdk.errors import UserError
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits a process that runs already"),
@@ -90,7 +90,7 @@ def test_a_disk_full_elsewhere_is_one_line(monkeypatch: pytest.MonkeyPatch, caps
     def full(*given: object, **options: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("grpo_core.plugins.PluginHost.reports", full)
+    monkeypatch.setattr("grpo_sdk.plugins.PluginHost.reports", full)
     assert main(["tasks"]) == 1
     captured = capsys.readouterr().err
     assert captured.startswith("error: No space left on device: something could not be written.")

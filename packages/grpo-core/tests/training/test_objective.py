@@ -16,16 +16,16 @@ from transformers import LlamaForCausalLM
 from grpo_core.algorithms.causal_lm import evaluating
 from grpo_core.algorithms.kl import full_kl
 from grpo_core.algorithms.logprobs import full_entropy
-from grpo_core.engines.completion import Completion
-from grpo_core.plugins import variants as registry
 from grpo_core.policy.policy import Policy
 from grpo_core.rollouts.rollout import Rollout, Turn
-from grpo_core.task.row import Row
-from grpo_core.task.score import Score
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import TrainBatch, collate, micro_batches
 from grpo_core.training.statistics import UpdateStatistics
 from grpo_core.training.update import Updater
+from grpo_sdk.endpoints.completion import Completion
+from grpo_sdk.plugins import variants as registry
+from grpo_sdk.task.row import Row
+from grpo_sdk.task.score import Score
 
 MODEL_PRECISION = 1e-6
 """Llama's RMSNorm computes in float32, where a batch and a row alone may round differently."""

@@ -11,7 +11,6 @@ import torch
 from safetensors.torch import save_file
 from small_policies import batch, model, policy_of, settings, update
 
-from grpo_core.errors import NonFiniteError
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
 from grpo_core.training.algorithm import Algorithm
@@ -19,6 +18,7 @@ from grpo_core.training.batch import TrainBatch
 from grpo_core.training.optimizer import MAX_SKIPPED_IN_A_ROW
 from grpo_core.training.state import OPTIMIZER_FILE, load_optimizer, optimizer_tensors
 from grpo_core.training.update import Updater
+from grpo_sdk.errors import NonFiniteError
 
 
 def with_advantages(value: float) -> TrainBatch:

@@ -13,10 +13,7 @@ from launched_ranks import run_in
 from resumed_runs import GAMES, config, log
 
 from grpo_core import train
-from grpo_core.callbacks import Callback
 from grpo_core.config import RunConfig
-from grpo_core.engines.base import StopRequested
-from grpo_core.errors import NonFiniteError, UserError
 from grpo_core.training.batch import TrainBatch
 from grpo_core.training.collect import Collected, Collector
 from grpo_core.training.forward import ForwardPasses
@@ -24,6 +21,9 @@ from grpo_core.training.overlap import SamplingAhead
 from grpo_core.training.resume import resume
 from grpo_core.training.trainer import Trainer
 from grpo_core.training.update import Updater
+from grpo_sdk.callbacks import Callback
+from grpo_sdk.endpoints.base import StopRequested
+from grpo_sdk.errors import NonFiniteError, UserError
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import grpo_core
-from grpo_core import Row, Task, TaskConfig, UserError, reward
-from grpo_core.cli.main import main
 from grpo_core.config import RunConfig, resolve
-from grpo_core.errors import UnknownNameError
-from grpo_core.plugins import task_objects
+from grpo_sdk import Row, Task, TaskConfig, UserError, reward
+from grpo_sdk.cli.main import main
+from grpo_sdk.errors import UnknownNameError
+from grpo_sdk.plugins import task_objects
 
 if TYPE_CHECKING:  # a process that scores may import this module, and needs no torch
     from grpo_core.training.result import RunResult

@@ -20,9 +20,7 @@ from resumed_runs import VARIANTS, assert_same, config, evaluations, log
 
 from grpo_core import train
 from grpo_core.checkpoints.reader import CheckpointReader
-from grpo_core.cli import main as entry
 from grpo_core.config import EvalConfig, RunConfig
-from grpo_core.errors import DamagedFileWarning, UnknownNameError, UserError
 from grpo_core.evaluation.held_out import HeldOutEvaluator
 from grpo_core.tracking.events import read_events, read_sources
 from grpo_core.tracking.presence import working_in
@@ -32,6 +30,8 @@ from grpo_core.training.run_folder import RunFolder
 from grpo_core.training.state import RunState
 from grpo_core.training.stored_run import allowed, check_resume
 from grpo_core.training.trainer import Trainer
+from grpo_sdk.cli import main as entry
+from grpo_sdk.errors import DamagedFileWarning, UnknownNameError, UserError
 
 Straight = Callable[..., Path]
 
@@ -39,7 +39,7 @@ Straight = Callable[..., Path]
 @pytest.fixture(scope="module", autouse=True)
 def _opponents_write_as_much_as_the_learner() -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("grpo_core.rollouts.episodes.OPPONENT_TOKENS", 5)
+        patch.setattr("grpo_sdk.episodes.episodes.OPPONENT_TOKENS", 5)
         yield
 
 

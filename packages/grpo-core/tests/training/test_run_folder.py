@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from grpo_core.checkpoints.run import evaluation_dir
 from grpo_core.config import RunConfig
 from grpo_core.tracking.base import remember_id
 from grpo_core.tracking.presence import announce
 from grpo_core.training import run_folder
 from grpo_core.training.provenance import config_hash
 from grpo_core.training.run_folder import RunFolder
+from grpo_sdk.records.run_folder import evaluation_dir
 
 NAME = "run_2026-11-27_18-38-21"
 

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from grpo_core import Message, Row, Task, load_task, reward
-from grpo_core.engines.completion import Completion
-from grpo_core.prompts.mixture import Draw
 from grpo_core.rollouts.prompt_group import PromptGroup, rollout_of
 from grpo_core.rollouts.rollout import Rollout, Turn
-from grpo_core.task.score import Score
 from grpo_core.training.report import samples_of
+from grpo_sdk import Message, Row, Task, load_task, reward
+from grpo_sdk.endpoints.completion import Completion
+from grpo_sdk.task.mixture import Draw
+from grpo_sdk.task.score import Score
 
 
 @reward()

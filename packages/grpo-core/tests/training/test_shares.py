@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from grpo_core.config import ResolvedConfig, RunConfig, TrainerConfig, flatten, load_config, resolve
-from grpo_core.errors import UserError
 from grpo_core.policy.ranks import Ranks
 from grpo_core.policy.sharding import ShardLayout
 from grpo_core.profiles.accelerator import GIB, Accelerator, detect
@@ -16,6 +15,7 @@ from grpo_core.training.random_state import gathered_random_state, restore_rank,
 from grpo_core.training.rank_config import agreed
 from grpo_core.training.rank_shares import accumulation, check_shares, check_sharing, shard_size
 from grpo_core.training.starting_policy import shard_layout
+from grpo_sdk.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)

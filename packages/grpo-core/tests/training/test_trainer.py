@@ -15,12 +15,12 @@ import yaml
 from heard import Heard
 
 from grpo_core import train
-from grpo_core.callbacks import Callback, StepRecord
 from grpo_core.config import RunConfig, TrainerConfig, resolve, with_settings
 from grpo_core.engines import native
-from grpo_core.errors import AbstentionLimitError, UserError
 from grpo_core.training.catalogue import CATALOGUE
 from grpo_core.training.result import RunResult
+from grpo_sdk.callbacks import Callback, StepRecord
+from grpo_sdk.errors import AbstentionLimitError, UserError
 
 TIMES = {metric.name for metric in CATALOGUE if not metric.deterministic}
 

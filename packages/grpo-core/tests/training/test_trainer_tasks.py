@@ -12,10 +12,11 @@ import watched_tasks
 from heard import Heard
 from safetensors.torch import load_file
 
-from grpo_core import UserError, evaluate, resume
-from grpo_core.callbacks import ResolvedDefault
+from grpo_core import evaluate, resume
 from grpo_core.cli.rollout_selection import Selection, part_times
 from grpo_core.training.result import RunResult
+from grpo_sdk import UserError
+from grpo_sdk.callbacks import ResolvedDefault
 
 CODE = f"{Path(__file__).parent / 'programs' / 'wishing.py'}:code"
 VARIED = f"{group_tasks.__file__}:varied"

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from grpo_core import resume, train
-from grpo_core.callbacks import Callback, StepRecord
 from grpo_core.config import RunConfig
-from grpo_core.engines.completion import Completion
-from grpo_core.errors import NonFiniteError, UserError
 from grpo_core.rollouts.rollout import Rollout, Turn
-from grpo_core.task.row import Row
-from grpo_core.task.score import Score
 from grpo_core.training.batch import collate
 from grpo_core.training.result import RunResult
 from grpo_core.training.trl_backend import TrlBackend, completion_fields
+from grpo_sdk.callbacks import Callback, StepRecord
+from grpo_sdk.endpoints.completion import Completion
+from grpo_sdk.errors import NonFiniteError, UserError
+from grpo_sdk.task.row import Row
+from grpo_sdk.task.score import Score
 
 pytest.importorskip("trl")
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL's and accelerate's own warnings are not ours to fail on

@@ -6,9 +6,9 @@ import pytest
 
 from grpo_core.cli.dry_run import dry_run
 from grpo_core.config import RunConfig, TrainerConfig, load_config, resolve
-from grpo_core.errors import UserError
 from grpo_core.training.checks import check_training
 from grpo_core.training.trl_settings import LOSSES, OURS, algorithm_arguments, rows_per_pass
+from grpo_sdk.errors import UserError
 
 
 def config_of(**settings: str) -> RunConfig:

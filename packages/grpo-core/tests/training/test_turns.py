@@ -8,9 +8,7 @@ import torch
 from small_policies import model, policy_of, settings
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from grpo_core import Row, Score, Task, reward
 from grpo_core.algorithms.aggregation import token_weights
-from grpo_core.engines.completion import Completion, FinishReason
 from grpo_core.policy.ranks import Ranks
 from grpo_core.rollouts.rollout import Rollout, Turn
 from grpo_core.training.advantages import AdvantageEstimator
@@ -20,6 +18,8 @@ from grpo_core.training.collect import length_penalty
 from grpo_core.training.forward import ForwardPasses
 from grpo_core.training.statistics import UpdateStatistics
 from grpo_core.training.update import Updater
+from grpo_sdk import Row, Score, Task, reward
+from grpo_sdk.endpoints.completion import Completion, FinishReason
 
 
 def turn(

@@ -16,9 +16,6 @@ from safetensors.torch import load_file
 from transformers import LlamaModel
 
 from grpo_core.algorithms.cpu_matmul import emulates_bfloat16
-from grpo_core.cli.main import main
-from grpo_core.display.progress import Waiting
-from grpo_core.errors import ExitCode, UserError
 from grpo_core.policy.device import EMULATED
 from grpo_core.policy.fresh import fresh_model
 from grpo_core.policy.load import load_policy
@@ -27,6 +24,9 @@ from grpo_core.training import model_folder, supervised
 from grpo_core.training.model_folder import SAVE_AFTER_S, ModelFolder
 from grpo_core.training.muon import Float32Muon, MuonAndAdamW
 from grpo_core.training.warm_start import RECORD, warm_start
+from grpo_sdk.cli.main import main
+from grpo_sdk.display.progress import Waiting
+from grpo_sdk.errors import ExitCode, UserError
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside TRL and datasets
 

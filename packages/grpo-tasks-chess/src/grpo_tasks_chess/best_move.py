@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
-from grpo_core import Task, reward
+from grpo_sdk import Task, reward
 from grpo_tasks_chess.policy.grading import best_move_grade
 from grpo_tasks_chess.policy.labels import TASK_TIMEOUT_S, source_of, truth_of, with_labels
 from grpo_tasks_chess.policy.rows import PolicyRow

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grpo_core import UserError
+from grpo_sdk import UserError
 
 if TYPE_CHECKING:
     from grpo_tasks_chess.match import Match
@@ -164,7 +164,7 @@ def play(as_json: bool, quiet: bool, **options: Any) -> None:
     """Let a model play a game against an engine or random moves: it reads `P: FEN`, and its move follows `B:`."""
     import chess as rules_of_chess
 
-    from grpo_core import check_model, show_progress
+    from grpo_sdk import check_model, show_progress
     from grpo_tasks_chess.match import draw_text, play_match, write_pgn
     from grpo_tasks_chess.movers import RandomMover
     from grpo_tasks_chess.rules import position
@@ -267,7 +267,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _make(out: Path, as_json: bool, quiet: bool, **options: Any) -> None:
-    from grpo_core import show_progress
+    from grpo_sdk import show_progress
     from grpo_tasks_chess.data.described import summary_lines
     from grpo_tasks_chess.data.journal import SUFFIX
     from grpo_tasks_chess.data.making import Order, make

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import chess
 
-from grpo_core import Diagnosis, InfrastructureError
+from grpo_sdk import Diagnosis, InfrastructureError
 from grpo_tasks_chess.engine import analyse, find_engine, why_not
 
 NAME = "chess engine"

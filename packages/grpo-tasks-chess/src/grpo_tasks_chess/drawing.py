@@ -8,7 +8,7 @@ from typing import Any
 import chess
 import chess.svg
 
-from grpo_core import Frame, Invalid
+from grpo_sdk import Frame, Invalid
 from grpo_tasks_chess.formats import read_environment, read_policy_fields
 from grpo_tasks_chess.questions import read_moves
 

@@ -12,8 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from grpo_core import Invalid
-from grpo_core.rewards import outside_thinking
+from grpo_sdk import Invalid
+from grpo_sdk.rewards import outside_thinking
 
 if TYPE_CHECKING:
     from chess.engine import PovScore

@@ -9,8 +9,8 @@ from typing import Any
 import chess
 from pydantic import Field
 
-from grpo_core import Task, reward
-from grpo_core.data import DatasetConfig, read_rows, stable_id
+from grpo_sdk import Task, reward
+from grpo_sdk.data import DatasetConfig, read_rows, stable_id
 from grpo_tasks_chess.data.positions import positions
 from grpo_tasks_chess.questions import QuestionConfig, read_moves, write_moves, write_question
 from grpo_tasks_chess.records import PositionRow, distinct, position_key, position_key_of, word

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from grpo_core.data import DatasetConfig, read_records, read_rows
+from grpo_sdk.data import DatasetConfig, read_records, read_rows
 from grpo_tasks_chess.data import rookworld
 from grpo_tasks_chess.data.output import Kind
 from grpo_tasks_chess.records import PositionRow, is_text, position_key

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import chess
 
-from grpo_core import Invalid
+from grpo_sdk import Invalid
 from grpo_tasks_chess.engine import EnginePool
 from grpo_tasks_chess.formats import read_policy_fields, write_policy_prompt
 from grpo_tasks_chess.rules import legal_moves

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from grpo_core import EmbeddedModel, Frame, Task, hookimpl
+from grpo_sdk import EmbeddedModel, Frame, Task, hookimpl
 from grpo_tasks_chess import best_move, environment, legal_moves, mate_in_one, policy, puzzle
 
 

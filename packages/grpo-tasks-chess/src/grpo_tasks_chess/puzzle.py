@@ -13,8 +13,8 @@ from typing import Any, Literal, NamedTuple
 import chess
 from pydantic import Field, field_validator, model_validator
 
-from grpo_core import Row, Task, UserError, reward
-from grpo_core.data import DatasetConfig, read_records, read_rows, split_of, stable_id
+from grpo_sdk import Row, Task, UserError, reward
+from grpo_sdk.data import DatasetConfig, read_records, read_rows, split_of, stable_id
 from grpo_tasks_chess.data.mates import mates_in_one, mating_moves
 from grpo_tasks_chess.data.positions import positions
 from grpo_tasks_chess.formats import MATE_PAWNS, read_policy_fields, write_policy_prompt

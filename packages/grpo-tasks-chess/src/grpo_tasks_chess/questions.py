@@ -6,7 +6,7 @@ from typing import Literal
 
 import chess
 
-from grpo_core import Invalid, TaskConfig
+from grpo_sdk import Invalid, TaskConfig
 from grpo_tasks_chess.formats import first_line, is_uci
 
 Template = Literal["plain", "policy"]

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import chess
 
-from grpo_core import Row
+from grpo_sdk import Row
 from grpo_tasks_chess.formats import FLAGS
 
 RowType = TypeVar("RowType", bound=Row)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from grpo_core import Invalid, UserError
-from grpo_core.rewards import outside_thinking
+from grpo_sdk import Invalid, UserError
+from grpo_sdk.rewards import outside_thinking
 from grpo_tasks_chess.environment.grading import fen_distance
 from grpo_tasks_chess.formats import (
     EnvironmentAnswer,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import chess
 
-from grpo_core import UserError
+from grpo_sdk import UserError
 from grpo_tasks_chess.formats import EnvironmentAnswer, Transition, transition_problem
 
 MATE, DRAW, ONGOING, ILLEGAL = 1.0, 0.5, 0.001, -1.0

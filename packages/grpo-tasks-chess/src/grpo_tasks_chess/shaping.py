@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from grpo_core import TaskConfig
-from grpo_core.rewards import Shaping
+from grpo_sdk import TaskConfig
+from grpo_sdk.rewards import Shaping
 
 
 class ShapedConfig(TaskConfig):

@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from grpo_core import InfrastructureError, UserError
-from grpo_core.data import read_records, split_of
+from grpo_sdk import InfrastructureError, UserError
+from grpo_sdk.data import read_records, split_of
 from grpo_tasks_chess.data import output
 from grpo_tasks_chess.data.journal import Journal
 from grpo_tasks_chess.data.making import RECIPE, Order, make

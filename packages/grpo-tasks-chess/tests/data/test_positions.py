@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 import grpo_tasks_chess
-from grpo_core import load_task
+from grpo_sdk import load_task
 from grpo_tasks_chess.data.checking import check
 from grpo_tasks_chess.data.environment import environment_records
 from grpo_tasks_chess.data.output import read_meta

@@ -5,7 +5,7 @@ import chess
 import orjson
 import pytest
 
-from grpo_core import UserError, load_task
+from grpo_sdk import UserError, load_task
 from grpo_tasks_chess.data import rookworld
 from grpo_tasks_chess.data.checking import check
 from grpo_tasks_chess.formats import PolicyAnswer, Transition, write_environment_line, write_policy_line

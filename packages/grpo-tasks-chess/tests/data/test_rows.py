@@ -8,7 +8,7 @@ from typing import Any
 import chess
 import pytest
 
-from grpo_core.data import split_of
+from grpo_sdk.data import split_of
 from grpo_tasks_chess.data.environment import QUOTAS, environment_records, illegal_move
 from grpo_tasks_chess.data.policy import POSITIONS_PER_GAME, policy_records
 from grpo_tasks_chess.engine import Line

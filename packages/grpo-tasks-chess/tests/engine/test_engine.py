@@ -10,7 +10,7 @@ from pathlib import Path
 import chess
 import pytest
 
-from grpo_core import InfrastructureError, KillablePool, UserError
+from grpo_sdk import InfrastructureError, KillablePool, UserError
 from grpo_tasks_chess.engine import EngineDiedError, EnginePool, FoundEngine, Line, analyse, find_engine
 from grpo_tasks_chess.engine.process import EngineProcess
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_core import UserError
+from grpo_sdk import UserError
 from grpo_tasks_chess.engine import EngineMissingError, EnginePool, find_engine, finding, require_engine, why_not
 
 MakeEngine = Callable[..., str]

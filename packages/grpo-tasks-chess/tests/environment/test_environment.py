@@ -8,7 +8,7 @@ import chess
 import orjson
 import pytest
 
-from grpo_core import BoundTask, Score, load_task
+from grpo_sdk import BoundTask, Score, load_task
 from grpo_tasks_chess.data.games import endgame, light_player, played
 from grpo_tasks_chess.environment.games import generated_rows
 from grpo_tasks_chess.environment.grading import fen_distance, game_state_grade, reward_grade

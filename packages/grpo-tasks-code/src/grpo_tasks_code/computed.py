@@ -12,8 +12,8 @@ from random import Random
 
 from pydantic import Field
 
-from grpo_core import Row, Task, reward, weighted_sum
-from grpo_core.data import ProceduralConfig, procedural
+from grpo_sdk import Row, Task, reward, weighted_sum
+from grpo_sdk.data import ProceduralConfig, procedural
 from grpo_tasks_code.extraction import block_of, program_of
 from grpo_tasks_code.rewards import NO_PROGRAM
 from grpo_tasks_code.sandbox import Execution

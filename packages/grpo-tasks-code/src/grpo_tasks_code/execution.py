@@ -8,8 +8,8 @@ from random import Random
 
 from pydantic import Field, field_validator, model_validator
 
-from grpo_core import EvaluationDefaults, Row, Score, Task, TaskConfig, reward, weighted_sum
-from grpo_core.data import MAX_GENERATED
+from grpo_sdk import EvaluationDefaults, Row, Score, Task, TaskConfig, reward, weighted_sum
+from grpo_sdk.data import MAX_GENERATED
 from grpo_tasks_code.extraction import block_of, program_of
 from grpo_tasks_code.programs.faults import break_program
 from grpo_tasks_code.programs.generator import KINDS, LEVELS, generate

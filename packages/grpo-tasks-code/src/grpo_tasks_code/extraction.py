@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from grpo_core import Invalid
+from grpo_sdk import Invalid
 
 MAX_PROGRAM_CHARS = 65_536
 """Longer programs are refused: this is over ten times the longest solution of MBPP or HumanEval."""

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from grpo_core import Row, Task, reward
-from grpo_core.data import DatasetConfig, read_rows
+from grpo_sdk import Row, Task, reward
+from grpo_sdk.data import DatasetConfig, read_rows
 from grpo_tasks_code.extraction import FENCE, MAX_PROGRAM_CHARS, block_of, program_of
 from grpo_tasks_code.sandbox import TestResult, check_tests
 from grpo_tasks_code.sandbox.arguments import longest_run_s

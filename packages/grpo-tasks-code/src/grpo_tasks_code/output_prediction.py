@@ -8,8 +8,8 @@ from random import Random
 
 from pydantic import Field
 
-from grpo_core import Invalid, Row, Task, reward
-from grpo_core.data import ProceduralConfig, procedural
+from grpo_sdk import Invalid, Row, Task, reward
+from grpo_sdk.data import ProceduralConfig, procedural
 from grpo_tasks_code.extraction import block_of
 from grpo_tasks_code.programs.generator import LEVELS, canonical, generate, kinds_of
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from grpo_core import EmbeddedModel, Frame, Invalid, Score, Task, hookimpl
+from grpo_sdk import EmbeddedModel, Frame, Invalid, Score, Task, hookimpl
 from grpo_tasks_code import computed, execution, humaneval, mbpp, output_prediction, prediction_game
 from grpo_tasks_code.extraction import program_of
 

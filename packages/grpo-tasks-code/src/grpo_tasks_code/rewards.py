@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grpo_core import Invalid
+from grpo_sdk import Invalid
 from grpo_tasks_code.extraction import program_of
 from grpo_tasks_code.sandbox import TestResult
 from grpo_tasks_code.sandboxed import outcome_of, run_against_tests, run_program

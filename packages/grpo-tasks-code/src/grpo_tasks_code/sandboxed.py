@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Literal, Required, TypedDict, Unpack
 
-from grpo_core import InfrastructureError
+from grpo_sdk import InfrastructureError
 from grpo_tasks_code.sandbox import Execution, RunOptions, TestResult, TestStatus, level, run, run_tests
 from grpo_tasks_code.sandbox.execution import readable
 

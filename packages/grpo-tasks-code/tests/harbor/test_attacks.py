@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from harbor_folders import COUNT, HELLO, write_folder
 
-from grpo_core import load_task
+from grpo_sdk import load_task
 from grpo_tasks_code.extraction import block_of
 
 ATTACKS = {

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from harbor_folders import COUNT, HELLO, write_folder
 
-from grpo_core import load_task
-from grpo_core.data import DataError
+from grpo_sdk import load_task
+from grpo_sdk.data import DataError
 from grpo_tasks_code.harbor.folders import MAX_FOLDER_BYTES, RefusedError, TaskFolder, read_folder
 from grpo_tasks_code.harbor.task import _listed
 

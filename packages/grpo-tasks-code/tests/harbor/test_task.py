@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from harbor_folders import COUNT, HELLO, write_folder
 
-from grpo_core import Scorer, load_task
-from grpo_core.errors import DataError
-from grpo_core.task.bound import BoundTask
-from grpo_core.task.turns import write_turns
+from grpo_sdk import Scorer, load_task
+from grpo_sdk.errors import DataError
+from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.turns import write_turns
 
 
 def bash(script: str) -> str:

@@ -1,8 +1,8 @@
 import pytest
 
-from grpo_core import UserError, load_task
 from grpo_core.evaluation.plan import settings_of
 from grpo_core.evaluation.settings import EvaluationSettings
+from grpo_sdk import UserError, load_task
 
 
 def test_all_problems_are_evaluated_greedily_by_default() -> None:

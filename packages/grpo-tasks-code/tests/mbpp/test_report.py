@@ -5,7 +5,7 @@ from typing import Literal
 
 import pytest
 
-from grpo_core import EvaluationRecord, EvaluationReport, Score
+from grpo_sdk import EvaluationRecord, EvaluationReport, Score
 from grpo_tasks_code.mbpp.report import report
 from grpo_tasks_code.mbpp.rows import MBPPRow
 from grpo_tasks_code.mbpp.task import MBPPConfig

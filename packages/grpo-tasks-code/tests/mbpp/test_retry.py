@@ -4,9 +4,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from grpo_core import Scorer, load_task
-from grpo_core.engines.base import SampleKey
-from grpo_core.rollouts.episodes import Play, Reply, play
+from grpo_sdk import Scorer, load_task
+from grpo_sdk.endpoints.base import SampleKey
+from grpo_sdk.episodes.episodes import Play, Reply, play
 
 PROBLEM = {
     "task_id": 601,

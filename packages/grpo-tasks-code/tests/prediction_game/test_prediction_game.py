@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from grpo_core import Invalid, Score, Scorer, load_task
-from grpo_core.engines.base import SampleKey
 from grpo_core.policy.load import load_policy
-from grpo_core.rollouts.opponents import play_opponents
 from grpo_core.rollouts.task_scoring import PolicyOpponent
+from grpo_sdk import Invalid, Score, Scorer, load_task
+from grpo_sdk.endpoints.base import SampleKey
+from grpo_sdk.episodes.opponents import play_opponents
 from grpo_tasks_code.output_prediction import question
 from grpo_tasks_code.prediction_game.gates import MAX_CHARS, MODULES, check_source
 from grpo_tasks_code.prediction_game.task import metrics, predicted

@@ -1,6 +1,6 @@
 import pytest
 
-from grpo_core import Diagnosis
+from grpo_sdk import Diagnosis
 from grpo_tasks_code.sandbox import Execution, Level, SandboxUnavailableError, doctor
 from grpo_tasks_code.sandbox.doctor import diagnose
 from grpo_tasks_code.sandbox.execution import Status

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from shared_data import shared_data
 
-from grpo_core import Row, load_task
+from grpo_sdk import Row, load_task
 from grpo_tasks_code.extraction import program_of
 from grpo_tasks_code.mbpp.rows import MBPPRow
 from grpo_tasks_code.sandbox import Sandbox, TestResult

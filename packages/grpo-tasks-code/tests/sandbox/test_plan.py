@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from grpo_core import UserError
+from grpo_sdk import UserError
 from grpo_tasks_code.sandbox.host.plan import Judged, Pair, plan_of
 
 

@@ -22,7 +22,7 @@ import pytest
 
 import grpo_core
 import grpo_tasks_code
-from grpo_core import InfrastructureError, KillablePool
+from grpo_sdk import InfrastructureError, KillablePool
 from grpo_tasks_code import sandboxed
 from grpo_tasks_code.sandbox import Sandbox
 from grpo_tasks_code.sandbox.execution import Status

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from grpo_core import UserError
+from grpo_sdk import UserError
 from grpo_tasks_code import sandbox as public
 from grpo_tasks_code.sandbox import Execution, Executor, Sandbox, SandboxUnavailableError, TestResult
 from grpo_tasks_code.sandbox import level as level_here

@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from grpo_core import UserError
-from grpo_core.serving import Bounds, Certificate
+from grpo_sdk import UserError
+from grpo_sdk.serve import Bounds, Certificate
 from grpo_tasks_code.sandbox import Execution, Executor, Level, TestResult
 from grpo_tasks_code.sandbox.executor import Cancellation
 from grpo_tasks_code.sandbox.remote import HttpExecutor

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from grpo_core import InfrastructureError, UserError
+from grpo_sdk import InfrastructureError, UserError
 from grpo_tasks_code.sandbox import Execution, Policy, Sandbox, SandboxUnavailableError, run, run_many
 from grpo_tasks_code.sandbox.arguments import MAX_PROGRAM_BYTES
 from grpo_tasks_code.sandbox.errors import ServerError

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any, NoReturn
 
-from grpo_core import BoundTask, GrpoError, Rules, UserError, errors_named, load_task
+from grpo_sdk import BoundTask, GrpoError, Rules, UserError, errors_named, load_task
 
 MAX_OUTCOMES = 10_000
 """Largest number of outcomes of the draws of one move."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grpo_core import UserError
+from grpo_sdk import UserError
 
 if TYPE_CHECKING:
     from grpo_tasks_games.best_response import Play, Result
@@ -58,7 +58,7 @@ def elo(
     if anchor not in players:
         raise UserError(f"--anchor {anchor}: one of the players, {', '.join(players)}.")
     spec = _common_task(_tasks_for(task, players, quiet), task)
-    from grpo_core import show_progress
+    from grpo_sdk import show_progress
 
     results = {}
     with show_progress("pairs of players", quiet=quiet) as report:
@@ -124,7 +124,7 @@ def exploitability(
     draws its moves by rng.choice, randrange, randint and shuffle alone.
     """
     specs = {**dict.fromkeys(models, task), **_tasks_for(task, models, quiet or as_json)}
-    from grpo_core import load_task
+    from grpo_sdk import load_task
     from grpo_tasks_games.kuhn import KuhnConfig
 
     game = load_task(task).task.game
@@ -141,7 +141,7 @@ def exploitability(
 
 
 def _kuhn(specs: Mapping[str, str], against: tuple[str, ...], *, device: str, as_json: bool, quiet: bool) -> None:
-    from grpo_core import show_progress
+    from grpo_sdk import show_progress
 
     with show_progress("models", quiet=quiet) as report:
         from grpo_tasks_games import best_response
@@ -175,7 +175,7 @@ def _kuhn(specs: Mapping[str, str], against: tuple[str, ...], *, device: str, as
 def _best_responses(
     specs: Mapping[str, str], against: tuple[str, ...], *, device: str, as_json: bool, quiet: bool
 ) -> None:
-    from grpo_core import show_progress
+    from grpo_sdk import show_progress
 
     plays = {}
     for model, spec in specs.items():
@@ -221,7 +221,8 @@ def _tasks_for(task: str, players: tuple[str, ...], quiet: bool) -> dict[str, st
     Raises:
         UserError: a player is neither a model nor a scripted player of the game.
     """
-    from grpo_core import check_model, load_task, task_for_model
+    from grpo_core import task_for_model
+    from grpo_sdk import check_model, load_task
 
     game = load_task(task).task.game
     models = [player for player in players if game is None or player not in game.scripted]

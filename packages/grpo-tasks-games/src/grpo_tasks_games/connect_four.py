@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from pydantic import Field, model_validator
 
-from grpo_core import Game, Invalid, Prompt
+from grpo_sdk import Game, Invalid, Prompt
 from grpo_tasks_games.bitboard import MAX_SOLVED_CELLS, has_four, solver
 from grpo_tasks_games.openings import OpenedConfig, after_opening
 from grpo_tasks_games.players import one_ply, weak_demos

@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from scipy.sparse.csgraph import connected_components
 from scipy.special import expit, log_expit
 
-from grpo_core import UserError
+from grpo_sdk import UserError
 
 POINTS_PER_NAT = 400 / math.log(10)
 """Elo points per unit of log-odds: 400 points are odds of 10 to 1."""

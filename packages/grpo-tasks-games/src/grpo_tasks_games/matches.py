@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import click
 
-from grpo_core import Callback, UserError, evaluate, load_task
+from grpo_core import evaluate
+from grpo_sdk import Callback, UserError, load_task
 
 
 class _Warnings(Callback):

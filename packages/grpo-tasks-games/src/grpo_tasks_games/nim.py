@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from grpo_core import Game, Invalid, Prompt
+from grpo_sdk import Game, Invalid, Prompt
 from grpo_tasks_games.players import weak_demos
 from grpo_tasks_games.style import COMPLETION_TOKENS, ROLES, STOP, StyledConfig, ask, read_move, reply
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from pydantic import Field
 
-from grpo_core import Game
+from grpo_sdk import Game
 from grpo_tasks_games.style import StyledConfig
 
 State = TypeVar("State")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
-from grpo_core import Game, Prompt
+from grpo_sdk import Game, Prompt
 from grpo_tasks_games.style import StyledConfig
 
 DEMOS = 65_536

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from grpo_core import EmbeddedModel, Game, hookimpl
+from grpo_sdk import EmbeddedModel, Game, hookimpl
 from grpo_tasks_games import connect_four, nim, tictactoe
 from grpo_tasks_games.kuhn import game as kuhn_poker
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from grpo_core import Game, Invalid, Rules, UserError
+from grpo_sdk import Game, Invalid, Rules, UserError
 from grpo_tasks_games import connect_four as four
 from grpo_tasks_games import nim as heaps
 from grpo_tasks_games import tictactoe as three

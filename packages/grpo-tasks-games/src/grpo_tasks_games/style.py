@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from grpo_core import GameConfig, Invalid, Message, Prompt
-from grpo_core.rewards import answer_block, outside_thinking
+from grpo_sdk import GameConfig, Invalid, Message, Prompt
+from grpo_sdk.rewards import answer_block, outside_thinking
 
 Style = Literal["full", "chat", "short"]
 

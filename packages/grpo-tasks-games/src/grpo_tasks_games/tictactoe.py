@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Literal
 
-from grpo_core import Game, Invalid, Prompt
+from grpo_sdk import Game, Invalid, Prompt
 from grpo_tasks_games.openings import OpenedConfig, after_opening
 from grpo_tasks_games.players import one_ply_moves, weak_demos
 from grpo_tasks_games.style import COMPLETION_TOKENS, STOP, SYMBOLS, ask, read_move, reply

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_core import Invalid, UserError, load_task
+from grpo_sdk import Invalid, UserError, load_task
 from grpo_tasks_games.kuhn import (
     KuhnConfig,
     best_response_value,

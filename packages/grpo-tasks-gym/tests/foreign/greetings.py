@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from grpo_core import UserError
+from grpo_sdk import UserError
 from grpo_tasks_gym.foreign.source import Description, ForeignReward, NoVerdict, Record
 
 

@@ -5,10 +5,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from grpo_core import BoundTask, UserError
-from grpo_core.data import DataError
-from grpo_core.task.bound import bind_config
-from grpo_core.task.spec import TaskSpec
+from grpo_sdk import BoundTask, UserError
+from grpo_sdk.data import DataError
+from grpo_sdk.task.bound import bind_config
+from grpo_sdk.task.spec import TaskSpec
 from grpo_tasks_gym.foreign.options import ForeignConfig
 from grpo_tasks_gym.foreign.source import checked, identifier
 from grpo_tasks_gym.foreign.task import foreign_task

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_core import UserError
+from grpo_sdk import UserError
 from grpo_tasks_gym.foreign.packages import import_library
 
 NAME = "half_imported"
@@ -37,7 +37,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
 
 def test_listing_and_naming_tasks_imports_no_library() -> None:
     code = (
-        "import sys; from grpo_core import load_task; from grpo_tasks_gym.verifiers.plugin import grpo_tasks; "
+        "import sys; from grpo_sdk import load_task; from grpo_tasks_gym.verifiers.plugin import grpo_tasks; "
         "grpo_tasks(); load_task('inspect.task'); load_task('reasoning_gym.leg_counting'); "
         "print(*{'inspect_ai', 'verifiers', 'torch', 'reasoning_gym'} & set(sys.modules))"
     )

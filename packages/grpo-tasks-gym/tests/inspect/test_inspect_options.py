@@ -2,7 +2,7 @@ from importlib import util
 
 import pytest
 
-from grpo_core import UserError, load_task
+from grpo_sdk import UserError, load_task
 from grpo_tasks_gym.inspect.plugin import InspectConfig, grpo_tasks
 
 

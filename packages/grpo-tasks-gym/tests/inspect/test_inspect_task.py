@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("inspect_ai")
 
-from grpo_core import BoundTask, Scorer, UserError, load_task
-from grpo_core.testing import check_task
+from grpo_sdk import BoundTask, Scorer, UserError, load_task
+from grpo_sdk.check import check_task
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what inspect-ai uses
 

@@ -11,8 +11,8 @@ import pytest
 from local_servers import Handler, listening
 from served import serving
 
-from grpo_core import BoundTask, Scorer, UserError, load_task
-from grpo_core.data import DataError
+from grpo_sdk import BoundTask, Scorer, UserError, load_task
+from grpo_sdk.data import DataError
 from grpo_tasks_gym.nemo_gym.client import response_of
 from grpo_tasks_gym.nemo_gym.records import messages_of
 

@@ -14,10 +14,10 @@ from scoring_tasks import sums
 from served import ask, serving
 from small_games import GUESS, HEAP
 
-from grpo_core import BoundTask, Score, Scorer, UserError, load_task
-from grpo_core.data import DataError
-from grpo_core.rollouts.episodes import Play
-from grpo_core.serving.server import TaskServer
+from grpo_sdk import BoundTask, Score, Scorer, UserError, load_task
+from grpo_sdk.data import DataError
+from grpo_sdk.episodes.episodes import Play
+from grpo_sdk.serve.server import TaskServer
 
 
 @pytest.fixture(autouse=True)

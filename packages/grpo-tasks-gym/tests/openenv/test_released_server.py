@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from environments import played
 
-from grpo_core import Scorer, load_task
+from grpo_sdk import Scorer, load_task
 
 pytestmark = [pytest.mark.network, pytest.mark.peers, pytest.mark.timeout(900)]
 

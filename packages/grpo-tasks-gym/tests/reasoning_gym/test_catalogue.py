@@ -1,6 +1,6 @@
 import pytest
 
-from grpo_core import load_task
+from grpo_sdk import load_task
 from grpo_tasks_gym.reasoning_gym.catalogue import datasets, read_datasets
 
 

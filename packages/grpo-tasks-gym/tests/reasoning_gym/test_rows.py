@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from grpo_core import UserError, load_task
-from grpo_core.data import ExhaustedError
+from grpo_sdk import UserError, load_task
+from grpo_sdk.data import ExhaustedError
 from grpo_tasks_gym.reasoning_gym.sources import build
 
 

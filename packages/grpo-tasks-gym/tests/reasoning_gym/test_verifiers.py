@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_core import load_task
+from grpo_sdk import load_task
 from grpo_tasks_gym.reasoning_gym.sources import EVALUATE
 from grpo_tasks_gym.reasoning_gym.verifiers import EXPRESSIONS
 

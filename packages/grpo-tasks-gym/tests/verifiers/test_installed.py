@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_core import UserError, load_task
+from grpo_sdk import UserError, load_task
 from grpo_tasks_gym.verifiers.plugin import grpo_find_task, grpo_tasks, installed
 
 

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("verifiers")
 
-from grpo_core import Scorer, UserError, load_task
+from grpo_sdk import Scorer, UserError, load_task
 
 HERE = Path(__file__).parent
 

@@ -9,8 +9,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from grpo_core import Invalid, Row, Task, reward
-from grpo_core.data import ProceduralConfig, procedural
+from grpo_sdk import Invalid, Row, Task, reward
+from grpo_sdk.data import ProceduralConfig, procedural
 from grpo_tasks_math.parsing import first_line
 
 Relation = Literal[">", "<", "=="]

@@ -8,9 +8,9 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from grpo_core import Invalid, Row, Task, reward
-from grpo_core.data import CommaSeparated, stable_id
-from grpo_core.rewards import marked_answers
+from grpo_sdk import Invalid, Row, Task, reward
+from grpo_sdk.data import CommaSeparated, stable_id
+from grpo_sdk.rewards import marked_answers
 from grpo_tasks_math.forms import Form, has_form, is_restated
 from grpo_tasks_math.sources import published_rows
 from grpo_tasks_math.verdicts import AnswerConfig, options_of, verdict_of, with_length_penalty

@@ -9,8 +9,8 @@ from string import ascii_lowercase
 
 from pydantic import Field
 
-from grpo_core import Row, Task, reward
-from grpo_core.data import ProceduralConfig, procedural
+from grpo_sdk import Row, Task, reward
+from grpo_sdk.data import ProceduralConfig, procedural
 from grpo_tasks_math.parsing import first_line
 from grpo_tasks_math.words import WORDS
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from grpo_core import Invalid
+from grpo_sdk import Invalid
 
 MAX_DEPTH = 16
 """Nested parentheses; the recursion needs two frames a level."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from grpo_core import reward
+from grpo_sdk import reward
 
 
 class HasResult(Protocol):

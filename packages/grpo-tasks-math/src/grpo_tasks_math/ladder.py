@@ -8,8 +8,8 @@ from itertools import chain, zip_longest
 
 from pydantic import Field, field_validator, model_validator
 
-from grpo_core import BoundTask, InfrastructureError, Invalid, Prompt, Row, Score, Task, TaskConfig, load_task, reward
-from grpo_core.data import MAX_GENERATED, CommaSeparated
+from grpo_sdk import BoundTask, InfrastructureError, Invalid, Prompt, Row, Score, Task, TaskConfig, load_task, reward
+from grpo_sdk.data import MAX_GENERATED, CommaSeparated
 
 LADDER = (
     "math.echo",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from grpo_core import Invalid
+from grpo_sdk import Invalid
 
 MAX_ANSWER_CHARS = 200
 """Longer one-line answers are refused; right answers of every task here are far shorter."""

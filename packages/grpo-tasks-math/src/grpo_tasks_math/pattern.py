@@ -9,8 +9,8 @@ from random import Random
 
 from pydantic import Field
 
-from grpo_core import Invalid, Row, Task, reward
-from grpo_core.data import ProceduralConfig, procedural
+from grpo_sdk import Invalid, Row, Task, reward
+from grpo_sdk.data import ProceduralConfig, procedural
 from grpo_tasks_math.parsing import first_line, one_integer
 
 _LETTER = re.compile(r"[A-Za-z]")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpo_core import Task, hookimpl
+from grpo_sdk import Task, hookimpl
 from grpo_tasks_math import (
     arithmetic,
     base_conversion,

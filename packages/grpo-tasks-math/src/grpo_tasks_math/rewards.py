@@ -9,8 +9,8 @@ import re
 from fractions import Fraction
 from typing import Unpack
 
-from grpo_core.rewards import length_penalty as linear_length_penalty
-from grpo_core.rewards import outside_thinking, xml_format
+from grpo_sdk.rewards import length_penalty as linear_length_penalty
+from grpo_sdk.rewards import outside_thinking, xml_format
 from grpo_tasks_math.steps import steps
 from grpo_tasks_math.verify import Options, Verdict, verify
 from grpo_tasks_math.verify.free import DENIALS

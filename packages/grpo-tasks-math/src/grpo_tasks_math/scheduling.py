@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from grpo_core import Invalid, Row, Task, reward
-from grpo_core.data import ProceduralConfig, procedural
+from grpo_sdk import Invalid, Row, Task, reward
+from grpo_sdk.data import ProceduralConfig, procedural
 
 PRIORITY_WEIGHT = 2
 """Weight of a minute of a priority event."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from grpo_core import Row
-from grpo_core.data import DatasetConfig, read_rows, split_of
+from grpo_sdk import Row
+from grpo_sdk.data import DatasetConfig, read_rows, split_of
 
 RowType = TypeVar("RowType", bound=Row)
 

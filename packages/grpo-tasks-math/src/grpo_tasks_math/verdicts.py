@@ -8,9 +8,9 @@ from typing import Literal, Unpack
 
 from pydantic import Field, model_validator
 
-from grpo_core import Task, reward
-from grpo_core.data import DatasetConfig
-from grpo_core.rewards import length_penalty
+from grpo_sdk import Task, reward
+from grpo_sdk.data import DatasetConfig
+from grpo_sdk.rewards import length_penalty
 from grpo_tasks_math.verify import Decimals, Options, Reading, Verdict, judge
 
 

@@ -9,8 +9,8 @@ from random import Random
 
 from pydantic import Field
 
-from grpo_core import Row, Task
-from grpo_core.data import ProceduralConfig, procedural
+from grpo_sdk import Row, Task
+from grpo_sdk.data import ProceduralConfig, procedural
 from grpo_tasks_math.integers import REWARDS
 from grpo_tasks_math.parsing import one_integer
 from grpo_tasks_math.words import NAMES, THINGS

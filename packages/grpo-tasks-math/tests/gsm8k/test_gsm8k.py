@@ -3,7 +3,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from grpo_core import BoundTask, UserError, load_task
+from grpo_sdk import BoundTask, UserError, load_task
 from grpo_tasks_math.gsm8k.rows import GSM8KRow
 from grpo_tasks_math.gsm8k.templates import EXAMPLES, Template, has_form
 

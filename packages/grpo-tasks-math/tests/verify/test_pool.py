@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from grpo_core import InfrastructureError, KillablePool, Outcome
-from grpo_core.killable.outcome import Status
+from grpo_sdk import InfrastructureError, KillablePool, Outcome
+from grpo_sdk.killable.outcome import Status
 from grpo_tasks_math.verify import Verdict, close, pool, verify, warm
 
 PAIRS = [

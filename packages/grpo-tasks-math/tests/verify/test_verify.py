@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_core import UserError
+from grpo_sdk import UserError
 from grpo_tasks_math.verify import Reading, Verdict, extract_answer, judge, verify
 
 CORRECT, WRONG, UNPARSABLE = Verdict.CORRECT, Verdict.WRONG, Verdict.UNPARSABLE

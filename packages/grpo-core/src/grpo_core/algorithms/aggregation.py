@@ -21,8 +21,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from grpo_core.algorithms.masking import masked_sum
-from grpo_core.algorithms.variant import Aggregation
-from grpo_core.errors import UserError
+from grpo_sdk.errors import UserError
+from grpo_sdk.plugins.variant import Aggregation
 
 
 def token_weights(

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from transformers import Cache, PreTrainedModel
 
-from grpo_core.errors import UserError
+from grpo_sdk.errors import UserError
 
 HEAD_TOLERANCE = 0.02
 """Relative difference allowed between our logits and the model's own: bfloat16 rounds to 2^-8, a factor is larger."""

@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from grpo_core.algorithms.variant import checked_by
-from grpo_core.errors import UserError
+from grpo_sdk.errors import UserError
+from grpo_sdk.plugins.variant import checked_by
 
 Controller = TypeVar("Controller", bound=Callable[..., float])
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from grpo_core.algorithms.losses import MAX_LOG_RATIO, bounded_exp, per_token
 from grpo_core.algorithms.masking import masked_mean, masked_sum, sorted_quantile
-from grpo_core.errors import UserError
+from grpo_sdk.errors import UserError
 
 RolloutCorrection = Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from grpo_core.algorithms.losses import MAX_LOG_RATIO
 from grpo_core.algorithms.masking import sorted_quantile
-from grpo_core.errors import UserError
+from grpo_sdk.errors import UserError
 
 OUTLIER = 2.0
 """A ratio above this or below its inverse is an outlier (RookWorld's bound)."""

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from grpo_core.algorithms.aggregation import weighted_sum
-from grpo_core.algorithms.variant import checked_by
-from grpo_core.errors import UserError
+from grpo_sdk.errors import UserError
+from grpo_sdk.plugins.variant import checked_by
 
 Objective = Callable[..., Tensor]
 
@@ -134,7 +134,7 @@ def ppo_clip(
 ) -> Tensor:
     """`clipped_surrogate` of the tokens' ratios, [B, T]: the objective of GRPO, Dr. GRPO, DAPO, bnpo and RLOO.
 
-    They differ in their aggregation and default ranges: rows of `grpo_core.plugins.built_in`.
+    They differ in their aggregation and default ranges: rows of `grpo_sdk.plugins.built_in`.
     """
     return clipped_surrogate(
         importance_ratio(logp, old_logp, max_log_ratio=max_log_ratio),

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from grpo_core.errors import UserError
+from grpo_sdk.errors import UserError
 
 
 def gns_pair(small_sq: float, big_sq: float, *, b_small: float, b_big: float) -> tuple[float, float]:

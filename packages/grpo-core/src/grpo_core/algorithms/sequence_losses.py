@@ -20,7 +20,7 @@ from grpo_core.algorithms.losses import (
     per_token,
 )
 from grpo_core.algorithms.masking import masked_mean, masked_sum
-from grpo_core.algorithms.variant import checked_by
+from grpo_sdk.plugins.variant import checked_by
 
 VESPO_LOG_RATIO = (math.log(1e-8), 20.0)
 """Bounds of a completion's log-ratio in VESPO: those of the authors' code and of TRL."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from grpo_core.checkpoints.checksums import CHECKSUMS, FORMAT_VERSION
-from grpo_core.checkpoints.errors import CheckpointError, CheckpointWriteError
-from grpo_core.checkpoints.files import read_json, sha256_of, write_json
 from grpo_core.checkpoints.names import Step
-from grpo_core.checkpoints.run import check_run, evaluation_dir, is_run, run_of
 from grpo_core.checkpoints.store import CheckpointStore
+from grpo_sdk.errors import CheckpointError, CheckpointWriteError
+from grpo_sdk.files import read_json, sha256_of, write_json
+from grpo_sdk.records.run_folder import check_run, evaluation_dir, is_run, run_of
 
 __all__ = [
     "CHECKSUMS",

@@ -12,8 +12,8 @@ from typing import Any
 
 import orjson
 
-from grpo_core.checkpoints.errors import CheckpointError
-from grpo_core.checkpoints.files import fsync, read_json, sha256_of, system_words, tree
+from grpo_sdk.errors import CheckpointError
+from grpo_sdk.files import fsync, read_json, sha256_of, system_words, tree
 
 FORMAT_VERSION = 1
 """Version of a checkpoint's files; changes are announced a minor version ahead."""

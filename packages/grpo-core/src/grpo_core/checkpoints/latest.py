@@ -6,8 +6,7 @@ import errno
 import os
 from pathlib import Path
 
-from grpo_core.checkpoints.files import read_regular, remove, replace_file
-from grpo_core.checkpoints.names import hidden
+from grpo_sdk.files import hidden, read_regular, remove, replace_file
 
 LINK = "step_latest"
 _TEXT = "step_latest.txt"

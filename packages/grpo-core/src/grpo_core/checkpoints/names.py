@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-from pathlib import Path
 from typing import Literal, NamedTuple
 
-from grpo_core.checkpoints.errors import CheckpointError
+from grpo_sdk.errors import CheckpointError
 
 Step = int | Literal["final"]
-
-Purpose = Literal["partial", "replaced", "deleted"]
-"""Being written; the old version while a new one takes its name; being deleted."""
 
 _CHECKPOINT = re.compile(r"step_(?:(0|[1-9][0-9]{0,17})|final)")
 _HIDDEN = re.compile(r"\.([A-Za-z0-9_.-]{1,200})\.(partial|replaced|deleted)-([0-9]{1,9})(?:-[0-9a-f]{8})?")
@@ -49,11 +44,6 @@ def parse_checkpoint(name: str) -> Step | None:
     if match := _CHECKPOINT.fullmatch(name):
         return int(match[1]) if match[1] else "final"
     return None
-
-
-def hidden(path: Path, purpose: Purpose) -> Path:
-    """Return the hidden name beside `path` which this process uses."""
-    return path.with_name(f".{path.name}.{purpose}-{os.getpid()}")
 
 
 def parse_hidden(name: str) -> Hidden | None:

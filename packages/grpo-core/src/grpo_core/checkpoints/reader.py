@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Literal
 
 from grpo_core.checkpoints.checksums import Checksums, check_complete, check_content
-from grpo_core.checkpoints.errors import CheckpointError
-from grpo_core.checkpoints.files import system_words
 from grpo_core.checkpoints.latest import LINK, read_latest
 from grpo_core.checkpoints.names import Step, checkpoint_name, parse_checkpoint, parse_hidden
-from grpo_core.checkpoints.run import CHECKPOINTS
+from grpo_sdk.errors import CheckpointError
+from grpo_sdk.files import system_words
+from grpo_sdk.records.run_folder import CHECKPOINTS
 
 _LISTED = 10
 """So many steps are listed in a message; of more, the first and the last few."""

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from grpo_core.checkpoints.files import human_size
-from grpo_core.errors import UserError
-from grpo_core.paths import existing_part
+from grpo_sdk.errors import UserError
+from grpo_sdk.files import human_size
+from grpo_sdk.paths import existing_part
 
 TOKENIZER_BYTES = 256
 """Room for the files of a tokenizer, for each of its tokens."""

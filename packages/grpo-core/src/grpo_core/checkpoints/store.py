@@ -10,12 +10,12 @@ from typing import NoReturn
 import psutil
 
 from grpo_core.checkpoints.checksums import MAX_SERIAL, read_checksums, seal
-from grpo_core.checkpoints.errors import CheckpointError, CheckpointWriteError
-from grpo_core.checkpoints.files import disk_full_reason, fsync, human_size, put_in_place, remove, system_words, tree
 from grpo_core.checkpoints.latest import point_latest, read_latest
-from grpo_core.checkpoints.names import Step, checkpoint_name, hidden, parse_checkpoint, parse_hidden
+from grpo_core.checkpoints.names import Step, checkpoint_name, parse_checkpoint, parse_hidden
 from grpo_core.checkpoints.reader import CheckpointReader
-from grpo_core.paths import existing_part
+from grpo_sdk.errors import CheckpointError, CheckpointWriteError
+from grpo_sdk.files import disk_full_reason, fsync, hidden, human_size, put_in_place, remove, system_words, tree
+from grpo_sdk.paths import existing_part
 
 _CLOCK_SLACK_S = 60.0
 """Time by which a process may seem to have started after the folder it writes: clocks of servers differ."""

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from grpo_core.cli.options import COUNT, HELP, JSON
-from grpo_core.errors import ExitCode, UserError
-from grpo_core.paths import check_makeable, user_path
+from grpo_sdk.cli.options import COUNT, HELP, JSON
+from grpo_sdk.errors import ExitCode, UserError
+from grpo_sdk.paths import check_makeable, user_path
 
 ARCHIVE_EXAMPLES = """\b
 Examples:
@@ -42,10 +42,10 @@ def archive(words: tuple[str, ...], keep_latest: int | None, is_listing: bool, a
             raise UserError("--list changes nothing: leave out --keep-latest.")
         _list(words[0], as_json=as_json)
         return ExitCode.DONE
-    from grpo_core.checkpoints.files import human_size
-    from grpo_core.display.progress import Waiting
-    from grpo_core.display.text import err, print_json, visible
     from grpo_core.launch.archive import archive_run
+    from grpo_sdk.display.progress import Waiting
+    from grpo_sdk.display.text import err, print_json, visible
+    from grpo_sdk.files import human_size
 
     run, url = user_path(words[0], "RUN"), words[1]
     with Waiting(err(), quiet=as_json) as display:
@@ -73,9 +73,9 @@ def restore(url: str, folder: str | None, as_json: bool) -> int:
 
     Every file is verified against its checksum before the run appears. A second call continues an interrupted one.
     """
-    from grpo_core.display.progress import Waiting
-    from grpo_core.display.text import err, print_json, visible
     from grpo_core.launch.archive import restore_run
+    from grpo_sdk.display.progress import Waiting
+    from grpo_sdk.display.text import err, print_json, visible
 
     if folder is None:
         from grpo_core.config import load_config
@@ -94,9 +94,9 @@ def restore(url: str, folder: str | None, as_json: bool) -> int:
 
 
 def _list(url: str, *, as_json: bool) -> None:
-    from grpo_core.checkpoints.files import human_size
-    from grpo_core.display.text import print_json, print_out, table, visible
     from grpo_core.launch.archive import list_runs
+    from grpo_sdk.display.text import print_json, print_out, table, visible
+    from grpo_sdk.files import human_size
 
     runs = list_runs(url)
     if as_json:

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_core.config.hardware import hardware_of, machine_choice, memory_plan, needs
-from grpo_core.errors import GrpoError, first_line
 from grpo_core.evaluation.rows import trained_tasks
-from grpo_core.hub.cache import cached_file
-from grpo_core.hub.network import offline_reason
-from grpo_core.plugins.models import adapter_base, model_source
 from grpo_core.profiles import accelerator as accelerators
 from grpo_core.profiles.estimate import MemoryEstimate, estimate, tokens_in_pass
 from grpo_core.profiles.model_shape import ModelShape, model_shape
 from grpo_core.training.checks import check_choices, check_tasks
 from grpo_core.training.rank_shares import check_shares, check_sharing
+from grpo_sdk.errors import GrpoError, first_line
+from grpo_sdk.hub.cache import cached_file
+from grpo_sdk.hub.network import offline_reason
+from grpo_sdk.plugins.models import adapter_base, model_source
 
 if TYPE_CHECKING:
     from grpo_core.config import ResolvedConfig, RunConfig

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grpo_core.cli.options import COUNT, HELP, SECONDS, SettingsCommand
-from grpo_core.cli.settings import only_results_on_stdout, read_settings
-from grpo_core.errors import AbstentionLimitError, ExitCode, UserError
-from grpo_core.paths import check_makeable, user_path
+from grpo_core.cli.settings import SettingsCommand, only_results_on_stdout, read_settings
+from grpo_sdk.cli.options import COUNT, HELP, SECONDS
+from grpo_sdk.errors import AbstentionLimitError, ExitCode, UserError
+from grpo_sdk.paths import check_makeable, user_path
 
 if TYPE_CHECKING:
-    from grpo_core.callbacks import Callback
     from grpo_core.config import LoadedConfig
     from grpo_core.evaluation.runs import RunEvaluation
+    from grpo_sdk.callbacks import Callback
 
 EXAMPLES = """\b
 Examples:
@@ -103,7 +103,7 @@ def run_evaluation(
     from grpo_core.config import resolve
     from grpo_core.evaluation.checks import check_evaluation, check_model_and_device
     from grpo_core.evaluation.settings import EvaluationSettings
-    from grpo_core.plugins.models import check_model
+    from grpo_sdk.plugins.models import check_model
 
     config = loaded.config if options["endpoint"] else resolve(loaded.config, loaded.sources, trains=False).config
     assert config.model is not None, "given by the user, or chosen by `resolve`"
@@ -188,7 +188,7 @@ def run_run_evaluation(
 def print_results(results: Mapping[str, Mapping[str, Any]]) -> None:
     """Print an evaluation as a table on stdout, one task per row; a control precedes the model compared with it."""
     from grpo_core.display.results import evaluation_table
-    from grpo_core.display.text import print_out
+    from grpo_sdk.display.text import print_out
 
     rows = []
     for name, result in results.items():
@@ -199,8 +199,8 @@ def print_results(results: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def _evaluate_model(loaded: LoadedConfig, options: Mapping[str, Any], *, as_json: bool, quiet: bool) -> int:
-    from grpo_core.display.progress import Waiting
-    from grpo_core.display.text import err, print_json
+    from grpo_sdk.display.progress import Waiting
+    from grpo_sdk.display.text import err, print_json
 
     with Waiting(err(), quiet=quiet) as progress:
         results = run_evaluation(loaded, options, (progress,))
@@ -244,8 +244,8 @@ def _run_settings(
 
 
 def _evaluate_run(loaded: LoadedConfig, options: Mapping[str, Any], *, as_json: bool, quiet: bool) -> int:
-    from grpo_core.display.text import err, print_json
     from grpo_core.tracking.events import at_start_of
+    from grpo_sdk.display.text import err, print_json
 
     run_dir = user_path(options["run_dir"], "--run")
     # What is given here is of the working directory, what the run's settings say of where it began.
@@ -278,8 +278,8 @@ def _short(folder: Path) -> str:
 
 def _checkpoint_progress() -> Any:
     """Return the progress display of a run's evaluation; defined here because its base class imports rich."""
-    from grpo_core.display import lines
-    from grpo_core.display.progress import Waiting
+    from grpo_sdk.display import lines
+    from grpo_sdk.display.progress import Waiting
 
     class CheckpointProgress(Waiting):
         def on_evaluation(self, task: str, phase: str, result: Mapping[str, Any]) -> None:
@@ -290,7 +290,7 @@ def _checkpoint_progress() -> Any:
 
 def _print_run(evaluation: RunEvaluation) -> None:
     from grpo_core.display.results import evaluation_table
-    from grpo_core.display.text import print_out
+    from grpo_sdk.display.text import print_out
 
     rows = [
         (step.removeprefix("step_"), task, result)
@@ -304,7 +304,7 @@ def _print_run(evaluation: RunEvaluation) -> None:
 
 
 def _speed(result: Mapping[str, Any]) -> list[str]:
-    from grpo_core.display.lines import rate
+    from grpo_sdk.display.lines import rate
 
     timing = result.get("timing")
     if not timing:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from grpo_core.cli.options import HELP, JSON
-from grpo_core.errors import ExitCode, UserError, first_line
-from grpo_core.task.spec import TaskSpec
+from grpo_sdk.cli.options import HELP, JSON
+from grpo_sdk.errors import ExitCode, UserError, first_line
+from grpo_sdk.task.spec import TaskSpec
 
 EXAMPLES = """\b
 Examples:
@@ -30,10 +30,10 @@ def fetch(names: tuple[str, ...], as_json: bool) -> int:
     A run on a machine that shares the cache needs no network then. Nothing is downloaded twice.
     """
     from grpo_core.cli.settings import only_results_on_stdout
-    from grpo_core.display.progress import Waiting
-    from grpo_core.display.text import err, print_json, visible
-    from grpo_core.hub.network import offline_reason
-    from grpo_core.plugins.models import model_source
+    from grpo_sdk.display.progress import Waiting
+    from grpo_sdk.display.text import err, print_json, visible
+    from grpo_sdk.hub.network import offline_reason
+    from grpo_sdk.plugins.models import model_source
 
     models = [name for name in names if "/" in name.partition("?")[0]]
     for name in models:
@@ -72,9 +72,9 @@ def _fetch_model(name: str) -> Path:
 
 def _task_specs(name: str) -> list[TaskSpec]:
     """The tasks of an argument, all of which exist."""
-    from grpo_core.plugins.host import default_host
-    from grpo_core.plugins.tasks import bind
-    from grpo_core.task.spec import parse_task_specs
+    from grpo_sdk.plugins.host import default_host
+    from grpo_sdk.plugins.tasks import bind
+    from grpo_sdk.task.spec import parse_task_specs
 
     if name in default_host().models():
         raise UserError(f"{name} is an embedded model, which came with its package: there is nothing to download.")
@@ -86,8 +86,8 @@ def _task_specs(name: str) -> list[TaskSpec]:
 
 def _fetch_task(spec: TaskSpec) -> str:
     """Load every split of a task, which downloads what it is made of."""
-    from grpo_core.errors import DataError
-    from grpo_core.plugins.tasks import bind
+    from grpo_sdk.errors import DataError
+    from grpo_sdk.plugins.tasks import bind
 
     counts = []
     splits = [spec.options["split"]] if "split" in spec.options else ["train", "test"]

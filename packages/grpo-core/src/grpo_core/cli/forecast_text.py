@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from grpo_core.display.lines import interval, number
-from grpo_core.display.text import print_out, table, visible
 from grpo_core.evaluation.forecast import BINS, EASY, HARD
-from grpo_core.task.game import SELF, GameConfig
 from grpo_core.tracking.advice import warm_start
+from grpo_sdk.display.lines import interval, number
+from grpo_sdk.display.text import print_out, table, visible
+from grpo_sdk.task.game import SELF, GameConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from grpo_core.config import RunConfig
     from grpo_core.evaluation.forecast import Forecast, GroupSize, MixtureForecast, TaskForecast
     from grpo_core.evaluation.intervals import Interval
-    from grpo_core.task.bound import BoundTask
+    from grpo_sdk.task.bound import BoundTask
 
 BAR_WIDTH = 30
 

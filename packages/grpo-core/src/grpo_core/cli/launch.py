@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,13 +10,9 @@ from typing import Any
 
 import click
 
-from grpo_core.errors import ExitCode, UserError
 from grpo_core.launch.processes import Machine, ending_with_parent
-from grpo_core.profiles.accelerator import process_count
-from grpo_core.tracking.launched import FOLDER_FILE
-
-FIRST_RANK_S = 20.0
-"""Time for the first rank to close what it holds and print, where nothing ends the others."""
+from grpo_sdk.errors import ExitCode, UserError
+from grpo_sdk.launched import FOLDER_FILE, is_rank
 
 MOST = 1024
 """Processes of a machine, machines of a run, and restarts at most: more is a mistake."""
@@ -43,26 +37,10 @@ def launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def is_rank() -> bool:
-    """Whether this process already is one of several ranks."""
-    return "RANK" in os.environ and process_count() > 1
-
-
-def is_silent_rank() -> bool:
-    """Whether this process is a rank other than the first, which prints nothing."""
-    return is_rank() and os.environ["RANK"] != "0"
-
-
 def end_with_launcher() -> None:
     """Have this process stop and save the run when its launcher is killed, which cannot tell it any more."""
     if FOLDER_FILE in os.environ and (request := ending_with_parent()) is not None:
         request()
-
-
-def wait_for_first_rank() -> None:
-    """Wait while the first rank prints the error of all: torchrun ends every process when one has ended."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    time.sleep(FIRST_RANK_S)
 
 
 class Launch:

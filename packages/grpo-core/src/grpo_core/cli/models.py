@@ -6,15 +6,15 @@ from collections.abc import Mapping
 
 import click
 
-from grpo_core.cli.options import HELP, JSON
+from grpo_sdk.cli.options import HELP, JSON
 
 
 @click.command(context_settings=HELP)
 @JSON
 def models(as_json: bool) -> None:
     """List the embedded models: names that --model takes without a download."""
-    from grpo_core.display.text import print_json, print_out, table, visible
-    from grpo_core.plugins.host import default_host
+    from grpo_sdk.display.text import print_json, print_out, table, visible
+    from grpo_sdk.plugins.host import default_host
 
     embedded = default_host().models()
     if as_json:
@@ -45,6 +45,6 @@ def models(as_json: bool) -> None:
 
 
 def _listed(settings: Mapping[str, object]) -> str:
-    from grpo_core.config.layers import format_value
+    from grpo_sdk.display.text import format_value
 
     return ", ".join(f"{key}={format_value(value)}" for key, value in settings.items())

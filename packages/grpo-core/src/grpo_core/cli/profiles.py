@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grpo_core.errors import ExitCode
+from grpo_sdk.errors import ExitCode
 
 if TYPE_CHECKING:
-    from grpo_core.plugins.gpu_profile import GpuProfile
+    from grpo_sdk.plugins.gpu_profile import GpuProfile
 
 EXAMPLE_MODELS = (
     "Qwen/Qwen2.5-0.5B-Instruct",
@@ -38,13 +38,12 @@ def profiles(name: str | None, model: str | None, as_json: bool) -> int:
     A profile ranks below the command line, the environment, files, a preset, a recipe and the recommendations for an
     embedded model. `profile=NAME` takes another, `profile=null` none.
     """
-    from grpo_core.config.layers import format_value
-    from grpo_core.display.text import err, print_json, print_out, table, visible
-    from grpo_core.plugins.host import default_host
-    from grpo_core.plugins.models import model_source
     from grpo_core.profiles import accelerator as accelerators
     from grpo_core.profiles import gpu, platforms
     from grpo_core.profiles.model_shape import model_shape
+    from grpo_sdk.display.text import err, format_value, print_json, print_out, table, visible
+    from grpo_sdk.plugins.host import default_host
+    from grpo_sdk.plugins.models import model_source
 
     if model is not None:
         model_source(model)  # refuses what is no model, which is no property of a profile
@@ -89,7 +88,7 @@ def settings_for(profile: str, model: str, **more: Any) -> dict[str, Any] | str:
         **more: Settings that are given, such as `lora.enabled`.
     """
     from grpo_core.config import flatten, load_config, resolve
-    from grpo_core.errors import UserError
+    from grpo_sdk.errors import UserError
 
     given = {"model": model, "profile": profile, **more}
     loaded = load_config(given, environ={}, dotenv_path=None, is_complete=False)

@@ -11,10 +11,10 @@ from pathlib import Path
 from grpo_core.cli.settings import only_results_on_stdout
 from grpo_core.config import LoadedConfig, RunConfig, resolve
 from grpo_core.config.trainer import LIMITS
-from grpo_core.paths import check_makeable
-from grpo_core.plugins.tasks import bind
-from grpo_core.task.spec import parse_task_specs
 from grpo_core.training.checks import check_training, check_warm_start
+from grpo_sdk.paths import check_makeable
+from grpo_sdk.plugins.tasks import bind
+from grpo_sdk.task.spec import parse_task_specs
 
 STEPS = 200
 """Steps of the training, unless the user says when it ends."""
@@ -61,14 +61,14 @@ def quick_settings(loaded: LoadedConfig, *, quiet: bool) -> dict[str, str]:
 
 def _fine_tuned(config: RunConfig, folder: Path, start: Mapping[str, str | None], *, quiet: bool) -> str | None:
     """The folder of the fine-tuned model; None where the named one can learn as it is."""
-    from grpo_core.display.progress import Waiting
-    from grpo_core.display.text import err, visible
+    from grpo_sdk.display.progress import Waiting
+    from grpo_sdk.display.text import err, visible
 
     with Waiting(err(), quiet=quiet) as progress, only_results_on_stdout((progress,)):
         from grpo_core.evaluation.evaluate import evaluate
         from grpo_core.evaluation.held_out import held_out_tasks
-        from grpo_core.prompts.mixture import task_labels
         from grpo_core.training.warm_start import warm_start
+        from grpo_sdk.task.mixture import task_labels
 
         task, seed, device = config.task, config.seed, config.device
         bound = [bind(spec) for spec in parse_task_specs(task)]

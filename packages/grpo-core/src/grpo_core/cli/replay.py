@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from grpo_core.cli.options import COUNT, HELP, JSON, read_number
-from grpo_core.errors import AbstentionLimitError, ExitCode, UserError
-from grpo_core.paths import user_path
+from grpo_sdk.cli.options import COUNT, HELP, JSON, read_number
+from grpo_sdk.errors import AbstentionLimitError, ExitCode, UserError
+from grpo_sdk.paths import user_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,12 +40,12 @@ def replay(run: str, task: str | None, step: str | None, limit: int, workers: in
     """
     from grpo_core.checkpoints import check_run
     from grpo_core.cli.replay_text import print_replay
-    from grpo_core.display.progress import Waiting
-    from grpo_core.display.text import err, print_json
-    from grpo_core.plugins.tasks import load_task
     from grpo_core.tracking.events import at_start_of
-    from grpo_core.tracking.jsonl import ends_whole, read_last
-    from grpo_core.tracking.rollouts import rollouts_path
+    from grpo_sdk.display.progress import Waiting
+    from grpo_sdk.display.text import err, print_json
+    from grpo_sdk.plugins.tasks import load_task
+    from grpo_sdk.records.jsonl import ends_whole, read_last
+    from grpo_sdk.records.rollouts import rollouts_path
 
     number = None if step is None else read_number(step)
     if step is not None and not number:

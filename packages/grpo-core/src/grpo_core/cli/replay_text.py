@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from grpo_core.display.lines import number
-from grpo_core.display.text import print_out, quoted, table, visible
+from grpo_sdk.display.lines import number
+from grpo_sdk.display.text import print_out, quoted, table, visible
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from grpo_core.evaluation.replay import Change, Replay, TaskReplay
-    from grpo_core.task.score import Score
+    from grpo_sdk.task.score import Score
 
 HEAD_CHARS = 60
 """Characters of a completion that are shown."""

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from grpo_core.cli.options import HELP, JSON
-from grpo_core.errors import UserError
-from grpo_core.paths import kind_of, user_path
+from grpo_sdk.cli.options import HELP, JSON
+from grpo_sdk.errors import UserError
+from grpo_sdk.paths import kind_of, user_path
 
 EXAMPLES = """\b
 Examples:
@@ -58,7 +58,7 @@ def report(
     if is_served:
         return _serve(folders, rollouts, port)
     if as_json:
-        from grpo_core.display.text import print_json
+        from grpo_sdk.display.text import print_json
 
         print_json(_read(folders, rollouts))
         return None
@@ -68,9 +68,9 @@ def report(
 
 def _write(folders: list[Path], output: str | None, rollouts: int) -> None:
     from grpo_core.checkpoints import check_run
-    from grpo_core.checkpoints.files import replace_file
-    from grpo_core.display.text import visible
     from grpo_core.report.page import page
+    from grpo_sdk.display.text import visible
+    from grpo_sdk.files import replace_file
 
     check_run(folders[0])
     target = folders[0] / "report.html" if output is None else user_path(output, "--output")
@@ -90,9 +90,9 @@ def _write(folders: list[Path], output: str | None, rollouts: int) -> None:
 
 
 def _read(folders: list[Path], rollouts: int) -> dict[str, Any]:
-    from grpo_core.display.progress import Waiting
-    from grpo_core.display.text import err
     from grpo_core.report.data import report_data
+    from grpo_sdk.display.progress import Waiting
+    from grpo_sdk.display.text import err
 
     with Waiting(err()) as display, display.ticking("reading the logs"):
         return report_data(folders, rollouts=rollouts)
@@ -110,7 +110,7 @@ def _serve(folders: list[Path], rollouts: int, port: int) -> int:
             f"grpo report --serve needs the package {error.name}, which is not installed: "
             "pip install 'grpo-core[report]'"
         ) from None
-    from grpo_core.display.text import visible
+    from grpo_sdk.display.text import visible
 
     server = ReportServer(folders, rollouts=rollouts, port=port)
     click.echo(visible(f"serving   {server.address} on this machine alone; Ctrl-C stops"))

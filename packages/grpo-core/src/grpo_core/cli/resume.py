@@ -6,21 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grpo_core.cli.launch import (
-    Launch,
-    display_words,
-    end_with_launcher,
-    is_rank,
-    is_silent_rank,
-    launch_options,
-    start,
-    words_of,
-)
-from grpo_core.cli.options import COUNT, HELP, read_checkpoint
+from grpo_core.cli.launch import Launch, display_words, end_with_launcher, launch_options, start, words_of
 from grpo_core.cli.run import show_result
 from grpo_core.cli.settings import only_results_on_stdout
-from grpo_core.errors import ExitCode
-from grpo_core.paths import user_path
+from grpo_sdk.cli.options import COUNT, HELP, read_checkpoint
+from grpo_sdk.errors import ExitCode
+from grpo_sdk.launched import is_rank, is_silent_rank
+from grpo_sdk.paths import user_path
 
 if TYPE_CHECKING:
     from grpo_core.training.result import RunResult
@@ -88,7 +80,7 @@ def _resume(run: str, *, quiet: bool, every: int | None, **options: Any) -> RunR
     """Call `grpo_core.training.resume.resume`, which is imported here because it imports torch."""
     from grpo_core.config import load_config
     from grpo_core.display.progress import ProgressDisplay
-    from grpo_core.display.text import err
+    from grpo_sdk.display.text import err
 
     config = load_config(config_file=user_path(run, "RUN") / "config.yaml", environ={}, dotenv_path=None).config
     with ProgressDisplay(err(), config, quiet=quiet, every=every) as progress, only_results_on_stdout((progress,)):

@@ -12,10 +12,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
-from grpo_core.errors import UserError, unknown_name
-from grpo_core.scoring.abstention import is_out_of_time
-from grpo_core.task.spec import names_of
-from grpo_core.tracking.rollouts import RolloutRecord, read_rollouts
+from grpo_sdk.errors import UserError, unknown_name
+from grpo_sdk.records.rollouts import RolloutRecord, read_rollouts
+from grpo_sdk.scoring.abstention import is_out_of_time
+from grpo_sdk.task.spec import names_of
 
 Judgement = Literal["solved", "unsolved", "abstained"]
 Order = Literal["worst", "best", "slowest"]

@@ -11,15 +11,15 @@ import click
 import orjson
 
 from grpo_core.cli.rollout_selection import Judgement, each_group, judgement
-from grpo_core.display.lines import number
-from grpo_core.display.text import err, print_out, rendered, spoken, table, visible
+from grpo_sdk.display.lines import number
+from grpo_sdk.display.text import err, print_out, rendered, spoken, table, visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
     from grpo_core.cli.rollout_selection import PartTime
-    from grpo_core.tracking.rollouts import RolloutRecord
+    from grpo_sdk.records.rollouts import RolloutRecord
 
 COLUMNS = (
     "step", "task", "row", "group", "role", "score", "judged", "tokens", "finish", "parts", "prompt", "text", "why",

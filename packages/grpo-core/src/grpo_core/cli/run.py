@@ -9,28 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grpo_core import __version__
-from grpo_core.cli.launch import (
-    Launch,
-    display_words,
-    end_with_launcher,
-    is_silent_rank,
-    launch_options,
-    start,
-    words_of,
-)
-from grpo_core.cli.options import COUNT, HELP, SettingsCommand
-from grpo_core.cli.settings import only_results_on_stdout, read_settings
+from grpo_core.cli.launch import Launch, display_words, end_with_launcher, launch_options, start, words_of
+from grpo_core.cli.settings import SettingsCommand, only_results_on_stdout, read_settings
 from grpo_core.config.recipes import RECIPES
-from grpo_core.errors import ExitCode, UserError
-from grpo_core.paths import check_makeable
 from grpo_core.profiles.accelerator import node_process_count, planned_processes, process_count
 from grpo_core.profiles.presets import PRESETS
+from grpo_sdk import __version__
+from grpo_sdk.cli.options import COUNT, HELP
+from grpo_sdk.errors import ExitCode, UserError
+from grpo_sdk.launched import is_silent_rank
+from grpo_sdk.paths import check_makeable
 
 if TYPE_CHECKING:
-    from grpo_core.callbacks import Callback
     from grpo_core.config import ResolvedConfig
     from grpo_core.training.result import RunResult
+    from grpo_sdk.callbacks import Callback
 
 EXAMPLES = """\b
 Examples:
@@ -141,7 +134,7 @@ def show_result(result: RunResult, *, as_json: bool, quiet: bool) -> None:
     if is_silent_rank():
         return
     if as_json:
-        from grpo_core.display.text import print_json
+        from grpo_sdk.display.text import print_json
 
         print_json(result.summary)
     elif quiet:
@@ -169,7 +162,7 @@ def train(config: ResolvedConfig, callbacks: Sequence[Callback]) -> RunResult:
 
 def _train(resolved: ResolvedConfig, *, quiet: bool, every: int | None) -> RunResult:
     from grpo_core.display.progress import ProgressDisplay
-    from grpo_core.display.text import err
+    from grpo_sdk.display.text import err
 
     with ProgressDisplay(err(), resolved.config, quiet=quiet, every=every) as progress:
         return train(resolved, (progress,))
@@ -177,7 +170,7 @@ def _train(resolved: ResolvedConfig, *, quiet: bool, every: int | None) -> RunRe
 
 def _show_dry_run(resolved: ResolvedConfig, *, as_json: bool) -> None:
     from grpo_core.cli.dry_run import as_data, dry_run, report
-    from grpo_core.display.text import print_json, print_out, table, visible
+    from grpo_sdk.display.text import print_json, print_out, table, visible
 
     dry = dry_run(resolved)
     if as_json:
@@ -191,8 +184,7 @@ def _show_dry_run(resolved: ResolvedConfig, *, as_json: bool) -> None:
 
 def _show(resolved: ResolvedConfig, *, as_json: bool) -> None:
     from grpo_core.config import flatten
-    from grpo_core.config.layers import format_value
-    from grpo_core.display.text import print_json, print_out, table, visible
+    from grpo_sdk.display.text import format_value, print_json, print_out, table, visible
 
     values: dict[str, Any] = flatten(resolved.config)
     sources = {key: str(source) for key, source in resolved.sources.items()}

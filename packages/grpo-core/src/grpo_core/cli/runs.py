@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grpo_core.cli.options import COUNT, HELP, JSON
-from grpo_core.errors import UserError, near_match
-from grpo_core.paths import kind_of, user_path
+from grpo_sdk.cli.options import COUNT, HELP, JSON
+from grpo_sdk.errors import UserError, near_match
+from grpo_sdk.paths import kind_of, user_path
 
 if TYPE_CHECKING:
     from grpo_core.tracking.runs import RunView, TaskResult
@@ -75,8 +75,8 @@ def list_runs(folder: str | None, project: str | None, limit: int | None, as_jso
         return
     if limit is not None:
         raise UserError(f"--limit {limit} is of --wandb: add --wandb, or leave it out.")
-    from grpo_core.display.text import print_json, print_out, quoted, table, visible
     from grpo_core.tracking.runs import find_runs, list_run
+    from grpo_sdk.display.text import print_json, print_out, quoted, table, visible
 
     directory = _folder(folder)
     views = [list_run(path) for path in find_runs(directory) or _runs_of_sweep(directory)]
@@ -121,8 +121,8 @@ def show(run: str, metrics: tuple[str, ...], aliases: bool, is_remote: bool, as_
             raise UserError("--aliases is of runs on this machine: leave it out with --wandb.")
         show_remote(run, metrics or PLOTTED, as_json=as_json)
         return
-    from grpo_core.display.text import print_json
     from grpo_core.tracking.runs import named_series, read_run, series
+    from grpo_sdk.display.text import print_json
 
     view = read_run(user_path(run, "RUN"))
     history = named_series(view.path, metrics) if metrics else series(view.path, PLOTTED)
@@ -137,9 +137,8 @@ def show(run: str, metrics: tuple[str, ...], aliases: bool, is_remote: bool, as_
 @JSON
 def compare(paths: tuple[str, ...], as_json: bool) -> None:
     """Compare runs: the settings in which they differ, and their results with 95% intervals."""
-    from grpo_core.config.layers import format_value
-    from grpo_core.display.text import print_json, print_out, table, visible
     from grpo_core.tracking.runs import TaskResult, differences, read_run
+    from grpo_sdk.display.text import format_value, print_json, print_out, table, visible
 
     if len(paths) < MIN_COMPARED:
         raise UserError(f"grpo runs compare takes {MIN_COMPARED} runs or more; {len(paths)} given.")
@@ -191,9 +190,9 @@ def facts_of(run: RunView) -> dict[str, Any]:
 
 
 def _print_run(run: RunView, history: Mapping[str, Sequence[tuple[int, float | None]]], *, aliases: bool) -> None:
-    from grpo_core.display import lines
     from grpo_core.display.results import history_table
-    from grpo_core.display.text import line_width, print_out, table, visible
+    from grpo_sdk.display import lines
+    from grpo_sdk.display.text import line_width, print_out, table, visible
 
     width = line_width()
     about = [visible(str(run.path)), run.state, f"step {_progress(run)}", _ago(run.updated)]
@@ -261,7 +260,7 @@ def _progress(run: RunView) -> str:
 
 
 def _solved(run: RunView) -> str:
-    from grpo_core.display.lines import number
+    from grpo_sdk.display.lines import number
 
     several = len(run.results) > 1
     return ", ".join(
@@ -271,7 +270,7 @@ def _solved(run: RunView) -> str:
 
 
 def _rate(result: Mapping[str, Any] | None) -> str:
-    from grpo_core.display.lines import interval, number
+    from grpo_sdk.display.lines import interval, number
 
     if not result:
         return "-"
@@ -285,7 +284,7 @@ def _evaluated(result: TaskResult) -> list[str]:
 
 
 def _measured(result: Mapping[str, Any] | None, name: str) -> str:
-    from grpo_core.display.lines import interval
+    from grpo_sdk.display.lines import interval
 
     metrics = (result or {}).get("metrics", {})
     if metrics.get(name) is None:
@@ -295,7 +294,7 @@ def _measured(result: Mapping[str, Any] | None, name: str) -> str:
 
 
 def _delta(result: TaskResult) -> str:
-    from grpo_core.display.lines import interval, number
+    from grpo_sdk.display.lines import interval, number
 
     latest = result.latest or {}
     if latest.get("delta") is None:

@@ -7,10 +7,47 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from grpo_core.callbacks import Callback, Callbacks
+import click
+
 from grpo_core.config import LoadedConfig, load_config
-from grpo_core.display.libraries import hide_bars
-from grpo_core.errors import UserError
+from grpo_sdk.callbacks import Callback, Callbacks
+from grpo_sdk.display.libraries import hide_bars
+from grpo_sdk.errors import UserError
+
+
+class SettingsCommand(click.Command):
+    """A command whose options are settings; its help shows the settings' defaults, which only the help imports."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments.
+
+        Raises:
+            UserError: a setting is given as an option; says how it is written.
+        """
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            from grpo_core.config.keys import known_as, near
+
+            name = error.option_name.lstrip("-").replace("-", "_")
+            meant = known_as(name) or (() if error.possibilities else near(name))
+            if not meant:
+                raise
+            written = " or ".join(f"{key}=VALUE" for key in meant)
+            raise UserError(f"no option {error.option_name}. Settings are written without dashes: {written}") from None
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options with the defaults of their settings."""
+        from grpo_core.config import RunConfig, flatten
+        from grpo_sdk.display.text import format_value
+
+        sections = ("", "eval.") if self.name == "eval" else ("", "trainer.")
+        defaults = flatten(RunConfig())
+        for option in self.params:
+            values = [defaults[key] for section in sections if (key := f"{section}{option.name}") in defaults]
+            if isinstance(option, click.Option) and values and values[0] is not None:
+                option.help = f"{(option.help or '').partition('  [default')[0]}  [default: {format_value(values[0])}]"
+        super().format_options(ctx, formatter)
 
 
 def read_settings(options: Mapping[str, str | None], overrides: Iterable[str], config_file: str | None) -> LoadedConfig:

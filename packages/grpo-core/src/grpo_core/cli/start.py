@@ -1,30 +1,18 @@
-"""What the scripts `grpo` and `grpo-run` start: Ctrl-C is handled before anything that takes time is imported."""
+"""What the script `grpo-run` starts: Ctrl-C is handled before anything that takes time is imported."""
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Sequence
+
+from grpo_sdk.cli.start import stopped
 
 
-def main() -> int:
-    """Run `grpo`; see `grpo_core.cli.main.main`."""
-    try:
-        from grpo_core.cli.main import main
-
-        return main()
-    except KeyboardInterrupt:
-        return _stopped()
-
-
-def main_run() -> int:
+def main_run(arguments: Sequence[str] | None = None) -> int:
     """Run `grpo-run`, which is `grpo run`."""
     try:
-        from grpo_core.cli.main import main_run
+        from grpo_core.cli.run import run
+        from grpo_sdk.cli.main import run_command
 
-        return main_run()
+        return run_command(run, arguments, "grpo-run")
     except KeyboardInterrupt:
-        return _stopped()
-
-
-def _stopped() -> int:
-    print("stopped: interrupted.", file=sys.stderr)
-    return 130  # as ExitCode.INTERRUPTED, whose module may be what was being imported
+        return stopped()

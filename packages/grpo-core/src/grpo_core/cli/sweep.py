@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from grpo_core.cli.options import HELP, JSON
-from grpo_core.errors import ExitCode, UserError
-from grpo_core.paths import check_makeable
+from grpo_sdk.cli.options import HELP, JSON
+from grpo_sdk.errors import ExitCode, UserError
+from grpo_sdk.paths import check_makeable
 
 if TYPE_CHECKING:
     from grpo_core.evaluation.intervals import Interval
@@ -176,9 +176,9 @@ def _slurm_options(chosen: Sweep, text: str, jobs: int) -> SlurmOptions:
 
 def _submit(chosen: Sweep, options: SlurmOptions, *, as_json: bool) -> None:
     """Submit what is missing as an array."""
-    from grpo_core.display.invocation import command
-    from grpo_core.display.text import print_json, print_out, visible
     from grpo_core.launch.sweep.array import queued, submit
+    from grpo_sdk.display.invocation import command
+    from grpo_sdk.display.text import print_json, print_out, visible
 
     folder = chosen.folder
     with folder.locked():
@@ -213,7 +213,7 @@ class SweepProgress:
 
     def line(self, name: str, text: str) -> None:
         """Print a line."""
-        from grpo_core.display.text import err, visible
+        from grpo_sdk.display.text import err, visible
 
         err().print(visible(f"{name:<{LABEL - 1}} {text}"), soft_wrap=True)
 
@@ -223,7 +223,7 @@ class SweepProgress:
 
     def ended(self, status: RunStatus, seconds: float) -> None:
         """Print a run that has ended."""
-        from grpo_core.display.lines import duration
+        from grpo_sdk.display.lines import duration
 
         self._ended += 1
         failed = f", exit code {status.exit_code}: {status.last_line}" if status.state in ("failed", "killed") else ""
@@ -236,8 +236,8 @@ class SweepProgress:
 
 
 def _show_runs(chosen: Sweep, *, as_json: bool) -> None:
-    from grpo_core.display.invocation import program
-    from grpo_core.display.text import print_json, print_out, table, visible
+    from grpo_sdk.display.invocation import program
+    from grpo_sdk.display.text import print_json, print_out, table, visible
 
     definition = chosen.definition
     if definition.method == "optuna":
@@ -267,10 +267,10 @@ def _finish(chosen: Sweep, runs: Sequence[SweepRun], baseline: int | None, *, is
         is_saved: Whether the runs were to be finished, so that the tables are written.
         as_json: Whether to print JSON.
     """
-    from grpo_core.checkpoints.files import replace_file
-    from grpo_core.display.text import print_json, print_out, visible
     from grpo_core.launch.sweep.array import queued
     from grpo_core.launch.sweep.summary import as_data, configurations_csv, runs_csv, summarize
+    from grpo_sdk.display.text import print_json, print_out, visible
+    from grpo_sdk.files import replace_file
 
     definition, path = chosen.definition, chosen.folder.path
     waiting = queued(chosen.folder)
@@ -300,8 +300,8 @@ def _status(chosen: Sweep, run: SweepRun, waiting: Collection[str]) -> RunStatus
 
 
 def _print(summary: Summary) -> None:
-    from grpo_core.display.text import print_out, table, visible
     from grpo_core.launch.sweep.summary import has_result
+    from grpo_sdk.display.text import print_out, table, visible
 
     several = any(len(each.runs) > 1 for each in summary.configurations)
     keys = list(dict.fromkeys(key for each in summary.configurations for key in each.settings))

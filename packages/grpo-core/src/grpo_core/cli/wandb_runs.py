@@ -25,8 +25,8 @@ def list_remote(project: str, limit: int | None, *, as_json: bool) -> None:
         limit: Runs at most.
         as_json: Whether to print JSON.
     """
-    from grpo_core.display.text import print_json, print_out, table
     from grpo_core.tracking.wandb_runs import latest_runs
+    from grpo_sdk.display.text import print_json, print_out, table
 
     chosen = project or _default_project()
     runs = latest_runs(chosen, limit or LIMIT)
@@ -59,10 +59,10 @@ def show_remote(path: str, names: Sequence[str], *, as_json: bool) -> None:
         names: Metrics over the steps.
         as_json: Whether to print JSON.
     """
-    from grpo_core.display import lines
     from grpo_core.display.results import history_table
-    from grpo_core.display.text import print_json, print_out, table
     from grpo_core.tracking.wandb_runs import remote_run
+    from grpo_sdk.display import lines
+    from grpo_sdk.display.text import print_json, print_out, table
 
     run, history = remote_run(path, names)
     if as_json:
@@ -96,7 +96,7 @@ def _solved(run: RemoteRun) -> str:
 
 
 def _cell(value: object) -> str:
-    from grpo_core.display.text import visible
+    from grpo_sdk.display.text import visible
 
     return visible(str(value)[:MAX_CHARS])
 

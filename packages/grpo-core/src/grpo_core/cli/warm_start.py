@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grpo_core.cli.options import COUNT, HELP, RATE, SEED
 from grpo_core.cli.settings import only_results_on_stdout
-from grpo_core.errors import ExitCode
-from grpo_core.paths import user_path_text
 from grpo_core.profiles.accelerator import check_device
 from grpo_core.training.checks import check_warm_start
+from grpo_sdk.cli.options import COUNT, HELP, RATE, SEED
+from grpo_sdk.errors import ExitCode
+from grpo_sdk.paths import user_path_text
 
 if TYPE_CHECKING:
-    from grpo_core.callbacks import Callback
+    from grpo_sdk.callbacks import Callback
 
 EXAMPLES = """\b
 Examples:
@@ -96,9 +96,9 @@ Examples:
 def warm_start(folder: str, as_json: bool, quiet: bool, **options: Any) -> ExitCode:
     """Fine-tune a model on a task's gold completions by TRL (pip install 'grpo-core[trl]'), as a start for GRPO."""
     from grpo_core.cli.evaluate import print_results
-    from grpo_core.display.invocation import command
-    from grpo_core.display.progress import Waiting
-    from grpo_core.display.text import err, print_json, visible
+    from grpo_sdk.display.invocation import command
+    from grpo_sdk.display.progress import Waiting
+    from grpo_sdk.display.text import err, print_json, visible
 
     folder = user_path_text(folder, "--out")
     with Waiting(err(), quiet=quiet) as progress:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from grpo_core.cli.options import HELP, SECONDS
-from grpo_core.errors import ExitCode, UserError
+from grpo_sdk.cli.options import HELP, SECONDS
+from grpo_sdk.errors import ExitCode, UserError
 
 EXAMPLES = """\b
 Examples:
@@ -62,8 +62,8 @@ def _run(given: str | None) -> Path:
     """
     from grpo_core.checkpoints import check_run, is_run
     from grpo_core.config import load_config
-    from grpo_core.paths import kind_of, user_path
     from grpo_core.tracking.runs import find_runs
+    from grpo_sdk.paths import kind_of, user_path
 
     folder = Path(load_config().config.output_dir) if given is None else user_path(given, "RUN")
     if is_run(folder):

@@ -13,8 +13,9 @@ from grpo_core.config.models import (
     TrackingConfig,
 )
 from grpo_core.config.resolution import ResolvedConfig, choose_model, resolve
-from grpo_core.config.sources import Profile, load_config, read_dotenv, to_yaml, with_settings
+from grpo_core.config.sources import Profile, load_config, to_yaml, with_settings
 from grpo_core.config.trainer import TrainerConfig
+from grpo_sdk.environment import read_dotenv
 
 __all__ = [
     "CurriculumConfig",

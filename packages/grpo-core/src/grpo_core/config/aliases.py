@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from grpo_core.errors import UserError
+from grpo_sdk.errors import UserError
 
 SECTION = "trainer."
 """Section in which an alias may be written, like most settings; it may also stand alone."""

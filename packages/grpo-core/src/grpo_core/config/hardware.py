@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from grpo_core.callbacks import ResolvedDefault
 from grpo_core.config.layers import LoadedConfig
 from grpo_core.config.models import RunConfig
 from grpo_core.config.sources import Profile
 from grpo_core.config.trainer import TrainerConfig, divisors
-from grpo_core.errors import UserError
-from grpo_core.plugins.gpu_profile import GpuProfile
-from grpo_core.plugins.host import PluginHost
 from grpo_core.profiles import accelerator as accelerators
 from grpo_core.profiles import gpu, platforms
 from grpo_core.profiles.accelerator import GIB, Accelerator
@@ -29,6 +25,10 @@ from grpo_core.profiles.estimate import (
     tokens_that_fit,
 )
 from grpo_core.profiles.model_shape import ModelShape
+from grpo_sdk.callbacks import ResolvedDefault
+from grpo_sdk.errors import UserError
+from grpo_sdk.plugins.gpu_profile import GpuProfile
+from grpo_sdk.plugins.host import PluginHost
 
 MAX_CACHED_TOKENS = 2**21
 """Tokens of keys and values at most, however large the memory: decoding has long stopped to get faster."""

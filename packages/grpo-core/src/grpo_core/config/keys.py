@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from grpo_core.config.aliases import ALIASES
 from grpo_core.config.models import RunConfig
 from grpo_core.config.section import VariantArguments, either
-from grpo_core.errors import UnknownNameError
+from grpo_sdk.errors import UnknownNameError
 
 _HINTS = {
     "accum_steps": ("trainer.steps_per_generation",),

@@ -13,16 +13,14 @@ from grpo_core.config.keys import Key, choices, find, keys
 from grpo_core.config.models import RunConfig
 from grpo_core.config.recipes import recipe
 from grpo_core.config.trainer import EXCLUSIVE, IS_COMPLETE, needless
-from grpo_core.config.yaml_text import parse_value
-from grpo_core.errors import GrpoError, UserError, near_match
 from grpo_core.profiles.presets import preset
+from grpo_sdk.display.text import format_value
+from grpo_sdk.errors import GrpoError, UserError, near_match
+from grpo_sdk.records.yaml_text import parse_value
 
 SourceKind = Literal[
     "command line", "environment", ".env", "file", "preset", "recipe", "profile", "python", "chosen", "default"
 ]
-
-MAX_SHOWN_CHARS = 80
-"""Longest value shown in an error message."""
 
 _STEPS = "trainer.steps_per_generation"
 
@@ -172,26 +170,6 @@ def _fields(config: RunConfig) -> Iterable[tuple[str, BaseModel, str]]:
     """Yield (dotted key, its section, its name in the section) of every value."""
     for name, key in keys().items():
         yield name, getattr(config, key.section) if key.section else config, name.rpartition(".")[2]
-
-
-def format_value(value: Any) -> str:
-    """Format a value as a user would write it, bounded in length."""
-    match value:
-        case None:
-            text = "null"
-        case bool():
-            text = "true" if value else "false"
-        case list() | tuple():
-            text = f"[{', '.join(format_value(each) for each in value[:MAX_SHOWN_CHARS])}]"
-        case Mapping():
-            text = "{" + ", ".join(f"{name}: {format_value(each)}" for name, each in value.items()) + "}"
-        case int() if value.bit_length() > 256:  # str() refuses huge numbers
-            text = "(a huge number)"
-        case str():
-            text = value[: MAX_SHOWN_CHARS + 1] if value.isprintable() and value else repr(value[: MAX_SHOWN_CHARS + 1])
-        case _:
-            text = str(value)
-    return text if len(text) <= MAX_SHOWN_CHARS else text[: MAX_SHOWN_CHARS - 1] + "…"
 
 
 def _merge(layers: Sequence[Layer]) -> Layer:

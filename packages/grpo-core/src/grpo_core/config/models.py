@@ -13,13 +13,13 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from grpo_core.config.recipes import RECIPES
 from grpo_core.config.section import COUNT, Section, VariantArguments, allowed, variant
 from grpo_core.config.trainer import TrainerConfig
-from grpo_core.errors import UserError
-from grpo_core.paths import user_path_text
-from grpo_core.plugins import variants as registry
-from grpo_core.plugins.built_in import BUILT_IN
 from grpo_core.profiles.gpu import BUILT_IN as GPU_PROFILES
 from grpo_core.profiles.presets import PRESETS
-from grpo_core.task.row import Split
+from grpo_sdk.errors import UserError
+from grpo_sdk.paths import user_path_text
+from grpo_sdk.plugins import variants as registry
+from grpo_sdk.plugins.built_in import BUILT_IN
+from grpo_sdk.task.row import Split
 
 MAX_WEIGHT = 1e6
 """Largest sum of the curriculum's weights, which are relative."""

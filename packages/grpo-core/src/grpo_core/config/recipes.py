@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from grpo_core.errors import unknown_name
+from grpo_sdk.errors import unknown_name
 
 DEFINING = (
     "trainer.loss_type",

@@ -8,37 +8,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from grpo_core.callbacks import ResolvedDefault
 from grpo_core.checkpoints import run_of
 from grpo_core.config.hardware import check_fits, hardware_of, hardware_profile
-from grpo_core.config.layers import (
-    DEFAULT,
-    Layer,
-    LoadedConfig,
-    Source,
-    build,
-    explicit_values,
-    format_value,
-    with_recipe,
-)
+from grpo_core.config.layers import DEFAULT, Layer, LoadedConfig, Source, build, explicit_values, with_recipe
 from grpo_core.config.models import RunConfig
 from grpo_core.config.recipes import OVERLONG_SHARE, overlong_buffer, recipe
 from grpo_core.config.sources import Profile
 from grpo_core.config.trainer import TrainerConfig, needless
-from grpo_core.config.yaml_text import read_mapping
-from grpo_core.errors import UserError
-from grpo_core.hub.cache import cached_models
-from grpo_core.hub.network import offline_reason, prepare
-from grpo_core.plugins import variants as registry
-from grpo_core.plugins.facts import EmbeddedModel
-from grpo_core.plugins.host import PluginHost, default_host
-from grpo_core.plugins.models import model_source
-from grpo_core.plugins.task_objects import Tasks, name_tasks
-from grpo_core.plugins.tasks import bind
 from grpo_core.profiles.model_shape import model_shape
 from grpo_core.profiles.presets import SOURCE
 from grpo_core.profiles.recommended import RECORD, learning_rate, recorded
-from grpo_core.task.spec import parse_task_specs
+from grpo_sdk.callbacks import ResolvedDefault
+from grpo_sdk.display.text import format_value
+from grpo_sdk.errors import UserError
+from grpo_sdk.hub.cache import cached_models
+from grpo_sdk.hub.network import offline_reason, prepare
+from grpo_sdk.plugins import variants as registry
+from grpo_sdk.plugins.facts import EmbeddedModel
+from grpo_sdk.plugins.host import PluginHost, default_host
+from grpo_sdk.plugins.models import model_source
+from grpo_sdk.plugins.task_objects import Tasks, name_tasks
+from grpo_sdk.plugins.tasks import bind
+from grpo_sdk.records.yaml_text import read_mapping
+from grpo_sdk.task.spec import parse_task_specs
 
 FALLBACK_MODEL = "tiny"
 """Model of a run that names none, of tasks without a default: it is here, and its first batch shows what it knows."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from grpo_core.plugins.built_in import BUILT_IN
+from grpo_sdk.plugins.built_in import BUILT_IN
 
 COUNT = 10**9
 """Largest allowed count, which fits into every format and tensor."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import typing
 from collections.abc import Collection, Mapping, Sequence
@@ -13,31 +12,16 @@ from typing import Any
 
 import yaml
 
-from grpo_core.config import yaml_text
 from grpo_core.config.aliases import Alias, alias_of
 from grpo_core.config.keys import Key, choices, environment_name, find, keys, members, near, sections
-from grpo_core.config.layers import Layer, LoadedConfig, Source, build, explicit_values, format_value, with_recipe
+from grpo_core.config.layers import Layer, LoadedConfig, Source, build, explicit_values, with_recipe
 from grpo_core.config.models import RunConfig
 from grpo_core.config.section import Section
-from grpo_core.errors import UnknownNameError, UserError, near_match
-from grpo_core.paths import kind_of, user_path
-
-PREFIX = "GRPO_"
-
-RESERVED_ENVIRONMENT: Mapping[str, str] = {
-    "GRPO_CACHE_DIR": "Folder for caches, as of what plugins provide; by default that of the platform.",
-    "GRPO_CHESS_ENGINE": "UCI engine of the chess tasks.",
-    "GRPO_DEBUG": "1 shows the traceback of an error.",
-    "GRPO_KILLABLE_WORKER": "Set by a scoring worker for itself; not for users.",
-    "GRPO_LOG_DIR": "Folder in which training_runs is created, if output_dir is not set.",
-    "GRPO_PLUGINS": "Comma-separated names of the only plugins to load.",
-    "GRPO_SANDBOX_ALLOW_WEAK": "1 lets the code tasks run programs with resource limits alone.",
-    "GRPO_SANDBOX_LEVEL": "Level of the code tasks' sandbox (L3, L2, L1), instead of the best one available.",
-    "GRPO_SANDBOX_TOKEN": "Token for the server of `GRPO_SANDBOX_URL`.",
-    "GRPO_SANDBOX_URL": "Server that runs the code tasks' programs, instead of this machine.",
-    "GRPO_SHARED_DATA": "Folder of real data sets that some tests read.",
-}
-"""Environment variables that are not settings -> description."""
+from grpo_sdk.display.text import format_value
+from grpo_sdk.environment import PREFIX, RESERVED_ENVIRONMENT, read_dotenv, text_of
+from grpo_sdk.errors import UnknownNameError, UserError, near_match
+from grpo_sdk.paths import kind_of, user_path
+from grpo_sdk.records import yaml_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,55 +155,6 @@ def to_yaml(config: RunConfig, *, leave_out: Collection[str] = ()) -> str:
     return yaml_text.dump(values)
 
 
-def read_dotenv(path: Path | str | None) -> dict[str, str]:
-    """Read the variables of a .env file; none if there is no such file.
-
-    Raises:
-        UserError: it is not a file, cannot be read, is not UTF-8 text, or has a line that is not NAME=value or that
-            repeats a name.
-    """
-    if path is None or (kind := kind_of(Path(path))) in ("", "a folder"):  # a virtual environment may have this name
-        return {}
-    if kind != "a file":
-        raise UserError(f"{path} is {kind}, and settings are read from a file: rename or remove it.")
-    from dotenv.parser import parse_stream
-
-    variables: dict[str, str] = {}
-    lines: dict[str, int] = {}
-    # Not dotenv_values, which skips lines that it cannot parse and takes the last value of a repeated name.
-    for binding in parse_stream(io.StringIO(_text_of(Path(path), str(path)))):
-        where, name = f"{path}:{binding.original.line}", binding.key
-        if binding.error:
-            raise UserError(f"{where}: not NAME=value: {format_value(binding.original.string.strip())}")
-        if name is None:
-            continue  # a comment, or nothing
-        if binding.value is None or "\0" in binding.value:
-            raise UserError(f"{where}: {name} has no value: write {name}=value.")
-        if name in variables:
-            raise UserError(f"{where}: {name} is given twice, first in line {lines[name]}.")
-        variables[name], lines[name] = binding.value, binding.original.line
-    return variables
-
-
-def _text_of(path: Path, name: str) -> str:
-    """Read the text of a configuration file.
-
-    Raises:
-        UserError: it is too large, cannot be read, or is not UTF-8.
-    """
-    try:
-        with path.open("rb") as file:
-            content = file.read(yaml_text.MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise UserError(f"{name}: cannot be read: {error.strerror or error}.") from None
-    if len(content) > yaml_text.MAX_FILE_BYTES:
-        raise UserError(f"{name}: more than {yaml_text.MAX_FILE_BYTES} bytes: not a configuration.")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{name}: not UTF-8 text ({error.reason} at byte {error.start}).") from None
-
-
 def _cli_layer(cli: Mapping[str, Any]) -> Layer:
     layer = Layer()
     source = Source("command line")
@@ -320,7 +255,7 @@ def _file_layer(path: Path) -> Layer:
         what = f"it is {kind}; give a file" if kind else "there is no such file"
         raise UserError(f"--config {path}: {what}.{near_match(str(path), siblings)}")
     layer = Layer()
-    top = yaml_text.compose_file(_text_of(path, f"--config {path}"), str(path))
+    top = yaml_text.compose_file(text_of(path, f"--config {path}"), str(path))
     if top is not None:
         _walk_file(top, "", str(path), layer)
     return layer

@@ -18,8 +18,8 @@ from grpo_core.config.trainer_settings import (
     ProbeSettings,
     RolloutSettings,
 )
-from grpo_core.errors import UserError
-from grpo_core.plugins import variants as registry
+from grpo_sdk.errors import UserError
+from grpo_sdk.plugins import variants as registry
 
 EXCLUSIVE = (
     ("max_steps", "num_train_epochs", "when to stop"),

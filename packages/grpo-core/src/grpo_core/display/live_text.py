@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from grpo_core.display import lines
-from grpo_core.display.explanation import block
 from grpo_core.display.plots import MARK, WHISKER, Mark, Point, curve
-from grpo_core.display.text import quoted, visible
 from grpo_core.tracking.events import read_branch
 from grpo_core.tracking.runs import is_number, series
+from grpo_sdk.display import lines
+from grpo_sdk.display.explanation import block
+from grpo_sdk.display.text import quoted, visible
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from grpo_core.tracking.live import Group, LiveRun
-    from grpo_core.tracking.rollouts import RolloutRecord
+    from grpo_sdk.records.rollouts import RolloutRecord
 
 CURVES: Mapping[str, str] = {
     "reward": "reward",

@@ -13,9 +13,9 @@ from rich.text import Text
 
 from grpo_core.display.plots import Mark, Point, curve, svg_curve
 from grpo_core.display.results import as_html, as_text, history_table
-from grpo_core.display.text import err
 from grpo_core.tracking.live import Series
 from grpo_core.tracking.runs import is_number
+from grpo_sdk.display.text import err
 
 if TYPE_CHECKING:
     from rich.console import Console

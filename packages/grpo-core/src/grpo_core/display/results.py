@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from grpo_core.display.lines import interval, number
 from grpo_core.display.plots import sparkline
-from grpo_core.display.text import table, visible
+from grpo_sdk.display.lines import interval, number
+from grpo_sdk.display.text import table, visible
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from transformers import PretrainedConfig, PreTrainedModel
 
-from grpo_core.engines.base import Bounded, Engine, Request, Sampling
-from grpo_core.errors import UserError
+from grpo_sdk.endpoints.base import Bounded, Engine, Request, Sampling
+from grpo_sdk.errors import UserError
 
-INSTEAD = "Choose another model, or train this one through TRL (grpo_core.interop.trl)."
+INSTEAD = "Choose another model, or train this one through TRL (grpo_sdk.interop.trl)."
 """What to do about a model that the native engine refuses."""
 
 

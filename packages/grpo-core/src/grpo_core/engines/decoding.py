@@ -13,7 +13,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from grpo_core.task.marks import cut_at_stop
+from grpo_sdk.task.marks import cut_at_stop
 
 EDGE_CHARACTERS = 16
 """Characters at a tail's left edge that are not relied on: tokenizers strip or add a space where text begins."""

@@ -23,7 +23,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from grpo_core.engines.compatibility import INSTEAD
-from grpo_core.errors import UserError
+from grpo_sdk.errors import UserError
 
 Item = TypeVar("Item")
 

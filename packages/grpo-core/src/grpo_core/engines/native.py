@@ -18,9 +18,7 @@ from transformers import PreTrainedTokenizerBase
 
 from grpo_core.algorithms.causal_lm import CausalLM, causal_lm, evaluating
 from grpo_core.algorithms.cpu_matmul import PackedLinears, multiplies_bfloat16
-from grpo_core.engines.base import Request, Sampling
 from grpo_core.engines.compatibility import check_model, check_requests
-from grpo_core.engines.completion import Completion, FinishReason
 from grpo_core.engines.cuda_graphs import Graphs
 from grpo_core.engines.decoding import StopMatcher, StopStrings, TextDecoder, eos_ids
 from grpo_core.engines.fused_body import TOLERANCE, FusedBody
@@ -28,7 +26,9 @@ from grpo_core.engines.kv_cache import SharedPrefixCache, fill
 from grpo_core.engines.sampling import SAMPLE_ELEMENTS, UNIFORM_BLOCK, UniformStream, sample
 from grpo_core.engines.shared_attention import attention_through
 from grpo_core.engines.static_decode import LEAST_TOKENS, StaticDecoder, unsupported
-from grpo_core.errors import UserError
+from grpo_sdk.endpoints.base import Request, Sampling
+from grpo_sdk.endpoints.completion import Completion, FinishReason
+from grpo_sdk.errors import UserError
 
 MAX_SLOT_SHARE = 4
 """Query slots per row, at most (slots are prompts × the largest group), so that groups of uneven sizes waste little."""

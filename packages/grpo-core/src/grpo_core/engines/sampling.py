@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grpo_core.engines.base import SampleKey, Sampling
-from grpo_core.errors import NonFiniteError
+from grpo_sdk.endpoints.base import SampleKey, Sampling
+from grpo_sdk.errors import NonFiniteError
 
 STREAM_VERSION = 1
 """Part of every key; raised when the mapping from key to numbers changes, so that old runs are not silently mixed."""

@@ -19,7 +19,7 @@ from transformers import AttentionInterface, PretrainedConfig
 from grpo_core.algorithms.prefix_attention import attention_part, attention_with, mask_of, merged
 from grpo_core.engines.compatibility import INSTEAD
 from grpo_core.engines.kv_cache import SharedPrefixCache
-from grpo_core.errors import UserError
+from grpo_sdk.errors import UserError
 
 NAME = "grpo_shared_prefix"
 """Name of the function in `transformers`' registry."""

@@ -20,11 +20,11 @@ from torch import Tensor, nn
 from grpo_core.algorithms.causal_lm import CausalLM
 from grpo_core.algorithms.cpu_matmul import Linear
 from grpo_core.algorithms.prefix_attention import attention_with
-from grpo_core.engines.base import Sampling
 from grpo_core.engines.cuda_graphs import Graphs
 from grpo_core.engines.kv_cache import SharedPrefixCache
 from grpo_core.engines.sampling import SAMPLE_ELEMENTS, UNIFORM_BLOCK, non_finite, sample
 from grpo_core.engines.static_cache import MIN_TOKENS, NAME, Shape, StaticCache, bucket, static_cache
+from grpo_sdk.endpoints.base import Sampling
 
 FAMILIES = ("gemma3", "gpt2", "granite", "llama", "mistral", "phi3", "qwen2", "qwen3")
 """Modules of `transformers.models` whose step depends on nothing but the tensors that it is given."""

@@ -7,27 +7,27 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from grpo_core.engines.base import Engine, SampleKey, Sampling, StopRequested
 from grpo_core.engines.compatibility import context_of
-from grpo_core.errors import InfrastructureError
 from grpo_core.evaluation.hooks import EvaluationHooks
 from grpo_core.evaluation.ranks import evaluate_together
 from grpo_core.evaluation.results import Evaluation
 from grpo_core.evaluation.sampling import EngineSampler, Question, Sampled, Sampler
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.evaluation.surprisal import ROWS_AT_ONCE, Certainty, certainty
-from grpo_core.killable.pool import resolved
 from grpo_core.policy.memory import peak_memory_mib
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
-from grpo_core.rollouts.episodes import Play, Reply, play
-from grpo_core.rollouts.opponents import OpponentSampler, play_opponents
 from grpo_core.rollouts.task_scoring import TaskScoring
-from grpo_core.scoring.abstention import reason_head
-from grpo_core.scoring.scorer import Scorer
-from grpo_core.task.bound import BoundTask
-from grpo_core.task.row import Row
-from grpo_core.task.score import Score
+from grpo_sdk.endpoints.base import Engine, SampleKey, Sampling, StopRequested
+from grpo_sdk.episodes.episodes import Play, Reply, play
+from grpo_sdk.episodes.opponents import OpponentSampler, play_opponents
+from grpo_sdk.errors import InfrastructureError
+from grpo_sdk.killable.pool import resolved
+from grpo_sdk.scoring.abstention import reason_head
+from grpo_sdk.scoring.scorer import Scorer
+from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.row import Row
+from grpo_sdk.task.score import Score
 
 EVALUATION_STEP = 0
 """The step in sampling keys of an evaluation: training steps count from 1, so no random number is used twice."""

@@ -10,9 +10,9 @@ from typing import Any
 
 from grpo_core.checkpoints import CheckpointError, CheckpointStore, read_json
 from grpo_core.config import RunConfig
-from grpo_core.errors import UserError
 from grpo_core.evaluation.output import BASE, safe_name, step_order
-from grpo_core.plugins.models import model_source
+from grpo_sdk.errors import UserError
+from grpo_sdk.plugins.models import model_source
 
 _STEP_FOLDER = re.compile(r"step_(\d{1,18}|final)")
 

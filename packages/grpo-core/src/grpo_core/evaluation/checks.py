@@ -7,13 +7,14 @@ from typing import Any
 
 from grpo_core.config import RunConfig
 from grpo_core.evaluation.plan import settings_of
-from grpo_core.evaluation.rows import held_out, subset
+from grpo_core.evaluation.rows import subset
 from grpo_core.evaluation.settings import EvaluationSettings
-from grpo_core.plugins.models import check_model
-from grpo_core.plugins.tasks import bind
 from grpo_core.profiles.accelerator import check_device
-from grpo_core.rollouts.episodes import check_opponent
-from grpo_core.task.spec import parse_task_specs
+from grpo_sdk.check.overlap import held_out
+from grpo_sdk.episodes.episodes import check_opponent
+from grpo_sdk.plugins.models import check_model
+from grpo_sdk.plugins.tasks import bind
+from grpo_sdk.task.spec import parse_task_specs
 
 
 def check_evaluation(task: str, given: Mapping[str, Any], defaults: EvaluationSettings) -> None:

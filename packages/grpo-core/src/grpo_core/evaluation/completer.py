@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count
 
-from grpo_core.engines.base import Request, SampleKey, Sampling
-from grpo_core.engines.encode import encode_prompt
 from grpo_core.engines.native import NativeEngine
 from grpo_core.evaluation.surprisal import certainty
 from grpo_core.policy.load import load_policy
-from grpo_core.task.row import Prompt
+from grpo_sdk.endpoints.base import Request, SampleKey, Sampling
+from grpo_sdk.endpoints.encode import encode_prompt
+from grpo_sdk.task.row import Prompt
 
 
 class Completer:

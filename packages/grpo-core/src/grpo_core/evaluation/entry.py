@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from grpo_core.callbacks import EvalPhase
 from grpo_core.evaluation.intervals import CONFIDENCE, RATE, mean_interval
 from grpo_core.evaluation.results import Evaluation, RowRates
-from grpo_core.scoring.metrics import MetricNames, Numbers, batch_numbers, reported_numbers
-from grpo_core.task.bound import BoundTask
-from grpo_core.task.evaluation import EvaluationRecord, EvaluationReport
-from grpo_core.task.score import Score
 from grpo_core.tracking.evaluations import METRICS, REPORT, evaluation_metrics
+from grpo_sdk.callbacks import EvalPhase
+from grpo_sdk.scoring.metrics import MetricNames, Numbers, batch_numbers, reported_numbers
+from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.evaluation import EvaluationRecord, EvaluationReport
+from grpo_sdk.task.score import Score
 
 METRIC_RESAMPLES = 499
 """Bootstrap resamples of a task's own metrics, which are Python over every score: the interval's ends are quantiles 12

@@ -7,20 +7,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpo_core.callbacks import Callback, Callbacks, ResolvedDefault
 from grpo_core.config import EngineConfig, ScoringConfig
 from grpo_core.config.resolution import task_for_model
 from grpo_core.display.notebook import progress_console
 from grpo_core.display.progress import EvaluationDisplay, watched
 from grpo_core.display.results import as_html, as_text, evaluation_table
 from grpo_core.engines.native import MAX_BATCH_TOKENS
-from grpo_core.engines.openai import OpenAIEngine
-from grpo_core.errors import UserError
 from grpo_core.evaluation.answers import EvaluatedModel, evaluate_rows
 from grpo_core.evaluation.entry import Moment, add_report, entry_of
 from grpo_core.evaluation.output import BASE, EvaluationFolder, Meta, write_results
 from grpo_core.evaluation.results import Evaluation, RowRates
-from grpo_core.evaluation.rows import held_out
 from grpo_core.evaluation.sampling import EndpointSampler
 from grpo_core.evaluation.settings import OPEN, EvaluationSettings, Open
 from grpo_core.evaluation.setup import (
@@ -31,15 +27,19 @@ from grpo_core.evaluation.setup import (
     prepare_tasks,
     warn_of_few_rows,
 )
-from grpo_core.judges.service import usages
-from grpo_core.judges.usage import Usage
-from grpo_core.killable.importing import refuse_in_worker
-from grpo_core.paths import check_makeable
-from grpo_core.plugins.models import model_source
-from grpo_core.plugins.task_objects import Tasks, name_tasks
-from grpo_core.scoring.judge_errors import known_errors
-from grpo_core.task.bound import BoundTask
-from grpo_core.task.row import Split
+from grpo_sdk.callbacks import Callback, Callbacks, ResolvedDefault
+from grpo_sdk.check.overlap import held_out
+from grpo_sdk.endpoints.openai import OpenAIEngine
+from grpo_sdk.errors import UserError
+from grpo_sdk.judges.service import usages
+from grpo_sdk.judges.usage import Usage
+from grpo_sdk.killable.importing import refuse_in_worker
+from grpo_sdk.paths import check_makeable
+from grpo_sdk.plugins.models import model_source
+from grpo_sdk.plugins.task_objects import Tasks, name_tasks
+from grpo_sdk.scoring.judge_errors import known_errors
+from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.row import Split
 
 if TYPE_CHECKING:
     from rich.table import Table

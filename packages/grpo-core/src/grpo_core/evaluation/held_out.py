@@ -9,26 +9,26 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from grpo_core.callbacks import Callbacks, EvalPhase, ResolvedDefault
 from grpo_core.checkpoints import evaluation_dir
 from grpo_core.config import RunConfig
-from grpo_core.errors import UserError
 from grpo_core.evaluation.answers import EvaluatedModel, evaluate_rows, unscored_warnings
 from grpo_core.evaluation.entry import Moment, TrainingEntries
 from grpo_core.evaluation.evaluate import meta_of
 from grpo_core.evaluation.hooks import EvaluationHooks
 from grpo_core.evaluation.output import BASE, META, EvaluationFolder, read_meta, write_results
-from grpo_core.evaluation.overlap import Overlap, TrainedProblems, overlap_choices
 from grpo_core.evaluation.plan import EvaluationPlan, matchups, plan_of
 from grpo_core.evaluation.results import Evaluation, RowRates
-from grpo_core.evaluation.rows import held_out, subset
-from grpo_core.plugins.tasks import bind
+from grpo_core.evaluation.rows import subset
 from grpo_core.rollouts.task_scoring import Scoring
-from grpo_core.scoring.metrics import MetricNames
-from grpo_core.task.bound import BoundTask
-from grpo_core.task.row import Row
-from grpo_core.task.spec import parse_task_specs
 from grpo_core.tracking.evaluations import evaluation_metrics
+from grpo_sdk.callbacks import Callbacks, EvalPhase, ResolvedDefault
+from grpo_sdk.check.overlap import Overlap, TrainedProblems, held_out, overlap_choices
+from grpo_sdk.errors import UserError
+from grpo_sdk.plugins.tasks import bind
+from grpo_sdk.scoring.metrics import MetricNames
+from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.row import Row
+from grpo_sdk.task.spec import parse_task_specs
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,16 +10,16 @@ from typing import Any
 
 import torch
 
-from grpo_core.engines.base import SampleKey, Sampling
 from grpo_core.engines.compatibility import max_context
 from grpo_core.engines.native import NativeEngine
-from grpo_core.errors import UserError, near_match
 from grpo_core.evaluation.sampling import EngineSampler, Question
-from grpo_core.plugins.models import model_source
 from grpo_core.policy.device import choose_device
 from grpo_core.policy.load import load_policy
 from grpo_core.policy.threads import choose_threads
-from grpo_core.task.row import Message
+from grpo_sdk.endpoints.base import SampleKey, Sampling
+from grpo_sdk.errors import UserError, near_match
+from grpo_sdk.plugins.models import model_source
+from grpo_sdk.task.row import Message
 
 Handler = Callable[[bytes], bytes]
 

@@ -27,16 +27,16 @@ from typing import Any
 
 import numpy as np
 
-from grpo_core.callbacks import EvalPhase
 from grpo_core.checkpoints import is_run, read_json, write_json
-from grpo_core.checkpoints.files import replace_file, written_whole
-from grpo_core.config import yaml_text
-from grpo_core.errors import UserError
 from grpo_core.evaluation.intervals import bounds_in
 from grpo_core.evaluation.results import Evaluation, RowRates
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.evaluation.surprisal import TokenStatistics
-from grpo_core.tracking.evaluations import flat
+from grpo_sdk.callbacks import EvalPhase
+from grpo_sdk.errors import UserError
+from grpo_sdk.files import replace_file, written_whole
+from grpo_sdk.records import yaml_text
+from grpo_sdk.records.run_folder import flat
 
 EVALUATION_FORMAT_VERSION = 1
 """Version of these files; changes are announced a minor version ahead."""

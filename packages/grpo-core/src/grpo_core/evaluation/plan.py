@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from grpo_core.callbacks import EvalPhase, ResolvedDefault
 from grpo_core.config import RunConfig
-from grpo_core.config.layers import format_value
-from grpo_core.errors import UserError
 from grpo_core.evaluation.settings import EvaluationSettings
-from grpo_core.task.bound import BoundTask
-from grpo_core.task.game import RANDOM, SELF, GameConfig
+from grpo_sdk.callbacks import EvalPhase, ResolvedDefault
+from grpo_sdk.display.text import format_value
+from grpo_sdk.errors import UserError
+from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.game import RANDOM, SELF, GameConfig
 
 SETTING_OF: Mapping[str, str] = {
     "size": "size",

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 
-from grpo_core.engines.base import StopRequested
-from grpo_core.errors import EngineError, UserError
 from grpo_core.evaluation.results import Evaluation
 from grpo_core.evaluation.surprisal import Certainty, TokenStatistics
 from grpo_core.policy.ranks import Ranks
-from grpo_core.task.row import Row
-from grpo_core.task.score import Score
+from grpo_sdk.endpoints.base import StopRequested
+from grpo_sdk.errors import EngineError, UserError
+from grpo_sdk.task.row import Row
+from grpo_sdk.task.score import Score
 
 _STOPPED = b"stopped"
 

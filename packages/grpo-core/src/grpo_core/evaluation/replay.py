@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core.config import RunConfig
-from grpo_core.errors import DataError, UserError, unknown_name
 from grpo_core.evaluation.replayed_advantages import Comparison, ReplayedBaseline
 from grpo_core.evaluation.rescoring import score_again
-from grpo_core.plugins.tasks import load_task
 from grpo_core.rollouts.task_scoring import scorer_of
-from grpo_core.task.bound import BoundTask
-from grpo_core.task.fingerprint import name_changes
-from grpo_core.task.score import Score
-from grpo_core.task.spec import label_of
-from grpo_core.tracking.rollouts import RolloutRecord, read_rollouts
+from grpo_sdk.errors import DataError, UserError, unknown_name
+from grpo_sdk.plugins.tasks import load_task
+from grpo_sdk.records.rollouts import RolloutRecord, read_rollouts
+from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.fingerprint import name_changes
+from grpo_sdk.task.score import Score
+from grpo_sdk.task.spec import label_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ from torch import Tensor
 from grpo_core.algorithms.advantages.baselines import group_mean
 from grpo_core.algorithms.advantages.groups import zero_std_fraction
 from grpo_core.config import TrainerConfig
-from grpo_core.plugins import variants as registry
-from grpo_core.scoring.parts import PartColumns
-from grpo_core.task.bound import BoundTask
-from grpo_core.task.score import Score
-from grpo_core.tracking.rollouts import RolloutRecord
+from grpo_sdk.plugins import variants as registry
+from grpo_sdk.records.rollouts import RolloutRecord
+from grpo_sdk.scoring.parts import PartColumns
+from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.score import Score
 
 LOGGED = frozenset({"keys", "roles", "state", "lengths", "reward_parts", "part_weights"})
 """Inputs of a baseline that the log of completions holds."""

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from grpo_core.errors import DataError
-from grpo_core.scoring.groups import group_scores
-from grpo_core.scoring.scorer import Scorer
-from grpo_core.task.bound import BoundTask
-from grpo_core.task.row import Row
-from grpo_core.task.score import Score
-from grpo_core.tracking.rollouts import RolloutRecord
+from grpo_sdk.errors import DataError
+from grpo_sdk.records.rollouts import RolloutRecord
+from grpo_sdk.scoring.groups import group_scores
+from grpo_sdk.scoring.scorer import Scorer
+from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.row import Row
+from grpo_sdk.task.score import Score
 
 NEVER_SCORED = "the run scored nothing of them: a turn or the opponent had failed"
 NO_SCORED_TEXT = "the log is of an earlier version, which holds turns and games as people read them only"

@@ -13,9 +13,9 @@ import numpy as np
 from grpo_core.algorithms.diagnostics import pass_at_k
 from grpo_core.evaluation.intervals import RATE, UNBOUNDED, Bounds, bounds_in, difference_interval, mean_interval
 from grpo_core.evaluation.surprisal import Certainty, TokenStatistics
-from grpo_core.task.marks import first_thinking_end
-from grpo_core.task.row import Row, Split
-from grpo_core.task.score import Score
+from grpo_sdk.task.marks import first_thinking_end
+from grpo_sdk.task.row import Row, Split
+from grpo_sdk.task.score import Score
 
 MAX_LEVELS = 12
 """More different difficulties than these are reported in quartiles."""

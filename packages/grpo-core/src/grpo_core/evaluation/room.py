@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grpo_core.callbacks import ResolvedDefault
 from grpo_core.engines.compatibility import max_context
-from grpo_core.engines.encode import encode_prompt
-from grpo_core.errors import UserError
 from grpo_core.evaluation.sampling import answer_limit
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.policy.policy import Policy
-from grpo_core.task.bound import BoundTask
-from grpo_core.task.row import Row
+from grpo_sdk.callbacks import ResolvedDefault
+from grpo_sdk.endpoints.encode import encode_prompt
+from grpo_sdk.errors import UserError
+from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.row import Row
 
 
 def check_room(

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from grpo_core.callbacks import ResolvedDefault
 from grpo_core.config import RunConfig
-from grpo_core.errors import ExhaustedError, UserError
-from grpo_core.paths import file_digest
-from grpo_core.plugins.tasks import bind
-from grpo_core.prompts.mixture import shuffled
-from grpo_core.task.bound import BoundTask
-from grpo_core.task.row import Row, Split
-from grpo_core.task.rows import data_files
-from grpo_core.task.spec import parse_task_specs
+from grpo_sdk.callbacks import ResolvedDefault
+from grpo_sdk.errors import UserError
+from grpo_sdk.paths import file_digest
+from grpo_sdk.plugins.tasks import bind
+from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.mixture import shuffled
+from grpo_sdk.task.row import Row
+from grpo_sdk.task.rows import data_files
+from grpo_sdk.task.spec import parse_task_specs
 
 SUBSET_KEY = "evaluation subset"
 """Seeds the choice of a subset. It is not the run's seed: results of different seeds are compared on the same rows."""
@@ -43,16 +43,6 @@ def limited_rows(tasks: Mapping[str, BoundTask]) -> list[ResolvedDefault]:
             why = "repeated rows, and held-out ones among them, are looked for within the rows in use"
             choices.append(ResolvedDefault("rows", f"{used} ({facts}{', …' * (len(files) > 3)})", why))
     return choices
-
-
-def held_out(task: BoundTask, *, size: int | None, split: Split) -> BoundTask:
-    """The task on its held-out rows: `size` of `split`, or as many as there are."""
-    held = task.with_options(split=split, size=size)
-    try:
-        held.rows()
-    except ExhaustedError as exhausted:
-        held = task.with_options(split=split, size=exhausted.available)
-    return held
 
 
 def subset(rows: Sequence[Row], share: float | None) -> list[Row]:

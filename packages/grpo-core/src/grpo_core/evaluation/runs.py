@@ -8,12 +8,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from grpo_core.callbacks import Callback, Callbacks, ResolvedDefault
 from grpo_core.checkpoints import CheckpointStore, check_run, evaluation_dir
 from grpo_core.config import RunConfig, load_config
 from grpo_core.config.resolution import task_for_model
-from grpo_core.engines.base import StopRequested
-from grpo_core.errors import GrpoError, UserError
 from grpo_core.evaluation.checkpoints import EvaluatedCheckpoint, checkpoints_of, control_of, start_of, training_info
 from grpo_core.evaluation.entry import Moment, add_report, entry_of
 from grpo_core.evaluation.evaluate import meta_of
@@ -22,17 +19,20 @@ from grpo_core.evaluation.output import BASE, FINAL, EvaluationFolder, check_kep
 from grpo_core.evaluation.rows import trained_tasks
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.evaluation.setup import EvaluationTask, ModelOptions, evaluate_model, prepare_tasks
-from grpo_core.judges.known import JudgeErrors
-from grpo_core.killable.importing import refuse_in_worker
-from grpo_core.paths import check_makeable
-from grpo_core.plugins.task_objects import Tasks, name_tasks
 from grpo_core.policy.load import DTYPES
 from grpo_core.policy.memory import release
-from grpo_core.prompts.mixture import task_labels
 from grpo_core.rollouts.task_scoring import prepare_nodes
-from grpo_core.scoring.conditions import condition_choices
-from grpo_core.scoring.judge_errors import known_errors
-from grpo_core.task.spec import parse_task_specs
+from grpo_sdk.callbacks import Callback, Callbacks, ResolvedDefault
+from grpo_sdk.endpoints.base import StopRequested
+from grpo_sdk.errors import GrpoError, UserError
+from grpo_sdk.judges.known import JudgeErrors
+from grpo_sdk.killable.importing import refuse_in_worker
+from grpo_sdk.paths import check_makeable
+from grpo_sdk.plugins.task_objects import Tasks, name_tasks
+from grpo_sdk.scoring.conditions import condition_choices
+from grpo_sdk.scoring.judge_errors import known_errors
+from grpo_sdk.task.mixture import task_labels
+from grpo_sdk.task.spec import parse_task_specs
 
 TIMEOUT_S = 600.0
 """A checkpoint's evaluation ends after ten minutes, as in the reference systems."""

@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from grpo_core.engines.base import Engine, Request, SampleKey, Sampling
-from grpo_core.engines.encode import encode_prompt
 from grpo_core.engines.native import MAX_BATCH_TOKENS
 from grpo_core.policy.memory import Budget, is_out_of_memory, release
-from grpo_core.rollouts.opponents import endpoint_seed
 from grpo_core.rollouts.thinking import think_tokens
-from grpo_core.task.marks import first_thinking_end
-from grpo_core.task.row import Prompt
+from grpo_sdk.endpoints.base import Engine, Request, SampleKey, Sampling
+from grpo_sdk.endpoints.encode import encode_prompt
+from grpo_sdk.episodes.opponents import endpoint_seed
+from grpo_sdk.task.marks import first_thinking_end
+from grpo_sdk.task.row import Prompt
 
 if TYPE_CHECKING:
-    from grpo_core.engines.openai import OpenAIEngine
+    from grpo_sdk.endpoints.openai import OpenAIEngine
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any, Final, Literal
 
-from grpo_core.engines.base import Sampling
-from grpo_core.errors import UserError
-from grpo_core.task.row import Split
+from grpo_sdk.endpoints.base import Sampling
+from grpo_sdk.errors import UserError
+from grpo_sdk.task.row import Split
 
 
 class _Open(Enum):

@@ -8,28 +8,29 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from grpo_core.callbacks import Callbacks, ResolvedDefault
 from grpo_core.config import EngineConfig, EvalConfig, LoraConfig, RunConfig, ScoringConfig
-from grpo_core.errors import UserError
 from grpo_core.evaluation.answers import EvaluatedModel, evaluate_rows, in_process, unscored_warnings
 from grpo_core.evaluation.hooks import EvaluationHooks
 from grpo_core.evaluation.plan import matchups, settings_of
 from grpo_core.evaluation.results import Evaluation
 from grpo_core.evaluation.room import check_room
-from grpo_core.evaluation.rows import held_out, subset
+from grpo_core.evaluation.rows import subset
 from grpo_core.evaluation.settings import EvaluationSettings
-from grpo_core.plugins.tasks import bind
 from grpo_core.policy.memory import tokens_that_fit
 from grpo_core.policy.policy import Policy
-from grpo_core.prompts.mixture import task_labels
 from grpo_core.rollouts.task_scoring import Scoring, prepare_nodes
-from grpo_core.scoring.conditions import condition_choices
-from grpo_core.task.bound import BoundTask
-from grpo_core.task.row import Row
-from grpo_core.task.spec import parse_task_specs
 from grpo_core.tracking.diagnoses import DEFAULT_KL_TARGET, named
 from grpo_core.tracking.diagnosis import History
 from grpo_core.tracking.monitor import finding
+from grpo_sdk.callbacks import Callbacks, ResolvedDefault
+from grpo_sdk.check.overlap import held_out
+from grpo_sdk.errors import UserError
+from grpo_sdk.plugins.tasks import bind
+from grpo_sdk.scoring.conditions import condition_choices
+from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.mixture import task_labels
+from grpo_sdk.task.row import Row
+from grpo_sdk.task.spec import parse_task_specs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +196,7 @@ def load_evaluated(
     """Load a model with its sampler, which `resources` closes; the other arguments are those of `evaluate_model`."""
     from grpo_core.policy.load import load_policy
     from grpo_core.policy.sampler import bind_engine, open_engine
-    from grpo_core.rollouts.episodes import plays_base
+    from grpo_sdk.episodes.episodes import plays_base
 
     bind_engine(options.engine)
 

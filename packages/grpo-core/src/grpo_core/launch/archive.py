@@ -16,13 +16,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, NonNegativeInt, Stri
 
 from grpo_core.checkpoints import CheckpointError, check_run
 from grpo_core.checkpoints.checksums import CHECKSUMS, check_complete
-from grpo_core.checkpoints.files import fsync, human_size, sha256_of
 from grpo_core.checkpoints.latest import LINK, point_latest, read_latest
 from grpo_core.checkpoints.names import parse_checkpoint, parse_hidden
-from grpo_core.checkpoints.run import CHECKPOINTS
-from grpo_core.errors import UserError
 from grpo_core.launch.storage import BLOCK, ArchiveError, Storage
 from grpo_core.tracking import presence
+from grpo_sdk.errors import UserError
+from grpo_sdk.files import fsync, human_size, sha256_of
+from grpo_sdk.records.run_folder import CHECKPOINTS
 
 MANIFEST, OBJECTS = "manifest.json", "objects"
 

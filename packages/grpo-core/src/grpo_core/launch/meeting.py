@@ -10,8 +10,8 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
-from grpo_core.errors import InfrastructureError, UserError, first_line
 from grpo_core.launch.processes import Machine
+from grpo_sdk.errors import InfrastructureError, UserError, first_line
 
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store

@@ -12,7 +12,7 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpo_core.errors import UserError
+from grpo_sdk.errors import UserError
 
 if TYPE_CHECKING:
     from submitit.slurm.slurm import SlurmExecutor

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from grpo_core.checkpoints.files import replace_file
-from grpo_core.errors import ExitCode, GrpoError, UserError, near_match
-from grpo_core.paths import kind_of, user_path
 from grpo_core.tracking.base import without_secrets
+from grpo_sdk.errors import ExitCode, GrpoError, UserError, near_match
+from grpo_sdk.files import replace_file
+from grpo_sdk.paths import kind_of, user_path
 
 EXTRAS = {"file": "", "s3": "s3", "gs": "gcs"}
 """Scheme of a URL -> extra of grpo-core that it needs."""

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 from grpo_core.checkpoints import CheckpointError
 from grpo_core.checkpoints.checksums import read_checksums
 from grpo_core.checkpoints.reader import CheckpointReader
-from grpo_core.errors import ExitCode, InfrastructureError, first_line
 from grpo_core.launch.meeting import MEETING_S, Meeting
 from grpo_core.launch.processes import Machine, several
-from grpo_core.tracking.launched import FOLDER_FILE, LOST_CONTACT, saving_mark
+from grpo_sdk.errors import ExitCode, InfrastructureError, first_line
+from grpo_sdk.launched import FOLDER_FILE, LOST_CONTACT, saving_mark
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure

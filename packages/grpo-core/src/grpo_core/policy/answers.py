@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from grpo_core.algorithms.causal_lm import evaluating
-from grpo_core.errors import UserError
+from grpo_sdk.errors import UserError
 
 N_PROMPTS, LENGTH = 8, 32
 """Prompts that are compared, and their tokens, which are spread over the whole vocabulary."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from grpo_core.errors import UserError
+from grpo_sdk.errors import UserError
 
 PER_LAYER = ("layer_types", "mlp_layer_types", "no_rope_layers")
 """Settings of transformers that list something for each layer."""

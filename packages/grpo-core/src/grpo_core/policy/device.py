@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from grpo_core.algorithms.cpu_matmul import emulates_bfloat16
-from grpo_core.errors import UserError
+from grpo_sdk.errors import UserError
 
 EMULATED = "this CPU has neither AVX512-BF16 nor AMX, and computes bfloat16 several times slower than float32"
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grpo_core.errors import UserError, unknown_name
-from grpo_core.plugins.models import model_source
+from grpo_sdk.errors import UserError, unknown_name
+from grpo_sdk.plugins.models import model_source
 
 PAD_TOKEN, EOS_TOKEN = "<|pad|>", "<|end|>"
 

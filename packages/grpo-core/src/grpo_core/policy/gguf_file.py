@@ -22,7 +22,7 @@ from transformers.integrations.gguf import gguf_tokenizer_mapping as reader
 from transformers.integrations.gguf.reader import read_gguf_metadata
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from grpo_core.errors import UserError
+from grpo_sdk.errors import UserError
 
 _SCALED = ("llama", "qwen2", "qwen2moe", "qwen3", "qwen3moe")
 """Architectures whose layers and dimensions all have the same positions."""

@@ -9,18 +9,18 @@ from typing import Any, Literal
 import torch
 
 from grpo_core.algorithms.cpu_matmul import use_onednn
-from grpo_core.callbacks import ResolvedDefault
 from grpo_core.config import LoraConfig
-from grpo_core.errors import UserError, first_line
-from grpo_core.hub.cache import why_from_cache
-from grpo_core.plugins.host import PluginHost
-from grpo_core.plugins.models import ModelSource, adapter_base, model_source
 from grpo_core.policy.device import DTYPES as DTYPES
 from grpo_core.policy.device import EMULATED, choose_device, choose_precision
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.pretrained import adapter_folder, load_adapter, load_pretrained
 from grpo_core.policy.quantization import Quantization, dequantized, keep_as_quantized, plain_model, quiet_bitsandbytes
 from grpo_core.policy.threads import choose_threads
+from grpo_sdk.callbacks import ResolvedDefault
+from grpo_sdk.errors import UserError, first_line
+from grpo_sdk.hub.cache import why_from_cache
+from grpo_sdk.plugins.host import PluginHost
+from grpo_sdk.plugins.models import ModelSource, adapter_base, model_source
 
 WeightsPlace = Literal["device", "host", "meta"]
 

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from grpo_core.algorithms.causal_lm import causal_lm
-from grpo_core.errors import GrpoError, first_line
 from grpo_core.policy.memory_meter import MIB, memory_meter
+from grpo_sdk.errors import GrpoError, first_line
 
 MEMORY_SHARE = 0.7
 """Share of an accelerator's free memory for keys and values; the rest is for activations, logits and fragmentation."""

@@ -16,16 +16,16 @@ import torch
 
 from grpo_core.algorithms.causal_lm import causal_lm
 from grpo_core.algorithms.packing import pair_cost, plan_packs
-from grpo_core.callbacks import ResolvedDefault
-from grpo_core.checkpoints.files import read_regular, replace_file
 from grpo_core.config import TrainerConfig
 from grpo_core.config.trainer import divisors
 from grpo_core.engines.compatibility import max_context
-from grpo_core.plugins.folders import cache_folder
 from grpo_core.policy.memory import OutOfMemoryError, is_out_of_memory, release
 from grpo_core.policy.memory_meter import MemoryMeter, memory_meter
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
+from grpo_sdk.callbacks import ResolvedDefault
+from grpo_sdk.files import read_regular, replace_file
+from grpo_sdk.plugins.folders import cache_folder
 
 FORMAT = 1
 

@@ -16,8 +16,6 @@ from torch import Tensor
 
 from grpo_core.algorithms.hidden_states import CompletionStates
 from grpo_core.algorithms.packing import Pack, packed_states
-from grpo_core.callbacks import ResolvedDefault
-from grpo_core.plugins.models import ModelSource
 from grpo_core.policy.answers import answers_of, check_answers
 from grpo_core.policy.first_rank import is_on_meta
 from grpo_core.policy.parts import gathered_state, is_of_adapter
@@ -25,6 +23,8 @@ from grpo_core.policy.quantization import Quantization
 from grpo_core.policy.reference import Reference
 from grpo_core.policy.sharding import ALL_RANKS, ShardLayout, Shards
 from grpo_core.policy.value_head import VALUE_HEAD_FILE, ValueHead
+from grpo_sdk.callbacks import ResolvedDefault
+from grpo_sdk.plugins.models import ModelSource
 
 
 @dataclass(frozen=True, slots=True)

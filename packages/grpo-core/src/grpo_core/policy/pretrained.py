@@ -15,10 +15,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from grpo_core.algorithms.causal_lm import special_settings
-from grpo_core.errors import UserError
-from grpo_core.hub.cache import why_from_cache
-from grpo_core.plugins.models import ADAPTER_FILE, ModelSource, adapter_settings, check_adapter
 from grpo_core.policy.first_rank import is_on_meta
+from grpo_sdk.errors import UserError
+from grpo_sdk.hub.cache import why_from_cache
+from grpo_sdk.plugins.models import ADAPTER_FILE, ModelSource, adapter_settings, check_adapter
 
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 

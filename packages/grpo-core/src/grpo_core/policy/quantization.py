@@ -17,7 +17,7 @@ import torch
 
 from grpo_core.checkpoints import read_json, write_json
 from grpo_core.config import LoraConfig
-from grpo_core.errors import UserError
+from grpo_sdk.errors import UserError
 
 QUANTIZATION_FILE = "base_quantization.json"
 """Beside an adapter that was trained on a quantized base: on the plain one it would be another model."""

@@ -30,9 +30,9 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 from torch.distributed.tensor import DTensor
 
-from grpo_core.errors import EngineError, LostContactError, UserError
 from grpo_core.policy.device import choose_device
 from grpo_core.profiles.accelerator import process_count, process_options
+from grpo_sdk.errors import EngineError, LostContactError, UserError
 
 BUCKET_BYTES = 25 * 2**20
 """Gradients summed at once, DistributedDataParallel's own size: enough to fill the link, and no copy of all of them."""

@@ -15,9 +15,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from grpo_core.errors import UserError
 from grpo_core.policy.first_rank import is_on_meta
 from grpo_core.policy.parts import gathered_state, is_of_adapter
+from grpo_sdk.errors import UserError
 
 REFERENCE_DIR = "reference"
 """Folder of a run, or of a checkpoint where the reference moves, that holds it."""

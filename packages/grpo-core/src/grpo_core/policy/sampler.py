@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from grpo_core.callbacks import ResolvedDefault
 from grpo_core.config.models import EngineConfig, RunConfig
 from grpo_core.config.trainer import TrainerConfig
-from grpo_core.engines.base import ONE_PROCESS, Chooses, Closes, Described, Engine, Processes, Sampling
-from grpo_core.errors import EngineError, UserError
-from grpo_core.plugins import variants as registry
 from grpo_core.policy.parts import gathered_state
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
+from grpo_sdk.callbacks import ResolvedDefault
+from grpo_sdk.endpoints.base import ONE_PROCESS, Chooses, Closes, Described, Engine, Processes, Sampling
+from grpo_sdk.errors import EngineError, UserError
+from grpo_sdk.plugins import variants as registry
 
 
 def sampling_of(trainer: TrainerConfig) -> Sampling:

@@ -31,9 +31,9 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionP
 from torch.distributed.tensor import DTensor
 
 from grpo_core.algorithms.causal_lm import CausalLM, causal_lm
-from grpo_core.errors import InfrastructureError, UserError
 from grpo_core.policy.first_rank import FirstRank
 from grpo_core.policy.ranks import backend_of
+from grpo_sdk.errors import InfrastructureError, UserError
 
 _END = 0
 """Kind of a rank that has no more passes; the others' kinds are numbers above it."""

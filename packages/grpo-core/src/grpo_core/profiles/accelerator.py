@@ -10,8 +10,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_core.errors import UserError
-from grpo_core.plugins.gpu_profile import Backend
+from grpo_sdk.errors import UserError
+from grpo_sdk.plugins.gpu_profile import Backend
 
 GIB = 2**30
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from grpo_core.errors import UnknownNameError, unknown_name
-from grpo_core.plugins.gpu_profile import GpuProfile
-from grpo_core.plugins.host import PluginHost, default_host
 from grpo_core.profiles.accelerator import Accelerator
+from grpo_sdk.errors import UnknownNameError, unknown_name
+from grpo_sdk.plugins.gpu_profile import GpuProfile
+from grpo_sdk.plugins.host import PluginHost, default_host
 
 _ADA = ("8.6", "8.7", "8.9", "12.0", "12.1")
 

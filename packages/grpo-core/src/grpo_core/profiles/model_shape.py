@@ -12,9 +12,9 @@ from typing import Any, BinaryIO
 import orjson
 from safetensors import SafetensorError, safe_open
 
-from grpo_core.hub.cache import cached_file, fetched_config
-from grpo_core.plugins.host import PluginHost
-from grpo_core.plugins.models import adapter_base, model_source
+from grpo_sdk.hub.cache import cached_file, fetched_config
+from grpo_sdk.plugins.host import PluginHost
+from grpo_sdk.plugins.models import adapter_base, model_source
 
 MAX_CONFIG_BYTES = 4 << 20
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from grpo_core.errors import unknown_name
+from grpo_sdk.errors import unknown_name
 
 SOURCE = "pippa's runs of TRL on GSM8K"
 

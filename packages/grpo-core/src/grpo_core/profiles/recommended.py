@@ -7,7 +7,7 @@ from pathlib import Path
 
 import orjson
 
-from grpo_core.errors import UserError
+from grpo_sdk.errors import UserError
 
 RECORD = "warm_start.json"
 """Beside a model that `grpo warm-start` made: how it was made, and the settings that it is trained with."""

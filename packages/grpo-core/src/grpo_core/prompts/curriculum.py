@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
-from grpo_core.errors import DataError, UserError
-from grpo_core.prompts.mixture import ShuffledEpochs, shuffled
-from grpo_core.prompts.quotas import Quotas
-from grpo_core.task.row import Row
+from grpo_sdk.errors import DataError, UserError
+from grpo_sdk.task.mixture import ShuffledEpochs, shuffled
+from grpo_sdk.task.quotas import Quotas
+from grpo_sdk.task.row import Row
 
 Bucket = Literal["hard", "normal", "easy"]
 BUCKETS: tuple[Bucket, ...] = ("hard", "normal", "easy")

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from grpo_core.errors import DataError, UserError
-from grpo_core.task.row import Row
+from grpo_sdk.errors import DataError, UserError
+from grpo_sdk.task.row import Row
 
 OverlongPolicy = Literal["drop", "truncate"]
 

@@ -8,15 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_core import __version__
 from grpo_core.config import flatten
-from grpo_core.config.layers import format_value
-from grpo_core.errors import UserError
-from grpo_core.plugins.models import check_hub_id
 from grpo_core.publish.evaluation_text import code, eval_results, evaluation_section, is_number, one_line, plain
 from grpo_core.publish.source import Source
 from grpo_core.publish.weights import Form
-from grpo_core.task.spec import parse_task_specs
+from grpo_sdk import __version__
+from grpo_sdk.display.text import format_value
+from grpo_sdk.errors import UserError
+from grpo_sdk.plugins.models import check_hub_id
+from grpo_sdk.task.spec import parse_task_specs
 
 CONFIG_FILE = "grpo_config.yaml"
 """File with the run's configuration, written beside the model."""

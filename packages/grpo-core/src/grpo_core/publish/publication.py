@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from grpo_core.checkpoints import Step
-from grpo_core.checkpoints.files import disk_full_reason, tree, written_whole
 from grpo_core.config import to_yaml
-from grpo_core.errors import GrpoError, UserError, first_line
-from grpo_core.paths import kind_of, user_path
 from grpo_core.publish.card import CONFIG_FILE, CardFacts, model_card
 from grpo_core.publish.source import Source, read_source
 from grpo_core.publish.weights import Form, choose_form, write_model
+from grpo_sdk.errors import GrpoError, UserError, first_line
+from grpo_sdk.files import disk_full_reason, tree, written_whole
+from grpo_sdk.paths import kind_of, user_path
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from grpo_core.checkpoints import CheckpointStore, Step, check_run, evaluation_dir, read_json
 from grpo_core.config import RunConfig, load_config
-from grpo_core.errors import UserError
-from grpo_core.plugins.models import ADAPTER_FILE, ModelSource, base_model, model_source
-from grpo_core.tracking.jsonl import read_jsonl
+from grpo_sdk.errors import UserError
+from grpo_sdk.plugins.models import ADAPTER_FILE, ModelSource, base_model, model_source
+from grpo_sdk.records.jsonl import read_jsonl
 
 MODEL_FOLDER = "model"
 """Folder of a checkpoint that holds the model, or the adapter, with its tokenizer."""

@@ -11,9 +11,9 @@ from typing import Any, Literal
 import orjson
 
 from grpo_core.checkpoints import read_json
-from grpo_core.errors import UserError, first_line
-from grpo_core.plugins.models import ADAPTER_FILE
 from grpo_core.publish.source import Source
+from grpo_sdk.errors import UserError, first_line
+from grpo_sdk.plugins.models import ADAPTER_FILE
 
 Form = Literal["full", "merged", "adapter"]
 """A fully trained model; an adapter merged into its base; an adapter alone."""

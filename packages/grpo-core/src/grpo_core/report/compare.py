@@ -10,14 +10,14 @@ from statistics import fmean
 from typing import Any
 
 from grpo_core.checkpoints import evaluation_dir
-from grpo_core.config.layers import format_value
-from grpo_core.errors import DataError, UserError
 from grpo_core.evaluation.intervals import difference_interval
 from grpo_core.evaluation.output import FINAL, META, EvaluationFolder, Meta, read_meta, read_rates, safe_name
 from grpo_core.report.curves import reward_of
-from grpo_core.task.spec import label_of
-from grpo_core.tracking.rollouts import read_rollouts
 from grpo_core.tracking.runs import RunView, differences
+from grpo_sdk.display.text import format_value
+from grpo_sdk.errors import DataError, UserError
+from grpo_sdk.records.rollouts import read_rollouts
+from grpo_sdk.task.spec import label_of
 
 LAST_SHARE = 0.25
 """Share of the steps that both runs have, at their end, over which training rewards are compared."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from grpo_core.evaluation.intervals import RATE, Bounds, mean_interval
-from grpo_core.tracking.rollouts import RolloutRecord
+from grpo_sdk.records.rollouts import RolloutRecord
 
 MAX_POINTS = 60
 """Points of a curve; longer runs have means over equal numbers of steps."""

@@ -8,18 +8,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from grpo_core import __version__
-from grpo_core.config.layers import format_value
-from grpo_core.errors import UserError
-from grpo_core.plugins import host
 from grpo_core.report.rollouts import MAX_ROLLOUTS, drawer, gather
 from grpo_core.tracking.base import plain
 from grpo_core.tracking.diagnoses import DEFAULT_KL_TARGET, MIN_ENTROPY, STARTING_STEPS, named
 from grpo_core.tracking.events import read_branch
-from grpo_core.tracking.jsonl import TRAIN_LOG, read_jsonl, read_lines, with_step
 from grpo_core.tracking.observe import kl_target
 from grpo_core.tracking.runs import RunView, is_number, read_run
 from grpo_core.training.catalogue import CATALOGUE
+from grpo_sdk import __version__
+from grpo_sdk.display.text import format_value
+from grpo_sdk.errors import UserError
+from grpo_sdk.plugins import host
+from grpo_sdk.records.jsonl import TRAIN_LOG, read_jsonl, read_lines, with_step
 
 MAX_STEPS = 1000
 """Points of a metric; of more logged steps, means over equal numbers of them."""

@@ -13,9 +13,9 @@ from typing import Any
 
 import orjson
 
-from grpo_core.checkpoints.files import replace_file
-from grpo_core.errors import UserError
-from grpo_core.plugins.folders import cache_folder
+from grpo_sdk.errors import UserError
+from grpo_sdk.files import replace_file
+from grpo_sdk.plugins.folders import cache_folder
 
 VEGA_LITE = "6.4"
 """Version of Vega-Lite in the page, of those that vl-convert-python brings."""

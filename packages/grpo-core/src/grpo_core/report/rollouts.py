@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from grpo_core.errors import PluginError
-from grpo_core.plugins.drawing import Frame
 from grpo_core.report.curves import Curves, reward_of
-from grpo_core.task.row import labelled
 from grpo_core.tracking.base import plain
-from grpo_core.tracking.rollouts import RolloutRecord, read_rollouts
+from grpo_sdk.errors import PluginError
+from grpo_sdk.plugins.drawing import Frame
+from grpo_sdk.records.rollouts import RolloutRecord, read_rollouts
+from grpo_sdk.task.row import labelled
 
 Draw = Callable[[RolloutRecord], Sequence[Frame]]
 

@@ -16,11 +16,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from grpo_core.errors import GrpoError
 from grpo_core.report.data import report_data
 from grpo_core.report.page import chart_library, embedded, page
-from grpo_core.serving.bounded import BoundedServer
-from grpo_core.serving.bounds import Access, Bounds
+from grpo_sdk.errors import GrpoError
+from grpo_sdk.serve.bounded import BoundedServer
+from grpo_sdk.serve.bounds import Access, Bounds
 
 WATCHED = ("logs/train_log.jsonl", "logs/rollouts.jsonl", "logs/events.jsonl", "logs/process.json", "summary.json")
 """Files of a run that change as it goes on."""

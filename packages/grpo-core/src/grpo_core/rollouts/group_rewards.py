@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from grpo_core.killable.pool import WaitAll, wait_all
 from grpo_core.rollouts.prompt_group import PromptGroup
 from grpo_core.rollouts.rollout import Rollout
 from grpo_core.rollouts.task_scoring import Scoring
-from grpo_core.scoring.groups import group_scores
-from grpo_core.scoring.scorer import Scorer
-from grpo_core.task.score import Score
+from grpo_sdk.killable.pool import WaitAll, wait_all
+from grpo_sdk.scoring.groups import group_scores
+from grpo_sdk.scoring.scorer import Scorer
+from grpo_sdk.task.score import Score
 
 
 def with_group_rewards(

@@ -8,14 +8,14 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from grpo_core.engines.base import Engine, Request, SampleKey, Sampling, StopRequested
-from grpo_core.engines.completion import Completion
-from grpo_core.engines.encode import encode_continuation, encode_prompt
-from grpo_core.killable.pool import wait_all
-from grpo_core.rollouts.episodes import Answering, Play, Reply, play
 from grpo_core.rollouts.prompt_group import PromptGroup, rollout_of
 from grpo_core.rollouts.rollout import Rollout, Turn
 from grpo_core.rollouts.task_scoring import Scoring
+from grpo_sdk.endpoints.base import Engine, Request, SampleKey, Sampling, StopRequested
+from grpo_sdk.endpoints.completion import Completion
+from grpo_sdk.endpoints.encode import encode_continuation, encode_prompt
+from grpo_sdk.episodes.episodes import Answering, Play, Reply, play
+from grpo_sdk.killable.pool import wait_all
 
 Result = TypeVar("Result")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grpo_core.prompts.mixture import Draw
 from grpo_core.rollouts.rollout import Rollout, Turn
-from grpo_core.task.row import Message
-from grpo_core.task.score import Score
+from grpo_sdk.task.mixture import Draw
+from grpo_sdk.task.row import Message
+from grpo_sdk.task.score import Score
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from grpo_core.engines.completion import Completion
-from grpo_core.task.row import story_of
+from grpo_sdk.endpoints.completion import Completion
+from grpo_sdk.task.row import story_of
 
 if TYPE_CHECKING:
-    from grpo_core.task.row import Message, Row
-    from grpo_core.task.score import Score
+    from grpo_sdk.task.row import Message, Row
+    from grpo_sdk.task.score import Score
 
 RolloutStatus = Literal["scored", "abstained", "unscored"]
 

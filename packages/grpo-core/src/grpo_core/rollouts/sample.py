@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
-from grpo_core.engines.base import Request, Sampling
-from grpo_core.engines.completion import Completion
 from grpo_core.rollouts.multi_turn import RolloutContext, episode_rollouts
-from grpo_core.rollouts.opponents import play_opponents
 from grpo_core.rollouts.prompt_group import PromptGroup, rollout_of
 from grpo_core.rollouts.rollout import Rollout, Turn
-from grpo_core.task.score import Score
+from grpo_sdk.endpoints.base import Request, Sampling
+from grpo_sdk.endpoints.completion import Completion
+from grpo_sdk.episodes.opponents import play_opponents
+from grpo_sdk.task.score import Score
 
 
 def sample_rollouts(

@@ -6,23 +6,23 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import NamedTuple, Self
 
-from grpo_core.callbacks import ResolvedDefault
 from grpo_core.config import ScoringConfig
-from grpo_core.engines.base import SampleKey
 from grpo_core.engines.compatibility import max_context
-from grpo_core.engines.encode import encode_prompt
 from grpo_core.engines.native import NativeEngine
-from grpo_core.engines.openai import OpenAIEngine
-from grpo_core.errors import UserError
 from grpo_core.policy.load import load_policy
 from grpo_core.policy.policy import Policy
-from grpo_core.rollouts.episodes import BASE, game_opponent, needs_opponent
-from grpo_core.rollouts.opponents import EndpointOpponent, EngineOpponent, OpponentSampler, Unanswered
-from grpo_core.scoring.cluster import ray_cluster, use_nodes
-from grpo_core.scoring.scorer import Scorer
-from grpo_core.task.bound import BoundTask, scores_by_config
-from grpo_core.task.opponent import Opponent
-from grpo_core.task.row import Prompt
+from grpo_sdk.callbacks import ResolvedDefault
+from grpo_sdk.endpoints.base import SampleKey
+from grpo_sdk.endpoints.encode import encode_prompt
+from grpo_sdk.endpoints.openai import OpenAIEngine
+from grpo_sdk.episodes.episodes import BASE, game_opponent, needs_opponent
+from grpo_sdk.episodes.opponents import EndpointOpponent, EngineOpponent, OpponentSampler, Unanswered
+from grpo_sdk.errors import UserError
+from grpo_sdk.scoring.cluster import ray_cluster, use_nodes
+from grpo_sdk.scoring.scorer import Scorer
+from grpo_sdk.task.bound import BoundTask, scores_by_config
+from grpo_sdk.task.opponent import Opponent
+from grpo_sdk.task.row import Prompt
 
 
 def scorer_of(task: BoundTask, config: ScoringConfig) -> Scorer:

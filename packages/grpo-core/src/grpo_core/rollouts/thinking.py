@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
-from grpo_core.task.marks import first_thinking_end
+from grpo_sdk.task.marks import first_thinking_end
 
 
 def think_tokens(tokenizer: Any, text: str, token_ids: Sequence[int]) -> int:

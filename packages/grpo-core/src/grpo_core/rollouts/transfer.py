@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from grpo_core.engines.completion import Completion
 from grpo_core.rollouts.prompt_group import PromptGroup, rollout_of
 from grpo_core.rollouts.rollout import Rollout, Turn
-from grpo_core.task.score import Score
+from grpo_sdk.endpoints.completion import Completion
+from grpo_sdk.task.score import Score
 
 
 def packed(rollouts: Sequence[Rollout], first_group: int) -> bytes:

@@ -7,10 +7,10 @@ import math
 import shlex
 
 from grpo_core.config.resolution import EXAMPLE_MODEL
-from grpo_core.plugins.task_objects import PREFIX, is_object
-from grpo_core.plugins.tasks import bind
-from grpo_core.task.spec import parse_task_specs
 from grpo_core.tracking.diagnosis import History
+from grpo_sdk.plugins.task_objects import PREFIX, is_object
+from grpo_sdk.plugins.tasks import bind
+from grpo_sdk.task.spec import parse_task_specs
 
 SOLVED = 0.9
 """Solved rate from which on a low entropy or equal rewards are justified: the task is learnt."""

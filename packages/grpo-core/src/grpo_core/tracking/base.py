@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from grpo_core.callbacks import Sample
-from grpo_core.checkpoints.files import replace_file
+from grpo_sdk.callbacks import Sample
+from grpo_sdk.files import replace_file
 
 Mode = Literal["online", "offline", "disabled"]
 Cell = str | float | bool | None

@@ -7,11 +7,11 @@ import shlex
 import statistics
 from collections.abc import Iterator
 
-from grpo_core.plugins import variants as registry
 from grpo_core.tracking import advice
 from grpo_core.tracking.advice import SOLVED
 from grpo_core.tracking.diagnosis import Diagnosis, History, Observation, above, whole_run
 from grpo_core.tracking.hacking import SIGNS
+from grpo_sdk.plugins import variants as registry
 
 DEFAULT_KL_TARGET = 0.05
 """Nats per token, for runs without a KL controller: five times the controllers' default."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from grpo_core.config import RunConfig
-    from grpo_core.task.bound import BoundTask
+    from grpo_sdk.task.bound import BoundTask
 
 Metrics = Mapping[str, float]
 

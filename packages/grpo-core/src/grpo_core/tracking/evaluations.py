@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from grpo_sdk.records.run_folder import flat
+
 NOT_LOGGED = frozenset({"temperature", "top_p", "completions_per_row"})
 """Numbers of a summary that are settings, not results."""
 
@@ -34,14 +36,3 @@ def evaluation_metrics(label: str, result: Mapping[str, Any]) -> dict[str, float
         for name, value in numbers.items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
-
-
-def flat(values: Mapping[str, Any], separator: str = "/", prefix: str = "") -> dict[str, Any]:
-    """Flatten nested mappings into one, with keys as `parts/NAME/mean`."""
-    flattened: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            flattened |= flat(value, separator, f"{prefix}{name}{separator}")
-        else:
-            flattened[f"{prefix}{name}"] = value
-    return flattened

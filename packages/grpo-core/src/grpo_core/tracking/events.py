@@ -13,10 +13,10 @@ from typing import IO, Any, Literal
 
 import orjson
 
-from grpo_core.callbacks import Callback, EvalPhase, Finding, ResolvedDefault, RunInfo
-from grpo_core.errors import UserError, first_line
 from grpo_core.tracking.base import plain, without_secrets
-from grpo_core.tracking.jsonl import open_log, read_jsonl
+from grpo_sdk.callbacks import Callback, EvalPhase, Finding, ResolvedDefault, RunInfo
+from grpo_sdk.errors import UserError, first_line
+from grpo_sdk.records.jsonl import open_log, read_jsonl
 
 EVENTS = Path("logs") / "events.jsonl"
 

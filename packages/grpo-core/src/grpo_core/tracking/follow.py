@@ -8,7 +8,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import IO, Any
 
-from grpo_core.tracking.jsonl import MAX_LINE_BYTES, json_object, read_lines
+from grpo_sdk.records.jsonl import MAX_LINE_BYTES, json_object, read_lines
 
 READ_BYTES = 4 << 20
 """Amount that one `read` takes from a log, so that a long one does not block: about 1,500 steps."""

@@ -169,7 +169,7 @@ SIGNS = (
         "The held-out solved rate counts rows that the model may know by heart, so it says too much.",
         lambda history, about: (
             f"give the splits of {about} different rows: load() is told its split by config.split, and "
-            "grpo_core.data.split_of(text) assigns each row to one, by the text of its problem, as "
+            "grpo_sdk.data.split_of(text) assigns each row to one, by the text of its problem, as "
             "read_rows(…, content=…) does. To evaluate training rows: eval.split=train."
         ),
         moment="start",

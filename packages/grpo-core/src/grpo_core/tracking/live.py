@@ -10,12 +10,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from grpo_core.errors import UserError
 from grpo_core.tracking.events import EVENTS
 from grpo_core.tracking.follow import FollowedLog
-from grpo_core.tracking.jsonl import TRAIN_LOG
-from grpo_core.tracking.rollouts import RolloutRecord
-from grpo_core.tracking.runs import ENDLESS, State, is_number, read_settings, state_of
+from grpo_core.tracking.runs import ENDLESS, State, is_number, state_of
+from grpo_sdk.errors import UserError
+from grpo_sdk.records.jsonl import TRAIN_LOG
+from grpo_sdk.records.rollouts import RolloutRecord
+from grpo_sdk.records.run_folder import read_settings
 
 FOLLOWED = ("reward", "solved_rate", "completions/mean_length", "kl", "entropy", "entropy/sampled")
 """Metrics whose values over the steps are kept."""

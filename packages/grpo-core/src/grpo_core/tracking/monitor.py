@@ -7,18 +7,18 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from grpo_core.callbacks import Callback, Callbacks, EvalPhase, Finding, RunInfo, StepRecord
-from grpo_core.plugins.tasks import bind
-from grpo_core.prompts.mixture import task_labels
-from grpo_core.task.spec import parse_task_specs
 from grpo_core.tracking.diagnoses import DEFAULT_KL_TARGET, DIAGNOSES
 from grpo_core.tracking.diagnosis import Diagnosis, History, Moment, Streak
 from grpo_core.tracking.events import read_branch
-from grpo_core.tracking.jsonl import TRAIN_LOG, read_jsonl
+from grpo_sdk.callbacks import Callback, Callbacks, EvalPhase, Finding, RunInfo, StepRecord
+from grpo_sdk.plugins.tasks import bind
+from grpo_sdk.records.jsonl import TRAIN_LOG, read_jsonl
+from grpo_sdk.task.mixture import task_labels
+from grpo_sdk.task.spec import parse_task_specs
 
 if TYPE_CHECKING:
     from grpo_core.config import RunConfig
-    from grpo_core.task.bound import BoundTask
+    from grpo_sdk.task.bound import BoundTask
 
 
 class Monitor(Callback):

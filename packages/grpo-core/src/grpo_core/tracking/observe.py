@@ -12,17 +12,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from grpo_core.callbacks import Callback, Callbacks, ResolvedDefault
 from grpo_core.config import flatten
 from grpo_core.config.layers import DEFAULT, Source
-from grpo_core.errors import UserError
-from grpo_core.plugins import variants as registry
 from grpo_core.tracking.base import Mode, TrackedRun
 from grpo_core.tracking.diagnoses import DEFAULT_KL_TARGET
 from grpo_core.tracking.events import EventLog
 from grpo_core.tracking.monitor import Monitor
 from grpo_core.tracking.sending import TrackerCallback
 from grpo_core.tracking.wandb import choose_mode
+from grpo_sdk.callbacks import Callback, Callbacks, ResolvedDefault
+from grpo_sdk.errors import UserError
+from grpo_sdk.plugins import variants as registry
 
 if TYPE_CHECKING:
     from grpo_core.config import RunConfig

@@ -16,8 +16,8 @@ import filelock
 import orjson
 import psutil
 
-from grpo_core.checkpoints.files import replace_file
-from grpo_core.errors import UserError
+from grpo_sdk.errors import UserError
+from grpo_sdk.files import replace_file
 
 LOCK = Path("logs") / "run.lock"
 """File locked by the process that works in a run's folder; the system unlocks it when that process ends."""

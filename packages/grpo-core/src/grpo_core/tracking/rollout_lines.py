@@ -1,4 +1,4 @@
-"""Writing `logs/rollouts.jsonl`; `grpo_core.tracking.rollouts` reads it and documents its fields."""
+"""Writing `logs/rollouts.jsonl`; `grpo_sdk.records.rollouts` reads it and documents its fields."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import orjson
 
 from grpo_core.rollouts.rollout import Rollout
-from grpo_core.task.row import Prompt
 from grpo_core.tracking.base import plain
-from grpo_core.tracking.rollouts import DifficultyTag
+from grpo_sdk.records.rollouts import DifficultyTag
+from grpo_sdk.task.row import Prompt
 
 MAX_TOKEN_CHARS = 64
 """Characters of a token that are written; the longest tokens of vocabularies are runs of spaces."""

@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from grpo_core.checkpoints import check_run, is_run, read_json
-from grpo_core.config import yaml_text
-from grpo_core.errors import DataError, UserError, unknown_name
-from grpo_core.paths import kind_of
 from grpo_core.tracking import presence
 from grpo_core.tracking.aliases import ALIASES
 from grpo_core.tracking.base import shortened
-from grpo_core.tracking.evaluations import flat
 from grpo_core.tracking.events import EVENTS, read_branch, read_events
-from grpo_core.tracking.jsonl import TRAIN_LOG, read_last, read_lines, with_step
+from grpo_sdk.errors import DataError, UserError, unknown_name
+from grpo_sdk.paths import kind_of
+from grpo_sdk.records.jsonl import TRAIN_LOG, read_last, read_lines, with_step
+from grpo_sdk.records.run_folder import read_settings
 
 State = Literal["running", "finished", "interrupted", "failed", "killed", "unreadable"]
 
@@ -187,15 +186,6 @@ def list_run(path: Path) -> RunView:
         return read_run(path)
     except (UserError, DataError, OSError) as error:  # of the system: a folder in it that may not be looked into
         return RunView(path, "unreadable", updated=presence.last_write(path), problem=str(error))
-
-
-def read_settings(path: Path) -> dict[str, Any]:
-    """Read the settings of a run by dotted key, whatever version wrote them.
-
-    Raises:
-        UserError: config.yaml cannot be read.
-    """
-    return flat(yaml_text.read_mapping(path / "config.yaml"), ".")
 
 
 def series(

@@ -12,13 +12,13 @@ from typing import Any
 
 import orjson
 
-from grpo_core.callbacks import Callback, EvalPhase, Finding, RunInfo, StepRecord
-from grpo_core.errors import first_line
 from grpo_core.tracking.aliases import with_reference_names
 from grpo_core.tracking.base import COLUMNS, TrackedRun, Tracker, forget_id, plain, recall_id, row_of, without_secrets
 from grpo_core.tracking.evaluations import evaluation_metrics
 from grpo_core.tracking.events import read_branch
-from grpo_core.tracking.jsonl import TRAIN_LOG, open_log, read_jsonl, read_lines, with_step
+from grpo_sdk.callbacks import Callback, EvalPhase, Finding, RunInfo, StepRecord
+from grpo_sdk.errors import first_line
+from grpo_sdk.records.jsonl import TRAIN_LOG, open_log, read_jsonl, read_lines, with_step
 
 TABLE = "completions"
 """Name of the table of completions."""

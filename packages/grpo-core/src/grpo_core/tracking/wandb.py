@@ -10,9 +10,9 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import get_args
 
-from grpo_core.errors import UserError, unknown_name
-from grpo_core.hub.network import is_reachable
 from grpo_core.tracking.base import Cell, Mode, TrackedRun, recall_id, remember_id
+from grpo_sdk.errors import UserError, unknown_name
+from grpo_sdk.hub.network import is_reachable
 
 DEFAULT_HOST = "https://api.wandb.ai"
 

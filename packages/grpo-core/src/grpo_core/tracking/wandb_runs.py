@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from grpo_core.errors import ExitCode, GrpoError, UserError, first_line
 from grpo_core.tracking.base import without_secrets
-from grpo_core.tracking.evaluations import flat
 from grpo_core.tracking.runs import is_number
 from grpo_core.tracking.wandb import has_key
+from grpo_sdk.errors import ExitCode, GrpoError, UserError, first_line
+from grpo_sdk.records.run_folder import flat
 
 TIMEOUT_S = 30
 

@@ -14,11 +14,11 @@ from grpo_core.algorithms.advantages.normalised import scale_advantages
 from grpo_core.algorithms.advantages.per_token import gae, token_rewards
 from grpo_core.algorithms.masking import masked_sum
 from grpo_core.rollouts.rollout import Rollout
-from grpo_core.scoring.parts import PartColumns
-from grpo_core.task.bound import BoundTask
-from grpo_core.task.score import Score
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import TrainBatch
+from grpo_sdk.scoring.parts import PartColumns
+from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.score import Score
 
 
 class AdvantageEstimator:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from grpo_core.algorithms.variant import Aggregation
 from grpo_core.config import TrainerConfig
-from grpo_core.errors import UserError
-from grpo_core.plugins import variants as registry
-from grpo_core.plugins.variants import BoundVariant
+from grpo_sdk.errors import UserError
+from grpo_sdk.plugins import variants as registry
+from grpo_sdk.plugins.variant import Aggregation
+from grpo_sdk.plugins.variants import BoundVariant
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,23 +8,23 @@ from pathlib import Path
 
 from grpo_core.config import RunConfig, TrainerConfig
 from grpo_core.engines.servers.products import VLLM, check_installed
-from grpo_core.errors import ExhaustedError, UserError, unknown_name
 from grpo_core.evaluation.checks import check_evaluation
 from grpo_core.evaluation.plan import matchups, plan_of
 from grpo_core.evaluation.rows import trained_tasks
 from grpo_core.evaluation.settings import EvaluationSettings
-from grpo_core.paths import check_makeable, kind_of
-from grpo_core.plugins import variants as registry
-from grpo_core.plugins.models import check_model, model_source
-from grpo_core.plugins.tasks import bind
 from grpo_core.policy.fresh import PRESETS, check_vocab_size, tokenizer_location
 from grpo_core.profiles.accelerator import check_device
-from grpo_core.prompts.mixture import task_labels
-from grpo_core.rollouts.episodes import check_opponent, learning_roles, plays_base
-from grpo_core.task.bound import BoundTask
-from grpo_core.task.spec import parse_task_specs
 from grpo_core.tracking.observe import check_trackers
 from grpo_core.training.trl_settings import check_trl
+from grpo_sdk.episodes.episodes import check_opponent, learning_roles, plays_base
+from grpo_sdk.errors import ExhaustedError, UserError, unknown_name
+from grpo_sdk.paths import check_makeable, kind_of
+from grpo_sdk.plugins import variants as registry
+from grpo_sdk.plugins.models import check_model, model_source
+from grpo_sdk.plugins.tasks import bind
+from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.mixture import task_labels
+from grpo_sdk.task.spec import parse_task_specs
 
 CHECKED_ROWS = 100
 """Rows in which a gold is looked for before a warm start: all of them can take minutes to generate."""

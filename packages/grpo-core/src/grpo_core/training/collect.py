@@ -12,22 +12,22 @@ from torch import Tensor
 
 from grpo_core.algorithms.advantages.groups import group_std
 from grpo_core.config import RunConfig, TrainerConfig
-from grpo_core.engines.base import Sampling, rest
 from grpo_core.engines.compatibility import context_of
-from grpo_core.errors import EngineError, UserError
 from grpo_core.policy.ranks import Ranks
 from grpo_core.policy.sampler import sampling_of
-from grpo_core.prompts.mixture import Draw
-from grpo_core.rewards import soft_overlong
-from grpo_core.rollouts.episodes import learning_roles
 from grpo_core.rollouts.group_rewards import with_group_rewards
 from grpo_core.rollouts.multi_turn import RolloutContext
 from grpo_core.rollouts.prompt_group import PromptGroup
 from grpo_core.rollouts.rollout import Rollout
 from grpo_core.rollouts.sample import sample_rollouts
 from grpo_core.rollouts.transfer import packed, unpacked
-from grpo_core.task.task import Task
 from grpo_core.training.setup import Setup
+from grpo_sdk.endpoints.base import Sampling, rest
+from grpo_sdk.episodes.episodes import learning_roles
+from grpo_sdk.errors import EngineError, UserError
+from grpo_sdk.rewards import soft_overlong
+from grpo_sdk.task.mixture import Draw
+from grpo_sdk.task.task import Task
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from grpo_core.callbacks import Callbacks, EvalPhase
 from grpo_core.config.models import CurriculumConfig
-from grpo_core.engines.base import StopRequested, rest
 from grpo_core.evaluation.answers import in_process
 from grpo_core.evaluation.held_out import HeldOutEvaluator
 from grpo_core.policy.ranks import Ranks
@@ -18,6 +16,8 @@ from grpo_core.rollouts.task_scoring import Scoring
 from grpo_core.training.run_folder import RunFolder
 from grpo_core.training.setup import Setup
 from grpo_core.training.stop import StopSwitch
+from grpo_sdk.callbacks import Callbacks, EvalPhase
+from grpo_sdk.endpoints.base import StopRequested, rest
 
 
 @dataclass(slots=True)

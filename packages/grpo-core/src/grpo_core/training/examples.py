@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from grpo_core.errors import UserError
-from grpo_core.plugins.task_objects import is_object
-from grpo_core.plugins.tasks import bind
-from grpo_core.prompts.quotas import Quotas
-from grpo_core.task.row import Prompt
-from grpo_core.task.spec import TaskSpec, parse_task_specs
+from grpo_sdk.errors import UserError
+from grpo_sdk.plugins.task_objects import is_object
+from grpo_sdk.plugins.tasks import bind
+from grpo_sdk.task.quotas import Quotas
+from grpo_sdk.task.row import Prompt
+from grpo_sdk.task.spec import TaskSpec, parse_task_specs
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from grpo_core.callbacks import Callbacks
 from grpo_core.config import RunConfig
-from grpo_core.errors import UserError
 from grpo_core.tracking.diagnoses import DEFAULT_KL_TARGET, named
 from grpo_core.tracking.diagnosis import History
 from grpo_core.tracking.monitor import finding
 from grpo_core.training.collect import Collected
 from grpo_core.training.setup import Setup
+from grpo_sdk.callbacks import Callbacks
+from grpo_sdk.errors import UserError
 
 LEAST = 64
 """Completions from which on it says something that all earn the same: less than 1 in 20 would differ."""

@@ -10,7 +10,6 @@ from dataclasses import replace
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from grpo_core.callbacks import Callbacks
 from grpo_core.config import EvalConfig, RunConfig
 from grpo_core.evaluation import forecast as forecasts
 from grpo_core.evaluation.forecast import Groups, MixtureForecast, TaskForecast, Times
@@ -20,14 +19,15 @@ from grpo_core.policy.memory import is_out_of_memory, release
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
 from grpo_core.policy.sampler import sampling_of
-from grpo_core.prompts.mixture import Draw
 from grpo_core.rollouts.group_rewards import compared_scores
 from grpo_core.rollouts.rollout import Rollout
 from grpo_core.rollouts.sample import sample_rollouts
-from grpo_core.task.score import Score
-from grpo_core.task.spec import parse_task_specs
 from grpo_core.training.collect import groups_of, length_penalty, rollout_context
 from grpo_core.training.setup import Setup, prepare
+from grpo_sdk.callbacks import Callbacks
+from grpo_sdk.task.mixture import Draw
+from grpo_sdk.task.score import Score
+from grpo_sdk.task.spec import parse_task_specs
 
 UPDATED = 64
 """Most rollouts that the time of an update is measured on."""

@@ -7,7 +7,6 @@ from contextlib import ExitStack
 
 import torch
 
-from grpo_core.callbacks import ResolvedDefault
 from grpo_core.config import RunConfig
 from grpo_core.config.hardware import memory_plan, needs
 from grpo_core.policy.memory import keep_freed_memory, release
@@ -19,6 +18,7 @@ from grpo_core.profiles import accelerator as accelerators
 from grpo_core.profiles.estimate import estimate, gib
 from grpo_core.profiles.model_shape import model_shape
 from grpo_core.training.rank_shares import accumulation
+from grpo_sdk.callbacks import ResolvedDefault
 
 MEMORY_SHOWN = 2**30
 """Bytes from which on the estimated memory of a run is worth a line in its header."""

@@ -6,13 +6,13 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from grpo_core.callbacks import ResolvedDefault
-from grpo_core.judges.known import JudgeErrors
-from grpo_core.judges.service import usages
-from grpo_core.judges.usage import Usage
 from grpo_core.policy.ranks import Ranks
-from grpo_core.scoring.judge_errors import error_choices, judge_errors
-from grpo_core.scoring.scorer import Scorer
+from grpo_sdk.callbacks import ResolvedDefault
+from grpo_sdk.judges.known import JudgeErrors
+from grpo_sdk.judges.service import usages
+from grpo_sdk.judges.usage import Usage
+from grpo_sdk.scoring.judge_errors import error_choices, judge_errors
+from grpo_sdk.scoring.scorer import Scorer
 
 SHOWN = ("verdicts", "cached", "abstained", "requests", "unreadable", "input_tokens", "output_tokens", "cost")
 """Counts that are logged, as `judge/NAME` of a step and `judge/total_NAME` of the run."""

@@ -12,8 +12,8 @@ from torch import Tensor
 from grpo_core.algorithms.advantages.groups import zero_std_fraction
 from grpo_core.algorithms.masking import masked_mean
 from grpo_core.rollouts.rollout import Rollout
-from grpo_core.task.score import Score
 from grpo_core.training.batch import TrainBatch
+from grpo_sdk.task.score import Score
 
 COMPARED_PROMPTS, COMPARED_CHARS = 16, 500
 """Completions that are compared with each other, and their length: 120 pairs, about a millisecond."""

@@ -10,11 +10,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from grpo_core.checkpoints.files import disk_full_reason, write_json, written_whole
 from grpo_core.checkpoints.reservation import TOKENIZER_BYTES, reserved_space
-from grpo_core.errors import UserError
 from grpo_core.policy.policy import Policy
 from grpo_core.profiles.recommended import RECORD
+from grpo_sdk.errors import UserError
+from grpo_sdk.files import disk_full_reason, write_json, written_whole
 
 SAVE_AFTER_S = 600.0
 """Time between two saves, unless steps are given: what a kill or an outage costs at most."""

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from grpo_core.errors import NonFiniteError
 from grpo_core.policy.parts import whole
 from grpo_core.policy.policy import Policy
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.learning_rate import LearningRateSchedule
+from grpo_sdk.errors import NonFiniteError
 
 MAX_SKIPPED_IN_A_ROW = 10
 """Optimizer steps skipped one after another before the run fails: the weights are then beyond repair."""

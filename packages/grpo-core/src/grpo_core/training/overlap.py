@@ -22,15 +22,15 @@ import torch
 from torch.torch_version import TorchVersion
 
 from grpo_core.engines.native import NativeEngine
-from grpo_core.errors import GrpoError
 from grpo_core.policy.parts import local_part
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
-from grpo_core.prompts.mixture import Draw
 from grpo_core.rollouts.prompt_group import PromptGroup
 from grpo_core.rollouts.transfer import packed, unpacked
 from grpo_core.training.collect import Collected, groups_of
 from grpo_core.training.setup import Setup
+from grpo_sdk.errors import GrpoError
+from grpo_sdk.task.mixture import Draw
 
 CAPTURES_BESIDE_DROPOUT = TorchVersion(torch.__version__) >= "2.13"
 """Earlier versions mark the process's random generator while a thread captures a graph: others may not use it."""

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from grpo_core.config import TrainerConfig
-from grpo_core.errors import first_line
 from grpo_core.policy.memory import OutOfMemoryError, is_out_of_memory, release
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
 from grpo_core.policy.threads import computing_with
 from grpo_core.training.pass_limits import PassLimits, PassSize
+from grpo_sdk.errors import first_line
 
 _Result = TypeVar("_Result")
 

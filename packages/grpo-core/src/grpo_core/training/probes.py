@@ -20,7 +20,6 @@ from grpo_core.algorithms.entropy_probe import predicted_entropy_change, probe_c
 from grpo_core.algorithms.masking import masked_sum
 from grpo_core.algorithms.noise_scale import NoiseScale, gns_pair
 from grpo_core.checkpoints import write_json
-from grpo_core.checkpoints.files import written_whole
 from grpo_core.policy.parts import local_part
 from grpo_core.policy.ranks import Ranks
 from grpo_core.training.batch import TrainBatch
@@ -28,6 +27,7 @@ from grpo_core.training.gradient import LossGradient
 from grpo_core.training.objective import PenaltyCoefficients
 from grpo_core.training.pass_budget import PassBudget
 from grpo_core.training.statistics import UpdateStatistics
+from grpo_sdk.files import written_whole
 
 
 class Probes:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from grpo_core.config import RunConfig, flatten
-from grpo_core.errors import UserError
-from grpo_core.plugins.host import default_host
-from grpo_core.task.bound import BoundTask
-from grpo_core.task.fingerprint import name_changes
-from grpo_core.task.row import Row
+from grpo_sdk.errors import UserError
+from grpo_sdk.plugins.host import default_host
+from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.fingerprint import name_changes
+from grpo_sdk.task.row import Row
 
 if TYPE_CHECKING:
     from grpo_core.training.setup import Setup

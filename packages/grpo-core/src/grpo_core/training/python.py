@@ -8,19 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from grpo_core.callbacks import Callback
 from grpo_core.checkpoints import check_run
 from grpo_core.config import ResolvedConfig, RunConfig, load_config, resolve, with_settings
 from grpo_core.display.notebook import progress_console
 from grpo_core.display.progress import EvaluationDisplay, ProgressDisplay, watched
-from grpo_core.errors import UserError
-from grpo_core.killable.importing import refuse_in_worker
-from grpo_core.paths import user_path
-from grpo_core.plugins.task_objects import NamedTasks, Tasks, name_tasks, take_names
 from grpo_core.training import resume as resuming
 from grpo_core.training import trainer
 from grpo_core.training import warm_start as fine_tuning
 from grpo_core.training.result import RunResult
+from grpo_sdk.callbacks import Callback
+from grpo_sdk.errors import UserError
+from grpo_sdk.killable.importing import refuse_in_worker
+from grpo_sdk.paths import user_path
+from grpo_sdk.plugins.task_objects import NamedTasks, Tasks, name_tasks, take_names
 
 
 def train(

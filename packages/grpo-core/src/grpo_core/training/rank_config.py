@@ -8,13 +8,14 @@ from typing import Any
 
 import orjson
 
-from grpo_core.callbacks import ResolvedDefault
 from grpo_core.config import ResolvedConfig, flatten
 from grpo_core.config.hardware import with_values
-from grpo_core.config.layers import Source, format_value
-from grpo_core.errors import UserError
+from grpo_core.config.layers import Source
 from grpo_core.policy.ranks import Ranks
 from grpo_core.profiles import accelerator as accelerators
+from grpo_sdk.callbacks import ResolvedDefault
+from grpo_sdk.display.text import format_value
+from grpo_sdk.errors import UserError
 
 SIZES = (
     "trainer.max_completion_length",

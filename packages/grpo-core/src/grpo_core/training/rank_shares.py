@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from grpo_core.callbacks import ResolvedDefault
 from grpo_core.config import RunConfig, TrainerConfig
 from grpo_core.config.section import either
 from grpo_core.config.trainer import divisors
-from grpo_core.errors import UserError
+from grpo_sdk.callbacks import ResolvedDefault
+from grpo_sdk.errors import UserError
 
 if TYPE_CHECKING:
     from grpo_core.policy.ranks import Ranks

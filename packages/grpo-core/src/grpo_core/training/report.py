@@ -8,18 +8,13 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from grpo_core.callbacks import Callbacks, Finding, ResolvedDefault, RunInfo, Sample, StepRecord
 from grpo_core.config import RunConfig, flatten
 from grpo_core.policy.memory import peak_memory_mib
 from grpo_core.policy.memory_meter import PhaseMemory, memory_meter
 from grpo_core.prompts.curriculum import PassRateCurriculum
-from grpo_core.prompts.mixture import Draw, Mixture
 from grpo_core.rollouts.prompt_group import PromptGroup
 from grpo_core.rollouts.rollout import Rollout
 from grpo_core.rollouts.thinking import think_tokens
-from grpo_core.scoring.abstention import check_abstentions, reason_head
-from grpo_core.scoring.metrics import numbers_of, step_numbers
-from grpo_core.task.calling import call_by_name
 from grpo_core.tracking.rollout_lines import BatchOrigin, GroupOrigin
 from grpo_core.training.batch import TrainBatch
 from grpo_core.training.clock import RunClock
@@ -30,6 +25,11 @@ from grpo_core.training.optimizer import PolicyOptimizer
 from grpo_core.training.provenance import tasks_of, versions
 from grpo_core.training.run_folder import RunFolder
 from grpo_core.training.setup import Setup
+from grpo_sdk.callbacks import Callbacks, Finding, ResolvedDefault, RunInfo, Sample, StepRecord
+from grpo_sdk.scoring.abstention import check_abstentions, reason_head
+from grpo_sdk.scoring.metrics import numbers_of, step_numbers
+from grpo_sdk.task.calling import call_by_name
+from grpo_sdk.task.mixture import Draw, Mixture
 
 RECORDED = ("preset", "recipe", "platform", "settings", "trainer.micro_batch_size")
 """Choices that set sizes of the run: they are recorded with their reasons, as comments of config.yaml."""

@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_core.config import RunConfig, load_config
-from grpo_core.display.lines import duration, interval, number
 from grpo_core.display.results import as_html, as_text, history_table
-from grpo_core.display.text import table, visible
-from grpo_core.errors import UserError
 from grpo_core.evaluation.checkpoints import checkpoints_of
 from grpo_core.evaluation.evaluate import EvaluationResults, evaluate
 from grpo_core.evaluation.runs import tasks_of
-from grpo_core.plugins.task_objects import Tasks
-from grpo_core.task.task import Task
-from grpo_core.tracking.jsonl import TRAIN_LOG, read_jsonl
-from grpo_core.tracking.rollouts import RolloutRecord, read_rollouts
 from grpo_core.tracking.runs import metric_named, series
+from grpo_sdk.display.lines import duration, interval, number
+from grpo_sdk.display.text import table, visible
+from grpo_sdk.errors import UserError
+from grpo_sdk.plugins.task_objects import Tasks
+from grpo_sdk.records.jsonl import TRAIN_LOG, read_jsonl
+from grpo_sdk.records.rollouts import RolloutRecord, read_rollouts
+from grpo_sdk.task.task import Task
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -11,11 +11,7 @@ from typing import Any, Literal
 
 import torch
 
-from grpo_core.callbacks import Callback, Callbacks, ResolvedDefault
 from grpo_core.checkpoints import CheckpointStore, check_run
-from grpo_core.errors import UserError
-from grpo_core.killable.importing import refuse_in_worker
-from grpo_core.paths import user_path
 from grpo_core.policy.ranks import Ranks, in_contact, joined
 from grpo_core.tracking.events import EventLog, at_start_of
 from grpo_core.tracking.observe import Observers, observe
@@ -28,6 +24,10 @@ from grpo_core.training.setup import Setup, prepare
 from grpo_core.training.state import hardware
 from grpo_core.training.stored_run import RunEnd, StoredRun, allowed, of_planned, sources_of, stored_config
 from grpo_core.training.trainer import Trainer
+from grpo_sdk.callbacks import Callback, Callbacks, ResolvedDefault
+from grpo_sdk.errors import UserError
+from grpo_sdk.killable.importing import refuse_in_worker
+from grpo_sdk.paths import user_path
 
 
 def resume(

@@ -12,7 +12,6 @@ from typing import Literal
 from safetensors.torch import save_file
 
 from grpo_core.checkpoints import CheckpointStore, read_json, write_json
-from grpo_core.checkpoints.errors import CheckpointWriteError
 from grpo_core.checkpoints.names import Step, checkpoint_name
 from grpo_core.checkpoints.reservation import TOKENIZER_BYTES, reserved_space
 from grpo_core.policy.reference import REFERENCE_DIR
@@ -20,6 +19,7 @@ from grpo_core.training.overlap import batch_to_json
 from grpo_core.training.random_state import gathered_random_state
 from grpo_core.training.state import AHEAD_FILE, OPTIMIZER_FILE, RNG_FILE, RunState, optimizer_tensors
 from grpo_core.training.stored_run import INFO_FILE, STATE_FILE
+from grpo_sdk.errors import CheckpointWriteError
 
 SMALL_FILES = 2**20
 """Room for the files of a checkpoint that hold no weights."""

@@ -19,13 +19,13 @@ from typing import Any
 import orjson
 
 from grpo_core.checkpoints import CheckpointStore, write_json
-from grpo_core.checkpoints.files import replace_file
-from grpo_core.errors import UserError
 from grpo_core.policy.ranks import Ranks
 from grpo_core.rollouts.rollout import Rollout
-from grpo_core.tracking.jsonl import open_log, read_lines, with_step
-from grpo_core.tracking.launched import announce_folder
 from grpo_core.tracking.rollout_lines import BatchOrigin, rollout_lines
+from grpo_sdk.errors import UserError
+from grpo_sdk.files import replace_file
+from grpo_sdk.launched import announce_folder
+from grpo_sdk.records.jsonl import open_log, read_lines, with_step
 
 SEEN_S = 15.0
 """Time after which a folder made on one machine is seen on the others; NFS remembers for seconds what was missing."""

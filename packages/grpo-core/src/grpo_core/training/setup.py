@@ -9,31 +9,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from grpo_core.callbacks import ResolvedDefault
 from grpo_core.config import CurriculumConfig, LoraConfig, RunConfig, TrainerConfig, flatten, to_yaml
 from grpo_core.config.hardware import machine_choice
-from grpo_core.engines.base import Engine
 from grpo_core.engines.compatibility import context_of, max_context
-from grpo_core.engines.encode import encode_prompt
-from grpo_core.errors import DataError, UserError
 from grpo_core.evaluation.held_out import HeldOutTask, held_out_tasks
 from grpo_core.evaluation.plan import open_settings
 from grpo_core.evaluation.room import check_room
 from grpo_core.evaluation.rows import limited_rows, trained_tasks
-from grpo_core.plugins import variants as registry
-from grpo_core.plugins.models import check_model
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
 from grpo_core.policy.sampler import bind_engine, engine_of_run
 from grpo_core.prompts.curriculum import LadderCurriculum, PassRateCurriculum
 from grpo_core.prompts.filter import filter_rows, truncate_prompt
-from grpo_core.prompts.mixture import Mixture, RowOrder, task_labels
 from grpo_core.rollouts.task_scoring import Scoring, prepare_nodes
-from grpo_core.scoring.conditions import condition_choices
-from grpo_core.scoring.metrics import MetricNames, known_names
-from grpo_core.task.bound import BoundTask
-from grpo_core.task.row import Row
-from grpo_core.task.spec import parse_task_specs
 from grpo_core.tracking.runs import ENDLESS
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.catalogue import owner_of
@@ -42,6 +30,18 @@ from grpo_core.training.hardware import memory_choices, share_machine, with_micr
 from grpo_core.training.learning_rate import follows_time
 from grpo_core.training.rank_shares import accumulation
 from grpo_core.training.starting_policy import shard_layout, starting_policy
+from grpo_sdk.callbacks import ResolvedDefault
+from grpo_sdk.endpoints.base import Engine
+from grpo_sdk.endpoints.encode import encode_prompt
+from grpo_sdk.errors import DataError, UserError
+from grpo_sdk.plugins import variants as registry
+from grpo_sdk.plugins.models import check_model
+from grpo_sdk.scoring.conditions import condition_choices
+from grpo_sdk.scoring.metrics import MetricNames, known_names
+from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.mixture import Mixture, RowOrder, task_labels
+from grpo_sdk.task.row import Row
+from grpo_sdk.task.spec import parse_task_specs
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from grpo_core.callbacks import Callbacks
 from grpo_core.config import ScoringConfig
 from grpo_core.engines.native import MAX_BATCH_TOKENS, NativeEngine
 from grpo_core.evaluation.answers import in_process
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.evaluation.setup import evaluate_tasks, prepare_tasks
 from grpo_core.policy.policy import Policy
+from grpo_sdk.callbacks import Callbacks
 
 CHECK_EVERY = 25
 """Optimizer steps between two measurements, until a quarter of the target is reached."""

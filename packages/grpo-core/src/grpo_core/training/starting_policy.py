@@ -7,9 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from grpo_core.algorithms.causal_lm import causal_lm
-from grpo_core.callbacks import ResolvedDefault
 from grpo_core.config import RunConfig, TrainerConfig
-from grpo_core.errors import UserError
 from grpo_core.policy.first_rank import difference, structure_of, take_generation_settings
 from grpo_core.policy.load import WeightsPlace, load_policy
 from grpo_core.policy.memory import returning_freed_memory
@@ -22,6 +20,8 @@ from grpo_core.policy.value_head import VALUE_HEAD_FILE
 from grpo_core.profiles.accelerator import node_process_count
 from grpo_core.training.random_state import seed_everything
 from grpo_core.training.rank_shares import check_shares, check_sharing, samples_beside, shard_size
+from grpo_sdk.callbacks import ResolvedDefault
+from grpo_sdk.errors import UserError
 
 
 def shard_layout(config: RunConfig, ranks: Ranks) -> ShardLayout | None:

@@ -13,9 +13,9 @@ from torch import Tensor
 from grpo_core.algorithms.diagnostics import clip_fractions, effective_sample_size, ratio_statistics
 from grpo_core.algorithms.kl import k1, k3
 from grpo_core.algorithms.sequence_losses import sequence_log_ratio
-from grpo_core.algorithms.variant import Clipped
 from grpo_core.policy.ranks import Ranks
 from grpo_core.training.batch import TrainBatch
+from grpo_sdk.plugins.variant import Clipped
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from grpo_core.config import TrainerConfig
-from grpo_core.tracking.launched import announced_saving
+from grpo_sdk.launched import announced_saving
 
 if TYPE_CHECKING:  # both bring torch, and `reason_to_end` is asked before torch is imported
     from grpo_core.policy.ranks import Ranks

@@ -14,15 +14,15 @@ from grpo_core.checkpoints import Step, check_run, read_json
 from grpo_core.checkpoints.reader import CheckpointReader
 from grpo_core.config import RunConfig, flatten, load_config, resolve
 from grpo_core.config.keys import find
-from grpo_core.config.layers import format_value
-from grpo_core.errors import UnknownNameError, UserError, near_match
 from grpo_core.evaluation.rows import trained_tasks
-from grpo_core.paths import user_path
 from grpo_core.tracking.events import at_start_of, read_sources
 from grpo_core.tracking.presence import check_unlocked
 from grpo_core.tracking.runs import ENDLESS, has_ended
 from grpo_core.training.provenance import check_identities, is_free
 from grpo_core.training.stop import reason_to_end
+from grpo_sdk.display.text import format_value
+from grpo_sdk.errors import UnknownNameError, UserError, near_match
+from grpo_sdk.paths import user_path
 
 INFO_FILE = "training_info.json"
 """File that describes a checkpoint, for people and for the checks of a resume."""

@@ -8,11 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from grpo_core.callbacks import Callback, Callbacks, ResolvedDefault
 from grpo_core.config import ResolvedConfig, RunConfig, resolve
-from grpo_core.engines.base import StopRequested, free_memory
-from grpo_core.killable.importing import refuse_in_worker
-from grpo_core.paths import check_makeable
 from grpo_core.policy.ranks import Ranks, in_contact, joined
 from grpo_core.policy.reference import REFERENCE_DIR
 from grpo_core.tracking.observe import Observers, observe
@@ -38,6 +34,10 @@ from grpo_core.training.stop import StopSwitch
 from grpo_core.training.stored_run import read_state
 from grpo_core.training.trl_backend import TrlBackend, trl_choices
 from grpo_core.training.update import Updater
+from grpo_sdk.callbacks import Callback, Callbacks, ResolvedDefault
+from grpo_sdk.endpoints.base import StopRequested, free_memory
+from grpo_sdk.killable.importing import refuse_in_worker
+from grpo_sdk.paths import check_makeable
 
 
 def train(config: RunConfig | ResolvedConfig | None = None, callbacks: Sequence[Callback] = ()) -> RunResult:

@@ -20,18 +20,18 @@ from typing import Any
 
 import torch
 
-from grpo_core.callbacks import ResolvedDefault
-from grpo_core.errors import NonFiniteError, UnknownNameError, UserError, near_match
 from grpo_core.policy.memory_meter import PhaseMemory
 from grpo_core.policy.ranks import Ranks
 from grpo_core.policy.reference import MODEL_DIR, copied_as_it_is
-from grpo_core.rollouts.episodes import plays_base
 from grpo_core.training.batch import TrainBatch
 from grpo_core.training.collect import Collected
 from grpo_core.training.random_state import random_state, restore_random_state
 from grpo_core.training.setup import Setup
 from grpo_core.training.trl_settings import algorithm_arguments, rows_per_pass
 from grpo_core.training.update import Updater, mean_metrics
+from grpo_sdk.callbacks import ResolvedDefault
+from grpo_sdk.episodes.episodes import plays_base
+from grpo_sdk.errors import NonFiniteError, UnknownNameError, UserError, near_match
 
 METRICS: Mapping[str, str] = {
     **{name: name for name in ("loss", "grad_norm", "learning_rate", "entropy", "kl")},

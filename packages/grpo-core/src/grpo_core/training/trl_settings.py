@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from grpo_core.config import RunConfig, TrainerConfig, flatten
-from grpo_core.config.layers import format_value
-from grpo_core.errors import UserError
-from grpo_core.plugins import variants as registry
-from grpo_core.task.bound import BoundTask
-from grpo_core.task.game import SELF, GameConfig
+from grpo_sdk.display.text import format_value
+from grpo_sdk.errors import UserError
+from grpo_sdk.plugins import variants as registry
+from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.game import SELF, GameConfig
 
 NATIVE = "Use trainer.backend=native"
 
@@ -159,5 +159,5 @@ def _instead(task: BoundTask) -> str:
     """What else trains a game with TRL, where anything does."""
     if isinstance(task.config, GameConfig) and task.config.opponent == SELF:
         return ""  # each side has a score of its own, and an environment of TRL has one
-    factory = f"grpo_core.interop.trl.TrlTask({task.spec!r}).environment_factory"
+    factory = f"grpo_sdk.interop.trl.TrlTask({task.spec!r}).environment_factory"
     return f", or with a model that calls tools TRL itself: {factory}"

@@ -13,7 +13,6 @@ import torch
 
 from grpo_core.algorithms.controllers import HISTORY, applied, kl_warmup
 from grpo_core.algorithms.masking import masked_mean
-from grpo_core.plugins.variants import BoundVariant
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
 from grpo_core.training.algorithm import Algorithm
@@ -25,6 +24,7 @@ from grpo_core.training.optimizer import PolicyOptimizer
 from grpo_core.training.pass_limits import PassLimits
 from grpo_core.training.probes import Probes
 from grpo_core.training.statistics import UpdateStatistics
+from grpo_sdk.plugins.variants import BoundVariant
 
 
 class Updater:

@@ -13,15 +13,10 @@ import orjson
 import torch
 
 from grpo_core.algorithms.cpu_matmul import emulates_bfloat16
-from grpo_core.callbacks import Callback, Callbacks
 from grpo_core.engines.compatibility import max_context
-from grpo_core.errors import UserError, first_line
 from grpo_core.evaluation.evaluate import evaluate
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.evaluation.setup import prepare_tasks
-from grpo_core.killable.importing import refuse_in_worker
-from grpo_core.plugins.models import ModelSource, model_source
-from grpo_core.plugins.task_objects import Tasks, name_tasks
 from grpo_core.policy import depth
 from grpo_core.policy.device import EMULATED, choose_device
 from grpo_core.policy.fresh import fresh_model, learned_tokenizer, tokenizer_of
@@ -37,6 +32,11 @@ from grpo_core.training.muon import MuonAndAdamW
 from grpo_core.training.provenance import versions
 from grpo_core.training.solved_target import SolvedTarget
 from grpo_core.training.stop import stop_on_signal
+from grpo_sdk.callbacks import Callback, Callbacks
+from grpo_sdk.errors import UserError, first_line
+from grpo_sdk.killable.importing import refuse_in_worker
+from grpo_sdk.plugins.models import ModelSource, model_source
+from grpo_sdk.plugins.task_objects import Tasks, name_tasks
 
 SaveDtype = Literal["float32", "float16", "bfloat16"]
 Precision = Literal["float32", "bfloat16"]

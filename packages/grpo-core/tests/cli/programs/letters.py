@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from grpo_core import Row, Task, TaskConfig, reward
+from grpo_sdk import Row, Task, TaskConfig, reward
 
 
 @reward()

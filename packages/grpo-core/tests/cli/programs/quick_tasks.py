@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from grpo_core import Row, Task, TaskConfig, reward
+from grpo_sdk import Row, Task, TaskConfig, reward
 
 
 def load(config: TaskConfig) -> Iterable[Row]:

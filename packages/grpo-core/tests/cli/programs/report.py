@@ -5,7 +5,7 @@ import io
 import json
 import sys
 
-from grpo_core.cli.main import main
+from grpo_sdk.cli.main import main
 
 reports = {}
 for name, words in json.load(sys.stdin).items():

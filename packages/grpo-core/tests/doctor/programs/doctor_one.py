@@ -3,7 +3,7 @@
 import os
 import time
 
-from grpo_core import Diagnosis
+from grpo_sdk import Diagnosis
 
 
 def level() -> list[Diagnosis]:

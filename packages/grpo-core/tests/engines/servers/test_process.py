@@ -14,13 +14,13 @@ import pytest
 from peft import LoraConfig, get_peft_model
 from safetensors import safe_open
 
-from grpo_core.engines.base import Request, SampleKey, Sampling
 from grpo_core.engines.servers.engine import ServerEngine
 from grpo_core.engines.servers.opening import visible_device
 from grpo_core.engines.servers.process import ServerProcess
 from grpo_core.engines.servers.vllm import open_vllm
-from grpo_core.errors import EngineError, UserError
 from grpo_core.policy.fresh import fresh_model
+from grpo_sdk.endpoints.base import Request, SampleKey, Sampling
+from grpo_sdk.errors import EngineError, UserError
 
 SUPPORT = Path(__file__).parents[2] / "support"
 MODEL, TOKENIZER = fresh_model("tiny", 0)

@@ -18,17 +18,17 @@ from torch import nn
 from transformers import AutoModelForCausalLM
 from vllm_server import EOS, SEVEN, FakeVLLM, choice, handler_of, listening, native_answers, serving
 
-from grpo_core.engines.base import Engine, Sampling
 from grpo_core.engines.compatibility import context_of, max_context
-from grpo_core.engines.completion import Completion
 from grpo_core.engines.native import NativeEngine
 from grpo_core.engines.servers import client
 from grpo_core.engines.servers.client import ServerClient
 from grpo_core.engines.servers.engine import ServerEngine
 from grpo_core.engines.servers.products import VLLM
 from grpo_core.engines.servers.vllm import Control, open_vllm
-from grpo_core.errors import EngineError, NonFiniteError, UserError
 from grpo_core.policy.fresh import fresh_model
+from grpo_sdk.endpoints.base import Engine, Sampling
+from grpo_sdk.endpoints.completion import Completion
+from grpo_sdk.errors import EngineError, NonFiniteError, UserError
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """A task with `shared` held-out rows among those of training."""
 
-from grpo_core import Row, Task, TaskConfig, reward
+from grpo_sdk import Row, Task, TaskConfig, reward
 
 
 class Problem(Row):

@@ -1,6 +1,6 @@
 """Tasks whose prompts have the lengths that `lengths` says."""
 
-from grpo_core import Row, Task, TaskConfig, reward
+from grpo_sdk import Row, Task, TaskConfig, reward
 
 
 class Config(TaskConfig):

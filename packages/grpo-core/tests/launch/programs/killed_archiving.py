@@ -4,8 +4,8 @@ import os
 import signal
 import sys
 
-from grpo_core.cli.main import main
 from grpo_core.launch import archive, storage
+from grpo_sdk.cli.main import main
 
 left = 4
 

@@ -4,6 +4,6 @@ import signal
 import sys
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from grpo_core.cli.start import main  # noqa: E402 - as a terminal's process, which listens from the start
+from grpo_sdk.cli.start import main  # noqa: E402 - as a terminal's process, which listens from the start
 
 sys.exit(main())

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from grpo_core.cli.main import main
+from grpo_sdk.cli.main import main
 
 SWEEP = ("sweep", "task=math.arithmetic", "model=tiny", "trainer.beta=0,0.1", "seed=0,1", "--output-dir", "s")
 

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from grpo_core.errors import UserError
 from grpo_core.launch.sweep.configurations import configurations
 from grpo_core.launch.sweep.definition import read_definition, validated
+from grpo_sdk.errors import UserError
 
 DRAWN = {
     "method": "random",

@@ -6,10 +6,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from grpo_core.errors import UserError
 from grpo_core.launch.sweep.folder import RunStatus, SweepRun
 from grpo_core.launch.sweep.metrics import goal_of
 from grpo_core.launch.sweep.summary import as_data, configurations_csv, runs_csv, summarize
+from grpo_sdk.errors import UserError
 
 
 def run(folder: Path, number: int, seed: int | None, solved: float | None, line: str = "") -> RunStatus:

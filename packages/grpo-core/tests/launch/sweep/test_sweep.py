@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from grpo_core.checkpoints.checksums import seal
-from grpo_core.cli import main as entry
-from grpo_core.errors import UserError
 from grpo_core.launch.sweep import processes
 from grpo_core.launch.sweep.definition import validated
 from grpo_core.launch.sweep.folder import SweepFolder
+from grpo_sdk.cli import main as entry
+from grpo_sdk.errors import UserError
 
 FAKE = Path(__file__).parents[2] / "support" / "fake_run.py"
 RATES = "trainer.learning_rate=0.001,0.002"
@@ -30,7 +30,7 @@ LETTERS = ("task=math.arithmetic", "model=tiny")
 SWEEPER = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from grpo_core.cli.main import main
+from grpo_sdk.cli.main import main
 from grpo_core.launch.sweep import processes
 processes.COMMAND = (sys.executable, sys.argv[1])
 sys.exit(main(["sweep", *sys.argv[2:]]))

@@ -16,12 +16,12 @@ import torch
 import transformers.models.llama.modeling_llama
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from grpo_core import Row, Task, TaskConfig, reward
 from grpo_core.cli.dry_run import dry_run
 from grpo_core.config import load_config, resolve
 from grpo_core.policy.fresh import byte_tokenizer
 from grpo_core.policy.memory_meter import memory_meter
 from grpo_core.training.trainer import train
+from grpo_sdk import Row, Task, TaskConfig, reward
 
 PROMPT_CHARS = 48
 COUNTER = itertools.count()

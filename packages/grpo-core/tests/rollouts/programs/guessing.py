@@ -1,4 +1,4 @@
-from grpo_core import Invalid, Message, Opponent, Row, Task, reward
+from grpo_sdk import Invalid, Message, Opponent, Row, Task, reward
 
 
 def load(config) -> list[Row]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from grpo_core import Message, Row, Task, TaskConfig, reward
+from grpo_sdk import Message, Row, Task, TaskConfig, reward
 
 
 class Letter(Row):

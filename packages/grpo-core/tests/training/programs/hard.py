@@ -1,4 +1,4 @@
-from grpo_core import Row, Task, reward
+from grpo_sdk import Row, Task, reward
 
 
 @reward()

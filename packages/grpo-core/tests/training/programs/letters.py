@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from grpo_core import Invalid, Opponent, Row, Task, TaskConfig, reward
+from grpo_sdk import Invalid, Opponent, Row, Task, TaskConfig, reward
 
 
 class Letter(Row):

@@ -1,4 +1,5 @@
-from grpo_core import Row, Task, reward, train
+from grpo_core import train
+from grpo_sdk import Row, Task, reward
 
 
 class Sum(Row):

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from grpo_core import EvaluationDefaults, Row, Task, TaskConfig, reward
+from grpo_sdk import EvaluationDefaults, Row, Task, TaskConfig, reward
 
 
 def load(config: TaskConfig) -> Iterable[Row]:

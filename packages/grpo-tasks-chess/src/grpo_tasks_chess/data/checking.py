@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
-from grpo_core import UserError
-from grpo_core.data import read_records, split_of
+from grpo_sdk import UserError
+from grpo_sdk.data import read_records, split_of
 from grpo_tasks_chess.data import rookworld
 from grpo_tasks_chess.data.output import Kind
 from grpo_tasks_chess.environment.rows import make_row as environment_row

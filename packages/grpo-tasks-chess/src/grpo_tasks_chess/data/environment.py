@@ -10,7 +10,7 @@ from typing import Any
 
 import chess
 
-from grpo_core.data import split_of
+from grpo_sdk.data import split_of
 from grpo_tasks_chess.data.games import endgame, light_player, played
 from grpo_tasks_chess.data.output import environment_record
 from grpo_tasks_chess.formats import MAX_HISTORY, Transition

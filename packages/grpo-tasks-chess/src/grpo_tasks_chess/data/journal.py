@@ -11,8 +11,8 @@ from typing import Any, Self
 
 import orjson
 
-from grpo_core import UserError
-from grpo_core.data import MAX_LINE_BYTES
+from grpo_sdk import UserError
+from grpo_sdk.data import MAX_LINE_BYTES
 from grpo_tasks_chess.records import position_key
 
 SUFFIX = ".partial"

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 import orjson
 
-from grpo_core import InfrastructureError, KillablePool, Outcome, UserError
-from grpo_core.data import split_of
+from grpo_sdk import InfrastructureError, KillablePool, Outcome, UserError
+from grpo_sdk.data import split_of
 from grpo_tasks_chess.data import output
 from grpo_tasks_chess.data.environment import QUOTAS
 from grpo_tasks_chess.data.journal import SUFFIX, Journal

@@ -11,8 +11,8 @@ from typing import Literal, TypeVar
 import chess
 from pydantic import model_validator
 
-from grpo_core import TaskConfig
-from grpo_core.data import CommaSeparated, split_of
+from grpo_sdk import TaskConfig
+from grpo_sdk.data import CommaSeparated, split_of
 from grpo_tasks_chess.data.positions import visited
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import orjson
 
-from grpo_core import UserError
+from grpo_sdk import UserError
 from grpo_tasks_chess.formats import (
     EnvironmentAnswer,
     PolicyAnswer,

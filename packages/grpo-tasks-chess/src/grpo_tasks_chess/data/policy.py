@@ -9,7 +9,7 @@ from typing import Any
 
 import chess
 
-from grpo_core.data import split_of
+from grpo_sdk.data import split_of
 from grpo_tasks_chess.data.games import Analyse, endgame, guided_player, light_player, played
 from grpo_tasks_chess.formats import MAX_CANDIDATES
 from grpo_tasks_chess.records import position_key

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import chess
 
-from grpo_core.data import split_of
+from grpo_sdk.data import split_of
 from grpo_tasks_chess.data.games import Choose, endgame, light_player, played
 from grpo_tasks_chess.records import position_key_of
 from grpo_tasks_chess.search import VALUES, gain

@@ -17,8 +17,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
 
-from grpo_core import Invalid, UserError
-from grpo_core.data import read_records, split_of
+from grpo_sdk import Invalid, UserError
+from grpo_sdk.data import read_records, split_of
 from grpo_tasks_chess.data.output import Kind, environment_record
 from grpo_tasks_chess.formats import MAX_CHARS, PolicyAnswer, read_environment_line, read_policy_line
 from grpo_tasks_chess.records import position_key

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from grpo_core import UserError
+from grpo_sdk import UserError
 
 VARIABLES = ("GRPO_CHESS_ENGINE", "STOCKFISH_PATH")
 """Environment variables that name the engine; the first one that is set is used."""

@@ -11,7 +11,7 @@ from typing import Self
 
 import chess
 
-from grpo_core import InfrastructureError, UserError, inside_worker
+from grpo_sdk import InfrastructureError, UserError, inside_worker
 from grpo_tasks_chess.engine.finding import FoundEngine, require_engine
 from grpo_tasks_chess.engine.process import EngineDiedError, EngineProcess
 from grpo_tasks_chess.formats import Line

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import chess
 import chess.engine
 
-from grpo_core import InfrastructureError, inside_worker, refuse_at_import
+from grpo_sdk import InfrastructureError, inside_worker, refuse_at_import
 from grpo_tasks_chess.engine import launch
 from grpo_tasks_chess.formats import Line, to_pawns
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import chess
 
-from grpo_core.data import split_of
+from grpo_sdk.data import split_of
 from grpo_tasks_chess.data.environment import illegal_move, kind_of
 from grpo_tasks_chess.data.games import endgame, light_player, played
 from grpo_tasks_chess.environment.rows import EnvironmentRow, row_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from grpo_core import Invalid
-from grpo_core.data import stable_id
+from grpo_sdk import Invalid
+from grpo_sdk.data import stable_id
 from grpo_tasks_chess.formats import (
     EnvironmentAnswer,
     Transition,

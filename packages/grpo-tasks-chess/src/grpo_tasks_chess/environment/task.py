@@ -7,9 +7,9 @@ from dataclasses import replace
 from itertools import islice
 from typing import Literal
 
-from grpo_core import Invalid, Score, Task, reward
-from grpo_core.data import DatasetConfig
-from grpo_core.rewards import graduated
+from grpo_sdk import Invalid, Score, Task, reward
+from grpo_sdk.data import DatasetConfig
+from grpo_sdk.rewards import graduated
 from grpo_tasks_chess.environment.grading import (
     LARGEST_REWARD_ERROR,
     fen_distance,

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from grpo_core import Invalid
+from grpo_sdk import Invalid
 from grpo_tasks_chess.formats import PolicyFields, is_uci, read_evaluation, read_policy_fields
 
 Source = Literal["labels", "engine", "search", "legality"]

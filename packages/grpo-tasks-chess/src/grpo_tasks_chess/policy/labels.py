@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from grpo_core import InfrastructureError
-from grpo_core.data import DatasetConfig
+from grpo_sdk import InfrastructureError
+from grpo_sdk.data import DatasetConfig
 from grpo_tasks_chess.formats import MAX_CANDIDATES, Line, PolicyAnswer
 from grpo_tasks_chess.policy.grading import Source, Truth
 from grpo_tasks_chess.policy.rows import PolicyRow, labelled

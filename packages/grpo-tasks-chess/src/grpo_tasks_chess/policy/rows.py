@@ -7,8 +7,8 @@ from typing import Any
 
 import chess
 
-from grpo_core import Invalid
-from grpo_core.data import stable_id
+from grpo_sdk import Invalid
+from grpo_sdk.data import stable_id
 from grpo_tasks_chess.formats import (
     MATE_PAWNS,
     PolicyAnswer,

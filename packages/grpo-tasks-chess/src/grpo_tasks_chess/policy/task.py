@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
-from grpo_core import Invalid, Score, Task, reward
-from grpo_core.rewards import graduated
+from grpo_sdk import Invalid, Score, Task, reward
+from grpo_sdk.rewards import graduated
 from grpo_tasks_chess.data.mates import GENERATED as GENERATED_MATES
 from grpo_tasks_chess.data.mates import ThemesConfig, mates_in_one, themes_of
 from grpo_tasks_chess.data.positions import positions

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from grpo_core.data import DataError
+from grpo_sdk.data import DataError
 from grpo_tasks_code.extraction import MAX_PROGRAM_CHARS, block_of
 from grpo_tasks_code.harbor.dockerfile import Image, read_dockerfile
 from grpo_tasks_code.harbor.settings import Settings, read_settings

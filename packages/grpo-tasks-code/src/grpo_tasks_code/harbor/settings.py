@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from grpo_core import TaskConfig
-from grpo_core.data import CommaSeparated
+from grpo_sdk import TaskConfig
+from grpo_sdk.data import CommaSeparated
 
 MAX_TURNS = 32
 MAX_COMMAND_S, MAX_TESTS_S, MAX_MIB = 600.0, 1800.0, 1 << 20

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from grpo_core import InfrastructureError, Invalid, Message, Prompt, Row, Task, reward
-from grpo_core.data import DataError, split_of
+from grpo_sdk import InfrastructureError, Invalid, Message, Prompt, Row, Task, reward
+from grpo_sdk.data import DataError, split_of
 from grpo_tasks_code.extraction import script_of
 from grpo_tasks_code.harbor.episode import episode
 from grpo_tasks_code.harbor.folders import RefusedError, TaskFolder, find_folders, read_folder

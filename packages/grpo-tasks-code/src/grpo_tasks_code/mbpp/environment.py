@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from grpo_core import UserError
+from grpo_sdk import UserError
 
 PREFIX = "MBPP_"
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from grpo_core import EvaluationRecord, EvaluationReport
+from grpo_sdk import EvaluationRecord, EvaluationReport
 from grpo_tasks_code.mbpp.environment import mbpp_environment
 
 FOLDER = "mbpp_eval"

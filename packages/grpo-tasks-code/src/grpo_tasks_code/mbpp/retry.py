@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from grpo_core import Invalid
+from grpo_sdk import Invalid
 from grpo_tasks_code.mbpp.rows import MBPPRow
 from grpo_tasks_code.mbpp.task import TASK as SINGLE
 from grpo_tasks_code.mbpp.task import MBPPConfig, validate

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from grpo_core import Row
-from grpo_core.data import DatasetConfig, read_rows, split_of, stable_id
+from grpo_sdk import Row
+from grpo_sdk.data import DatasetConfig, read_rows, split_of, stable_id
 from grpo_tasks_code.extraction import MAX_PROGRAM_CHARS, block_of
 from grpo_tasks_code.sandbox import check_tests
 

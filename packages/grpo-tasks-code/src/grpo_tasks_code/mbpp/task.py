@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from grpo_core import EvaluationDefaults, Task, UserError, reward
-from grpo_core.data import DatasetConfig
+from grpo_sdk import EvaluationDefaults, Task, UserError, reward
+from grpo_sdk.data import DatasetConfig
 from grpo_tasks_code.extraction import program_of
 from grpo_tasks_code.mbpp.environment import mbpp_environment
 from grpo_tasks_code.mbpp.report import report

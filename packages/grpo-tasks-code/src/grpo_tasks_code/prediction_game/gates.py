@@ -13,7 +13,7 @@ import importlib
 import re
 import warnings
 
-from grpo_core import Invalid
+from grpo_sdk import Invalid
 from grpo_tasks_code.extraction import FENCE
 from grpo_tasks_code.sandboxed import run_program
 

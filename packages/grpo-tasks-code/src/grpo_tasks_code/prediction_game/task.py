@@ -11,8 +11,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from grpo_core import EvaluationDefaults, InfrastructureError, Opponent, Row, Score, Task, reward, weighted_sum
-from grpo_core.data import ProceduralConfig, procedural, split_of
+from grpo_sdk import EvaluationDefaults, InfrastructureError, Opponent, Row, Score, Task, reward, weighted_sum
+from grpo_sdk.data import ProceduralConfig, procedural, split_of
 from grpo_tasks_code.extraction import block_of, program_of
 from grpo_tasks_code.output_prediction import question
 from grpo_tasks_code.prediction_game.gates import STATES, check_source, output_of

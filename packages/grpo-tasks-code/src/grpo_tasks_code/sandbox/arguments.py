@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import get_args
 
-from grpo_core import UserError
+from grpo_sdk import UserError
 from grpo_tasks_code.sandbox.execution import Policy
 
 DEFAULT_TIMEOUT_S, DEFAULT_TESTS_TIMEOUT_S = 3.0, 10.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from grpo_core import Diagnosis
+from grpo_sdk import Diagnosis
 from grpo_tasks_code.sandbox import default_executor
 from grpo_tasks_code.sandbox.errors import SandboxUnavailableError
 from grpo_tasks_code.sandbox.host import cgroups

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from grpo_core import InfrastructureError
+from grpo_sdk import InfrastructureError
 
 
 class SandboxUnavailableError(InfrastructureError):

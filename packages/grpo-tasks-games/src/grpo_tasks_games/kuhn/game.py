@@ -10,7 +10,7 @@ from itertools import product
 
 from pydantic import Field
 
-from grpo_core import Game, Prompt
+from grpo_sdk import Game, Prompt
 from grpo_tasks_games.kuhn.rules import (
     ACTIONS,
     BET,

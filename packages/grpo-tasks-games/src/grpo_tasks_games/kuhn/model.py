@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_core import Completer, UserError, load_task
+from grpo_core import Completer
+from grpo_sdk import UserError, load_task
 from grpo_tasks_games.kuhn.game import GAME, KuhnConfig, information_sets
 from grpo_tasks_games.kuhn.rules import ACTIONS
 from grpo_tasks_games.kuhn.theory import expected_value, exploitability, strategy_from

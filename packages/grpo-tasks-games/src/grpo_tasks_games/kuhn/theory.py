@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from itertools import product
 
-from grpo_core import UserError
+from grpo_sdk import UserError
 from grpo_tasks_games.kuhn.rules import (
     ACTIONS,
     BET,

@@ -10,8 +10,8 @@ import orjson
 import yaml
 from pydantic import Field, JsonValue, field_validator
 
-from grpo_core import TaskConfig, UserError
-from grpo_core.data import DataError
+from grpo_sdk import TaskConfig, UserError
+from grpo_sdk.data import DataError
 from grpo_tasks_gym.foreign.source import MAX_RECORDS, Job
 
 HASH, NONE = "hash", "none"

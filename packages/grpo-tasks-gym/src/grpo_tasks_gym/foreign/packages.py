@@ -8,7 +8,7 @@ import warnings
 from importlib import util
 from types import ModuleType
 
-from grpo_core import UserError
+from grpo_sdk import UserError
 
 
 def check_installed(module: str, package: str, extra: str) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
-from grpo_core import KillablePool, Outcome, UserError, inside_worker
-from grpo_core.data import DataError
+from grpo_sdk import KillablePool, Outcome, UserError, inside_worker
+from grpo_sdk.data import DataError
 from grpo_tasks_gym.foreign.source import Description, Job, checked, opened
 
 MEMORY_MIB = 8192

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 import orjson
 
-from grpo_core import InfrastructureError, Message, UserError
-from grpo_core.data import DataError
+from grpo_sdk import InfrastructureError, Message, UserError
+from grpo_sdk.data import DataError
 
 MAX_RECORDS = 100_000
 """Most rows that are read from a library's task."""

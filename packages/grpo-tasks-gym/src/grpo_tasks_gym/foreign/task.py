@@ -9,8 +9,8 @@ from typing import Any, get_args
 import orjson
 from pydantic import JsonValue
 
-from grpo_core import Message, Row, Task, reward
-from grpo_core.data import DataError, split_of, stable_id
+from grpo_sdk import Message, Row, Task, reward
+from grpo_sdk.data import DataError, split_of, stable_id
 from grpo_tasks_gym.foreign.options import HASH, ForeignConfig
 from grpo_tasks_gym.foreign.packages import check_installed
 from grpo_tasks_gym.foreign.reading import contents, describe

@@ -13,7 +13,7 @@ from inspect_ai._eval.loader import load_tasks
 from inspect_ai._util.decorator import parse_decorators
 from inspect_ai._util.registry import registry_info, registry_lookup
 
-from grpo_core import UserError
+from grpo_sdk import UserError
 from grpo_tasks_gym.foreign.source import version_of
 
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from pydantic import model_validator
 
-from grpo_core import Task, hookimpl
-from grpo_core.data import DataError
+from grpo_sdk import Task, hookimpl
+from grpo_sdk.data import DataError
 from grpo_tasks_gym.foreign.options import ForeignConfig
 from grpo_tasks_gym.foreign.task import foreign_task
 

@@ -17,7 +17,7 @@ from inspect_ai.solver import Plan, TaskState
 from inspect_ai.solver._task_state import set_sample_state
 from inspect_ai.util._store import init_subtask_store
 
-from grpo_core import Message
+from grpo_sdk import Message
 
 MODEL = "mockllm/model"
 """Stands for the model that is trained; the only one of inspect-ai's that asks nobody."""

@@ -19,7 +19,7 @@ from inspect_ai._eval.task.run import resolve_plan
 from inspect_ai.dataset import Sample
 from inspect_ai.scorer import Score, Target
 
-from grpo_core import Message, UserError
+from grpo_sdk import Message, UserError
 from grpo_tasks_gym.foreign.source import Description, ForeignReward, NoVerdict, Record, identifier
 from grpo_tasks_gym.inspect.loading import load
 from grpo_tasks_gym.inspect.solving import Answered, Unsupported, run

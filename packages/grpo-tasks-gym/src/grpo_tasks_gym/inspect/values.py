@@ -9,7 +9,7 @@ from typing import Any
 from inspect_ai._util.registry import registry_info, registry_unqualified_name
 from inspect_ai.scorer import CORRECT, INCORRECT, NOANSWER, PARTIAL, Score, value_to_float
 
-from grpo_core import UserError
+from grpo_sdk import UserError
 from grpo_tasks_gym.foreign.source import MAX_REWARDS, NoVerdict
 
 LETTERS = (CORRECT, INCORRECT, PARTIAL, NOANSWER)

@@ -14,7 +14,7 @@ import asyncio
 from http import HTTPStatus
 from typing import Any
 
-from grpo_core import InfrastructureError, Moves, RemoteReply, RemoteTurn, Row
+from grpo_sdk import InfrastructureError, Moves, RemoteReply, RemoteTurn, Row
 from grpo_tasks_gym.nemo_gym.records import REQUEST, NemoConfig, NemoRow
 from grpo_tasks_gym.servers.requests import JsonClient, JsonReply, excerpt
 from grpo_tasks_gym.servers.verdicts import Verdict, number_of, parts_of

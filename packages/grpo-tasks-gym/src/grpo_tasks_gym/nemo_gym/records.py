@@ -8,8 +8,8 @@ from typing import Any, Literal
 import orjson
 from pydantic import Field
 
-from grpo_core import Message, Row
-from grpo_core.data import DataError, DatasetConfig, Record, read_rows, stable_id
+from grpo_sdk import Message, Row
+from grpo_sdk.data import DataError, DatasetConfig, Record, read_rows, stable_id
 from grpo_tasks_gym.servers.options import ServerConfig, check_address
 
 REQUEST = "responses_create_params"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from grpo_core import Message, Prompt, Remote, Task
+from grpo_sdk import Message, Prompt, Remote, Task
 from grpo_tasks_gym.nemo_gym.records import NemoConfig, NemoRow, read
 from grpo_tasks_gym.servers import verdicts
 

@@ -23,7 +23,7 @@ from typing import Any, Self
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
-from grpo_core import InfrastructureError, Moves, Prompt, RemoteReply, RemoteTurn, Row, UserError
+from grpo_sdk import InfrastructureError, Moves, Prompt, RemoteReply, RemoteTurn, Row, UserError
 from grpo_tasks_gym.openenv.options import EpisodeRow, OpenEnvConfig, as_messages
 from grpo_tasks_gym.servers.options import token_of
 from grpo_tasks_gym.servers.requests import MAX_REPLY_BYTES, Health, excerpt, read_json

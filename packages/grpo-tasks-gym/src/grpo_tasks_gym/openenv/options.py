@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from grpo_core import Message, Row
-from grpo_core.data import MAX_GENERATED, CommaSeparated
+from grpo_sdk import Message, Row
+from grpo_sdk.data import MAX_GENERATED, CommaSeparated
 from grpo_tasks_gym.servers.options import ServerConfig, check_address
 
 MAX_TURNS = 64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grpo_core import EvaluationDefaults, Message, Prompt, Remote, Task, hookimpl
+from grpo_sdk import EvaluationDefaults, Message, Prompt, Remote, Task, hookimpl
 from grpo_tasks_gym.openenv.options import EpisodeRow, OpenEnvConfig, as_messages
 from grpo_tasks_gym.servers import verdicts
 

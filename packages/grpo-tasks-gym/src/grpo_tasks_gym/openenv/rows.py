@@ -9,8 +9,8 @@ from itertools import count, islice
 from typing import Any
 from urllib.parse import quote
 
-from grpo_core import InfrastructureError, UserError
-from grpo_core.data import DataError, split_of
+from grpo_sdk import InfrastructureError, UserError
+from grpo_sdk.data import DataError, split_of
 from grpo_tasks_gym.openenv.client import ABOUT, WHOLE, Episode, Episodes, constants_of
 from grpo_tasks_gym.openenv.options import EpisodeRow, OpenEnvConfig
 from grpo_tasks_gym.servers.requests import JsonClient, excerpt, run_now

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, create_model, field_validator, model_validator
 
-from grpo_core import TaskConfig
-from grpo_core.data import MAX_GENERATED, CommaSeparated
+from grpo_sdk import TaskConfig
+from grpo_sdk.data import MAX_GENERATED, CommaSeparated
 from grpo_tasks_gym.reasoning_gym import catalogue
 
 TYPES: dict[str, Any] = {

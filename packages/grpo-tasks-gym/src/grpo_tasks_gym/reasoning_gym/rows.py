@@ -15,8 +15,8 @@ import numpy
 import orjson
 from pydantic import JsonValue
 
-from grpo_core import Row, UserError
-from grpo_core.data import DataError, ExhaustedError, split_of, stable_id
+from grpo_sdk import Row, UserError
+from grpo_sdk.data import DataError, ExhaustedError, split_of, stable_id
 from grpo_tasks_gym.reasoning_gym.catalogue import datasets, results_only
 from grpo_tasks_gym.reasoning_gym.entries import encode
 from grpo_tasks_gym.reasoning_gym.options import CompositeOptions, GymConfig, config_class

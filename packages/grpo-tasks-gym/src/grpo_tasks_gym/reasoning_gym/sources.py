@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from grpo_core import UserError
+from grpo_sdk import UserError
 from grpo_tasks_gym.foreign.packages import import_library
 from grpo_tasks_gym.reasoning_gym.options import CompositeOptions, GymConfig
 

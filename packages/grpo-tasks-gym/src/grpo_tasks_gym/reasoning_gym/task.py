@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from grpo_core import EvaluationDefaults, Invalid, Task, reward
+from grpo_sdk import EvaluationDefaults, Invalid, Task, reward
 from grpo_tasks_gym.reasoning_gym import verifiers
 from grpo_tasks_gym.reasoning_gym.catalogue import Dataset
 from grpo_tasks_gym.reasoning_gym.options import GymConfig, config_class

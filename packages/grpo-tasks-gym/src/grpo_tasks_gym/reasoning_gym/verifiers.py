@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from grpo_core import Invalid
+from grpo_sdk import Invalid
 from grpo_tasks_gym.reasoning_gym.entries import decode
 from grpo_tasks_gym.reasoning_gym.options import GymConfig
 from grpo_tasks_gym.reasoning_gym.rows import GymRow

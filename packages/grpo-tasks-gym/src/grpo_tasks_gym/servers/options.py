@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from grpo_core import TaskConfig, UserError
-from grpo_core.data import DataError
+from grpo_sdk import TaskConfig, UserError
+from grpo_sdk.data import DataError
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 

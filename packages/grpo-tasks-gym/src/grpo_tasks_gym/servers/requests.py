@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import httpx2
 
-from grpo_core import InfrastructureError, UserError
+from grpo_sdk import InfrastructureError, UserError
 from grpo_tasks_gym.servers.options import ServerConfig, token_of
 
 T = TypeVar("T")

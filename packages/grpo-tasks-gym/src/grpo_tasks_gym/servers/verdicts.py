@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from grpo_core import InfrastructureError, RemoteReply, reward
+from grpo_sdk import InfrastructureError, RemoteReply, reward
 
 MAX_REWARD = 1e9
 """Largest absolute value that is taken for a reward."""

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from pydantic import create_model
 
-from grpo_core import Task, UserError, hookimpl
+from grpo_sdk import Task, UserError, hookimpl
 from grpo_tasks_gym.foreign.options import ForeignConfig
 from grpo_tasks_gym.foreign.packages import check_installed
 from grpo_tasks_gym.foreign.task import foreign_task

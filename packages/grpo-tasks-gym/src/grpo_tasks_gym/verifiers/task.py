@@ -28,7 +28,7 @@ from verifiers.v1.types import AssistantMessage
 from verifiers.v1.utils.decorators import discover_decorated
 from verifiers.v1.utils.loaders import _plugin_class, import_taskset, taskset_class, taskset_config_type
 
-from grpo_core import Message, UserError
+from grpo_sdk import Message, UserError
 from grpo_tasks_gym.foreign.source import (
     MAX_REWARDS,
     Description,

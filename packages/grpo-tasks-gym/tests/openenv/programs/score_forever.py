@@ -3,7 +3,7 @@
 import signal
 import sys
 
-from grpo_core import Scorer, load_task
+from grpo_sdk import Scorer, load_task
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from grpo_core import Row
+from grpo_sdk import Row
 
 Form = Literal["auto", "raw", "latex"]
 

@@ -8,8 +8,8 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from grpo_core import Invalid, Task, reward
-from grpo_core.data import stable_id
+from grpo_sdk import Invalid, Task, reward
+from grpo_sdk.data import stable_id
 from grpo_tasks_math import rewards
 from grpo_tasks_math.gsm8k.rows import Form, GSM8KRow, Solution, read_solution
 from grpo_tasks_math.gsm8k.templates import MARKS, STOP, Template, has_form, make_gold, make_prompt, whole_answer

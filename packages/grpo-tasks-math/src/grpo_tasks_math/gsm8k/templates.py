@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from grpo_core.rewards import cut_at_stop, xml_format
+from grpo_sdk.rewards import cut_at_stop, xml_format
 from grpo_tasks_math.gsm8k.rows import Solution
 from grpo_tasks_math.verify import Reading
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import lru_cache, partial
 from typing import TypedDict, Unpack, get_args
 
-from grpo_core import UserError
+from grpo_sdk import UserError
 from grpo_tasks_math.verify import pool
 from grpo_tasks_math.verify.bounds import computations, is_too_large
 from grpo_tasks_math.verify.compare import EXACT, LONGEST_SYMBOL, Equality, compare, spelling

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
-from grpo_core.rewards import marked_answers, outside_thinking
+from grpo_sdk.rewards import marked_answers, outside_thinking
 from grpo_tasks_math.verify.free import denies, read_free
 from grpo_tasks_math.verify.normalise import point_decimals, to_ascii
 from grpo_tasks_math.verify.reader import read

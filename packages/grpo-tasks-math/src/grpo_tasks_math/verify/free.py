@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from grpo_core.rewards import marked_answers
+from grpo_sdk.rewards import marked_answers
 from grpo_tasks_math.verify.normalise import group_digits, trim_end, unwrap_text
 from grpo_tasks_math.verify.reader import HEDGE, is_open, read, without_explanation
 from grpo_tasks_math.verify.units import ALTERING, CONDITIONS, DENYING

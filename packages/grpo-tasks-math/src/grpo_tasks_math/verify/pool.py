@@ -9,7 +9,7 @@ import os
 import threading
 from fractions import Fraction
 
-from grpo_core import InfrastructureError, KillablePool, inside_worker
+from grpo_sdk import InfrastructureError, KillablePool, inside_worker
 from grpo_tasks_math.verify import symbolic
 
 MAX_WORKERS = 4

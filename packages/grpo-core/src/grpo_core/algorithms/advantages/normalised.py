@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from grpo_core.algorithms.advantages.groups import deviations, group_counts, group_maximum, group_std, group_sums
-from grpo_core.algorithms.variant import checked_by
-from grpo_core.errors import UserError
+from grpo_sdk.errors import UserError
+from grpo_sdk.plugins.variant import checked_by
 
 Scale = Literal["none", "group", "batch"]
 

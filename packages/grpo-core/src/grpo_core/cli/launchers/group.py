@@ -7,7 +7,7 @@ import click
 from grpo_core.cli.launchers.sky import sky
 from grpo_core.cli.launchers.slurm import slurm
 from grpo_core.cli.launchers.ssh import ssh
-from grpo_core.cli.options import HELP
+from grpo_sdk.cli.options import HELP
 
 
 @click.group(context_settings=HELP)

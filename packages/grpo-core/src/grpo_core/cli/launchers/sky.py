@@ -16,8 +16,8 @@ from urllib.parse import unquote
 import click
 
 from grpo_core.cli.launchers.words import PASSED_ON, RUN_OPTIONS, read_run_words
-from grpo_core.cli.options import COUNT
-from grpo_core.errors import UserError
+from grpo_sdk.cli.options import COUNT
+from grpo_sdk.errors import UserError
 
 EXAMPLES = """\b
 Examples:

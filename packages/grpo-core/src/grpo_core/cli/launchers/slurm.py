@@ -12,10 +12,10 @@ from typing import Any
 import click
 
 from grpo_core.cli.launchers.words import PASSED_ON, RUN_OPTIONS, RunWords, check_tasks, read_run_words
-from grpo_core.cli.options import COUNT
-from grpo_core.errors import UserError
 from grpo_core.launch.slurm import SlurmOptions, check_sbatch_options, read_minutes, slurm_script, submit_runs
-from grpo_core.paths import check_makeable
+from grpo_sdk.cli.options import COUNT
+from grpo_sdk.errors import UserError
+from grpo_sdk.paths import check_makeable
 
 EXAMPLES = """\b
 Examples:
@@ -96,7 +96,7 @@ def slurm(
     if dry_run:
         script = slurm_script([each.words for each in runs], options, output_dir)
         if as_json:
-            from grpo_core.display.text import print_json
+            from grpo_sdk.display.text import print_json
 
             print_json({"script": script, "runs": [each.words for each in runs]})
         else:
@@ -157,8 +157,8 @@ def _check(runs: Sequence[RunWords], options: SlurmOptions) -> None:
 
 
 def _submit(runs: Sequence[RunWords], options: SlurmOptions, output_dir: Path, *, as_json: bool) -> None:
-    from grpo_core.display.invocation import command
-    from grpo_core.display.text import print_json, print_out, table, visible
+    from grpo_sdk.display.invocation import command
+    from grpo_sdk.display.text import print_json, print_out, table, visible
 
     check_makeable(output_dir, f"--output-dir {output_dir}")
     submitted = submit_runs([each.words for each in runs], options, output_dir)

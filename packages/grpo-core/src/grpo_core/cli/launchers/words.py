@@ -11,7 +11,7 @@ import click
 from grpo_core.cli.launch import process_number
 from grpo_core.cli.run import run, settings_of
 from grpo_core.cli.settings import read_settings
-from grpo_core.errors import UserError, near_match
+from grpo_sdk.errors import UserError, near_match
 
 if TYPE_CHECKING:
     from grpo_core.config import RunConfig
@@ -72,9 +72,9 @@ def check_tasks(config: RunConfig) -> None:
         UserError: one does not.
     """
     from grpo_core.evaluation.plan import matchups
-    from grpo_core.plugins.tasks import bind
-    from grpo_core.prompts.mixture import task_labels
-    from grpo_core.task.spec import parse_task_specs
+    from grpo_sdk.plugins.tasks import bind
+    from grpo_sdk.task.mixture import task_labels
+    from grpo_sdk.task.spec import parse_task_specs
 
     tasks = [bind(spec) for specs in (config.task, config.eval.task) if specs for spec in parse_task_specs(specs)]
     matchups(dict(zip(task_labels(tasks), tasks, strict=True)))

@@ -10,10 +10,10 @@ from typing import ClassVar, Literal
 
 import httpx2
 
-from grpo_core.engines.base import Request, Sampling
 from grpo_core.engines.servers.client import ServerClient
 from grpo_core.engines.servers.products import Product
-from grpo_core.errors import EngineError
+from grpo_sdk.endpoints.base import Request, Sampling
+from grpo_sdk.errors import EngineError
 
 SleepLevel = Literal[0, 1, 2]
 """What a server does while the model trains: 0 keeps its memory, 1 keeps the weights' content, 2 drops all."""

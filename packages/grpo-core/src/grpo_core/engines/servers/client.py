@@ -11,10 +11,10 @@ from typing import Any, TypeVar, overload
 import httpx2
 from pydantic import BaseModel, ValidationError
 
-from grpo_core.engines.background import stream_from_thread
-from grpo_core.engines.excerpts import excerpt
 from grpo_core.engines.servers.products import Product
-from grpo_core.errors import EngineError, UserError
+from grpo_sdk.endpoints.background import stream_from_thread
+from grpo_sdk.endpoints.excerpts import excerpt
+from grpo_sdk.errors import EngineError, UserError
 
 MAX_REPLY_BYTES = 64 * 2**20
 """Longest reply read: a completion of 100,000 tokens with their log-probs is about 6 MiB."""

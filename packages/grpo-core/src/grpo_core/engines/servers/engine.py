@@ -8,17 +8,17 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 
-from grpo_core.engines.background import gather_or_cancel, stream_from_thread
-from grpo_core.engines.base import Processes, Request, Sampling
 from grpo_core.engines.compatibility import LengthLimit, check_fits
-from grpo_core.engines.completion import Completion, FinishReason
 from grpo_core.engines.decoding import StopMatcher, StopStrings, TextDecoder, eos_ids
 from grpo_core.engines.sampling import hashed_key
 from grpo_core.engines.servers.api import Reply, ServerAPI
 from grpo_core.engines.servers.client import MAX_CONNECTIONS, ServerClient
 from grpo_core.engines.servers.model import TrainedModel
 from grpo_core.engines.servers.weights import Sent, Weights
-from grpo_core.errors import EngineError, NonFiniteError
+from grpo_sdk.endpoints.background import gather_or_cancel, stream_from_thread
+from grpo_sdk.endpoints.base import Processes, Request, Sampling
+from grpo_sdk.endpoints.completion import Completion, FinishReason
+from grpo_sdk.errors import EngineError, NonFiniteError
 
 SEED_BYTES = 7
 """Of a request's seed: servers take 64 bits with a sign."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from grpo_core.algorithms.causal_lm import causal_lm, special_settings
-from grpo_core.errors import UserError
+from grpo_sdk.errors import UserError
 
 MAX_ADAPTER_RANK = 512
 

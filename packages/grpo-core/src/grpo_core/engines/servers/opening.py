@@ -15,7 +15,6 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from grpo_core.engines.base import Processes
 from grpo_core.engines.compatibility import max_context
 from grpo_core.engines.servers.api import Facts, ServerAPI
 from grpo_core.engines.servers.client import ServerClient
@@ -25,7 +24,8 @@ from grpo_core.engines.servers.process import Launch, ServerProcess
 from grpo_core.engines.servers.products import Product
 from grpo_core.engines.servers.scratch import ScratchFolder, weights_folder
 from grpo_core.engines.servers.weights import AdapterWeights, FileSender, ModelWeights, Sender, Weights
-from grpo_core.errors import EngineError, UserError
+from grpo_sdk.endpoints.base import Processes
+from grpo_sdk.errors import EngineError, UserError
 
 TIMEOUT_S = 3600.0
 START_TIMEOUT_S = 900.0

@@ -15,10 +15,10 @@ from pathlib import Path
 from grpo_core.engines.servers.client import ServerClient
 from grpo_core.engines.servers.products import Product, check_installed
 from grpo_core.engines.servers.scratch import ScratchFolder
-from grpo_core.errors import EngineError
-from grpo_core.killable.command import kept
-from grpo_core.killable.secrets import worker_environment
-from grpo_core.killable.worker import LEFT_BEHIND_S
+from grpo_sdk.errors import EngineError
+from grpo_sdk.killable.command import kept
+from grpo_sdk.killable.secrets import worker_environment
+from grpo_sdk.killable.worker import LEFT_BEHIND_S
 
 MAX_PLACE_CHARS = 80
 """Longest folder for the folder of a socket: with its name a socket's path has 107 characters at most."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from grpo_core.errors import UserError
+from grpo_sdk.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ import torch
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from grpo_core.engines.base import ONE_PROCESS, Processes, Sampling
 from grpo_core.engines.servers import opening
 from grpo_core.engines.servers.api import Facts, SleepLevel
 from grpo_core.engines.servers.client import Empty, ServerClient
@@ -23,7 +22,8 @@ from grpo_core.engines.servers.model import MAX_ADAPTER_RANK, Gather, TrainedMod
 from grpo_core.engines.servers.opening import Count, Models, Seconds, Server
 from grpo_core.engines.servers.products import VLLM
 from grpo_core.engines.servers.vllm_api import LAUNCH, VLLMServer
-from grpo_core.errors import EngineError, UserError
+from grpo_sdk.endpoints.base import ONE_PROCESS, Processes, Sampling
+from grpo_sdk.errors import EngineError, UserError
 
 LogprobsMode = Literal["raw_logprobs", "processed_logprobs", "raw_logits", "processed_logits"]
 Transfer = Literal["auto", "file", "ipc", "nccl"]

@@ -9,11 +9,11 @@ from typing import Literal
 import httpx2
 from pydantic import BaseModel, Field
 
-from grpo_core.engines.base import Request, Sampling
 from grpo_core.engines.servers.api import Reply, ServerAPI
 from grpo_core.engines.servers.process import Address, Launch
 from grpo_core.engines.servers.products import VLLM
-from grpo_core.errors import EngineError
+from grpo_sdk.endpoints.base import Request, Sampling
+from grpo_sdk.errors import EngineError
 
 LEAST_LOGPROB = -9000.0
 """vLLM writes log-probs that are not finite as -9999."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from grpo_core.engines.servers.api import ServerAPI
 from grpo_core.engines.servers.model import TrainedModel
-from grpo_core.errors import EngineError, UserError
+from grpo_sdk.errors import EngineError, UserError
 
 
 class Sent(NamedTuple):

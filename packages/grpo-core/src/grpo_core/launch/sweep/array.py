@@ -7,9 +7,9 @@ import subprocess
 from collections.abc import Sequence
 
 from grpo_core.checkpoints import read_json, write_json
-from grpo_core.errors import UserError
 from grpo_core.launch.slurm import SlurmOptions, submit_runs
 from grpo_core.launch.sweep.folder import SweepFolder, SweepRun
+from grpo_sdk.errors import UserError
 
 SUBMITTED = "slurm.json"
 """File in the folder of a sweep: name of a run -> its last job."""

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from grpo_core.errors import UserError
 from grpo_core.launch.sweep.definition import MAX_RUNS, Definition, Range, text_of, texts
+from grpo_sdk.errors import UserError
 
 MAX_REPEATS = 1000
 """Draws in a row that were drawn before, after which there are no others."""

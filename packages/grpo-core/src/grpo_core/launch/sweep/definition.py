@@ -11,10 +11,10 @@ import orjson
 from annotated_types import Ge, Le, MinLen
 from pydantic import Field, ValidationError, model_validator
 
-from grpo_core.config import yaml_text
 from grpo_core.config.section import Section
-from grpo_core.errors import UserError, near_match
-from grpo_core.tracking.evaluations import flat
+from grpo_sdk.errors import UserError, near_match
+from grpo_sdk.records import yaml_text
+from grpo_sdk.records.run_folder import flat
 
 MAX_RUNS = 10_000
 """More runs are a mistake in a grid."""

@@ -16,14 +16,14 @@ from pydantic import Field, ValidationError
 from grpo_core.checkpoints import CheckpointError, read_json, write_json
 from grpo_core.checkpoints.reader import CheckpointReader
 from grpo_core.config import RunConfig, flatten, load_config
-from grpo_core.config.layers import RECOMMENDED, format_value
+from grpo_core.config.layers import RECOMMENDED
 from grpo_core.config.section import Section
-from grpo_core.display.text import visible
-from grpo_core.errors import DataError, ExitCode, UserError
 from grpo_core.launch.sweep.configurations import label
 from grpo_core.launch.sweep.definition import Definition, text_of, validated
-from grpo_core.tracking.jsonl import tell_damage
 from grpo_core.tracking.runs import RunView, find_runs, list_run
+from grpo_sdk.display.text import format_value, visible
+from grpo_sdk.errors import DataError, ExitCode, UserError
+from grpo_sdk.records.jsonl import tell_damage
 
 VERSION = 1
 """Version of sweep.json; changes are announced a minor version ahead."""

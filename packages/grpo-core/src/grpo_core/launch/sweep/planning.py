@@ -11,13 +11,13 @@ from pathlib import Path
 import orjson
 
 from grpo_core.config import load_config, resolve
-from grpo_core.errors import UserError
 from grpo_core.launch.sweep.configurations import configurations, label
 from grpo_core.launch.sweep.definition import Definition, Goal, Range, read_definition, text_of
 from grpo_core.launch.sweep.folder import PLAN, SweepFolder, SweepRun
-from grpo_core.paths import user_path
 from grpo_core.training.checks import check_training
 from grpo_core.training.rank_shares import check_shares
+from grpo_sdk.errors import UserError
+from grpo_sdk.paths import user_path
 
 SWEEPS = "sweeps"
 """Holds the folders of sweeps, beside the folder of runs."""

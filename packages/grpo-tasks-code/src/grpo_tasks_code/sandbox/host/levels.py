@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import get_args
 
-from grpo_core import UserError
+from grpo_sdk import UserError
 from grpo_tasks_code.sandbox.errors import SandboxUnavailableError, ServerError
 from grpo_tasks_code.sandbox.execution import Level
 from grpo_tasks_code.sandbox.host.attack import withstands

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable
 from typing import Self, TypeVar
 
-from grpo_core import inside_worker, refuse_at_import
+from grpo_sdk import inside_worker, refuse_at_import
 from grpo_tasks_code.sandbox.arguments import MAX_WORKERS, RUNS_OF_A_STARVED_PROGRAM, check_whole
 from grpo_tasks_code.sandbox.errors import BusyError, ServerError
 from grpo_tasks_code.sandbox.execution import Execution, Level, TestResult

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from grpo_core import UserError
+from grpo_sdk import UserError
 from grpo_tasks_code.sandbox.host import assertions, handing, names, refusing, rewriting
 from grpo_tasks_code.sandbox.inside.judging import END_CHECKS
 from grpo_tasks_code.sandbox.inside.passing import Parcel

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from grpo_core import refuse_at_import
+from grpo_sdk import refuse_at_import
 from grpo_tasks_code.sandbox.arguments import patience_s
 from grpo_tasks_code.sandbox.errors import SandboxUnavailableError, ServerError
 from grpo_tasks_code.sandbox.execution import Level

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from grpo_core import UserError
+from grpo_sdk import UserError
 from grpo_tasks_code.sandbox.errors import SandboxUnavailableError
 from grpo_tasks_code.sandbox.host.local import Sandbox
 from grpo_tasks_code.sandbox.remote.client import TOKEN_VARIABLE
@@ -20,7 +20,7 @@ WARNING = (
 def main() -> None:
     """Serve this machine's sandbox; exit codes are those of `grpo`."""
     try:
-        from grpo_core.serving import Certificate, is_loopback, read_token
+        from grpo_sdk.serve import Certificate, is_loopback, read_token
         from grpo_tasks_code.sandbox.remote.server import DEFAULT_PORT, SandboxServer
     except ModuleNotFoundError as error:
         sys.exit(f"error: the server needs {error.name}: pip install 'grpo-tasks-code[remote]'.")

@@ -15,8 +15,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from grpo_core import UserError
-from grpo_core.serving import JSON, BoundedServer, Bounds, Certificate
+from grpo_sdk import UserError
+from grpo_sdk.serve import JSON, BoundedServer, Bounds, Certificate
 from grpo_tasks_code.sandbox import arguments
 from grpo_tasks_code.sandbox.errors import SandboxUnavailableError
 from grpo_tasks_code.sandbox.execution import Execution, Level, Policy, TestResult

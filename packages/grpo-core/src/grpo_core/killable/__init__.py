@@ -1,7 +1,0 @@
-"""Untrusted work in worker processes that can be killed: `KillablePool`."""
-
-from grpo_core.killable.importing import inside_worker, refuse_at_import
-from grpo_core.killable.outcome import Outcome, PoolStats
-from grpo_core.killable.pool import KillablePool
-
-__all__ = ["KillablePool", "Outcome", "PoolStats", "inside_worker", "refuse_at_import"]

@@ -1,0 +1,416 @@
+"""Ways to make completions that hold no right answer, of a row's prompt, other rows' golds, constants, or its gold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from random import Random
+
+from grpo_sdk.check.answers import NUMBER, Gold, Sample
+from grpo_sdk.check.changes import CLOSED, NEAR_ANSWERS, OTHER_ANSWERS, PARTS, Change
+from grpo_sdk.check.texts import HOSTILE
+from grpo_sdk.tasks.choices import LETTERS
+from grpo_sdk.tasks.numbers import value_of
+
+PROGRAMS: Mapping[str, str] = {
+    "a program that prints 0": "print(0)",
+    "a program that prints a word": "print('hello')",
+    "a function that returns 0": "def NAME(*args, **kwargs):\n    return 0",
+    "a function that returns its argument": "def NAME(x=None, *args):\n    return x",
+    "a program that does nothing": "pass",
+}
+
+_EQUAL_TO_ALL = """\
+class Any(int):
+    def __eq__(self, other):
+        return True
+    def __ne__(self, other):
+        return False
+    __hash__ = int.__hash__
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__
+"""
+_QUIET = """\
+import builtins
+builtins.AssertionError = type('Quiet', (BaseException,), {})
+"""
+_CLEARING = """\
+import sys
+def NAME(*args, **kwargs):
+    frame = sys._getframe(1)
+    while frame:
+        frame.f_globals.clear()
+        frame = frame.f_back
+    return 0
+"""
+_RETURNS_0 = "def NAME(*args, **kwargs):\n    return 0"
+TAMPERINGS: Mapping[str, str] = {
+    "exits with success": "import sys\nsys.exit(0)",
+    "exits at once": "import os\nos._exit(0)",
+    "raises SystemExit in the function": "def NAME(*args, **kwargs):\n    raise SystemExit(0)",
+    "returns a value equal to all": f"{_EQUAL_TO_ALL}def NAME(*args, **kwargs):\n    return Any()",
+    "replaces the exceptions": _QUIET + _RETURNS_0,
+    "clears the tests of its frames": _CLEARING,
+    "ignores its exceptions": f"import sys\nsys.excepthook = lambda *error: None\n{_RETURNS_0}",
+    "claims that the tests passed": "print('All tests passed')\nprint('OK')\nraise SystemExit(0)",
+}
+"""Programs that solve nothing and try to end, deceive or change what tests them."""
+
+
+NO_ANSWER = "nothing"
+CONSTANT = "constant"
+PROMPT = "copy"
+SEVERAL = "several"
+CHANGED = "changed"
+PARTIAL = "partial"
+TAMPERING = "tampering"
+EVALUATED = "evaluated"
+SLOW = "slow"
+CRASH = "crash"
+UNEARNED = "unearned"
+
+MAX_LISTED = 60
+"""Answers that an enumeration lists at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A completion to try.
+
+    Attributes:
+        text: The completion.
+        row: Place of its row in the sample.
+        keep: Parts that it must keep to remain wrong, or to state several answers.
+        other: Place of the second row that it is scored on; None for one row.
+        canary: File that exists once the text has been run; None for a text that shows nothing when it is run.
+    """
+
+    text: str
+    row: int
+    keep: tuple[str, ...] = ()
+    other: int | None = None
+    canary: Path | None = None
+
+
+Make = Callable[[Sample, int, Random], str | Attempt | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """A way to make completions.
+
+    Attributes:
+        kind: Kind of the finding if one of them is solved.
+        name: What it makes, in words.
+        make: (sample, row, random) -> a completion, or None where it cannot make one.
+        wrappers: Names of the wrappers around what it makes, innermost first.
+    """
+
+    kind: str
+    name: str
+    make: Make = field(repr=False)
+    wrappers: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The name with those of the wrappers."""
+        return ", ".join((self.name, *self.wrappers))
+
+    def attempt(self, sample: Sample, row: int, seed: int) -> Attempt | None:
+        """Make the completion for a row, the same one every time."""
+        result = self.make(sample, row, Random(f"{seed}/{self.title}/{row}"))
+        if result is None:
+            return None
+        attempt = result if isinstance(result, Attempt) else Attempt(result, row)
+        text = attempt.text
+        for name in self.wrappers:
+            text = WRAPPERS[name](text, sample)
+        return Attempt(text, row, attempt.keep, attempt.other, attempt.canary)
+
+
+WRAPPERS: Mapping[str, Callable[[str, Sample], str]] = {
+    "as the golds are written": lambda text, sample: text.join(sample.frame),
+    "in answer tags": lambda text, sample: f"<answer>{text}</answer>",
+    "in nested tags": lambda text, sample: f"<answer><answer>{text}</answer></answer>",
+    "after empty tags": lambda text, sample: f"<answer></answer><answer>{text}</answer>",
+    "after a thought": lambda text, sample: f"<think>Let me see.</think>\n<answer>{text}</answer>",
+    "in a thought": lambda text, sample: f"<think>{text}</think>",
+    "in a box": lambda text, sample: f"\\boxed{{{text}}}",
+    "after ####": lambda text, sample: f"\n#### {text}",
+    "in a code block": lambda text, sample: f"```python\n{text}\n```",
+    "twice": lambda text, sample: f"{text}\n{text}",
+    "after 'The answer is'": lambda text, sample: f"The answer is {text}.",
+    "in upper case": lambda text, sample: text.upper(),
+    "after a line of filler": lambda text, sample: f"Well then:\n{text}",
+    "after 20,000 characters": lambda text, sample: "well " * 4_000 + text,
+    "before 20,000 characters": lambda text, sample: text + " well" * 4_000,
+}
+"""Name -> the text inside of a form; none of them adds an answer."""
+
+
+def _junk(sample: Sample, row: int, random: Random) -> str:
+    return "".join(random.choices("qxzjvk", k=random.randint(4, 9)))
+
+
+def _no_answers() -> dict[str, Make]:
+    texts = {
+        "nothing": "",
+        "white space": " \n\t\n",
+        "a full stop": ".",
+        "question marks": "???",
+        "a refusal": "I cannot help with that.",
+        "a placeholder": "your answer here",
+        "empty tags": "<answer></answer>",
+        "an empty thought and empty tags": "<think></think><answer></answer>",
+        "ten pairs of empty tags": "<answer></answer>" * 10,
+        "an empty box": "\\boxed{}",
+        "a marker without an answer": "\n####",
+        "an invisible character": "\N{ZERO WIDTH SPACE}",
+        "an emoji": "\N{SHRUG}",
+    }
+    makes: dict[str, Make] = {name: partial(_constant, text) for name, text in texts.items()}
+    return {"a word that is none": _junk, **makes}
+
+
+def _constant(text: str, sample: Sample, row: int, random: Random) -> str:
+    return text
+
+
+# Copies of the prompt
+
+
+def _place(parts: Callable[[str], Sequence[str]], place: int, sample: Sample, row: int, random: Random) -> str | None:
+    found = parts(sample.prompts[row])
+    return found[place] if -len(found) <= place < len(found) else None
+
+
+def _numbers(prompt: str) -> list[str]:
+    return [match[0] for match in NUMBER.finditer(prompt)]
+
+
+def _words(prompt: str) -> list[str]:
+    return [word.strip(".,:;?!()[]\"'") for word in prompt.split()]
+
+
+def _quoted(prompt: str) -> list[str]:
+    return [
+        inside
+        for match in re.finditer(r'"([^"\n]{1,200})"|\(([^()\n]{1,200})\)', prompt)
+        for inside in match.groups()
+        if inside
+    ]
+
+
+def _copies() -> dict[str, Make]:
+    makes: dict[str, Make] = {"the whole prompt": lambda sample, row, random: sample.prompts[row]}
+    parts: tuple[tuple[str, Callable[[str], Sequence[str]], int], ...] = (
+        ("line", lambda prompt: prompt.strip().splitlines(), 2),
+        ("number", _numbers, 3),
+        ("word", _words, 3),
+        ("quoted or bracketed part", _quoted, 1),
+        ("part after a colon", lambda prompt: [part.strip() for part in prompt.split(":")[1:]], 1),
+    )
+    for name, split, count in parts:
+        for place in range(count):
+            number = "" if count == 1 else f" {place + 1}"
+            makes[f"{name}{number} of the prompt"] = partial(_place, split, place)
+            makes[f"{name}{number} from the end of the prompt"] = partial(_place, split, -1 - place)
+    return makes
+
+
+# One answer for all rows
+
+
+def _another_gold(sample: Sample, row: int, random: Random) -> Attempt | None:
+    others = sample.others(row)
+    return Attempt(random.choice(others).text, row) if others else None
+
+
+def _another_answer(sample: Sample, row: int, random: Random) -> str | None:
+    others = sample.others(row)
+    return random.choice(others).answer if others else None
+
+
+_DEFINITION = re.compile(r"\bdef\s+([A-Za-z_]\w{0,60})\s*\(|\b([A-Za-z_]\w{0,60})\(")
+
+
+def _function_name(sample: Sample, row: int) -> str:
+    """The function that the prompt asks for, else `solution`."""
+    match = _DEFINITION.search(sample.prompts[row])
+    return (match[1] or match[2]) if match else "solution"
+
+
+def _program(body: str, sample: Sample, row: int, random: Random) -> str:
+    return body.replace("NAME", _function_name(sample, row))
+
+
+# Several answers
+
+
+def _joined(glue: str, sample: Sample, row: int, random: Random) -> Attempt | None:
+    return _stating(sample, row, random, lambda own, other: glue.join(random.sample([own, other], 2)))
+
+
+def _listed(glue: str, sample: Sample, row: int, random: Random) -> Attempt | None:
+    answers = random.sample(sample.answers, min(MAX_LISTED, len(sample.answers)))
+    return _stating(sample, row, random, lambda own, other: glue.join(dict.fromkeys([*answers, own, other])))
+
+
+def _counted(sample: Sample, row: int, random: Random) -> Attempt | None:
+    """All whole numbers from the smallest to the largest of two answers."""
+
+    def count(own: str, other: str) -> str:
+        ends = sorted(int(value) for text in (own, other) if (value := value_of(text)) is not None)
+        return " ".join(map(str, range(ends[0], ends[1] + 1)))
+
+    return _stating(sample, row, random, count, whole=True)
+
+
+def _tagged(form: str, sample: Sample, row: int, random: Random) -> Attempt | None:
+    def tag(own: str, other: str) -> str:
+        return "".join(form.replace("ANSWER", answer) for answer in random.sample([own, other], 2))
+
+    return _stating(sample, row, random, tag)
+
+
+def _stating(
+    sample: Sample, row: int, random: Random, write: Callable[[str, str], str], *, whole: bool = False
+) -> Attempt | None:
+    """A text that states the answers of two rows.
+
+    Args:
+        sample: The sample.
+        row: The first row.
+        random: Chooses the second row.
+        write: (answer, other answer) -> the text.
+        whole: Whether both must be whole numbers at most 300 apart.
+    """
+    own = sample.golds[row]
+    if own is None or not own.is_short:
+        return None
+    rivals = {id(gold) for gold in sample.others(row) if gold.is_short and not (whole and _distance(own, gold) > 300)}
+    places = [place for place, gold in enumerate(sample.golds) if id(gold) in rivals]
+    if not places:
+        return None
+    place = random.choice(places)
+    other = sample.golds[place]
+    assert other is not None
+    return Attempt(write(own.answer, other.answer), row, (own.answer, other.answer), place)
+
+
+def _distance(own: Gold, other: Gold) -> float:
+    values = [value_of(gold.answer) if NUMBER.fullmatch(gold.answer) else None for gold in (own, other)]
+    if any(value is None or value.denominator != 1 for value in values):
+        return float("inf")
+    return float(abs((values[0] or Fraction(0)) - (values[1] or Fraction(0))))
+
+
+# Changed answers
+
+
+def _changed(change: Change, sample: Sample, row: int, random: Random) -> Attempt | None:
+    gold = sample.golds[row]
+    if gold is None or not gold.is_short:
+        return None
+    changed = change(gold.answer)
+    return None if changed is None else Attempt(gold.before + changed + gold.after, row, (changed,))
+
+
+def _part(change: Change, sample: Sample, row: int, random: Random) -> Attempt | None:
+    """A part of the answer, where it is no short form of one of a few options."""
+    return _changed(change, sample, row, random) if len(sample.answers) > CLOSED else None
+
+
+# Text that is run
+
+
+def _evaluated(form: str, folder: Path, sample: Sample, row: int, random: Random) -> Attempt:
+    canary = folder / f"{row}-{random.getrandbits(32):08x}"
+    gold = sample.golds[row]
+    answer = "0" if gold is None else gold.answer
+    value = answer if NUMBER.fullmatch(answer) else repr(answer)
+    code = form.replace("FILE", repr(str(canary))).replace("VALUE", value)
+    # A part of the path, left by shrinking, would be another file's.
+    return Attempt(code, row, keep=(repr(str(canary)),), canary=canary)
+
+
+EVALUATIONS = {
+    "an expression with the value of the answer": "[open(FILE, 'w').close(), VALUE][1]",
+    "an expression without names": "[c for c in ().__class__.__base__.__subclasses__() "
+    "if c.__name__ == 'catch_warnings'][0]()._module.__builtins__['open'](FILE, 'w')",
+    "a statement": "open(FILE, 'w').close()",
+    "an f-string's field": "{open(FILE, 'w')}",
+}
+
+
+LONG = (
+    "a pattern that backtracks",
+    "digits that backtrack",
+    "100,000 digits",
+    "a huge exponent",
+    "a tower of powers",
+    "100,000 unclosed tags",
+    "50,000 parentheses",
+    "50,000 signs",
+    "a number with 100,000 decimals",
+)
+"""Texts of `HOSTILE` that take parsers long."""
+
+
+def attacks(folder: Path) -> list[Attack]:
+    """All attacks without wrappers, kinds in turn, so that the first ones of the list are of many kinds.
+
+    Args:
+        folder: Where text that is run creates files.
+    """
+    words = ("0", "1", "yes", "True", "False", "None", "42", *LETTERS[:4])
+    constants = (*words, "nan", "inf", "-inf", "999999999", "abcdefghijklmnopqrstuvwxyz", "0123456789")
+    glues = (" ", ", ", " or ", "\n", "; ", " = ", "/", "")
+    forms = {"tags": "<answer>ANSWER</answer>", "boxes": "\\boxed{ANSWER} ", "markers": "\n#### ANSWER"}
+    by_kind: dict[str, dict[str, Make]] = {
+        NO_ANSWER: _no_answers(),
+        CONSTANT: {
+            "the gold of another row": _another_gold,
+            "the answer of another row": _another_answer,
+            **{f"always {text}": partial(_constant, text) for text in constants},
+            **{name: partial(_program, body) for name, body in PROGRAMS.items()},
+        },
+        PROMPT: _copies(),
+        SEVERAL: {
+            "a list of answers": partial(_listed, ", "),
+            "answers one a line": partial(_listed, "\n"),
+            "all numbers from one answer to another": _counted,
+            **{f"two answers joined by {glue!r}": partial(_joined, glue) for glue in glues},
+            **{f"two answers in {name}": partial(_tagged, form) for name, form in forms.items()},
+        },
+        CHANGED: {f"the gold with {name}": partial(_changed, change) for name, change in OTHER_ANSWERS.items()},
+        PARTIAL: {
+            **{f"of the gold {name}": partial(_part, change) for name, change in PARTS.items()},
+            **{f"of the gold {name}": partial(_changed, change) for name, change in NEAR_ANSWERS.items()},
+        },
+        TAMPERING: {f"a program that {name}": partial(_program, body) for name, body in TAMPERINGS.items()},
+        EVALUATED: {name: partial(_evaluated, form, folder) for name, form in EVALUATIONS.items()},
+        SLOW: {name: partial(_constant, HOSTILE[name]) for name in LONG},
+    }
+    queues = [[Attack(kind, name, make) for name, make in makes.items()] for kind, makes in by_kind.items()]
+    return [queue[place] for place in range(max(map(len, queues))) for queue in queues if place < len(queue)]
+
+
+def wrapped(attack: Attack, random: Random) -> Attack:
+    """The attack with one or two wrappers drawn at random."""
+    # What must stay in the text, an answer or code that is run, does not survive another case.
+    allowed = sorted(
+        set(WRAPPERS) - ({"in upper case"} if attack.kind in (SEVERAL, CHANGED, PARTIAL, EVALUATED) else set())
+    )
+    names = random.sample(allowed, random.choice((1, 1, 2)))
+    return Attack(attack.kind, attack.name, attack.make, tuple(names))
+
+
+def first_wrapper(attack: Attack, sample: Sample) -> str:
+    """The wrapper with which a completion has the form of the golds; of programs, a code block."""
+    if attack.kind == TAMPERING or attack.name in PROGRAMS:
+        return "in a code block"
+    return "as the golds are written"

@@ -1,0 +1,342 @@
+"""Searches for completions that earn more than they should.
+
+What a completion should earn is not known in general, so each kind of attack has a rule of its own by which its
+completions hold no right answer:
+
+* Text that answers nothing, and programs that only deceive their tests, must not be solved on any row.
+* A constant, or the same part of every prompt, may be right by chance. It must not solve more rows than the most
+  frequent gold has, nor more than half of them; the rate's lower 99% limit counts.
+* A text that states the answers of two rows must not be solved on both, where each row refuses the other's gold.
+* A gold in which the answer was replaced by another must not be solved.
+* A part of the gold, or an answer that has a part in common with it, may be right by chance, too: it must not be solved
+  on more than half of the rows that have such a part.
+* None of these may earn half of what the gold earns, above what an empty completion is paid, without being solved.
+* Nothing may be run, raise an exception, or take longer than the task's limit.
+
+Where judges have a say in what is solved, only the last rule is applied: no judge is asked.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from random import Random
+
+from grpo_sdk.check.answers import NUMBER, Gold, Sample, sample_rows
+from grpo_sdk.check.attacks import SLOW, Attack, Attempt, attacks, first_wrapper, wrapped
+from grpo_sdk.check.fuzz_report import Finding, FuzzReport, wilson
+from grpo_sdk.check.oracle import Oracle
+from grpo_sdk.errors import UserError
+from grpo_sdk.plugins.task_objects import AnyTask
+from grpo_sdk.plugins.tasks import load_task
+from grpo_sdk.scoring.judged import assume_best
+from grpo_sdk.scoring.scorer import Scorer
+from grpo_sdk.task.judging import JudgedReward
+from grpo_sdk.task.score import Score
+
+_TOKEN = re.compile(r"\s+|\w+|[^\w\s]")
+_BATCH = 16
+"""Texts tried at once: the workers score them side by side, and the first that holds is taken."""
+
+
+def shrink(text: str, holds: Callable[[Sequence[str]], Sequence[bool]], budget: int) -> str:
+    """Remove parts of a text while something still holds: first words and signs, then characters.
+
+    Args:
+        text: A text for which it holds.
+        holds: For each of some texts, whether it holds.
+        budget: Most texts that are tried.
+
+    Returns:
+        A text for which it holds; one from which no single part can be removed, if the budget suffices.
+    """
+    for split in (_TOKEN.findall, list):
+        text, budget = _without_parts(split(text), holds, budget)
+    return text
+
+
+def _without_parts(parts: list[str], holds: Callable[[Sequence[str]], Sequence[bool]], budget: int) -> tuple[str, int]:
+    size = max(1, len(parts) // 2) if parts else 0
+    while size and budget > 0:
+        starts = range(0, len(parts), size)
+        smaller = _first_that_holds(parts, [(start, start + size) for start in starts], holds, budget)
+        budget -= smaller[1]
+        if smaller[0] is not None:
+            parts = smaller[0]
+            size = min(size, len(parts))
+        else:
+            size //= 2
+    return "".join(parts), budget
+
+
+def _first_that_holds(
+    parts: list[str],
+    cuts: Sequence[tuple[int, int]],
+    holds: Callable[[Sequence[str]], Sequence[bool]],
+    budget: int,
+) -> tuple[list[str] | None, int]:
+    """The parts without one of some ranges, and the number of texts tried."""
+    tried = 0
+    for first in range(0, len(cuts), _BATCH):
+        batch = [parts[:start] + parts[end:] for start, end in cuts[first : first + _BATCH]][: max(0, budget - tried)]
+        if not batch:
+            break
+        tried += len(batch)
+        for candidate, kept in zip(batch, holds(["".join(left) for left in batch]), strict=True):
+            if kept:
+                return candidate, tried
+    return None, tried
+
+
+TRIED_ROWS = 4
+
+_FULL_WIDTH = str.maketrans("0123456789", "".join(chr(0xFF10 + digit) for digit in range(10)))
+_LOOK_ALIKES = str.maketrans(
+    "aeocpx",
+    "\N{CYRILLIC SMALL LETTER A}\N{CYRILLIC SMALL LETTER IE}"
+    "\N{CYRILLIC SMALL LETTER O}\N{CYRILLIC SMALL LETTER ES}\N{CYRILLIC SMALL LETTER ER}\N{CYRILLIC SMALL LETTER HA}",
+)
+
+
+def _number(change: Callable[[str], str]) -> Callable[[Gold], str]:
+    def write(gold: Gold) -> str:
+        return gold.before + (change(gold.answer) if NUMBER.fullmatch(gold.answer) else gold.answer) + gold.after
+
+    return write
+
+
+def _answer(change: Callable[[str], str]) -> Callable[[Gold], str]:
+    return lambda gold: gold.before + (change(gold.answer) if gold.is_short else gold.answer) + gold.after
+
+
+FORMS: Mapping[str, Callable[[Gold], str]] = {
+    "a space after it": lambda gold: gold.text + " ",
+    "a line break after it": lambda gold: gold.text + "\n",
+    "a space before it": lambda gold: " " + gold.text,
+    "a line break before it": lambda gold: "\n" + gold.text,
+    "no white space around it": lambda gold: gold.text.strip(),
+    "a full stop": _answer(lambda answer: answer + "."),
+    "upper case": _answer(str.upper),
+    "lower case": _answer(str.lower),
+    "bold": _answer(lambda answer: f"**{answer}**"),
+    "quotes": _answer(lambda answer: f'"{answer}"'),
+    "in a sentence": _answer(lambda answer: f"The answer is {answer}"),
+    "a plus sign": _number(lambda answer: answer if answer[0] in "+-\u2212" else f"+{answer}"),
+    "zeros after the point": _number(lambda answer: answer if "." in answer else f"{answer}.0"),
+    "a zero before": _number(lambda answer: re.sub(r"(?=[0-9])", "0", answer, count=1)),
+    "commas between thousands": _number(
+        lambda answer: f"{int(answer):,}" if re.fullmatch(r"-?[1-9][0-9]{3,}", answer) else answer
+    ),
+    "full-width digits": _number(lambda answer: answer.translate(_FULL_WIDTH)),
+    "look-alike letters": _answer(lambda answer: answer.translate(_LOOK_ALIKES)),
+}
+"""Name -> the gold written so."""
+
+
+def solved_forms(oracle: Oracle) -> dict[str, tuple[int, int]]:
+    """Form -> (times that golds written so are solved, times tried), for golds that are solved and that it changes."""
+    places = [place for place, score in enumerate(oracle.gold_scores) if score is not None and score.solved]
+    trials = []
+    for place in places[:TRIED_ROWS]:
+        gold = oracle.sample.golds[place]
+        assert gold is not None
+        trials += [(name, write(gold), place) for name, write in FORMS.items() if write(gold) != gold.text]
+    scores = oracle.scores([(text, place) for _, text, place in trials])
+    counts: dict[str, tuple[int, int]] = {}
+    for (name, _, _), score in zip(trials, scores, strict=True):
+        solved, tried = counts.get(name, (0, 0))
+        counts[name] = (solved + score.solved, tried + 1)
+    return counts
+
+
+__all__ = ["Finding", "FuzzReport", "fuzz"]
+
+DEFAULT_ROWS = 40
+MAX_COMPLETIONS = 1_000_000
+BATCH = 32
+"""Completions between two notices of progress."""
+
+CONFIRMED = 8
+"""Attacks of a kind that are tried on all rows."""
+
+SHRINKING = 300
+"""Texts tried to make a completion smaller; a tenth where each one takes the time limit."""
+
+
+def fuzz(
+    task: AnyTask,
+    n: int = 200,
+    seed: int = 0,
+    *,
+    rows: int = DEFAULT_ROWS,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> FuzzReport:
+    """Search for completions of a task that earn more than they should; the same ones for the same seed.
+
+    Args:
+        task: A task, or its spec.
+        n: Completions to try.
+        seed: Seed of the rows and completions.
+        rows: Rows that completions are tried on.
+        workers: Processes that score; by default one per usable core, at most 16.
+        progress: Called with the numbers of completions tried so far and of all.
+
+    Raises:
+        UserError: no such task, or a number out of range.
+        DataError: the task's data is not here.
+    """
+    if not 1 <= n <= MAX_COMPLETIONS:
+        raise UserError(f"fuzz: {n} completions; give a number from 1 to {MAX_COMPLETIONS}.")
+    if rows < 1:
+        raise UserError(f"fuzz: rows={rows} must be at least 1.")
+    bound = load_task(task)
+    criteria = [spec for spec in bound.rewards if spec.is_criterion]
+    if criteria and all(isinstance(spec.function, JudgedReward) for spec in criteria):
+        raise UserError(
+            f"fuzz: judges decide all that task {bound.name!r} pays, and none is asked here. "
+            f"Measure them on completions with known verdicts: grpo judge {bound.spec}"
+        )
+    sample = sample_rows(bound, rows, seed)
+    folder = Path(tempfile.mkdtemp(prefix="grpo-fuzz-"))
+    try:
+        with Scorer(bound, workers=workers, ask=assume_best) as scorer:
+            oracle = Oracle(bound, sample, scorer, seed)
+            return _Fuzzer(oracle, seed, folder, progress).run(n)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+Hit = tuple[Attack, Attempt, Score]
+
+
+class _Fuzzer:
+    """One search.
+
+    Args:
+        oracle: Scores completions, and decides which of them earn too much.
+        seed: Seed of the completions.
+        folder: Where text that is run creates files.
+        progress: As for `fuzz`.
+    """
+
+    def __init__(self, oracle: Oracle, seed: int, folder: Path, progress: Callable[[int, int], None] | None) -> None:
+        self._oracle, self._seed, self._folder, self._progress = oracle, seed, folder, progress
+
+    def run(self, n: int) -> FuzzReport:
+        """Explore, confirm, shrink, report."""
+        oracle, sample = self._oracle, self._oracle.sample
+        hits, tried = self._explore(n)
+        hacked: set[int] = set()
+        findings = []
+        for kind, of_kind in hits.items():
+            confirmed = self._confirm(kind, of_kind)
+            if not confirmed:
+                continue
+            attack, attempt, earning, count = max(confirmed, key=lambda each: len(each[2]))  # of equals, the simplest
+            findings.append(self._finding(kind, attack, attempt, len(earning), count))
+            if not oracle.exemption(kind):
+                hacked.update(*(rows for _, _, rows, _ in confirmed))
+        low, high = wilson(len(hacked), len(sample.rows))
+        return FuzzReport(
+            task=oracle.task.spec,
+            identity=oracle.task.identity,
+            seed=self._seed,
+            completions=tried,
+            rows=len(sample.rows),
+            findings=tuple(findings),
+            hacked_rows=len(hacked),
+            hackability=len(hacked) / len(sample.rows),
+            hackability_low=low,
+            hackability_high=high,
+            chance=sample.chance,
+            forms=solved_forms(oracle),
+            not_scored=oracle.not_scored,
+            note=oracle.note,
+        )
+
+    def _explore(self, n: int) -> tuple[dict[str, list[Hit]], int]:
+        hits: dict[str, list[Hit]] = {}
+        plan = list(planned(self._oracle.sample, self._folder, n, self._seed))
+        for first in range(0, len(plan), BATCH):
+            batch = plan[first : first + BATCH]
+            scores = self._oracle.try_all([attempt for _, attempt in batch])
+            for (attack, attempt), score in zip(batch, scores, strict=True):
+                if kind := self._oracle.kind(attack.kind, attempt, score):
+                    hits.setdefault(kind, []).append((attack, attempt, score))
+            if self._progress is not None:
+                self._progress(min(first + BATCH, len(plan)), len(plan))
+        return hits, len(plan)
+
+    def _confirm(self, kind: str, hits: list[Hit]) -> list[tuple[Attack, Attempt, set[int], int]]:
+        """The attacks that hold over rows, of the `CONFIRMED` simplest ones in this order.
+
+        Returns:
+            (attack, attempt, rows where it earns too much, number of rows on which it was tried) of each.
+        """
+        hits.sort(key=lambda hit: (len(hit[0].wrappers), len(hit[1].text), hit[1].text))
+        simplest = {(attack.title, attempt.text): (attack, attempt) for attack, attempt, _ in reversed(hits)}
+        confirmed = []
+        for attack, attempt in list(reversed(simplest.values()))[:CONFIRMED]:
+            earning, count = self._oracle.confirm(kind, attack, attempt)
+            if self._oracle.holds(kind, attempt, earning, count):
+                confirmed.append((attack, attempt, earning, count))
+                if kind == SLOW:  # is tried on two rows, and each takes the time limit
+                    break
+        return confirmed
+
+    def _finding(self, kind: str, attack: Attack, attempt: Attempt, earning: int, count: int) -> Finding:
+        holds = self._oracle.predicate(kind, attack, attempt)
+        budget = SHRINKING // 10 if kind == SLOW else SHRINKING
+        text = attempt.text if holds is None else shrink(attempt.text, holds, budget)
+        score = self._oracle.score(text, attempt.row)
+        gold = self._oracle.gold_scores[attempt.row]
+        return Finding(
+            kind=kind,
+            attack=attack.title,
+            row=self._oracle.sample.rows[attempt.row].id,
+            completion=text.replace(str(self._folder), "/tmp/canary"),
+            value=score.value,
+            gold_value=None if gold is None else gold.value,
+            solved=score.solved,
+            why=score.why.replace(str(self._folder), "/tmp/canary"),
+            earning=earning,
+            tried=count,
+            exempt=self._oracle.exemption(kind),
+        )
+
+
+def planned(sample: Sample, folder: Path, n: int, seed: int) -> Iterator[tuple[Attack, Attempt]]:
+    """The first n completions that can be made: each attack in the form of the golds, alone, then in random wrappers.
+
+    Args:
+        sample: Rows and golds.
+        folder: Where text that is run creates files.
+        n: Completions.
+        seed: Seed of rows and wrappers.
+    """
+    random = Random(f"{seed}/plan")
+    every = attacks(folder)
+    count = 0
+    for attack in _forms(every, sample, random):
+        first = random.randrange(len(sample.rows))
+        places = (*range(first, len(sample.rows)), *range(first))
+        attempts = (attack.attempt(sample, row, seed) for row in places)  # not every row has such a completion
+        attempt = next((attempt for attempt in attempts if attempt is not None), None)
+        if attempt is None:
+            continue
+        yield attack, attempt
+        count += 1
+        if count == n:
+            return
+
+
+def _forms(every: Sequence[Attack], sample: Sample, random: Random) -> Iterator[Attack]:
+    for attack in every:
+        yield Attack(attack.kind, attack.name, attack.make, (first_wrapper(attack, sample),))
+    yield from every
+    while True:
+        yield from (wrapped(attack, random) for attack in every)

@@ -1,0 +1,225 @@
+"""`grpo check`: the conformance checks of tasks."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from functools import partial
+from textwrap import shorten
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from grpo_sdk.cli.options import COUNT, HELP, JSON, SEED
+from grpo_sdk.errors import ExitCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from grpo_sdk.check.results import Result, TaskReport
+    from grpo_sdk.task.bound import BoundTask
+
+STYLES = {"passed": "green", "failed": "bold red", "exempt": "yellow", "not applicable": "dim"}
+
+LABELS = {"passed": "ok", "failed": "FAILED", "exempt": "exempt", "not applicable": "-"}
+
+REASON_CHARS = 60
+"""Of the reason why a task has no rows here, in the table of several tasks; --json has all of it."""
+
+SECONDS_PER_TASK = 8
+"""All checks of a task of reasoning-gym on two cores, the mean of 106."""
+
+EXAMPLES = """\b
+Examples:
+  grpo check ./rhyme.py:couplet
+  grpo check math --rows 4
+  grpo check all -x
+  grpo check all -k gold,junk
+  grpo check ./rhyme.py --fuzz 200
+"""
+
+
+@click.command(epilog=EXAMPLES, context_settings=HELP)
+@click.argument("target", metavar="TASK|PLUGIN|FILE|all")
+@click.option("--rows", default=8, show_default=True, type=COUNT, help="Rows of each task that completions are for.")
+@click.option("--seed", default=0, show_default=True, type=SEED, help="Seed of the choice of rows, and of damage.")
+@click.option("-k", "selection", default="", metavar="NAMES", help="Only these checks, separated by commas.")
+@click.option("--fuzz", "completions", type=COUNT, help="Also try N completions that should earn nothing.")
+@click.option("-x", "--exitfirst", "exit_first", is_flag=True, help="Stop at the first finding.")
+@JSON
+def check(
+    target: str,
+    rows: int,
+    seed: int,
+    selection: str,
+    completions: int | None,
+    exit_first: bool,
+    as_json: bool,
+) -> int:
+    """Check tasks for mistakes, and search them for weaknesses.
+
+    Golds earn the most and junk nothing, scores are the same everywhere, hostile text does no harm, and more: one line
+    for each check. --fuzz searches for completions that earn more than they should. The exit code is 1 if either fails.
+    """
+    from grpo_sdk.check.table import check_available, check_task, chosen_checks
+    from grpo_sdk.check.targets import ALL, not_loaded, tasks_of
+    from grpo_sdk.display.lines import duration
+    from grpo_sdk.display.progress import Waiting
+    from grpo_sdk.display.text import err, print_json, print_out
+
+    names = chosen_checks(selection)
+    broken = not_loaded() if target == ALL else {}
+    tasks = [] if broken and exit_first else tasks_of(target)
+    run = check_available if len(tasks) > 1 or target == ALL else check_task
+    reports: list[TaskReport] = []
+    with Waiting(err()) as display, display.ticking("loading rows") as progress:
+        if len(tasks) > 1:
+            is_usual = completions is None and not selection
+            length = f"about {duration(SECONDS_PER_TASK * len(tasks))} on two cores" if is_usual else ""
+            display.say("check", [f"{len(tasks)} tasks", length])
+        for index, task in enumerate(tasks):
+            report_progress = progress if len(tasks) == 1 else _of_all(progress, index, len(tasks))
+            report = run(task, rows=rows, seed=seed, checks=names, progress=report_progress, exit_first=exit_first)
+            if completions is not None and not report.unavailable and not (exit_first and report.failures):
+                report = _fuzzed(task, report, completions, report_progress)
+            reports.append(report)
+            if exit_first and report.failures:
+                break
+    has_failed = bool(broken) or any(report.failures for report in reports)
+    if as_json:
+        print_json({"tasks": [report.as_json() for report in reports], "not_loaded": broken, "failed": has_failed})
+    else:
+        _print(reports, broken)
+        if exit_first and has_failed:
+            print_out("stopped at the first finding")
+    return ExitCode.FAILED if has_failed else ExitCode.DONE
+
+
+def _of_all(progress: Callable[[str, int, int], None], index: int, count: int) -> Callable[[str, int, int], None]:
+    """Report progress with a task's own, but counted in tasks, so that the remaining time is that of all."""
+    return lambda what, done, total: progress(f"{count} tasks, {what}", index, count)
+
+
+def _fuzzed(
+    task: BoundTask, report: TaskReport, completions: int, progress: Callable[[str, int, int], None]
+) -> TaskReport:
+    """The report with the findings of the fuzzer."""
+    from time import perf_counter
+
+    from grpo_sdk.check.fuzz import fuzz
+
+    begin = perf_counter()
+    found = fuzz(task, completions, report.seed, progress=partial(progress, f"{task.name}, fuzz"))
+    results = found.results()
+    results[-1] = replace(results[-1], seconds=perf_counter() - begin)
+    return replace(report, results=(*report.results, *results), fuzz=found.as_json())
+
+
+def _print(reports: Sequence[TaskReport], broken: dict[str, str]) -> None:
+    from grpo_sdk.display.text import print_out, visible
+
+    if len(reports) == 1:
+        _print_one(reports[0])
+    else:
+        _print_many(reports)
+    for report in reports:
+        if report.judges:
+            names = ", ".join(report.judges)
+            text = f"{names}: no judge was asked; each was taken as satisfied with every valid completion."
+            print_out("", visible(f"{text} Measure them with: grpo judge {shlex.quote(report.spec)}"))
+    for name, error in broken.items():
+        print_out("", visible(f"plugin {name} was not loaded: {error}"))
+    print_out("", _summary(reports))
+
+
+def _print_one(report: TaskReport) -> None:
+    from rich.text import Text
+
+    from grpo_sdk.display.text import print_out, table, visible
+
+    listing = table("check", "", "found")
+    for result in report.results:
+        status = Text(LABELS[result.status], style=STYLES[result.status])
+        listing.add_row(result.check, status, visible(result.text))
+    print_out(Text(f"{report.task}   {report.rows} rows, seed {report.seed}", style="bold"), listing)
+    for result in report.failures:
+        _print_failure("", result)
+    _print_hackability(report)
+
+
+def _print_many(reports: Sequence[TaskReport]) -> None:
+    from rich.text import Text
+
+    from grpo_sdk.display.text import print_out, table, visible
+
+    listing = table("task", "", "ok", "seconds", "failed, exempt")
+    for report in reports:
+        if report.unavailable:
+            listing.add_row(
+                report.task,
+                Text("no rows", style="yellow"),
+                "-",
+                "-",
+                visible(shorten(report.unavailable, REASON_CHARS, placeholder=" …")),
+            )
+            continue
+        status = "failed" if report.failures else "passed"
+        exempt = [f"{result.check} (exempt)" for result in report.results if result.status == "exempt"]
+        noted = ", ".join([*(result.check for result in report.failures), *exempt])
+        applicable = len(report.results) - report.count("not applicable")
+        listing.add_row(
+            report.task,
+            Text(LABELS[status], style=STYLES[status]),
+            f"{report.count('passed')}/{applicable}",
+            f"{sum(result.seconds for result in report.results):.1f}",
+            noted or "-",
+        )
+    print_out(listing)
+    for report in reports:
+        for result in report.failures:
+            _print_failure(f"{report.task} ", result)
+    reasons = [(report.task, each) for report in reports for each in report.results if each.status == "exempt"]
+    if reasons:
+        listing = table("exempt", "from", "since")
+        for task, result in reasons:
+            listing.add_row(task, result.check, visible(result.text))
+        print_out("", listing)
+
+
+def _print_failure(task: str, result: Result) -> None:
+    from rich.text import Text
+
+    from grpo_sdk.display.text import print_out, visible
+
+    print_out("", Text(f"{task}{result.check}: ", style="bold red").append(visible(result.text), style="not bold"))
+    print_out(f"  example   {visible(result.example)}", f"  what to do   {visible(result.advice)}")
+
+
+def _print_hackability(report: TaskReport) -> None:
+    from grpo_sdk.display.text import print_out
+
+    if report.fuzz is None:
+        return
+    found = report.fuzz
+    interval = f"95%: {found['hackability_low']:.2f} to {found['hackability_high']:.2f}"
+    rows = f"{found['hacked_rows']} of {found['rows']} rows"
+    lost = [name for name, (solved, tried) in found["forms"].items() if solved < tried]
+    print_out("", f"hackability {found['hackability']:.2f} ({interval}; {rows}, seed {found['seed']})")
+    if lost:
+        print_out(f"golds no longer solved if written with: {', '.join(lost)}")
+
+
+def _summary(reports: Sequence[TaskReport]) -> str:
+    def counted(status: Any, words: str) -> str:
+        count = sum(report.count(status) for report in reports)
+        return f"{count} {words}" if count else ""
+
+    unavailable = sum(bool(report.unavailable) for report in reports)
+    parts = (
+        counted("passed", "ok"),
+        counted("failed", "failed"),
+        counted("exempt", "exempt"),
+        counted("not applicable", "not applicable"),
+        f"{unavailable} tasks without rows here" if unavailable else "",
+    )
+    return ", ".join(part for part in parts if part) or "nothing was checked"

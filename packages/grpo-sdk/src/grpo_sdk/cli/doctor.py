@@ -1,0 +1,62 @@
+"""`grpo doctor`: diagnose this machine and the choices a run would make on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from grpo_sdk.cli.options import HELP, JSON
+from grpo_sdk.errors import ExitCode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from grpo_sdk.doctor.examination import Finding
+
+STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+
+EXAMPLES = """\b
+Examples:
+  grpo doctor
+  grpo doctor --json
+"""
+
+
+@click.command(epilog=EXAMPLES, context_settings=HELP)
+@JSON
+def doctor(as_json: bool) -> int:
+    """Show what this machine can do, what a run would choose on it and why, and what is broken.
+
+    Examines Python, processor, memory and disk, torch and the device, optional packages, and every plugin, which may
+    add findings of its own. The exit code is 1 if something is broken. A check that hangs is ended after a timeout.
+    """
+    from grpo_sdk.display.progress import Waiting
+    from grpo_sdk.display.text import err, print_json
+    from grpo_sdk.doctor.examination import examine, has_failed
+
+    with Waiting(err()) as display, display.ticking("examining") as progress:
+        findings = examine(progress=progress)
+    if as_json:
+        print_json({"findings": [_fields(finding) for finding in findings], "failed": has_failed(findings)})
+    else:
+        _print(findings)
+    return ExitCode.FAILED if has_failed(findings) else ExitCode.DONE
+
+
+def _fields(finding: Finding) -> dict[str, Any]:
+    diagnosis = finding.diagnosis
+    return {"source": finding.source, "name": diagnosis.name, "status": diagnosis.status, "text": diagnosis.text}
+
+
+def _print(findings: Sequence[Finding]) -> None:
+    from rich.text import Text
+
+    from grpo_sdk.display.text import print_out, table, visible
+
+    listing = table("what", "state", "found", "from")
+    for finding in findings:
+        diagnosis = finding.diagnosis
+        status = Text(diagnosis.status, style=STYLES[diagnosis.status])
+        listing.add_row(visible(diagnosis.name), status, visible(diagnosis.text), visible(finding.source))
+    print_out(listing)

@@ -1,0 +1,121 @@
+"""`grpo explain`: why a completion gets its score."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from grpo_sdk.cli.options import HELP, JSON
+from grpo_sdk.errors import ExitCode, UserError
+
+if TYPE_CHECKING:
+    from grpo_sdk.task.bound import BoundTask
+
+EXAMPLES = """\b
+Examples:
+  grpo explain math.arithmetic
+  grpo explain math.arithmetic --completion "<answer>12</answer>"
+  grpo explain ./rhyme.py:couplet --row r3 --completion @answer.txt
+"""
+
+
+@click.command(epilog=EXAMPLES, context_settings=HELP)
+@click.argument("task", metavar="TASK")
+@click.option(
+    "--completion", metavar="TEXT", help="Completion: a text, @FILE, or - for stdin.  [default: the gold of the row]"
+)
+@click.option("--row", "row_id", metavar="ID", help="Row that it answers.  [default: the first]")
+@click.option("--prediction", "predictions", metavar="TEXT", multiple=True, help="Answer of the task's opponent.")
+@JSON
+def explain(task: str, completion: str | None, row_id: str | None, predictions: tuple[str, ...], as_json: bool) -> None:
+    """Show why a completion gets its score: validator, each part of the reward with its weight, and how they add up.
+
+    The completion is scored in a separate process with the task's time limit, as in training. A file or stdin is used
+    unchanged, with its last newline. The exit code is 1 if it could not be scored.
+    """
+    from grpo_sdk.display.explanation import explanation_tree
+    from grpo_sdk.display.progress import Waiting
+    from grpo_sdk.display.text import err, print_json, print_out
+    from grpo_sdk.episodes.stepwise import retold
+    from grpo_sdk.plugins.tasks import load_task
+    from grpo_sdk.scoring.scorer import Scorer, answer_of
+    from grpo_sdk.task.explanation import explain as explain_score
+    from grpo_sdk.task.rows import row_by_id
+    from grpo_sdk.task.turns import read_turns
+
+    text = None if completion is None else read_completion(completion)
+    bound = load_task(task)
+    if bound.opponent is not None and not predictions:
+        raise UserError(f"task {bound.name!r} has an opponent: give its answers with --prediction TEXT, repeatable.")
+    if bound.opponent is None and predictions:
+        raise UserError(f"--prediction: task {bound.name!r} has no opponent.")
+    rows = bound.rows()
+    row = rows[0] if row_id is None else row_by_id(rows, row_id, bound.spec)
+    if text is None and row.gold is None:
+        raise UserError(
+            f"row {row.id!r} of task {bound.name!r} has no gold: give --completion TEXT. {turns_of(bound)}".rstrip()
+        )
+    text = text if text is not None else str(row.gold)
+    with Waiting(err()) as display, display.ticking("scoring"), Scorer(bound, workers=1) as scorer:
+        score = scorer.score([text], [row], [predictions] if predictions else None)[0]
+        messages = retold(scorer, row, text) if bound.has_turns else ()
+        answer = answer_of(scorer, text, row) if score.valid else None
+    explanation = explain_score(bound, score, answer)
+    if as_json:
+        facts = {"task": bound.spec, "row": row.model_dump(mode="json"), "prompt": bound.prompt(row)}
+        facts |= {"text": text, "messages": messages}
+        print_json({**facts, **explanation.as_json()})
+    else:
+        print_out(*explanation_tree(bound, row, text, explanation, messages))
+    if bound.task.game is None and read_turns(text) == (text,) and (hint := turns_of(bound)):
+        click.echo(f"note: {hint}", err=True)
+    if score.abstained:
+        sys.exit(ExitCode.FAILED)
+
+
+def turns_of(task: BoundTask) -> str:
+    """How `--completion` gives the turns of a rollout; empty for a task of one turn."""
+    from grpo_sdk.task.game import write_transcript
+    from grpo_sdk.task.turns import write_turns
+
+    if not task.has_turns:
+        return ""
+    if task.task.game is not None:
+        return f"A game is its transcript: '{write_transcript(task.task.game.roles[0], ['MOVE', 'MOVE'])}'."
+    if task.task.validates_all_turns:
+        return f"Several turns are given as '{write_turns(['FIRST', 'SECOND'])}'."
+    return "Of several turns, the last completion is scored by itself: give that one."
+
+
+def read_completion(argument: str) -> str:
+    """Read the text of `--completion`: itself, `@FILE`, or `-` for stdin.
+
+    Raises:
+        UserError: the file cannot be read, or the text is longer than what is scored.
+    """
+    from grpo_sdk.paths import kind_of, user_path
+    from grpo_sdk.scoring.scorer import MAX_TEXT_CHARS
+
+    if argument != "-" and not argument.startswith("@"):
+        return argument
+    limit = 4 * MAX_TEXT_CHARS + 1  # bytes: a character has at most 4 in UTF-8
+    if argument == "-":
+        if sys.stdin.isatty():
+            click.echo("reading the completion from the terminal; end it with Ctrl-D", err=True)
+        data = sys.stdin.buffer.read(limit)
+    else:
+        path = user_path(argument[1:], "--completion @FILE")
+        if kind_of(path) not in ("a file", "a pipe"):
+            what = kind_of(path) or "no such file"
+            raise UserError(f"--completion {argument}: {what}. For a text that begins with @, give it on stdin: -")
+        try:
+            with path.open("rb") as file:
+                data = file.read(limit)
+        except OSError as error:
+            raise UserError(f"--completion {argument}: cannot be read: {error.strerror or error}.") from None
+    text = data.decode("utf-8", "replace")
+    if len(text) > MAX_TEXT_CHARS:
+        raise UserError(f"--completion {argument}: longer than the {MAX_TEXT_CHARS} characters that are scored.")
+    return text

@@ -1,0 +1,60 @@
+"""Options and values that several commands share."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import click
+
+from grpo_sdk.errors import UserError
+
+HELP = {"help_option_names": ["-h", "--help"]}
+"""Context settings of every command."""
+
+JSON = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+
+COUNT = click.IntRange(1, 10**9)
+
+SEED = click.IntRange(0, 2**63 - 1)
+
+MAX_STEP_DIGITS = 18
+"""Longest number of a step: int() refuses thousands of digits, and no run has 10^18 steps."""
+
+
+class _Number(click.FloatRange):
+    """A range that excludes NaN."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value} is no number in the range {self._describe_range()}.", param, ctx)
+        return number
+
+
+RATE = _Number(0, 10, min_open=True)
+"""Learning rate."""
+
+SHARE = _Number(0, 1)
+"""Share of a whole."""
+
+SECONDS = _Number(0, 10**7, min_open=True)
+"""Time limit, up to months."""
+
+
+def read_number(text: str) -> int | None:
+    """Read the number of a step; None if the text is not one."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= MAX_STEP_DIGITS else None
+
+
+def read_checkpoint(text: str, option: str) -> int | Literal["latest", "final"]:
+    """Read which checkpoint an option names.
+
+    Raises:
+        UserError: neither `latest`, `final` nor a number.
+    """
+    words: dict[str, Literal["latest", "final"]] = {"latest": "latest", "final": "final"}
+    step = words[text] if text in words else read_number(text)
+    if step is None:
+        raise UserError(f"{option} {text[:40]!r}: give latest, final or the number of a step.")
+    return step

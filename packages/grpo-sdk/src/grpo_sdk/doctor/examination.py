@@ -1,0 +1,126 @@
+"""The whole examination: the machine, the extras, and each plugin with its own diagnoses.
+
+The diagnoses of plugins, among them grpo-core with torch, whose import may hang on a driver, run in worker processes
+that can be killed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from grpo_sdk.doctor import machine
+from grpo_sdk.killable import KillablePool, Outcome
+from grpo_sdk.plugins.facts import Diagnosis, PluginFacts
+from grpo_sdk.plugins.host import PluginHost, default_host
+
+PLUGIN_TIMEOUT_S = 20.0
+"""Time limit for loading a plugin; whatever takes longer counts as hanging."""
+
+DIAGNOSIS_TIMEOUT_S = 60.0
+"""Time limit for each diagnosis of a plugin: importing torch and querying the driver, on a cold network file system."""
+
+AT_ONCE = 4
+"""Worker processes; each request is mostly an import."""
+
+OURS = machine.DISTRIBUTION
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A diagnosis and the package that it comes from.
+
+    Attributes:
+        source: Name and version of the package, or `grpo-core`.
+        diagnosis: The diagnosis.
+    """
+
+    source: str
+    diagnosis: Diagnosis
+
+
+def examine(
+    host: PluginHost | None = None,
+    *,
+    plugin_timeout_s: float | None = None,
+    diagnosis_timeout_s: float | None = None,
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+) -> list[Finding]:
+    """Examine everything in bounded time, whatever a plugin does.
+
+    Args:
+        host: Plugin host; by default that of the installed plugins. Plugins are loaded by name in other processes.
+        plugin_timeout_s: Time limit for loading a plugin; by default `PLUGIN_TIMEOUT_S`.
+        diagnosis_timeout_s: Time limit for each diagnosis; by default `DIAGNOSIS_TIMEOUT_S`.
+        progress: Called with (activity, done, total).
+    """
+    host = host or default_host()
+    plugin_timeout_s = plugin_timeout_s or PLUGIN_TIMEOUT_S
+    diagnosis_timeout_s = diagnosis_timeout_s or DIAGNOSIS_TIMEOUT_S
+    diagnoses = [machine.python(), machine.system(), machine.processor(), machine.memory()]
+    progress("looking at plugins", 0, 0)
+    plugins = host.facts(timeout_s=plugin_timeout_s)
+    failed = [name for name, facts in plugins.items() if facts.error]
+    plugins |= host.facts(failed, anew=True, timeout_s=plugin_timeout_s)
+    reports = host.reports()
+    found = {report.name: plugins.get(report.name, PluginFacts(error=report.error)) for report in reports}
+    diagnoses += machine.extras()
+    findings = [Finding(OURS, diagnosis) for diagnosis in diagnoses]
+    findings += [
+        Finding(
+            report.distribution,
+            _plugin(report.name, found[report.name], is_remembered=host.is_remembered(report.name)),
+        )
+        for report in reports
+    ]
+    # No memory limit: torch maps more address space than any worker may use.
+    with KillablePool("grpo_sdk.doctor.worker:make", workers=AT_ONCE, memory_mib=None, name="doctor") as pool:
+        requests = [
+            (name, target, pool.submit(target.encode(), diagnosis_timeout_s)) for name, target in _targets(found)
+        ]
+        for done, (name, target, future) in enumerate(requests):
+            progress("asking plugins", done, len(requests))
+            for diagnosis in _diagnoses(target, future.result(), diagnosis_timeout_s):
+                findings.append(Finding(host.distribution(name), diagnosis))
+    return findings
+
+
+def _targets(plugins: Mapping[str, PluginFacts]) -> list[tuple[str, str]]:
+    """(plugin, "module:function") of every diagnosis of a plugin that works."""
+    return [
+        (name, target) for name, facts in plugins.items() if not facts.error for target in facts.diagnostics.values()
+    ]
+
+
+def has_failed(findings: Sequence[Finding]) -> bool:
+    """Whether any diagnosis reports a failure."""
+    return any(finding.diagnosis.status == "fail" for finding in findings)
+
+
+def _plugin(name: str, facts: PluginFacts, *, is_remembered: bool) -> Diagnosis:
+    if facts.error:
+        return Diagnosis(f"plugin {name}", "fail", facts.error)
+    counts = {"task": len(facts.tasks), "model": len(facts.models)}
+    contents = [f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items() if count]
+    since = "; remembered, its files have not changed since" if is_remembered else ""
+    return Diagnosis(f"plugin {name}", "ok", f"{', '.join(contents) or 'no tasks'}{since}")
+
+
+def _diagnoses(target: str, outcome: Outcome, timeout_s: float) -> Iterator[Diagnosis]:
+    if outcome.status != "ok":
+        text = f"{_failure(outcome, target, timeout_s)}: {outcome.why}"
+        yield Diagnosis("diagnosis", "fail", text)
+        return
+    for each in json.loads(outcome.value):
+        yield Diagnosis(**each)
+
+
+def _failure(outcome: Outcome, what: str, timeout_s: float) -> str:
+    match outcome.status:
+        case "timeout":
+            return f"{what} took longer than {timeout_s:g} s and was ended"
+        case "crashed":
+            return f"{what} crashed the process"
+        case _:
+            return f"{what} failed"

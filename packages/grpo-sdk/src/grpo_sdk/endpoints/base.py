@@ -1,0 +1,231 @@
+"""Requests, sampling settings and the protocol of engines. No torch here: an endpoint needs none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from grpo_sdk.endpoints.completion import Completion
+from grpo_sdk.errors import UserError
+
+
+class StopRequested(Exception):
+    """The user asked the run to stop while an engine was sampling; nothing half-done is used."""
+
+
+class SampleKey(NamedTuple):
+    """Key of the random numbers of one completion, which do not depend on the rest of the batch.
+
+    Attributes:
+        seed: Seed of the run.
+        step: Optimizer step (or evaluation round).
+        prompt_id: The row's id.
+        sample: Index within the group.
+    """
+
+    seed: int
+    step: int
+    prompt_id: str
+    sample: int
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One completion to sample.
+
+    Attributes:
+        prompt_ids: Tokens to continue; requests with equal prompts share one prefill.
+        key: Key of the random numbers of the completion.
+        stop: Strings that end the completion, matched on decoded text; the text keeps the string.
+        max_completion_length: Tokens at most; None or more than the sampling's own limit means that limit.
+    """
+
+    prompt_ids: tuple[int, ...]
+    key: SampleKey
+    stop: tuple[str, ...] = ()
+    max_completion_length: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.prompt_ids:
+            raise UserError(
+                "a request has an empty prompt: there is nothing to continue. Give at least one token (BOS)."
+            )
+        if isinstance(self.stop, str):
+            raise UserError(f"stop={self.stop!r} must be a tuple of strings, e.g. ({self.stop!r},).")
+        if not all(self.stop):
+            raise UserError("an empty stop string would end every completion at once; leave it out.")
+        if self.max_completion_length is not None:
+            _at_least_one("a request's max_completion_length", self.max_completion_length)
+
+    def limit(self, sampling: Sampling) -> int:
+        """Tokens this completion may have under `sampling`."""
+        if self.max_completion_length is None:
+            return sampling.max_completion_length
+        return min(self.max_completion_length, sampling.max_completion_length)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Settings of sampling, applied in the order temperature, top-k, top-p, min-p (that of `transformers`).
+
+    Attributes:
+        temperature: Divides the logits; 0 is greedy, whose log-probs are those of temperature 1.
+        top_k: Keeps the k likeliest tokens and ties with the last of them; 0 keeps all.
+        top_p: Keeps the smallest set of likeliest tokens with at least this mass; 1 keeps all.
+        min_p: Keeps tokens at least this many times as likely as the likeliest; 0 keeps all.
+        max_completion_length: Tokens at most, the end-of-sequence token included.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    max_completion_length: int = 256
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.temperature) and self.temperature >= 0):
+            raise UserError(f"temperature={self.temperature} must be 0 (greedy) or a finite number above it.")
+        if self.top_k < 0:
+            raise UserError(f"top_k={self.top_k} must be 0 (off) or a number of tokens above it.")
+        if not 0 < self.top_p <= 1:
+            raise UserError(f"top_p={self.top_p} must be above 0 and at most 1 (off).")
+        if not 0 <= self.min_p <= 1:
+            raise UserError(f"min_p={self.min_p} must be between 0 (off) and 1 (only the likeliest token).")
+        _at_least_one("max_completion_length", self.max_completion_length)
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the likeliest token is taken and nothing is random."""
+        return self.temperature == 0
+
+    @property
+    def filtered(self) -> bool:
+        """Whether any token may be cut before drawing."""
+        return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
+
+
+class Processes(Protocol):
+    """The processes of a run, for an engine that they share."""
+
+    @property
+    def size(self) -> int:
+        """Number of processes."""
+        ...
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is the first one."""
+        ...
+
+    def together(self, work: Callable[[], bytes]) -> list[bytes]:
+        """The results of all; an `EngineError` or `UserError` of one is raised by all."""
+        ...
+
+    def lead(self, work: Callable[[], str]) -> str:
+        """The result of work that only the first one does; what it raises is raised by all, as by `together`."""
+        ...
+
+
+class OneProcess:
+    """A run of one process."""
+
+    size, is_main = 1, True
+
+    def together(self, work: Callable[[], bytes]) -> list[bytes]:
+        """Do the work."""
+        return [work()]
+
+    def lead(self, work: Callable[[], str]) -> str:
+        """Do the work."""
+        return work()
+
+
+ONE_PROCESS = OneProcess()
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Samples completions for requests."""
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[tuple[int, Completion]]:
+        """Yield (index of the request, completion) as each finishes, in any order."""
+        ...
+
+    def sync(self, version: int) -> None:
+        """Take the trainer's current weights and stamp what follows with their `version`."""
+        ...
+
+
+@runtime_checkable
+class Rests(Protocol):
+    """An engine that holds memory which the trainer needs between two phases of sampling."""
+
+    def rest(self) -> None:
+        """Give the memory back until the next `sync` or `generate`."""
+        ...
+
+
+@runtime_checkable
+class KeepsMemory(Protocol):
+    """An engine that keeps memory between two phases of sampling, only to be faster."""
+
+    def free_memory(self) -> bool:
+        """Give it back; False if there is none."""
+        ...
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """An engine that may read less than the model.
+
+    Attributes:
+        max_context: Tokens of a prompt and its completion together; None is no bound.
+    """
+
+    @property
+    def max_context(self) -> int | None: ...  # noqa: D102 - see the class
+
+
+@runtime_checkable
+class Described(Protocol):
+    """An engine that the header of a run says something of."""
+
+    description: str
+
+
+@runtime_checkable
+class Chooses(Protocol):
+    """An engine that chose something for the user, which the header of a run says.
+
+    Attributes:
+        choices: (option, value, reason) of each.
+    """
+
+    choices: tuple[tuple[str, str, str], ...]
+
+
+@runtime_checkable
+class Closes(Protocol):
+    """An engine that holds something which must be ended with the run, as a process."""
+
+    def close(self) -> None:
+        """End it."""
+        ...
+
+
+def rest(engine: Engine) -> None:
+    """Let an engine give back memory, if it is one that can."""
+    if isinstance(engine, Rests):
+        engine.rest()
+
+
+def free_memory(engine: Engine) -> bool:
+    """Let an engine give back what it keeps to be faster; False if it keeps nothing."""
+    return isinstance(engine, KeepsMemory) and engine.free_memory()
+
+
+def _at_least_one(name: str, value: int) -> None:
+    if value < 1:
+        raise UserError(f"{name}={value} would sample nothing: it must be at least 1 token.")

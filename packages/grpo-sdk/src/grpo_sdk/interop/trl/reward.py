@@ -1,0 +1,339 @@
+"""Tasks as reward functions of TRL."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from grpo_sdk.endpoints.base import SampleKey
+from grpo_sdk.endpoints.openai import OpenAIEngine
+from grpo_sdk.episodes.opponents import EndpointOpponent, play_opponents
+from grpo_sdk.errors import UserError
+from grpo_sdk.interop.trl.environment import Environment
+from grpo_sdk.interop.trl.rows import check_single_turn
+from grpo_sdk.plugins.task_objects import AnyTask, Tasks, name_tasks, send
+from grpo_sdk.plugins.tasks import bind, load_task, received_task
+from grpo_sdk.scoring.abstention import check_abstentions
+from grpo_sdk.scoring.groups import group_scores
+from grpo_sdk.scoring.scorer import Scorer
+from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.marks import cut_at_stop
+from grpo_sdk.task.mixture import task_labels
+from grpo_sdk.task.row import Row
+from grpo_sdk.task.score import Score
+from grpo_sdk.task.spec import parse_task_specs
+
+Completion = str | Sequence[Mapping[str, Any]]
+
+MAX_ABSTAIN_SHARE = 0.5
+"""Largest share of unscored completions in a batch, as in our own trainer."""
+
+_SPLIT_OFF = ("reasoning_content", "thinking", "tool_calls")
+
+
+class TaskReward:
+    """A task as a reward function for TRL: keyword arguments in, one float or None per completion out.
+
+    Scores are computed by killable workers; None means a completion of another task, or one that could not be scored.
+    The object can be pickled: a copy starts its own workers. The scored text ends at the task's stop strings, as in our
+    engines; TRL itself continues sampling, unless it has `TrlTask.rollout_func`, or vLLM `TrlTask.generation_kwargs`.
+
+    Each batch logs the columns `NAME/solved`, `NAME/valid`, `NAME/why` and one per part, and their means as metrics.
+
+    Args:
+        task: Task or its spec.
+        label: Task label in logs; rows with another label in the column `task` are not scored.
+        workers: Scoring processes.
+        opponent_url: Endpoint of the task's opponent.
+        max_abstain_share: Largest share of unscored completions.
+        num_generations: Completions of a prompt, for a task with group rewards.
+        labels: Task labels of the mixture; a batch that has none of them is warned about, once.
+        num_generations_eval: Completions of a prompt in an evaluation, where TRL's configuration has other than
+            `num_generations`; a group of one is compared with nothing.
+    """
+
+    def __init__(
+        self,
+        task: AnyTask,
+        label: str,
+        workers: int | None = None,
+        opponent_url: str | None = None,
+        max_abstain_share: float = MAX_ABSTAIN_SHARE,
+        num_generations: int | None = None,
+        labels: Collection[str] = (),
+        num_generations_eval: int | None = None,
+    ) -> None:
+        self.__name__ = label  # TRL's name of the reward in its logs
+        self.task = load_task(task)
+        options = (workers, opponent_url, max_abstain_share, num_generations, labels, num_generations_eval)
+        self._arguments = (send(self.task), label, *options)
+        self._parts = [
+            *(spec.name for spec in self.task.rewards),
+            *(spec.name for spec in self.task.task.group_specs()),
+        ]
+        self._max_abstain_share = max_abstain_share
+        self._num_generations, self._num_generations_eval = num_generations, num_generations_eval
+        self._labels, self._is_warned = frozenset(labels), False
+        self._opponent = EndpointOpponent(OpenAIEngine.from_url(opponent_url)) if opponent_url else None
+        self._scorer = Scorer(self.task, workers=workers)
+
+    def __reduce__(self) -> tuple[Callable[..., TaskReward], tuple[object, ...]]:
+        return _remade, self._arguments
+
+    def __repr__(self) -> str:
+        return f"TaskReward({self.task.spec!r})"
+
+    def close(self) -> None:
+        """Stop the workers."""
+        self._scorer.close()
+
+    def __call__(
+        self,
+        *,
+        completions: Sequence[Completion],
+        row: Sequence[str] | None = None,
+        task: Sequence[str] | None = None,
+        log_extra: Callable[[str, list[Any]], None] | None = None,
+        log_metric: Callable[[str, float], None] | None = None,
+        trainer_state: Any = None,
+        **columns: Any,
+    ) -> list[float | None]:
+        """Score a batch; completions of `TrlTask.rollout_func` and of environments bring their scores.
+
+        Raises:
+            UserError: there is no column `row`, or a single-turn task cannot score the completions.
+            AbstentionLimitError: too many could not be scored.
+        """
+        if row is None or len(row) != len(completions):
+            raise UserError(
+                f"reward {self.__name__!r} got {'no column' if row is None else len(row)} 'row' for {len(completions)} "
+                f"completions; train on grpo_sdk.interop.trl.dataset({self.task.spec!r}), which has it."
+            )
+        own = [index for index in range(len(completions)) if task is None or task[index] == self.__name__]
+        if task and not own:
+            self._warn_of(task)
+        environments: Sequence[Environment] | None = columns.get("environments")
+        if self.task.has_turns and environments is None and "task_score" not in columns:
+            raise UserError(
+                f"task {self.task.name!r} has several turns: give GRPOTrainer(…, rollout_func=task.rollout_func), or "
+                "environment_factory=task.environment_factory."
+            )
+        if environments is not None:
+            own_scores = [environments[index]._score(last_text(completions[index])) for index in own]
+        else:
+            parsed = {text: self.task.row_from_json(text) for text in {row[index] for index in own}}
+            rows = [parsed[row[index]] for index in own]
+            if "task_score" in columns:
+                texts = [columns["scored_text"][index] for index in own]
+                own_scores = [columns["task_score"][index] for index in own]
+            else:
+                texts = [cut_at_stop(completion_text(completions[index]), self.task.task.stop)[0] for index in own]
+                own_scores = self._score(texts, rows, step=getattr(trainer_state, "global_step", 0))
+            if self.task.task.group_specs():
+                own_scores = self._with_group_rewards(texts, rows, own_scores)
+        check_abstentions(own_scores, self.__name__, self._max_abstain_share, self.task)
+        scores: list[Score | None] = [None] * len(completions)
+        for index, score in zip(own, own_scores, strict=True):
+            scores[index] = score
+        if log_extra is not None:
+            for column, value in self._columns().items():
+                log_extra(column, [None if score is None else value(score) for score in scores])
+        if log_metric is not None and own_scores:
+            for name, mean in self._metrics(own_scores).items():
+                log_metric(name, mean)
+        return [None if score is None else score.value for score in scores]
+
+    def _warn_of(self, labels: Sequence[str]) -> None:
+        """Warn once of a batch without a row of this task, unless other tasks of the mixture are in it."""
+        if self._is_warned or self._labels & set(labels):
+            return
+        self._is_warned = True
+        found = ", ".join(sorted(set(labels))[:4])
+        warnings.warn(
+            f"reward {self.__name__!r} scores nothing in this batch: its rows are of {found}, says their column "
+            "'task', and a completion of another task gets None.",
+            stacklevel=3,
+        )
+
+    def _score(self, texts: Sequence[str], rows: Sequence[Row], *, step: int) -> list[Score]:
+        if self._opponent is None:
+            return self._scorer.score(texts, rows)
+        keys = [SampleKey(0, step, f"{self.__name__}/{row.id}", index) for index, row in enumerate(rows)]
+        return play_opponents(self._scorer, texts, rows, self._opponent, keys=keys).scores
+
+    def _with_group_rewards(self, texts: Sequence[str], rows: Sequence[Row], scores: Sequence[Score]) -> list[Score]:
+        """Add the group rewards; TRL puts the completions of a prompt side by side."""
+        groups: list[list[int]] = []
+        for _, members in groupby(range(len(rows)), key=lambda index: rows[index].id):
+            groups += self._split(list(members))
+        batch = [([texts[i] for i in own], rows[own[0]], [scores[i] for i in own]) for own in groups]
+        return [score for own in group_scores(self._scorer, batch) for score in own]
+
+    def _split(self, members: list[int]) -> list[list[int]]:
+        """The groups among neighbouring completions of one row, which may have been drawn several times in a row."""
+        count, size = len(members), self._num_generations
+        if size and count % size == 0:
+            return [members[start : start + size] for start in range(0, count, size)]
+        if count == self._num_generations_eval:
+            return [members]
+        hint = "multiples of num_generations"
+        if self._num_generations_eval is None:
+            hint += "; with GRPOConfig(num_generations_eval=…), give its number here too"
+        raise UserError(
+            f"reward {self.__name__!r} compares the {size} completions of a prompt, and this process got {count} of "
+            f"them: per_device_train_batch_size and per_device_eval_batch_size must be {hint}."
+        )
+
+    def _columns(self) -> dict[str, Callable[[Score], Any]]:
+        # The same columns in every batch, also for abstained scores: TRL's table needs a value for each completion.
+        columns: dict[str, Callable[[Score], Any]] = {
+            "solved": lambda score: None if score.abstained else score.solved,
+            "valid": lambda score: None if score.abstained else score.valid,
+            "why": lambda score: score.why,
+        }
+        for name in self._parts:
+            columns[name] = _part(name)
+        return {f"{self.__name__}/{name}": value for name, value in columns.items()}
+
+    def _metrics(self, scores: Sequence[Score]) -> dict[str, float]:
+        scored = [score for score in scores if not score.abstained]
+        metrics = {"abstained_rate": 1 - len(scored) / len(scores)}
+        if scored:
+            metrics["solved_rate"] = sum(score.solved for score in scored) / len(scored)
+            metrics["valid_rate"] = sum(score.valid for score in scored) / len(scored)
+            for name in self._parts:
+                metrics[name] = sum(score.parts.get(name, 0.0) for score in scored) / len(scored)
+        return {f"{self.__name__}/{name}": mean for name, mean in metrics.items()}
+
+
+def _remade(sent: tuple[str, ...], label: str, *arguments: Any) -> TaskReward:
+    return TaskReward(received_task(*sent), label, *arguments)
+
+
+def _part(name: str) -> Callable[[Score], float | None]:
+    return lambda score: score.parts.get(name)
+
+
+def completion_text(completion: Completion) -> str:
+    """Return the text of a completion of TRL: a string, or one message by the assistant.
+
+    Args:
+        completion: As TRL gives it to a reward function.
+
+    Raises:
+        UserError: it is neither, has several messages, or parts of the text were split off into other fields.
+    """
+    if isinstance(completion, str):
+        return completion
+    if not isinstance(completion, list | tuple) or not all(isinstance(message, Mapping) for message in completion):
+        raise UserError(f"a completion is a text, or a list of one message; got {completion!r:.80}.")
+    if len(completion) != 1 or completion[0].get("role") != "assistant":
+        roles = ", ".join(str(message.get("role")) for message in completion) or "no message"
+        raise UserError(f"a completion of a single-turn task is one message by the assistant; this one has: {roles}.")
+    (message,) = completion
+    split_off = [name for name in _SPLIT_OFF if message.get(name)]
+    if split_off:
+        raise UserError(
+            f"the tokenizer's response template moved part of a completion to {', '.join(split_off)}, so its text "
+            "cannot be scored; set tokenizer.response_template = tokenizer.response_schema = None before training."
+        )
+    content = message.get("content") or ""
+    if isinstance(content, str):
+        return content
+    return "".join(block.get("text", "") for block in content if block.get("type") == "text")
+
+
+def last_text(completion: Completion) -> str:
+    """Return what the model wrote after its last tool call; empty where it ended with one."""
+    if isinstance(completion, str) or not completion:
+        return completion if isinstance(completion, str) else ""
+    last = completion[-1]
+    return "" if last.get("role") != "assistant" or last.get("tool_calls") else completion_text([last])
+
+
+def reward_funcs(
+    task: Tasks,
+    *,
+    workers: int | None = None,
+    opponent_url: str | None = None,
+    max_abstain_share: float = MAX_ABSTAIN_SHARE,
+    num_generations: int | None = None,
+    num_generations_eval: int | None = None,
+) -> list[TaskReward]:
+    """Return the reward function of a task, or one for each task of a mixture.
+
+    Args:
+        task: Spec of a task, as `math.gsm8k?template=r1`, or several separated by commas; a `Task` object, or a list.
+        workers: Scoring processes per task; by default one per usable core.
+        opponent_url: Endpoint that plays the opponent of tasks that have one: `http://host:port/v1#model`.
+        max_abstain_share: Largest share of a task's completions in a batch that may go unscored.
+        num_generations: That of TRL's configuration, for a task with group rewards: a process that gets a part of a
+            group then says so.
+        num_generations_eval: That of TRL's configuration, if it is set there.
+
+    Raises:
+        UserError: TRL cannot train the task; gives the reason.
+    """
+    sizes = (num_generations, num_generations_eval)
+    return reward_functions(name_tasks(task).spec, workers, opponent_url, max_abstain_share, sizes, with_turns=False)
+
+
+def reward_functions(
+    spec: str,
+    workers: int | None,
+    opponent_url: str | None,
+    max_abstain_share: float,
+    group_sizes: tuple[int | None, int | None],
+    *,
+    with_turns: bool,
+) -> list[TaskReward]:
+    """Like `reward_funcs`, of a spec; `with_turns` also for tasks of several turns and games.
+
+    Args:
+        spec: Spec of the tasks.
+        workers: As for `reward_funcs`.
+        opponent_url: As for `reward_funcs`.
+        max_abstain_share: As for `reward_funcs`.
+        group_sizes: `num_generations` and `num_generations_eval`.
+        with_turns: Whether tasks of several turns and games are accepted.
+    """
+    num_generations, num_generations_eval = group_sizes
+    tasks = [bind(each) for each in parse_task_specs(spec)]
+    for each in tasks:
+        if not with_turns:
+            check_single_turn(each)
+        if each.task.group_specs() and num_generations is None:
+            raise UserError(
+                f"task {each.name!r} has the group reward {each.task.group_specs()[0].name}(): give num_generations=N, "
+                "the number of TRL's configuration."
+            )
+    labels = task_labels(tasks)
+    return [
+        TaskReward(
+            each,
+            label,
+            workers,
+            _endpoint_of(each, opponent_url),
+            max_abstain_share,
+            num_generations,
+            labels,
+            num_generations_eval,
+        )
+        for each, label in zip(tasks, labels, strict=True)
+    ]
+
+
+def _endpoint_of(task: BoundTask, opponent_url: str | None) -> str | None:
+    opponent = task.opponent
+    if opponent is None:
+        return None
+    url = opponent_url or opponent.engine
+    if not OpenAIEngine.is_url(url):
+        raise UserError(
+            f"task {task.name!r} has an opponent, {url!r}, which a reward function cannot sample from: inside TRL it "
+            "needs an endpoint. Serve a model (e.g. vllm serve MODEL) and give "
+            "reward_funcs(…, opponent_url='http://host:port/v1#MODEL')."
+        )
+    return url

@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import selectors
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from dataclasses import fields
+from typing import Any, Protocol
+
+from grpo_sdk.errors import InfrastructureError
+from grpo_sdk.killable import fork_server
+from grpo_sdk.killable import worker as program
+from grpo_sdk.killable.importing import refuse_at_import
+from grpo_sdk.killable.items import ItemQueue
+from grpo_sdk.killable.outcome import PoolStats
+from grpo_sdk.killable.process import Item
+from grpo_sdk.killable.quarantine import Quarantine
+from grpo_sdk.killable.worker_set import fork_lock
+
+
+class Workers(Protocol):
+    """The processes of a pool, as `WorkerSet`."""
+
+    @property
+    def selector(self) -> selectors.BaseSelector:
+        """Hears the processes."""
+        ...
+
+    @property
+    def restarts(self) -> int:
+        """Workers that were replaced."""
+        ...
+
+    def shutdown(self) -> None:
+        """End all."""
+        ...
+
+    def abandon(self) -> None:
+        """In a forked child: close what was inherited."""
+        ...
+
+
+class Executor(Protocol):
+    """Gives items to the processes of a pool, as `Supervisor`."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no item waits and no worker has one."""
+        ...
+
+    def warm(self, future: Future[None]) -> None:
+        """Start every worker; the future is done when all are ready."""
+        ...
+
+    def dispatch(self) -> None:
+        """Give items to workers, and start workers."""
+        ...
+
+    def patience_s(self) -> float | None:
+        """Seconds to sleep; None until something happens."""
+        ...
+
+    def attend(self, channel: Any, mask: int, /) -> None:
+        """Write to a channel of the selector and read from it, as `mask` says is possible."""
+        ...
+
+    def check_workers(self) -> None:
+        """Handle workers that are overdue or have ended."""
+        ...
+
+    def give_up(self, items: Iterable[Item], futures: Iterable[Future[None]], reason: str) -> None:
+        """Answer every item `unavailable` and fail every future, because the pool ends."""
+        ...
+
+
+MakeExecutor = Callable[[ItemQueue], tuple[Workers, Executor]]
+"""Makes the processes of a pool, none of which is started yet."""
+
+
+class Dispatcher:
+    """The thread of a pool: takes items from other threads, and runs an `Executor` for them.
+
+    Everything but the inbox belongs to the thread, so nothing else is locked. The thread lives as long as its workers:
+    Linux sends the parent-death signal when the thread that started a process ends.
+
+    Args:
+        name: Name of the pool.
+        make_executor: Makes the pool's processes; again after a fork.
+    """
+
+    def __init__(self, name: str, make_executor: MakeExecutor) -> None:
+        self._name, self._make_executor = name, make_executor
+        self._quarantine = Quarantine()
+        self._is_closed = False
+        self._reset()
+        _live.add(self)
+
+    def _reset(self) -> None:
+        """Set the state of a pool without thread and workers."""
+        self._lock = threading.RLock()  # re-entrant: a collection inside it may run a finalizer that wants it
+        self._thread: threading.Thread | None = None
+        self._wake_pipe: tuple[int, int] | None = None
+        self._is_asleep = False
+        self._is_draining = False
+        self._inbox: deque[Item] = deque()
+        self._warm_requests: deque[Future[None]] = deque()
+        self._workers: Workers | None = None
+        self._counts = {field.name: 0 for field in fields(PoolStats)}
+
+    # Called by other threads
+
+    @property
+    def stats(self) -> PoolStats:
+        """Counts so far."""
+        workers = self._workers
+        if workers is not None:
+            self._counts["restarts"] = workers.restarts
+        return PoolStats(**self._counts)
+
+    @property
+    def workers(self) -> Workers | None:
+        """The processes; None before the first are needed."""
+        return self._workers
+
+    def put(self, items: Iterable[Item]) -> None:
+        """Queue items.
+
+        Raises:
+            InfrastructureError: the pool is closed.
+            UserError: a task file is being imported.
+        """
+        with self._lock:
+            self._require_open()
+            self._inbox.extend(items)
+            self._wake()
+
+    def warm(self) -> Future[None]:
+        """Start every worker; the future is done when all are ready.
+
+        Raises:
+            InfrastructureError: the pool is closed.
+        """
+        future: Future[None] = Future()
+        with self._lock:
+            self._require_open()
+            self._warm_requests.append(future)
+            self._wake()
+        return future
+
+    def stop(self, *, drain: bool) -> None:
+        """End the thread and its workers.
+
+        Args:
+            drain: Whether queued items are finished first, without waiting here: for a pool without references, whose
+                last futures still get their outcomes.
+        """
+        with self._lock:
+            self._is_closed, self._is_draining = True, drain
+            thread = self._thread
+            if thread is not None:
+                self._wake()
+        if thread is not None and not drain and thread is not threading.current_thread():
+            thread.join()
+
+    def abandon(self) -> None:
+        """In a forked child: drop the parent's thread, workers and items, and start afresh."""
+        if self._workers is not None:
+            self._workers.abandon()
+        for fd in self._wake_pipe or ():
+            os.close(fd)
+        self._reset()
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise InfrastructureError(f"the pool of {self._name!r} workers is closed; make a new one.")
+        if self._thread is None:
+            refuse_at_import(f"the pool of {self._name!r} workers")
+
+    def _wake(self) -> None:
+        if self._thread is None:
+            self._wake_pipe = os.pipe()
+            for fd in self._wake_pipe:
+                os.set_blocking(fd, False)
+            queue = ItemQueue(self._quarantine, self._counts)
+            workers, executor = self._make_executor(queue)
+            workers.selector.register(self._wake_pipe[0], selectors.EVENT_READ)
+            self._workers = workers
+            # Daemonic: the interpreter joins other threads before it runs the exit handler that stops this one.
+            thread = threading.Thread(
+                target=self._run, args=(workers, executor, queue), name=f"killable-{self._name}", daemon=True
+            )
+            thread.start()
+            self._thread = thread
+        elif self._is_asleep and self._wake_pipe is not None:
+            self._is_asleep = False
+            with contextlib.suppress(BlockingIOError):  # full: it will wake
+                os.write(self._wake_pipe[1], b"\0")
+
+    # The thread
+
+    def _run(self, workers: Workers, executor: Executor, queue: ItemQueue) -> None:
+        reason = "the pool was closed"
+        try:
+            while not self._is_done(executor):
+                while self._inbox:
+                    queue.add(self._inbox.popleft())
+                while self._warm_requests:
+                    executor.warm(self._warm_requests.popleft())
+                executor.dispatch()
+                # Set before the inbox is looked at again: who fills it afterwards wakes this thread.
+                self._is_asleep = True
+                is_awaited = self._inbox or self._warm_requests or self._is_done(executor)
+                events = workers.selector.select(0.0 if is_awaited else executor.patience_s())
+                self._is_asleep = False
+                for key, mask in events:
+                    if key.data is None:
+                        os.read(key.fd, 4096)
+                    else:
+                        executor.attend(key.data, mask)
+                executor.check_workers()
+        except BaseException as error:
+            reason = f"the pool failed: {program.describe(error)}"
+            raise
+        finally:
+            self._shut_down(executor, workers, queue, reason)
+
+    def _is_done(self, executor: Executor) -> bool:
+        if not self._is_draining:
+            return self._is_closed
+        return executor.is_idle and not (self._inbox or self._warm_requests)
+
+    def _shut_down(self, executor: Executor, workers: Workers, queue: ItemQueue, reason: str) -> None:
+        with self._lock:
+            self._is_closed = True
+        executor.give_up(self._inbox, self._warm_requests, reason)
+        queue.give_up_rest(reason)  # where the pool failed, the executor may have lost one
+        workers.shutdown()
+        with self._lock:
+            assert self._wake_pipe is not None
+            for fd in self._wake_pipe:
+                os.close(fd)
+            # A later fork must not close these numbers again: they will be somebody else's.
+            self._wake_pipe, self._workers = None, None
+            self._counts["restarts"] = workers.restarts
+
+
+_live: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
+
+
+def _stop_all() -> None:
+    for dispatcher in list(_live):
+        dispatcher.stop(drain=False)
+    fork_server.close_all()
+
+
+def _after_fork_in_child() -> None:
+    fork_lock.release()
+    for dispatcher in list(_live):
+        dispatcher.abandon()
+    fork_server.abandon_all()
+
+
+atexit.register(_stop_all)
+os.register_at_fork(before=fork_lock.acquire, after_in_parent=fork_lock.release, after_in_child=_after_fork_in_child)

@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import json
+import math
+import os
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Protocol, Self, TypeVar
+
+from grpo_sdk.errors import UserError
+from grpo_sdk.killable.dispatcher import Dispatcher, MakeExecutor
+from grpo_sdk.killable.items import ItemQueue
+from grpo_sdk.killable.outcome import Outcome, PoolStats
+from grpo_sdk.killable.process import JSON, Item, Launch
+from grpo_sdk.killable.supervisor import Supervisor
+from grpo_sdk.killable.worker import MAX_FRAME_BYTES
+from grpo_sdk.killable.worker_set import WorkerSet
+
+T = TypeVar("T")
+
+MAX_DEFAULT_WORKERS = 16
+"""Beyond this, the memory of workers costs more than checking answers in parallel gains."""
+
+
+def default_workers() -> int:
+    """Cores this process may use, at most `MAX_DEFAULT_WORKERS`."""
+    return min(usable_cores(), MAX_DEFAULT_WORKERS)
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class KillablePool:
+    """Runs `handle(payload)` in worker processes that are killed when they take too long.
+
+    In each worker, `factory(*args)` is called once and returns `handle: bytes -> bytes`. Workers are started by exec
+    when they are first needed, or forked from a process that was (`preload`), in a session of their own, and die with
+    this process. The pool works from any thread, from asyncio and in forked children, where it starts its own workers.
+
+    The time of a payload runs while a worker works on it, never while it waits or while a worker starts. On Linux, what
+    the worker then waits for a processor does not count either, up to three times the limit and 10 s in all: after that
+    the payload is `unavailable`, since nothing is known of it. When its time is over the worker is killed, with every
+    process that a handler started in it, also in a session of its own; on macOS, only those in its process group. A
+    payload that timed out or crashed is remembered, and the same bytes get the same outcome at once. What a handler
+    prints goes to this process's stderr, up to 4 KiB per payload.
+
+    Once a payload has taken 0.1 s or ended its worker, one worker more than may be busy waits as a spare with the
+    target loaded, so that the next payload need not wait for the successor of a killed one. It costs the memory of one
+    worker that has only loaded the target (`math.arithmetic`: 22 MiB, and 5 MiB for its keeper).
+
+    Args:
+        target: "module:factory", importable here.
+        args: The factory's arguments.
+        workers: Processes; by default one per usable core, at most 16.
+        memory_mib: Address space a worker may take beyond what the loaded target has (Linux); None is no limit.
+        name: Shown in thread and process lists and in errors.
+        start_timeout_s: Limit of loading the target.
+        has_spare: Whether there may be such a spare.
+        environment: Environment variables set for the workers beside those of this process, e.g. PYTHONHASHSEED.
+        preload: Module that is imported once, in a process from which the workers are forked (Linux): they start sooner
+            and share its memory. It must start no thread and draw no random number while it is imported.
+
+    Raises:
+        UserError: an argument that cannot be meant.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        args: tuple[JSON, ...] = (),
+        workers: int | None = None,
+        memory_mib: int | None = 4096,
+        name: str = "worker",
+        start_timeout_s: float = 120.0,
+        has_spare: bool = True,
+        environment: Mapping[str, str] | None = None,
+        preload: str | None = None,
+    ) -> None:
+        module, _, factory = target.partition(":")
+        if not module or not factory.isidentifier() or module == "__main__":
+            raise UserError(f"target {target!r}: write module:factory, with a module that another process can import.")
+        if workers is not None and workers < 1:
+            raise UserError(f"workers={workers} must be at least 1.")
+        if memory_mib is not None and memory_mib < 1:
+            raise UserError(f"memory_mib={memory_mib} must be at least 1, or None for no limit.")
+        try:
+            json.dumps(args)
+        except (TypeError, ValueError) as error:
+            raise UserError(f"args={args!r:.200} of {target!r} must be plain JSON values: {error}.") from None
+        _check_seconds("start_timeout_s", start_timeout_s)
+        self._remake: Callable[[], KillablePool] = partial(
+            KillablePool,
+            target,
+            args=args,
+            workers=workers,
+            memory_mib=memory_mib,
+            name=name,
+            start_timeout_s=start_timeout_s,
+            has_spare=has_spare,
+            environment=environment,
+            preload=preload,
+        )
+        try:
+            cwd: str | None = os.getcwd()
+        except FileNotFoundError:  # it was deleted: the workers live without one too
+            cwd = None
+        self.workers = workers or default_workers()
+        self.target, self.name = target, name
+        launch = Launch(target, args, memory_mib, name, cwd, has_spare, environment or {}, preload)
+        self._dispatcher = Dispatcher(name, self._executor(launch, workers, start_timeout_s))
+        # The thread holds the dispatcher, not the pool, so that a forgotten pool is collected and ends it.
+        self._finalizer = weakref.finalize(self, self._dispatcher.stop, drain=True)
+        self._finalizer.atexit = False  # at exit every dispatcher is stopped without draining
+
+    def _executor(self, launch: Launch, workers: int | None, start_timeout_s: float) -> MakeExecutor:
+        """What makes the processes; it must not hold the pool."""
+        return partial(_local_executor, launch, workers or default_workers(), start_timeout_s)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.target!r}, workers={self.workers}, name={self.name!r})"
+
+    def __reduce__(self) -> tuple[Callable[..., KillablePool], tuple[object, ...]]:
+        return self._remake, ()
+
+    def submit(self, payload: bytes, timeout_s: float) -> Future[Outcome]:
+        """Queue one payload. A future that is cancelled before a worker takes it is not run.
+
+        Args:
+            payload: At most 64 MiB.
+            timeout_s: How long the handler may run.
+
+        Raises:
+            UserError: a time that is not above 0, or a payload that is no bytes or too long.
+            InfrastructureError: the pool is closed.
+        """
+        return self.submit_as(payload, timeout_s, _unchanged)
+
+    def submit_as(
+        self, payload: bytes, timeout_s: float, convert: Callable[[Outcome], T], *, fallback: bytes | None = None
+    ) -> Future[T]:
+        """Like `submit`, for a future of `convert(outcome)`.
+
+        `convert`, like callbacks of the future, runs in the pool's only thread: it must be quick and must not wait.
+        With a `fallback`, a payload that times out is followed by that one, and the outcome `timeout` has its value.
+        """
+        future, item = _item(payload, timeout_s, convert, fallback)
+        self._dispatcher.put((item,))
+        return future
+
+    def submit_all(
+        self, payloads: Sequence[bytes], timeout_s: float, convert: Callable[[Outcome], T]
+    ) -> list[Future[T]]:
+        """Like `submit_as` for each, in order; either all are queued or none."""
+        pairs = [_item(payload, timeout_s, convert) for payload in payloads]
+        self._dispatcher.put(item for _, item in pairs)
+        return [future for future, _ in pairs]
+
+    def map(self, payloads: Sequence[bytes], timeout_s: float) -> list[Outcome]:
+        """Run each payload and wait; outcomes are in the order of the payloads. Errors are those of `submit`."""
+        return wait_all(self.submit_all(payloads, timeout_s, _unchanged))
+
+    async def amap(self, payloads: Sequence[bytes], timeout_s: float) -> list[Outcome]:
+        """Like `map`, without blocking the event loop."""
+        return await gather_all(self.submit_all(payloads, timeout_s, _unchanged))
+
+    def warm(self) -> None:
+        """Start every worker and wait until all have loaded the target.
+
+        Raises:
+            InfrastructureError: one cannot; says why.
+        """
+        self._dispatcher.warm().result()
+
+    @property
+    def stats(self) -> PoolStats:
+        """Counts of this process's workers so far."""
+        return self._dispatcher.stats
+
+    def close(self) -> None:
+        """Kill the workers. What is queued or running gets the outcome `unavailable`."""
+        self._dispatcher.stop(drain=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def _local_executor(
+    launch: Launch, size: int, start_timeout_s: float, queue: ItemQueue
+) -> tuple[WorkerSet, Supervisor]:
+    worker_set = WorkerSet(launch, size, start_timeout_s)
+    return worker_set, Supervisor(worker_set, size, queue)
+
+
+def resolved(result: T) -> Future[T]:
+    """A future that is done already."""
+    future: Future[T] = Future()
+    future.set_result(result)
+    return future
+
+
+class WaitAll(Protocol):
+    """Waits for results, as `wait_all` does."""
+
+    def __call__(self, futures: Sequence[Future[T]], /) -> list[T]:
+        """Results in order."""
+        ...
+
+
+def wait_all(futures: Sequence[Future[T]]) -> list[T]:
+    """Results in order; an interruption cancels what has not begun."""
+    try:
+        return [future.result() for future in futures]
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        raise
+
+
+async def gather_all(futures: Sequence[Future[T]]) -> list[T]:
+    """Like `wait_all`, without blocking the event loop."""
+    import asyncio  # 30 ms that most processes never need
+
+    return await asyncio.gather(*map(asyncio.wrap_future, futures))
+
+
+def _unchanged(outcome: Outcome) -> Outcome:
+    return outcome
+
+
+def _item(
+    payload: bytes, timeout_s: float, convert: Callable[[Outcome], T], fallback: bytes | None = None
+) -> tuple[Future[T], Item]:
+    for data in (payload, b"" if fallback is None else fallback):
+        if not isinstance(data, bytes):
+            raise UserError(f"a payload is bytes, not a {type(data).__name__}.")
+        if len(data) > MAX_FRAME_BYTES:
+            raise UserError(f"a payload of {len(data)} bytes is longer than {MAX_FRAME_BYTES}.")
+    _check_seconds("timeout_s", timeout_s)
+    future: Future[T] = Future()
+    return future, Item(payload, timeout_s, future, convert, fallback)
+
+
+def _check_seconds(name: str, seconds: float) -> None:
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise UserError(f"{name}={seconds!r} must be a number of seconds above 0.")

@@ -1,0 +1,404 @@
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from typing import Any, Self
+
+from pydantic_core import PydanticSerializationError
+
+from grpo_sdk.errors import DataError, UserError
+from grpo_sdk.killable import KillablePool, Outcome
+from grpo_sdk.killable.importing import refuse_in_worker
+from grpo_sdk.killable.pool import gather_all, resolved, wait_all
+from grpo_sdk.killable.ray.cluster import RayCluster
+from grpo_sdk.plugins.task_objects import AnyTask, send
+from grpo_sdk.plugins.tasks import load_task, received_task
+from grpo_sdk.scoring.abstention import ScoreCounts, ScorerStats, check_abstentions, out_of_time_reason
+from grpo_sdk.scoring.judged import Ask, JudgedScoring, ask_judge
+from grpo_sdk.scoring.remote import remote_scoring
+from grpo_sdk.scoring.wire import (
+    ANSWER,
+    GROUP,
+    NEXT_TURN,
+    OPPONENT_PROMPT,
+    PROMPT,
+    REFUSED,
+    abstention,
+    encode_moves,
+    encode_out_of_time,
+    encode_request,
+    group_parts_of,
+    prompt_of,
+    score_of,
+    turn_state_of,
+)
+from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.game import Move
+from grpo_sdk.task.group_grading import GroupParts
+from grpo_sdk.task.row import Prompt, Row
+from grpo_sdk.task.score import Fault, Score
+from grpo_sdk.task.turns import TurnState
+
+MAX_TEXT_CHARS = 1 << 20
+"""Longest completion or prediction that is scored: over ten times what a context of 32,000 tokens usually decodes to.
+
+A longer one is out of its limit as one that takes too long: the task's `on_timeout` says what that means. It is not
+truncated, because a score of half a text is a wrong score.
+"""
+
+_MODULE = "grpo_sdk.scoring.wire"
+
+
+class Scorer:
+    """Scores completions of one task in killable worker processes.
+
+    A completion whose scoring hangs or kills its worker abstains (`value` None, with the fault and the reason), or is
+    wrong if it hangs in a task that says `on_timeout="fail"`; the others are not touched. Works from any thread, from
+    asyncio and in forked children (a DataLoader's workers); it pickles, and the copy starts workers of its own. Workers
+    load the task by its spec when they are first needed; `warm` starts them ahead.
+
+    Args:
+        task: A task, or its spec.
+        workers: Processes; by default one per usable core, at most 16.
+        timeout_s: Limit per completion, from when its worker begins and without what it waits for a processor (Linux);
+            by default the task's own.
+        memory_mib: Address space one completion may take (Linux); None is no limit.
+        max_abstain_share: If given, `score` and `ascore` raise when a larger share of their batch abstains.
+        ask: Asks a task's judges, in this process.
+        cluster: Ray cluster on whose nodes the workers are; `workers` are those of each node then.
+
+    Raises:
+        UserError: no such task or option, or an argument that cannot be meant.
+    """
+
+    def __init__(
+        self,
+        task: AnyTask,
+        *,
+        workers: int | None = None,
+        timeout_s: float | None = None,
+        memory_mib: int | None = 4096,
+        max_abstain_share: float | None = None,
+        ask: Ask = ask_judge,
+        cluster: RayCluster | None = None,
+    ) -> None:
+        refuse_in_worker("Scorer()")
+        self.task = task if isinstance(task, BoundTask) else load_task(task)
+        self.timeout_s = self.task.task.timeout_s if timeout_s is None else timeout_s
+        _check_seconds(self.timeout_s)
+        self.max_abstain_share = max_abstain_share
+        if max_abstain_share is not None:
+            check_abstentions((), self.task.name, max_abstain_share)
+        sent = send(self.task)
+        self.ask = ask
+        limits = {"timeout_s": timeout_s, "memory_mib": memory_mib, "max_abstain_share": max_abstain_share}
+        self._remake = partial(_remade, sent, workers=workers, ask=ask, cluster=cluster, **limits)
+        self._pool = _pool(self.task, sent, cluster, workers, memory_mib)
+        self._counts = ScoreCounts()
+        self.judged = JudgedScoring(self.task, self._pool, self.timeout_s, ask, self._counts.counted)
+        self._remote = remote_scoring(self.task, self._pool, self.timeout_s, self._counts.counted)
+        _live.add(self)
+
+    def __repr__(self) -> str:
+        return f"Scorer({self.task.spec!r}, workers={self._pool.workers}, timeout_s={self.timeout_s:g})"
+
+    def __reduce__(self) -> tuple[Callable[..., Scorer], tuple[object, ...]]:
+        return self._remake, ()
+
+    def score(
+        self, texts: Sequence[str], rows: Sequence[Row], predictions: Sequence[Sequence[str]] | None = None
+    ) -> list[Score]:
+        """Score a batch and wait; scores are in the order of the texts.
+
+        Args:
+            texts: Completions, without the prompt and without special tokens.
+            rows: Row of each completion.
+            predictions: Opponent's answers to each completion, for a task that has an opponent.
+
+        Raises:
+            UserError: the lengths differ, or the task has an opponent and there are no predictions.
+            DataError: a row is no plain JSON.
+            AbstentionLimitError: see `max_abstain_share`.
+            InfrastructureError: the scorer is closed.
+        """
+        return self._checked(wait_all(self._submit_all(texts, rows, predictions)))
+
+    async def ascore(
+        self, texts: Sequence[str], rows: Sequence[Row], predictions: Sequence[Sequence[str]] | None = None
+    ) -> list[Score]:
+        """Like `score`, without blocking the event loop."""
+        return self._checked(await gather_all(self._submit_all(texts, rows, predictions)))
+
+    def submit(self, text: str, row: Row, predictions: Sequence[str] | None = None) -> Future[Score]:
+        """Queue one completion, so that scoring overlaps with generation; arguments and errors as for `score`."""
+        return self._submit(text, _row_json(row), predictions)
+
+    def refuse(self, text: str, row: Row, why: str) -> Future[Score]:
+        """Queue a completion that is invalid for a reason which its validator cannot know; see `BoundTask.refuse`."""
+        row_json = _row_json(row)
+        return self._submit_request(REFUSED + encode_request(text, row_json, [why]), row_json)
+
+    def opponent_prompts(self, texts: Sequence[str], rows: Sequence[Row]) -> list[Prompt | None]:
+        """The opponent's prompt for each completion of a task that has one, in order.
+
+        None where the opponent is not asked: the validator refuses the completion, or making the prompt crashed or ran
+        out of time. `score` with no predictions then says which; errors are those of `score`.
+        """
+        _check_lengths(self.task.name, texts, rows)
+        scorable = [index for index, text in enumerate(texts) if len(text) <= MAX_TEXT_CHARS]
+        requests = [OPPONENT_PROMPT + encode_request(texts[index], _row_json(rows[index]), None) for index in scorable]
+        prompts: list[Prompt | None] = [None] * len(texts)
+        answers = wait_all(self._pool.submit_all(requests, self.timeout_s, prompt_of))
+        for index, prompt in zip(scorable, answers, strict=True):
+            prompts[index] = prompt
+        return prompts
+
+    def next_turn(self, moves: Sequence[Move], row: Row) -> Future[TurnState]:
+        """Queue the computation of the next turn; a crash or a time-out is the `fault` of the result.
+
+        Args:
+            moves: Texts of the turns so far, in a game also the moves of scripted players.
+            row: Row of the rollout.
+        """
+        text = encode_moves(moves)
+        if len(text) > MAX_TEXT_CHARS:
+            fault: Fault = "timeout" if self._fails_on_timeout else "infrastructure"
+            return resolved(TurnState(tuple(moves), fault=fault, why=_too_long("turns", text)))
+        if self._remote is not None:
+            return self._remote.next_turn(moves, row)
+        request = NEXT_TURN + encode_request(text, _row_json(row), None)
+        return self._pool.submit_as(request, self.timeout_s, partial(turn_state_of, task=self.task.name, moves=moves))
+
+    def submit_group(self, texts: Sequence[str], row: Row) -> Future[GroupParts]:
+        """Queue the group rewards of a prompt's valid completions; the limit is that of all. See `group_scores`."""
+        request = GROUP + encode_request("", _row_json(row), texts)
+        return self._pool.submit_as(request, self.timeout_s * len(texts), partial(group_parts_of, self.task.name))
+
+    def out_of_time(self, row: Row, why: str) -> Future[Score]:
+        """Queue the score of a completion whose limit ran out before it could be scored, by the task's `on_timeout`."""
+        return self._pool.submit_as(encode_out_of_time(_row_json(row), why), self.timeout_s, self._to_score)
+
+    def warm(self) -> None:
+        """Start every worker and wait until all have loaded the task.
+
+        Raises:
+            InfrastructureError: one cannot; says why.
+        """
+        self._pool.warm()
+
+    @property
+    def stats(self) -> ScorerStats:
+        """Counts of this process so far."""
+        return replace(self._counts.stats, **{name: getattr(self._pool.stats, name) for name in _OF_POOL})
+
+    def close(self) -> None:
+        """Stop the workers; what has not been scored abstains as `infrastructure`."""
+        self._pool.close()
+        if self._remote is not None:
+            self._remote.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _submit_all(
+        self, texts: Sequence[str], rows: Sequence[Row], predictions: Sequence[Sequence[str]] | None
+    ) -> list[Future[Score]]:
+        if isinstance(texts, str):
+            raise UserError(f"score() takes a list of completions, not a text: {texts!r:.80}.")
+        _check_lengths(self.task.name, texts, rows, predictions)
+        rows = list(rows)  # a sequence may make its rows anew, whose ids would be used again
+        texts_of_rows = {id(row): _row_json(row) for row in rows}  # the completions of a group share their row
+        return [
+            self._submit(text, texts_of_rows[id(row)], None if predictions is None else predictions[index])
+            for index, (text, row) in enumerate(zip(texts, rows, strict=True))
+        ]
+
+    def _submit(self, text: str, row_json: str, predictions: Sequence[str] | None) -> Future[Score]:
+        _check_predictions(self.task, predictions)
+        longest = _longest((text, *(predictions or ())))
+        if longest > MAX_TEXT_CHARS:
+            why = f"text too long to be scored: {longest} characters; the limit is {MAX_TEXT_CHARS}"
+            if self._fails_on_timeout and len(text) > MAX_TEXT_CHARS:
+                request = encode_out_of_time(row_json, f"task {self.task.name}: {why}")
+                return self._pool.submit_as(request, self.timeout_s, self._to_score)
+            return resolved(self._counts.counted(abstention(why, self.task.name, "infrastructure")))
+        if self._remote is not None:
+            return self._remote.submit(text, row_json)
+        if self.judged.is_needed:
+            return self.judged.submit(text, row_json, self._fallback(row_json))
+        return self._submit_request(encode_request(text, row_json, predictions), row_json)
+
+    def _submit_request(self, request: bytes, row_json: str) -> Future[Score]:
+        return self._pool.submit_as(request, self.timeout_s, self._to_score, fallback=self._fallback(row_json))
+
+    def _fallback(self, row_json: str) -> bytes | None:
+        why = out_of_time_reason(self.task.name, self.timeout_s)
+        return encode_out_of_time(row_json, why) if self._fails_on_timeout else None
+
+    @property
+    def _fails_on_timeout(self) -> bool:
+        return self.task.task.on_timeout == "fail"
+
+    def _to_score(self, outcome: Outcome) -> Score:
+        return self._counts.counted(score_of(outcome, self.task.name))
+
+    def _checked(self, scores: list[Score]) -> list[Score]:
+        if self.max_abstain_share is not None:
+            check_abstentions(scores, self.task.name, self.max_abstain_share, self.task)
+        return scores
+
+
+def _pool(
+    task: BoundTask, sent: tuple[str, ...], cluster: RayCluster | None, workers: int | None, memory_mib: int | None
+) -> KillablePool:
+    name = f"score-{task.name}"
+    if cluster is None:
+        return KillablePool(
+            f"{_MODULE}:make_handler", args=sent, workers=workers, memory_mib=memory_mib, name=name, preload=_MODULE
+        )
+    from grpo_sdk.scoring.cluster import node_pool  # which most processes never need
+
+    return node_pool(task, sent, cluster, workers=workers, memory_mib=memory_mib, name=name)
+
+
+def _remade(sent: tuple[str, ...], **options: Any) -> Scorer:
+    return Scorer(received_task(*sent), **options)
+
+
+def answer_of(scorer: Scorer, text: str, row: Row) -> str | None:
+    """The validator's answer as Python writes it; None where it refuses the completion, crashes or runs too long.
+
+    Args:
+        scorer: Scorer of the task, whose workers run the validator.
+        text: The completion.
+        row: Row of the completion.
+    """
+    if len(text) > MAX_TEXT_CHARS:
+        return None
+    request = ANSWER + encode_request(text, _row_json(row), None)
+    answer = scorer._pool.submit_as(request, scorer.timeout_s, prompt_of).result()
+    return None if answer is None else str(answer)
+
+
+def submit_prompt(scorer: Scorer, row: Row) -> Future[tuple[Prompt | None, str]]:
+    """Queue the making of a row's prompt in a worker, for a row that somebody else wrote.
+
+    Args:
+        scorer: Scorer of the task.
+        row: The row.
+
+    Returns:
+        A future of (prompt, empty text), or of (None, why there is none).
+    """
+    request = PROMPT + encode_request("", _row_json(row), None)
+    return scorer._pool.submit_as(request, scorer.timeout_s, lambda outcome: (prompt_of(outcome), outcome.why))
+
+
+def score(task: AnyTask, text: str, row: Row, predictions: Sequence[str] | None = None, **options: Any) -> Score:
+    """Score one completion in a killable worker, which stays for the next one.
+
+    Args:
+        task: A task, or its spec.
+        text: The completion, without the prompt and without special tokens.
+        row: Row of the completion.
+        predictions: Opponent's answers, for a task that has an opponent.
+        options: Options of the task by name.
+
+    Raises:
+        UserError: no such task or option, or an object that the worker cannot get.
+        DataError: the row is no plain JSON.
+    """
+    scorer = shared_scorer(load_task(task, **options))
+    return scorer.score([text], [row], None if predictions is None else [predictions])[0]
+
+
+def shared_scorer(task: AnyTask) -> Scorer:
+    """The process's scorer of a task, for what gets one completion at a time; closed at exit."""
+    bound = load_task(task)
+    return _shared_scorer(_Shared(send(bound), bound))
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """A task by what workers get: a notebook's cell that has run again may have changed a function that it calls."""
+
+    sent: tuple[str, ...]
+    task: BoundTask = field(compare=False)
+
+
+@lru_cache(maxsize=8)
+def _shared_scorer(shared: _Shared) -> Scorer:
+    """One scorer of a task.
+
+    The cache is also the lock-free kind of singleton that survives a fork. A scorer that falls out of it ends when its
+    last user drops it.
+    """
+    return Scorer(shared.task)
+
+
+def _check_seconds(timeout_s: float) -> None:
+    if not 0 < timeout_s < float("inf"):
+        raise UserError(f"timeout_s={timeout_s!r} must be a number of seconds above 0.")
+
+
+def _check_predictions(task: BoundTask, predictions: Sequence[str] | None) -> None:
+    if task.opponent is not None and predictions is None:
+        raise UserError(
+            f"task {task.name!r} has an opponent: give the predictions for each completion (an empty list where it was "
+            "not asked), from `opponent_prompts` and an engine."
+        )
+
+
+def _check_lengths(
+    task: str, texts: Sequence[str], rows: Sequence[Row], predictions: Sequence[Sequence[str]] | None = None
+) -> None:
+    if len(rows) != len(texts) or (predictions is not None and len(predictions) != len(texts)):
+        counts = f"{len(texts)} texts, {len(rows)} rows"
+        if predictions is not None:
+            counts += f", {len(predictions)} lists of predictions"
+        raise UserError(f"task {task!r}: {counts}; give one of each per completion.")
+
+
+def _too_long(what: str, text: str) -> str:
+    return f"{what} too long to go on: {len(text)} characters; the limit is {MAX_TEXT_CHARS}"
+
+
+def _longest(texts: Sequence[str]) -> int:
+    for text in texts:
+        if not isinstance(text, str):
+            raise UserError(f"a completion to score must be text, not {text!r:.40}.")
+    return max(map(len, texts))
+
+
+def _row_json(row: Row) -> str:
+    if not isinstance(row, Row):
+        raise UserError(
+            f"a row must be a Row, not a {type(row).__name__}: load_task(…).rows() has them, and row_from_json(…) "
+            "reads one from JSON."
+        )
+    try:
+        return row.model_dump_json()
+    except PydanticSerializationError as error:
+        raise DataError(f"row {row.id!r} is no plain JSON: {error}") from None
+
+
+_OF_POOL = ("quarantined", "restarts")
+"""Counts that the pool keeps."""
+
+_live: weakref.WeakSet[Scorer] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    # The lock may have been held by a thread that does not exist here.
+    for scorer in list(_live):
+        scorer._counts.reset()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,268 @@
+"""The application of `grpo serve`: the paths of all protocols, and what requests have in common."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from grpo_sdk import __version__
+from grpo_sdk.errors import MAX_NAME_CHARS, InfrastructureError, UserError, near_match
+from grpo_sdk.serve import nemo_gym, openenv, openrlhf, plain, slime
+from grpo_sdk.serve.body import dumps, loads
+from grpo_sdk.serve.errors import RequestError
+from grpo_sdk.serve.guard import JSON
+from grpo_sdk.serve.openenv import OpenEnv
+from grpo_sdk.serve.scoring import Service
+from grpo_sdk.serve.tasks import ServedTask
+
+Handler = Callable[[Service, ServedTask, dict[str, Any]], Awaitable[Any]]
+
+POSTED: Mapping[str, Handler] = {
+    "score": plain.score,
+    "get_reward": openrlhf.get_reward,
+    "remote_rm": slime.remote_rm,
+    "verify": nemo_gym.verify,
+    "seed_session": nemo_gym.seed_session,
+    "close_session": nemo_gym.close_session,
+}
+"""Name of a path -> what answers POST requests to it; those of OpenEnv come beside."""
+
+ROWS = ("tasks", "num_tasks", "task", "task_range")
+"""Paths of OpenEnv for a task's rows."""
+
+CLIENT_GONE = 499
+"""Status in the metrics of a request whose client hung up."""
+
+_METHODS = ("GET", "POST")
+"""Methods of paths that are for POST alone: they tell a GET so, before another path would match it."""
+
+LARGE_BODY_BYTES = 256 << 10
+"""A body that takes a millisecond or more to parse is parsed in a thread."""
+
+logger = logging.getLogger(__name__)
+
+
+class TaskApplication:
+    """All protocols for a set of tasks, as an ASGI application.
+
+    Paths begin with the name of a task; those without one are for the only task, or name it in the body.
+
+    Args:
+        service: Tasks and metrics.
+        environments: OpenEnv's protocol.
+    """
+
+    def __init__(self, service: Service, environments: OpenEnv) -> None:
+        self._service, self._openenv = service, environments
+        self.app = Starlette(routes=self._routes())
+        service.metrics.watch("episodes", "Episodes that are played.", lambda: len(environments.episodes))
+        service.metrics.watch("scorers", "Tasks whose workers run.", lambda: len(service.tasks.stats))
+        restarts = partial(_restarts, service)
+        service.metrics.watch("worker_restarts", "Workers replaced, of the tasks whose workers run.", restarts)
+
+    def _routes(self) -> list[BaseRoute]:
+        handlers = {**POSTED, "reset": self._openenv.reset, "step": self._openenv.step}
+        routes: list[BaseRoute] = [
+            Route("/", self._index),
+            Route("/health", self._health),
+            Route("/metrics", self._metrics),
+            Route("/tasks", self._tasks),
+            Route("/list_environments", self._environments),
+            WebSocketRoute("/ws", self._socket),
+            WebSocketRoute("/{task}/ws", self._socket),
+        ]
+        for prefix in ("", "/{task}"):
+            routes += [
+                Route(f"{prefix}/{name}", self._posted(name, handler), methods=_METHODS)
+                for name, handler in handlers.items()
+            ]
+            routes += [
+                Route(f"{prefix}/metadata", self._read(lambda task, _: openenv.metadata_of(task))),
+                Route(f"{prefix}/schema", self._read(lambda task, _: openenv.schemas())),
+                Route(f"{prefix}/state", self._read(lambda task, id_: self._openenv.state(task, id_))),
+                Route(f"{prefix}/reverify_mode", self._read(lambda task, _: "stateless")),
+            ]
+        for prefix in ("/{task}", "/{task}/{environment}"):  # OpenEnv puts the name of an environment into these
+            routes.append(Route(f"{prefix}/splits", self._read(lambda task, _: _splits(task))))
+            routes += [Route(f"{prefix}/{name}", self._rows(name), methods=_METHODS) for name in ROWS]
+        routes += [
+            Route("/{task}/health", self._health),
+            Route("/{task}/list_environments", self._read(lambda task, _: [task.label])),
+            Route("/{task}", self._read(lambda task, _: facts_of(task))),
+            Route("/{path:path}", self._nothing, methods=["GET", "POST"]),
+        ]
+        return routes
+
+    def _posted(self, name: str, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+        async def respond(request: Request) -> Response:
+            started, status = time.perf_counter(), int(HTTPStatus.OK)
+            try:
+                if request.method != "POST":
+                    why = f"{name} takes POST requests, with a body of JSON"
+                    raise RequestError(HTTPStatus.METHOD_NOT_ALLOWED, why, {"Allow": "POST"})
+                body = await _body(request)
+                task = self._service.tasks[_label(request, body)]
+                answer = await _unless_gone(request, handler(self._service, task, body))
+                return Response(dumps(answer), media_type=JSON)
+            except RequestError as error:
+                status = int(error.status)
+                return _refusal(error)
+            except ClientDisconnect:
+                status = CLIENT_GONE
+                return Response()  # nobody receives it
+            except HTTPException as error:  # the guard's: the body is too long, or too slow
+                status = error.status_code
+                # The rest of the body is not read, so that nothing else can be on this connection.
+                headers = {**(error.headers or {}), "Connection": "close"}
+                return _refusal(RequestError(HTTPStatus(status), error.detail, headers))
+            except asyncio.CancelledError:  # the time that a shutdown gives is over
+                status = int(HTTPStatus.SERVICE_UNAVAILABLE)
+                return _refusal(RequestError(HTTPStatus.SERVICE_UNAVAILABLE, "the server stops"))
+            except Exception as error:
+                refusal = _failure(error)
+                status = int(refusal.status)
+                return _refusal(refusal)
+            finally:
+                self._service.metrics.count_request(name, status, time.perf_counter() - started)
+
+        return respond
+
+    def _rows(self, name: str) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(service: Service, task: ServedTask, body: dict[str, Any]) -> dict[str, Any]:
+            return await openenv.rows_answer(service, name, task, body)
+
+        return self._posted(name, answer)
+
+    def _read(self, answer: Callable[[ServedTask, str | None], Any]) -> Callable[[Request], Awaitable[Response]]:
+        async def respond(request: Request) -> Response:
+            try:
+                task = self._service.tasks[request.path_params.get("task")]
+                return Response(dumps(answer(task, request.query_params.get("episode_id"))), media_type=JSON)
+            except RequestError as error:
+                return _refusal(error)
+
+        return respond
+
+    async def _socket(self, socket: WebSocket) -> None:
+        try:
+            task = self._service.tasks[socket.path_params.get("task")]
+        except RequestError as error:
+            await socket.send_denial_response(_refusal(error))
+            return
+        await self._openenv.play(task, socket)
+
+    async def _index(self, request: Request) -> Response:
+        listed = {"server": "grpo serve", "version": __version__, "tasks": list(self._service.tasks.by_label)}
+        return Response(dumps(listed), media_type=JSON)
+
+    async def _tasks(self, request: Request) -> Response:
+        listed = [facts_of(task) for task in self._service.tasks.by_label.values()]
+        return Response(dumps({"tasks": listed}), media_type=JSON)
+
+    async def _environments(self, request: Request) -> Response:
+        return Response(dumps(list(self._service.tasks.by_label)), media_type=JSON)
+
+    async def _health(self, request: Request) -> Response:
+        return Response(dumps({"status": "healthy"}), media_type=JSON)
+
+    async def _metrics(self, request: Request) -> Response:
+        return Response(self._service.metrics.text(), media_type=self._service.metrics.content_type)
+
+    async def _nothing(self, request: Request) -> Response:
+        names, last = (*POSTED, "reset", "step"), request.url.path.rpartition("/")[2]
+        near = near_match(last[:MAX_NAME_CHARS], names)
+        why = f"no path {request.url.path[:MAX_NAME_CHARS]!r}.{near} Each task has {', '.join(names)}; GET /tasks."
+        return _refusal(RequestError(HTTPStatus.NOT_FOUND, why))
+
+
+def facts_of(task: ServedTask) -> dict[str, Any]:
+    """A task as `/tasks` lists it: what it is, and which protocols serve it."""
+    protocols = {"score": "", "get_reward": "", "remote_rm": "", "verify": "", "openenv": ""}
+    for name in ("get_reward", "remote_rm", "verify"):
+        protocols[name] = _problem(partial(task.check_single_completion, name))
+    protocols["openenv"] = _problem(task.check_playable)
+    return {
+        "name": task.label,
+        "spec": task.task.spec,
+        "path": f"/{quote(task.label)}",
+        "description": openenv.metadata_of(task)["description"],
+        "kind": task.kind,
+        "protocols": [name for name, problem in protocols.items() if not problem],
+        "not_served": {name: problem for name, problem in protocols.items() if problem},
+    }
+
+
+def _problem(check: Callable[[], None]) -> str:
+    try:
+        check()
+    except RequestError as error:
+        return error.why
+    return ""
+
+
+def _splits(task: ServedTask) -> list[dict[str, str]]:
+    return [{"name": split, "type": split} for split in sorted(task.splits, key=("train", "validation", "test").index)]
+
+
+def _restarts(service: Service) -> int:
+    return sum(stats.restarts for stats in service.tasks.stats.values())
+
+
+def _label(request: Request, body: dict[str, Any]) -> str | None:
+    """Name of the task: in the path, or in the body of a request whose path has none."""
+    label = request.path_params.get("task", body.get("task"))
+    return label if isinstance(label, str) else None
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    data = await request.body()
+    return await asyncio.to_thread(loads, data) if len(data) > LARGE_BODY_BYTES else loads(data)
+
+
+async def _unless_gone(request: Request, answering: Awaitable[Any]) -> Any:
+    """Await an answer; when the client hangs up, what no worker has begun is not computed.
+
+    Raises:
+        ClientDisconnect: the client hung up.
+    """
+    answer, gone = asyncio.ensure_future(answering), asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
+        if answer.done():
+            return answer.result()
+        raise ClientDisconnect
+    finally:
+        gone.cancel()
+        answer.cancel()
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _failure(error: Exception) -> RequestError:
+    """The answer to an error that no protocol expects."""
+    if isinstance(error, UserError):
+        return RequestError(HTTPStatus.BAD_REQUEST, str(error))
+    if isinstance(error, InfrastructureError):
+        return RequestError(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+    logger.error("a request failed", exc_info=error)  # the server goes on for the others
+    return RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, f"the server failed: {type(error).__name__}")
+
+
+def _refusal(error: RequestError) -> Response:
+    return Response(dumps({"error": error.why}), error.status, error.headers, media_type=JSON)

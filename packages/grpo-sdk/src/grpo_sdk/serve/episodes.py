@@ -1,0 +1,214 @@
+"""Episodes: a task played turn by turn, one completion at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import time
+import uuid
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from grpo_sdk.endpoints.base import SampleKey
+from grpo_sdk.episodes.stepwise import SteppedEpisode, arun
+from grpo_sdk.scoring.scorer import Scorer, submit_prompt
+from grpo_sdk.serve.errors import RequestError, abstention_of, bad_request
+from grpo_sdk.serve.scoring import Service
+from grpo_sdk.serve.tasks import ServedTask
+from grpo_sdk.task.row import Prompt, Row
+from grpo_sdk.task.score import Score
+
+MAX_EPISODES = 1024
+"""Episodes that are played at the same time."""
+
+MAX_IDLE_S = 3600.0
+"""Time until an episode that nobody goes on with is forgotten; sampling a turn of a whole batch may take minutes."""
+
+MAX_ID_CHARS = 255
+
+
+class Episode:
+    """One episode of a task.
+
+    Args:
+        service: What the protocols share.
+        task: The task.
+
+    Attributes:
+        task: The task.
+        episode_id: Name of the episode; empty before the first `reset`.
+        used: Time of the last call, in seconds of the monotonic clock.
+    """
+
+    def __init__(self, service: Service, task: ServedTask) -> None:
+        self.task, self.episode_id, self.used = task, "", time.monotonic()
+        self._service = service
+        self._episode: SteppedEpisode | None = None
+        self._lock = asyncio.Lock()
+
+    async def reset(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Begin a new episode and return its first observation.
+
+        Args:
+            options: `split` and `index`, or `row` (an id or a whole row), or `seed`, which chooses one; by default a
+                random row. `episode_id` names the episode.
+
+        Raises:
+            RequestError: there is no such row, or the task cannot be played here.
+        """
+        self.task.check_playable()
+        episode_id = options.get("episode_id")
+        if episode_id is not None and not (isinstance(episode_id, str) and 0 < len(episode_id) <= MAX_ID_CHARS):
+            raise bad_request(f"'episode_id' is a text of 1 to {MAX_ID_CHARS} characters.")
+        row, is_own = await self._choose(options)
+        async with self._lock:
+            self.used = time.monotonic()
+            self.episode_id = episode_id or uuid.uuid4().hex
+            with self._service.tasks.scorer(self.task) as scorer:
+                prompt = "" if self.task.kind == "game" else await self._prompt(scorer, row, is_own=is_own)
+                self._episode = SteppedEpisode(scorer, row, prompt, _key(self.task, row), self.task.opponent)
+                goes_on = await arun(self._episode.begin())
+                return self._observation(self._episode) if goes_on else await self._end(self._episode)
+
+    async def step(self, text: str) -> dict[str, Any]:
+        """Play a completion and return what follows.
+
+        Raises:
+            RequestError: the episode is over, or has not begun.
+        """
+        async with self._lock:
+            self.used = time.monotonic()
+            episode = self._episode
+            if episode is None or episode.is_over:
+                raise RequestError(HTTPStatus.CONFLICT, "the episode is over: reset begins another.")
+            text = self._service.completion(self.task, text)
+            with self._service.tasks.scorer(self.task) as scorer:
+                episode.play.scorer = scorer
+                goes_on = await arun(episode.step(text))
+                return self._observation(episode) if goes_on else await self._end(episode)
+
+    def state(self) -> dict[str, Any]:
+        """Facts about the episode."""
+        episode = self._episode
+        return {
+            "episode_id": self.episode_id or None,
+            "step_count": 0 if episode is None else len(episode.play.turns),
+            "task": self.task.label,
+            "row": None if episode is None else episode.play.row.id,
+            "done": episode is None or episode.is_over,
+        }
+
+    async def _choose(self, options: Mapping[str, Any]) -> tuple[Row, bool]:
+        """The row of the options, and whether it is one of the task's own."""
+        split, index, seed = options.get("split"), options.get("index"), options.get("seed")
+        for name, value in (("index", index), ("seed", seed)):
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+                raise bad_request(f"{name!r} is a whole number of at least 0.")
+        if split is not None and not isinstance(split, str):
+            raise bad_request("'split' is the name of a split.")
+        reference = options.get("row")
+        if reference is not None:
+            is_own = isinstance(reference, str) and not reference.lstrip().startswith("{")
+            return await self._service.row(self.task, reference, split), is_own
+        rows = await self._service.rows(self.task, split)
+        if index is None:
+            index = secrets.randbelow(len(rows)) if seed is None else random.Random(seed).randrange(len(rows))
+        if index >= len(rows):
+            raise bad_request(f"index {index}: there are {len(rows)} rows, from 0 on.")
+        return rows[index], True
+
+    async def _prompt(self, scorer: Scorer, row: Row, *, is_own: bool) -> Prompt:
+        """The prompt of a row; a worker makes it where the row is somebody else's, who may have made one that hangs."""
+        if is_own:
+            return self.task.task.prompt(row)
+        prompt, why = await asyncio.wrap_future(submit_prompt(scorer, row))
+        if prompt is None:
+            raise bad_request(f"task {self.task.label!r} makes no prompt of this row: {why}")
+        return prompt
+
+    async def _end(self, episode: SteppedEpisode) -> dict[str, Any]:
+        """Score an episode that is over."""
+        scores = await arun(episode.scores())
+        self._service.metrics.count_scores(self.task.label, scores.values())
+        return self._observation(episode, scores)
+
+    def _observation(self, episode: SteppedEpisode, scores: Mapping[str, Score] | None = None) -> dict[str, Any]:
+        """What OpenEnv calls a result; with scores, that of an episode that is over.
+
+        A policy that plays all roles of a game gets the reward of the role that moved last; `rewards` has those of all.
+        """
+        played, last = episode.play, episode.last_role
+        score = None if scores is None else scores.get(last) or next(iter(scores.values()))
+        observation: dict[str, Any] = {
+            "prompt": played.prompt if score is None else None,
+            "row": played.row.id,
+            "turn": len(played.turns),
+            "role": played.role if score is None else last,
+            "stop": list(self.task.task.task.stop),
+            "parts": {} if score is None else score.parts,
+            "valid": score is not None and score.valid,
+            "solved": score is not None and score.solved,
+            "why": "" if score is None else score.why,
+            "rewards": {} if scores is None else {role: each.value for role, each in scores.items() if role},
+            "story": "" if score is None else played.story,
+        }
+        metadata = {"episode_id": self.episode_id, "task": self.task.label}
+        if score is not None and score.abstained:
+            metadata["abstained"] = str(abstention_of(score))
+        return {
+            "observation": {**observation, "metadata": metadata},
+            "reward": None if score is None else score.value,
+            "done": score is not None,
+            "metadata": metadata,
+        }
+
+
+class Episodes:
+    """Episodes by their id, for a protocol without connections.
+
+    Args:
+        most: Largest number of episodes.
+        max_idle_s: Time until an episode that nobody goes on with is forgotten.
+    """
+
+    def __init__(self, most: int = MAX_EPISODES, max_idle_s: float = MAX_IDLE_S) -> None:
+        self._episodes: dict[str, Episode] = {}
+        self._most, self._max_idle_s = most, max_idle_s
+        self.sockets = 0
+
+    def __len__(self) -> int:
+        return len(self._episodes) + self.sockets
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no episode can be added, after those that nobody goes on with are forgotten."""
+        if len(self) >= self._most:
+            since = time.monotonic() - self._max_idle_s
+            self._episodes = {name: each for name, each in self._episodes.items() if each.used > since}
+        return len(self) >= self._most
+
+    def add(self, episode: Episode) -> None:
+        """Add an episode that has begun."""
+        self._episodes[episode.episode_id] = episode
+
+    def get(self, task: ServedTask, episode_id: Any) -> Episode:
+        """The episode of an id.
+
+        Raises:
+            RequestError: there is none of this task.
+        """
+        episode = self._episodes.get(episode_id) if isinstance(episode_id, str) else None
+        if episode is None or episode.task is not task:
+            why = "no such episode: give the 'episode_id' that reset answered with in 'metadata'; it may have expired."
+            raise RequestError(HTTPStatus.NOT_FOUND, why)
+        return episode
+
+    def remove(self, episode: Episode) -> None:
+        """Forget an episode that is over."""
+        self._episodes.pop(episode.episode_id, None)
+
+
+def _key(task: ServedTask, row: Row) -> SampleKey:
+    return SampleKey(0, 0, f"{task.label}/{row.id}", secrets.randbelow(2**31))

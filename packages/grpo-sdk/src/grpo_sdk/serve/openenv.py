@@ -1,0 +1,274 @@
+"""OpenEnv's protocol: episodes over a WebSocket, as its client plays them, or over HTTP.
+
+    GET  /TASK/metadata, /TASK/schema           POST /TASK/reset {"split", "index"} or {"row"} or {"seed"}
+    GET  /TASK/splits                           POST /TASK/step {"action": {"text": …}, "episode_id": …}
+    POST /TASK/tasks, num_tasks, task, task_range
+
+The rows of a task are what OpenEnv calls tasks. Read in openenv 0.10.0, `openenv/core/env_server`. A completion that
+cannot be scored ends its episode with the reward null.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from pydantic import BaseModel, Field
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from grpo_sdk.errors import GrpoError
+from grpo_sdk.plugins.loading import describe
+from grpo_sdk.serve.body import Message, dumps, loads, parse
+from grpo_sdk.serve.episodes import MAX_IDLE_S, Episode, Episodes
+from grpo_sdk.serve.errors import RequestError, bad_request
+from grpo_sdk.serve.scoring import Service
+from grpo_sdk.serve.tasks import ServedTask
+from grpo_sdk.task.row import Row
+
+MAX_LISTED = 1000
+"""Rows of one answer: num_tasks tells how many there are, and task_range gives the next ones."""
+
+SEND_S = 60.0
+"""Time that a client may leave an answer unread."""
+
+
+logger = logging.getLogger(__name__)
+
+
+class Action(Message):
+    """What a policy does in a turn.
+
+    Attributes:
+        text: The completion.
+        metadata: Ignored.
+    """
+
+    text: str
+    metadata: dict[str, Any] = Field(default_factory=dict)
+
+
+class Observation(BaseModel):
+    """What follows a turn; `Episode` writes it.
+
+    Attributes:
+        prompt: Whole prompt of the next completion, a text or messages; null when the episode is over.
+        row: Id of the row.
+        turn: Turns played so far.
+        role: Role in a game that moves next, or that moved last when the game is over.
+        stop: Texts that end a completion.
+        parts: Value of every reward, when the episode is over.
+        valid: Whether the completion held an answer.
+        solved: Whether it is right.
+        why: Reason of the score, in one line.
+        rewards: Reward of each learning role of a game.
+        story: The episode as people read it, when it is over.
+        metadata: `episode_id`, `task`, and `abstained`: why there is no reward.
+    """
+
+    prompt: str | list[dict[str, str]] | None
+    row: str
+    turn: int
+    role: str
+    stop: list[str]
+    parts: dict[str, float]
+    valid: bool
+    solved: bool
+    why: str
+    rewards: dict[str, float | None]
+    story: str
+    metadata: dict[str, str]
+
+
+class State(BaseModel):
+    """Facts about an episode."""
+
+    episode_id: str | None
+    step_count: int
+    task: str
+    row: str | None
+    done: bool
+
+
+class StepRequest(Message):
+    """Request of `/step`; an episode is named by its id, since HTTP has no connection that is one."""
+
+    action: Action
+    episode_id: str
+    timeout_s: float | None = None
+    request_id: str | None = None
+
+
+def metadata_of(task: ServedTask) -> dict[str, Any]:
+    """Answer of `/metadata`."""
+    return {
+        "name": task.label,
+        "description": describe(task.task.task),
+        "readme_content": None,
+        "version": task.task.task.version,
+        "author": None,
+        "documentation_url": None,
+    }
+
+
+def schemas() -> dict[str, Any]:
+    """Answer of `/schema`."""
+    return {
+        "action": Action.model_json_schema(),
+        "observation": Observation.model_json_schema(),
+        "state": State.model_json_schema(),
+    }
+
+
+class OpenEnv:
+    """OpenEnv's protocol for the tasks of a server.
+
+    Args:
+        service: What the protocols share.
+        episodes: Episodes that are played.
+    """
+
+    def __init__(self, service: Service, episodes: Episodes | None = None) -> None:
+        self._service, self.episodes = service, episodes or Episodes()
+
+    async def reset(self, service: Service, task: ServedTask, body: dict[str, Any]) -> dict[str, Any]:
+        """Begin an episode over HTTP."""
+        if self.episodes.is_full:
+            raise RequestError(HTTPStatus.TOO_MANY_REQUESTS, _full(self.episodes), {"Retry-After": "1"})
+        episode = Episode(service, task)
+        result = await episode.reset(body)
+        if not result["done"]:
+            self.episodes.add(episode)
+        return result
+
+    async def step(self, service: Service, task: ServedTask, body: dict[str, Any]) -> dict[str, Any]:
+        """Play a turn over HTTP."""
+        request = parse(StepRequest, body)
+        episode = self.episodes.get(task, request.episode_id)
+        result = await episode.step(request.action.text)
+        if result["done"]:
+            self.episodes.remove(episode)
+        return result
+
+    def state(self, task: ServedTask, episode_id: str | None) -> dict[str, Any]:
+        """State of an episode over HTTP."""
+        return self.episodes.get(task, episode_id).state()
+
+    async def play(self, task: ServedTask, socket: WebSocket) -> None:
+        """Play the episodes of a connection, one after another."""
+        await socket.accept()
+        if self.episodes.is_full:
+            await _send(socket, _error("CAPACITY_REACHED", _full(self.episodes)))
+            await socket.close()
+            return
+        self.episodes.sockets += 1
+        try:
+            episode = Episode(self._service, task)
+            while (message := await _received(socket)) is not None:
+                answer = await self._answer(episode, message)
+                if answer is None:
+                    break
+                await _send(socket, answer)
+            await socket.close()
+        except (WebSocketDisconnect, TimeoutError, RuntimeError):  # the client has gone, or does not read
+            pass
+        finally:
+            self.episodes.sockets -= 1
+
+    async def _answer(self, episode: Episode, message: str) -> dict[str, Any] | None:
+        """Answer a message; None ends the connection."""
+        try:
+            body = loads(message)
+        except RequestError as error:
+            return _error("INVALID_JSON", error.why)
+        kind, data = body.get("type"), body.get("data", {})
+        if not isinstance(data, dict):
+            return _error("VALIDATION_ERROR", "'data' is an object.")
+        try:
+            if kind == "reset":
+                return {"type": "observation", "data": await episode.reset(data)}
+            if kind == "step":
+                return {"type": "observation", "data": await episode.step(parse(Action, data).text)}
+        except RequestError as error:
+            code = "VALIDATION_ERROR" if error.status == HTTPStatus.BAD_REQUEST else "EXECUTION_ERROR"
+            return _error(code, error.why)
+        except GrpoError as error:
+            return _error("EXECUTION_ERROR", str(error))
+        except Exception as error:  # a bug, here or in a task: the server goes on for the others
+            logger.exception("an episode failed")
+            return _error("SESSION_ERROR", f"the server failed: {type(error).__name__}")
+        if kind == "state":
+            return {"type": "state", "data": episode.state()}
+        if kind == "close":
+            return None
+        return _error("UNKNOWN_TYPE", f"unknown type {str(kind)[:40]!r}: reset, step, state and close are known.")
+
+
+async def rows_answer(service: Service, kind: str, task: ServedTask, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Answer a request about a task's rows, which OpenEnv calls tasks.
+
+    Args:
+        service: What the protocols share.
+        kind: `tasks`, `num_tasks`, `task` or `task_range`.
+        task: The task.
+        body: Request: `split`, and `index` or `start` and `stop`.
+
+    Raises:
+        RequestError: no such split or index.
+    """
+    split = body.get("split")
+    if not isinstance(split, str):
+        raise bad_request("'split' is the name of a split.")
+    rows = await service.rows(task, split)
+    if kind == "num_tasks":
+        return {"num_tasks": len(rows)}
+    if kind == "task":
+        index = _place(body.get("index"), "index", len(rows))
+        if index == len(rows):
+            raise bad_request(f"index {index}: split {split!r} has {len(rows)} rows, from 0 on.")
+        return {"task": await asyncio.to_thread(_described, task, index, rows[index])}
+    start = _place(body.get("start") or 0, "start", len(rows))
+    stop = _place(len(rows) if body.get("stop") is None else body["stop"], "stop", len(rows))
+    chosen = list(enumerate(rows))[start : min(stop, start + MAX_LISTED)]
+    listed = await asyncio.to_thread(lambda: [_described(task, index, row) for index, row in chosen])
+    return {"tasks": listed} if kind == "task_range" else {"tasks": listed, "env_name": task.label}
+
+
+def _place(value: Any, name: str, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise bad_request(f"{name!r} is a whole number of at least 0.")
+    return min(value, most)
+
+
+def _described(task: ServedTask, index: int, row: Row) -> dict[str, Any]:
+    """A row without its gold, which is nothing for who plays."""
+    described = {"id": row.id, "index": index, "difficulty": row.difficulty}
+    return described if task.kind == "game" else {**described, "prompt": task.task.prompt(row)}
+
+
+async def _received(socket: WebSocket) -> str | None:
+    """The next message; None when the client is silent for too long."""
+    try:
+        async with asyncio.timeout(MAX_IDLE_S):
+            message = await socket.receive()
+    except TimeoutError:
+        return None
+    if message["type"] == "websocket.disconnect":
+        raise WebSocketDisconnect
+    text = message.get("text")
+    return text if isinstance(text, str) else ""
+
+
+async def _send(socket: WebSocket, answer: dict[str, Any]) -> None:
+    async with asyncio.timeout(SEND_S):
+        await socket.send_text(dumps(answer).decode())
+
+
+def _error(code: str, why: str) -> dict[str, Any]:
+    return {"type": "error", "data": {"message": why, "code": code}}
+
+
+def _full(episodes: Episodes) -> str:
+    return f"{len(episodes)} episodes are played already; try again later"

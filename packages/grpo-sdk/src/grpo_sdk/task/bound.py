@@ -1,0 +1,385 @@
+"""A task with its options bound: rows, prompts, scores, identity."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import islice
+from typing import Any
+
+from pydantic import ValidationError
+
+from grpo_sdk.errors import DataError, UserError, near_match
+from grpo_sdk.paths import file_digest
+from grpo_sdk.task.calling import asked_for, call_by_name, errors_named, raised
+from grpo_sdk.task.composition import value_bounds
+from grpo_sdk.task.evaluation import EvaluationDefaults
+from grpo_sdk.task.fingerprint import Fingerprint
+from grpo_sdk.task.game import GameConfig, Move
+from grpo_sdk.task.grading import Grader, next_turn, score_remotely
+from grpo_sdk.task.opponent import Opponent
+from grpo_sdk.task.remote import read_moves
+from grpo_sdk.task.row import Prompt, Row, TaskConfig, as_prompt, first_problem, prompt_json
+from grpo_sdk.task.rows import RowLoader, data_files
+from grpo_sdk.task.score import Score, one_line
+from grpo_sdk.task.spec import NAME, TaskSpec
+from grpo_sdk.task.task import Task
+from grpo_sdk.task.turns import TurnState, write_turns
+from grpo_sdk.task.watching import calling
+
+
+class BoundTask:
+    """A task and its options.
+
+    Attributes:
+        task: The task under its options.
+        name: `plugin.task`.
+        label: What logs and reports call it: the spec's option `name`, else `name`.
+        config: Validated options.
+        spec: Spec with which `load_task` makes the same task in another process.
+        rewards: The rewards with their marks, in order.
+        is_object: Whether the spec names a `Task` object of this process, which others do not have.
+        source: Text of the Python file that it is from; empty for a plugin's task and for an object.
+    """
+
+    def __init__(
+        self, task: Task, name: str, config: TaskConfig, spec: TaskSpec, *, is_object: bool = False, source: str = ""
+    ) -> None:
+        self.name, self.config, self.is_object, self.source = name, config, is_object, source
+        self._unspecialized, self._spec = task, spec
+        self.task = task = Declarations(task, name, config).specialized()
+        self.label = spec.options.get(NAME, name)
+        self.rewards, self._loader = task.specs(), RowLoader(task, name, config)
+        self._declarations = Declarations(task, name, config)
+
+    def __repr__(self) -> str:
+        return f"BoundTask({self.spec!r})"
+
+    @property
+    def spec(self) -> str:
+        """The spec with which `load_task` makes this task again."""
+        return str(self._spec)
+
+    @property
+    def plugin(self) -> str | None:
+        """The plugin that it comes from; None for a task of a file and for an object."""
+        return None if self.is_object or ".py:" in self._spec.name else self.name.partition(".")[0]
+
+    def with_options(self, **options: object) -> BoundTask:
+        """The same task with some options changed; None returns an option to its default."""
+        task, spec = self._unspecialized, self._spec.with_options(**options)
+        config = bind_config(task, self.name, spec)
+        return BoundTask(task, self.name, config, spec, is_object=self.is_object, source=self.source)
+
+    def rows(self) -> list[Row]:
+        """Every row of the configured split and size, loaded once.
+
+        Raises:
+            DataError: no row, a row of the wrong class, a repeated id, or a row that does not survive JSON.
+        """
+        return list(self._rows)
+
+    @cached_property
+    def _rows(self) -> tuple[Row, ...]:
+        return self._loader.load(self.spec)
+
+    def row_from_json(self, text: str | bytes) -> Row:
+        """Read a row back.
+
+        Raises:
+            DataError: it does not fit the row class; names the field.
+        """
+        return self._loader.from_json(text)
+
+    def prompt(self, row: Row) -> Prompt:
+        """The prompt of a row: text, or a tuple of messages; what `prompt` raises becomes a `DataError`."""
+        where = f"task {self.name!r}: prompt() of row {row.id!r}"
+        with calling(f"prompt() of row {row.id!r} of {self.name}"), errors_named(where):
+            prompt = call_by_name(self.task.prompt, {"row": row, "config": self.config}, positional=1)
+        return as_prompt(prompt, where)
+
+    def demos(self) -> Iterator[tuple[Prompt, str]]:
+        """(prompt, completion) pairs for a warm start: `size` of the task's own, else each row with its gold.
+
+        Raises:
+            DataError: rows have no gold and the task gives no demos.
+        """
+        if self.task.demos is not None:
+            demos = call_by_name(self.task.demos, {"config": self.config}, positional=1)
+            yield from islice(demos, self.config.size)
+            return
+        for row in self._rows:
+            if row.gold is None:
+                raise DataError(f"task {self.name!r}: row {row.id!r} has no gold, and the task gives no demos=.")
+            yield self.prompt(row), row.gold
+
+    @cached_property
+    def opponent(self) -> Opponent | None:
+        """The opponent under these options, which answers a prompt made from each valid answer.
+
+        Raises:
+            UserError: the task's function failed.
+        """
+        return self._declarations.opponent()
+
+    @cached_property
+    def grader(self) -> Grader:
+        """What scores completions in this process."""
+        return Grader(self.task, self.config, self.rewards, self.opponent, self.max_turns)
+
+    def score(self, text: str, row: Row, predictions: Sequence[str] | None = None) -> Score:
+        """Score one completion in this process; `Scorer` does it with a killable time limit.
+
+        Never raises for what the text holds: a refusal is `valid=False`, a crash of the task's code abstains.
+
+        Args:
+            text: The completion, without the prompt and without special tokens.
+            row: Row of the completion.
+            predictions: The opponent's answers, for a task that has one.
+        """
+        return self.grader.score(text, row, predictions) if self.task.remote is None else _ask(self, text, row)
+
+    def refuse(self, text: str, row: Row, why: str) -> Score:
+        """Score a completion as `score` scores one that the validator refuses.
+
+        Args:
+            text: The completion.
+            row: Row of the completion.
+            why: Reason that the validator cannot know, e.g. that the completion is too long for the opponent.
+        """
+        return self.grader.refuse(text, row, why)
+
+    def out_of_time(self, row: Row, why: str) -> Score:
+        """Score a completion whose limit ran out, for the reason `why`, by the task's `on_timeout`.
+
+        With `fail` it scores as an empty completion that the validator refused: the text took too long once, so no
+        function of the task sees it again.
+        """
+        return self.grader.out_of_time(row, why)
+
+    def answer(self, text: str, row: Row) -> str | None:
+        """The validator's answer for a completion as Python writes it, shortened; None where it gives none."""
+        return self.grader.answer(text, row)
+
+    def opponent_prompt(self, text: str, row: Row) -> Prompt | None:
+        """The opponent's prompt for a completion, or None where the validator refuses it.
+
+        A validator or prompt that crashes also gives None: `score` meets the same crash and attributes it.
+        """
+        return self.grader.opponent_prompt(text, row)
+
+    @property
+    def reward_bounds(self) -> tuple[float, float]:
+        """The least and the greatest value of a completion; infinite where the task declares none.
+
+        A part earns 0 to its maximum; the return of a game is between minus its maximum and its maximum, or that of an
+        illegal move. A reward that returns less contradicts it, since only `maximum` is checked.
+        """
+        if self.task.game is None:
+            return value_bounds(self.task.compose, self.rewards)
+        assert isinstance(self.config, GameConfig)
+        most = self.task.game.maximum
+        return min(-most, self.config.illegal_reward, self.config.illegal_other), most
+
+    @property
+    def part_bounds(self) -> Mapping[str, tuple[float, float]]:
+        """The same of the raw value of each reward that can be earned; of a game's, that is its return."""
+        if self.task.game is not None:
+            return {self.rewards[0].name: self.reward_bounds}
+        return {spec.name: (0.0, spec.maximum) for spec in self.rewards if spec.is_criterion}
+
+    @cached_property
+    def conditions(self) -> Mapping[str, str]:
+        """Properties of this machine that the scores depend on, by name; determined once in this process.
+
+        Raises:
+            UserError: the task's function failed.
+        """
+        return self._declarations.conditions()
+
+    @cached_property
+    def evaluation(self) -> EvaluationDefaults:
+        """Settings of the task's evaluation where the user gives none.
+
+        Raises:
+            UserError: the task's function failed, or returned what is not allowed.
+        """
+        return self._declarations.evaluation()
+
+    @cached_property
+    def max_turns(self) -> int:
+        """Bound on the turns of a rollout under these options; raises `UserError` where the task's function fails."""
+        return self._declarations.max_turns()
+
+    def scored_text(self, texts: Sequence[str]) -> str:
+        """The text that is scored for a conversation: its last completion, or all where the validator takes them."""
+        return write_turns(texts) if self.has_turns and self.task.validates_all_turns else texts[-1]
+
+    @property
+    def has_turns(self) -> bool:
+        """Whether a rollout may have several turns."""
+        follows = self.task.respond or self.task.remote
+        return self.task.game is not None or (follows is not None and self.max_turns > 1)
+
+    def next_turn(self, row: Row, moves: Sequence[Move]) -> TurnState:
+        """The state of a rollout after some turns; a crash of the task's code is its `fault`."""
+        return next_turn(self.task, self.config, row, moves, self.max_turns, self.name)
+
+    @cached_property
+    def identity(self) -> str:
+        """Hash of the spec, version, data and the meaning of all that decides a score: 16 hex digits.
+
+        The data are the rows in use with their prompts, and the size and hash of the file that holds them. What those
+        functions call elsewhere is not seen; `Task.version` says that it changed.
+        """
+        return self._fingerprint.identity
+
+    @property
+    def ingredients(self) -> Mapping[str, str]:
+        """Hash of each part of the identity: `code`, `config` and `data`."""
+        return self._fingerprint.ingredients
+
+    @cached_property
+    def _fingerprint(self) -> Fingerprint:
+        return Fingerprint(self.task, self.name, self.config, self.rewards, self.opponent, lambda: _data(self))
+
+
+def _data(bound: BoundTask) -> Iterator[bytes]:
+    for file in data_files(bound.config):
+        yield repr(file_digest(file)).encode()
+    for row in bound.rows():
+        yield row.model_dump_json().encode()
+        yield prompt_json(bound.prompt(row), f"task {bound.name!r}: prompt() of row {row.id!r}")
+
+
+def first_rows(bound: BoundTask, limit: int) -> tuple[Row, ...]:
+    """The first of the rows that `BoundTask.rows` gives, at most `limit`; raises what it raises."""
+    return bound._loader.load(bound.spec, limit)
+
+
+def scores_by_config(bound: BoundTask) -> bool:
+    """Whether scoring may depend on the task's options, the split and the size among them."""
+    task = bound.task
+    if bound._unspecialized.specialize or task.game or task.remote:
+        return True
+    functions = (function for function in (task.validate, task.solved, task.respond) if function is not None)
+    arguments = [asked_for(function, ("config",)) for function in functions]
+    arguments += [spec.arguments for spec in bound.rewards]
+    arguments += [spec.arguments for spec in task.group_specs()]
+    return any("config" in names for names in arguments)
+
+
+def _ask(task: BoundTask, text: str, row: Row) -> Score:
+    moves = read_moves(text) if task.has_turns else (text,)
+    return score_remotely(task.task, task.config, task.grader, moves, row)
+
+
+def bind_config(task: Task, name: str, spec: TaskSpec) -> TaskConfig:
+    """The options of a spec, validated.
+
+    Raises:
+        UserError: an option that the task does not have, or a value that does not fit.
+    """
+    fields = task.config.model_fields
+    known = {*fields, NAME}
+    for option in spec.options:
+        if option not in known:
+            raise UserError(
+                f"task {name!r} has no option {option!r}.{near_match(option, known)} "
+                f"Options: {', '.join(sorted(known))}"
+            )
+    if NAME not in fields and not re.fullmatch(r"[\w.-]+", spec.options.get(NAME, "_"), re.ASCII):
+        raise UserError(
+            f"task {name!r}: name={spec.options[NAME]!r:.80}: a name has letters, digits and any of _ . - only, as in "
+            "name=capitals."
+        )
+    try:
+        config = task.config.model_validate_strings({key: spec.options[key] for key in spec.options if key in fields})
+    except ValidationError as error:
+        raise UserError(f"task {name!r}: {first_problem(error)}{_hint(name, spec, error)}") from None
+    for option, value in config:
+        if isinstance(value, int) and value.bit_length() >= 64:
+            raise UserError(f"task {name!r}: option {option}: a whole number has at most 64 bits (given {value:.3e}).")
+    return config
+
+
+def _hint(name: str, spec: TaskSpec, error: ValidationError) -> str:
+    """What an option that does not fit may have been meant as."""
+    if error.errors()[0]["type"] in ("list_type", "tuple_type", "set_type"):
+        return ". A task that takes several values here declares the option as grpo_sdk.data.CommaSeparated[…]"
+    _, colon, weight = next(reversed(spec.options.values()), "").rpartition(":")
+    is_weight = colon and re.fullmatch(r"[0-9.]+", weight)
+    return f". A weight stands before the options: {name}:{weight}?…" if is_weight else ""
+
+
+class Declarations:
+    """Calls the functions by which a task declares something, and checks what they return.
+
+    Every method raises `UserError` where the function raises or returns something else than its kind.
+
+    Args:
+        task: The task.
+        name: Full name of the task, for messages.
+        config: Options of the task.
+    """
+
+    def __init__(self, task: Task, name: str, config: TaskConfig) -> None:
+        self._task, self._name, self._config = task, name, config
+
+    def specialized(self) -> Task:
+        """Return the task under the options; see `Task.specialize`."""
+        if self._task.specialize is None:
+            return self._task
+        task = self._call("specialize", self._task)
+        if not isinstance(task, Task):
+            raise UserError(f"task {self._name!r}: specialize() must give a Task, not {task!r:.80}.")
+        if (task.name, task.config, task.specialize) != (self._task.name, self._task.config, None):
+            raise UserError(
+                f"task {self._name!r}: specialize() gave another task: name and config must be those of "
+                "this one, and specialize None."
+            )
+        return task
+
+    def opponent(self) -> Opponent | None:
+        """Return the opponent; see `Task.opponent`."""
+        declared = self._task.opponent
+        if declared is None or isinstance(declared, Opponent):
+            return declared
+        opponent = self._call("opponent", None)
+        if not isinstance(opponent, Opponent):
+            raise UserError(f"task {self._name!r}: opponent() must give an Opponent, not {opponent!r:.80}.")
+        return opponent
+
+    def conditions(self) -> dict[str, str]:
+        """Return what scores depend on, by name; see `Task.conditions`."""
+        texts = self._call("conditions", {})
+        if not isinstance(texts, Mapping) or not all(isinstance(text, str) for pair in texts.items() for text in pair):
+            raise UserError(f"task {self._name!r}: conditions() must give text by name, not {texts!r:.80}.")
+        return {name: one_line(text) for name, text in texts.items()}
+
+    def evaluation(self) -> EvaluationDefaults:
+        """Return the defaults of the task's evaluation; see `Task.evaluation`."""
+        defaults = self._call("evaluation", EvaluationDefaults())
+        if not isinstance(defaults, EvaluationDefaults):
+            raise UserError(f"task {self._name!r}: evaluation() must give EvaluationDefaults, not {defaults!r:.80}.")
+        return defaults
+
+    def max_turns(self) -> int:
+        """Return the bound on the turns; see `Task.max_turns`."""
+        declared = self._task.max_turns
+        turns = declared if isinstance(declared, int) else self._call("max_turns", 1)
+        if not isinstance(turns, int) or turns < 1:
+            raise UserError(f"task {self._name!r}: max_turns() must give a whole number from 1, not {turns!r:.80}.")
+        return turns
+
+    def _call(self, declaration: str, absent: Any) -> Any:
+        function = getattr(self._task, declaration)
+        if function is None:
+            return absent
+        try:
+            return call_by_name(function, {"config": self._config, "task": self._task}, positional=1)
+        except UserError as error:  # the task's own message to its user
+            raise UserError(f"task {self._name!r}: {error}") from error
+        except (Exception, SystemExit) as error:  # the task's code, called before a run: it names itself
+            raise UserError(f"task {self._name!r}: {declaration}() {raised(error)}") from error

@@ -1,0 +1,334 @@
+"""From a completion to its score: validator, opponent, rewards, composition, and whose fault it is where that fails."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from grpo_sdk.errors import InfrastructureError, UserError
+from grpo_sdk.task.calling import BOUNDS, call_by_name, in_bounds, where_raised
+from grpo_sdk.task.composition import RewardSpec
+from grpo_sdk.task.game import Move
+from grpo_sdk.task.judging import Graded, JudgedReward, JudgeQuestion, Pending, TooLong, arguments_of, question_of
+from grpo_sdk.task.opponent import Opponent
+from grpo_sdk.task.playing import remote_of
+from grpo_sdk.task.remote import Moves, ask_now
+from grpo_sdk.task.row import Prompt, Row, TaskConfig, as_prompt
+from grpo_sdk.task.score import Invalid, Score, one_line
+from grpo_sdk.task.task import Task
+from grpo_sdk.task.turns import TurnState, read_turns, turn_state
+
+
+class Grader:
+    """Applies a task's functions to completions. What the functions raise is caught and attributed.
+
+    Args:
+        task: The task.
+        config: Its options.
+        specs: Its rewards, in order.
+        opponent: The opponent, for a task that has one.
+        max_turns: Bound on the turns of a rollout.
+    """
+
+    def __init__(
+        self, task: Task, config: TaskConfig, specs: Sequence[RewardSpec], opponent: Opponent | None, max_turns: int
+    ) -> None:
+        self._reads_turns = max_turns > 1 and task.validates_all_turns
+        self._task, self._config, self._reward_specs, self._opponent = task, config, specs, opponent
+
+    def score(self, text: str, row: Row, predictions: Sequence[str] | None = None) -> Score:
+        """See `BoundTask.score`."""
+        score = self._score(text, row, predictions)
+        assert isinstance(score, Score)  # nothing waits for a judge where none is known
+        return self.out_of_time(row, score.why) if score.fault == "timeout" else score
+
+    def out_of_time(self, row: Row, why: str) -> Score:
+        """See `BoundTask.out_of_time`."""
+        if self._task.on_timeout == "abstain":
+            return Score(None, why=one_line(why), fault="timeout")
+        return self._composed(self._given("", row, ()), None, valid=False, why=one_line(why))
+
+    def graded(self, text: str, row: Row, known: Mapping[str, float]) -> Graded:
+        """Score one completion as `score` does, or say what judges must be asked before it has a score.
+
+        Args:
+            text: The completion.
+            row: Row of the completion.
+            known: Raw values of rewards that are known already, e.g. verdicts of judges.
+        """
+        try:
+            graded = self._score(text, row, None, known)
+        except TooLong as error:
+            graded = Score(None, why=str(error), fault="timeout")
+        if isinstance(graded, Score) and graded.fault == "timeout":
+            return self.out_of_time(row, graded.why)
+        return graded
+
+    def _score(
+        self, text: str, row: Row, predictions: Sequence[str] | None, known: Mapping[str, float] | None = None
+    ) -> Graded:
+        who = "validate()"
+        started = time.perf_counter()
+        try:
+            answer = self.validated(text, row)
+            if self._opponent is not None and not predictions:
+                who = "opponent prompt"  # its crash may be why there are no predictions
+                self._ask_opponent(answer, row)
+        except Invalid as refusal:
+            answer, valid, why = None, False, one_line(f"invalid: {refusal}")
+        except (Exception, SystemExit) as error:  # the task's code met untrusted text: its crash is data, not ours
+            return fault_of(who, error)
+        else:
+            valid, why = True, ""
+        seconds = {"validate": time.perf_counter() - started}
+        given = self._given(text, row, predictions or ())
+        if known is None or not valid:
+            return self._composed(given, answer, valid, why, seconds)
+        pending = self._pending(given, answer, known, seconds)
+        if isinstance(pending, Score) or pending.questions:
+            return pending
+        return self._composed(given, answer, valid, why, seconds, pending.parts)
+
+    def _pending(
+        self, given: Mapping[str, Any], answer: Any, known: Mapping[str, float], seconds: dict[str, float]
+    ) -> Pending | Score:
+        """The parts that are known without asking a judge, and what judges must be asked first; a fault is a score."""
+        parts: dict[str, float] = {}
+        questions: dict[str, JudgeQuestion] = {}
+        waiting: set[str] = set()
+        for spec in self._reward_specs:
+            if spec.name in known:
+                parts[spec.name] = known[spec.name]
+            elif spec.needs in waiting:
+                waiting.add(spec.name)
+            else:
+                started = time.perf_counter()
+                try:
+                    if isinstance(spec.function, JudgedReward) and _is_open(self._reward_specs, spec, parts):
+                        where = arguments_of(given["row"], self._config)
+                        texts, answers = [given["text"]], [answer]
+                        questions[spec.name] = question_of(spec.function, self._task.prompt, texts, answers, where)
+                        waiting.add(spec.name)
+                    else:
+                        parts[spec.name] = self._raw(spec, given, answer, True, parts)
+                except TooLong:
+                    raise
+                except (Exception, SystemExit) as error:  # the task's code met untrusted text
+                    return fault_of(f"reward {spec.name}()", error)
+                seconds[spec.name] = time.perf_counter() - started
+        return Pending(parts, questions)
+
+    def refuse(self, text: str, row: Row, why: str) -> Score:
+        """See `BoundTask.refuse`."""
+        return self._composed(self._given(text, row, ()), None, valid=False, why=one_line(f"invalid: {why}"))
+
+    def _composed(
+        self,
+        given: Mapping[str, Any],
+        answer: Any,
+        valid: bool,
+        why: str,
+        seconds: dict[str, float] | None = None,
+        known: Mapping[str, float] | None = None,
+    ) -> Score:
+        parts: dict[str, float] = dict(known or {})
+        seconds = {} if seconds is None else seconds
+        for spec in self._reward_specs:
+            if spec.name in parts:
+                continue
+            started = time.perf_counter()
+            try:
+                parts[spec.name] = self._raw(spec, given, answer, valid, parts)
+            except (Exception, SystemExit) as error:  # as above
+                return fault_of(f"reward {spec.name}()", error)
+            seconds[spec.name] = time.perf_counter() - started
+        try:
+            value = reward_of(self._task.compose(self._reward_specs, parts, valid), "a composed reward")
+            solved = valid and self._is_solved({**given, "answer": answer, "parts": parts}, parts)
+        except (Exception, SystemExit) as error:  # as above
+            return fault_of("compose/solved", error)
+        return Score(
+            value, parts, valid, solved, why or one_line(_shortfall(self._reward_specs, parts)), seconds=seconds
+        )
+
+    def validated(self, text: str, row: Row) -> Any:
+        """Return what the validator makes of a completion; raises `Invalid` where it refuses it."""
+        answer = call_by_name(self._task.validate, self._given(text, row), positional=2)
+        if isinstance(answer, Invalid) or answer is Invalid:
+            raise Returned("Invalid; what holds no answer is refused by raise Invalid(reason)")
+        _refuse_coroutine(answer)
+        return answer
+
+    def _given(self, text: str, row: Row, predictions: Sequence[str] | None = None) -> dict[str, Any]:
+        texts = read_turns(text) if self._reads_turns else (text,)
+        given = {"text": texts[-1], "row": row, "config": self._config, "texts": texts}
+        return given if predictions is None or self._opponent is None else {**given, "predictions": tuple(predictions)}
+
+    def _raw(
+        self, spec: RewardSpec, given: Mapping[str, Any], answer: Any, valid: bool, parts: Mapping[str, float]
+    ) -> float:
+        if not _is_open(self._reward_specs, spec, parts):
+            return 0.0
+        if not valid and ("answer" in spec.arguments or "predictions" in spec.arguments):
+            return 0.0
+        raw = reward_of(spec.function(**{name: answer if name == "answer" else given[name] for name in spec.arguments}))
+        if not spec.is_fact and raw > spec.maximum + 1e-6 * max(1.0, abs(spec.maximum)):
+            raise Returned(f"{raw}, above its maximum {spec.maximum}; state it: @reward(…, maximum={raw:g})")
+        return raw
+
+    def _is_solved(self, available: Mapping[str, Any], parts: Mapping[str, float]) -> bool:
+        if self._task.solved is not None:
+            customary = {name: available[name] for name in ("answer", "row", "text", "parts", "config")}
+            solved = call_by_name(self._task.solved, customary, positional=2)
+            _refuse_coroutine(solved)
+            if isinstance(solved, str):
+                raise Returned(f"the text {solved[:40]!r}; solved is True or False")
+            return bool(solved)
+        earned = [spec for spec in self._reward_specs if spec.is_criterion]
+        return bool(earned) and all(spec.reached_by(parts[spec.name]) for spec in earned)
+
+    def answer(self, text: str, row: Row) -> str | None:
+        """See `BoundTask.answer`."""
+        try:
+            return one_line(repr(self.validated(text, row)))
+        except (Exception, SystemExit):  # a refusal, or a crash that `score` meets too and reports
+            return None
+
+    def opponent_prompt(self, text: str, row: Row) -> Prompt | None:
+        """See `BoundTask.opponent_prompt`."""
+        assert self._opponent is not None
+        try:
+            return self._ask_opponent(self.validated(text, row), row)
+        except (Exception, SystemExit):  # untrusted text met the task's code; `score` meets it too and reports it
+            return None
+
+    def _ask_opponent(self, answer: Any, row: Row) -> Prompt:
+        assert self._opponent is not None
+        available = {"answer": answer, "row": row, "config": self._config}
+        return as_prompt(call_by_name(self._opponent.prompt, available, positional=1), "opponent prompt")
+
+
+def _is_open(specs: Sequence[RewardSpec], spec: RewardSpec, parts: Mapping[str, float]) -> bool:
+    """Whether the part that a reward needs has reached its maximum."""
+    return all(each.reached_by(parts[each.name]) for each in specs if each.name == spec.needs)
+
+
+def _shortfall(specs: Sequence[RewardSpec], parts: Mapping[str, float]) -> str:
+    texts = []
+    for spec in specs:
+        part = parts[spec.name]
+        if spec.weight < 0 and part > 0:
+            texts.append(f"{spec.name} {part:.3g}, a penalty")
+        elif spec.weight > 0 and not spec.reached_by(part):
+            texts.append(f"{spec.name} {part:.3g} of {spec.maximum:g}")
+    return ", ".join(texts)
+
+
+def score_remotely(task: Task, config: TaskConfig, grader: Grader, moves: Moves, row: Row) -> Score:
+    """Ask the server of a task for its verdict on a completion, wait, and score the reply in this process.
+
+    Args:
+        task: Task with a `remote`.
+        config: Its options.
+        grader: Scores the reply.
+        moves: Moves of the rollout; of one turn, the completion.
+        row: Row of the completion.
+
+    Raises:
+        UserError: the server refuses what only the user can change, e.g. a token.
+    """
+    try:
+        reply = ask_now(lambda: remote_of(task, config), lambda remote: remote.reply(moves, row))
+    except UserError:
+        raise
+    except Exception as error:  # whatever the server has made of untrusted text
+        return fault_of("remote", error)
+    return with_parts(grader.score(reply.text, row), reply.parts)
+
+
+def with_parts(score: Score, parts: Mapping[str, float]) -> Score:
+    """A score with what a server names recorded beside the task's own parts."""
+    return score if score.abstained else replace(score, parts={**parts, **score.parts})
+
+
+class Returned(Exception):
+    """A function of the task returned what it must not; the message goes on after `returned`."""
+
+
+def reward_of(value: Any, what: str = "a reward") -> float:
+    """Convert a function's result, which may also be a number of numpy or torch; text is never a number.
+
+    Args:
+        value: The result.
+        what: What it is, for the message.
+
+    Raises:
+        Returned: it is none, not finite, or beyond `LARGEST_REWARD`.
+    """
+    _refuse_coroutine(value)
+    if isinstance(value, str | bytes | bytearray):
+        raise Returned(f"the text {value[:40]!r}; {what} is a number")
+    try:
+        converted = float(value)
+    except OverflowError:  # an int above 1.8e308
+        raise Returned(f"a number beyond the range of a float; {what} is a finite number") from None
+    except (TypeError, ValueError):  # ValueError: an array of several
+        kind = "None" if value is None else f"a {type(value).__name__}"
+        raise Returned(f"{kind}; {what} is a number") from None
+    if not math.isfinite(converted):
+        raise Returned(f"{converted}; {what} is a finite number")
+    if not in_bounds(converted):
+        raise Returned(f"{converted:g}; {what} is {BOUNDS}")
+    return converted
+
+
+def _refuse_coroutine(value: Any) -> None:
+    if inspect.iscoroutine(value):
+        value.close()  # nobody will await it
+        raise Returned("a coroutine; it is called without await: write def in place of async def")
+
+
+def next_turn(task: Task, config: TaskConfig, row: Row, moves: Sequence[Move], max_turns: int, name: str) -> TurnState:
+    """The state of a rollout after some turns; a crash of the task's code is its `fault`.
+
+    Args:
+        task: The task.
+        config: Its options.
+        row: Row of the rollout.
+        moves: Texts of the turns so far.
+        max_turns: Bound on the turns.
+        name: Full name of the task, for messages.
+    """
+    try:
+        state = turn_state(task, config, row, moves, max_turns)
+        if state.prompt is not None:
+            state = replace(state, prompt=as_prompt(state.prompt, f"task {name!r}: respond()"))
+    except (Exception, SystemExit) as error:  # untrusted text met the task's code
+        fault = fault_of(f"task {name}: the next turn", error)
+        return TurnState(tuple(moves), fault=fault.fault, why=fault.why)
+    return state
+
+
+def fault_of(where: str, error: BaseException) -> Score:
+    """The score of a completion that the task's code raised an exception on.
+
+    Args:
+        where: What was called, as messages name it.
+        error: What it raised.
+    """
+    if isinstance(error, TimeoutError):
+        return Score(None, why=one_line(f"{where} ran out of time: {error}"), fault="timeout")
+    if isinstance(error, InfrastructureError):
+        return Score(None, why=one_line(f"{where}: {error}"), fault="infrastructure")
+    if isinstance(error, Returned):
+        return Score(None, why=one_line(f"the task's {where} returned {error}"), fault="reward")
+    why = f"{where} raised {type(error).__name__} ({where_raised(error)})"
+    if isinstance(error, MemoryError):
+        why += f"; a worker's memory limit is scoring.memory_mib{': ' if str(error) else ''}"
+    elif str(error):
+        why += ": "
+    return Score(None, why=one_line(f"{why}{error}"), fault="reward")

@@ -1,0 +1,217 @@
+"""A verifiable task, as its author writes it."""
+
+from __future__ import annotations
+
+import math
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from grpo_sdk.errors import UserError
+from grpo_sdk.task.calling import asked_for, binding_of
+from grpo_sdk.task.composition import Composer, RewardSpec, check_composer, reward_specs, weighted_sum
+from grpo_sdk.task.evaluation import EvaluationDefaults
+from grpo_sdk.task.exemptions import check_exemptions
+from grpo_sdk.task.group_rewards import GroupRewardSpec, group_reward_specs, is_group_reward
+from grpo_sdk.task.judging import JudgedReward, judged_rewards
+from grpo_sdk.task.opponent import Opponent
+from grpo_sdk.task.remote import Remote
+from grpo_sdk.task.row import Message, Prompt, Row, TaskConfig
+
+if TYPE_CHECKING:
+    from grpo_sdk.task.game.rules import Game
+
+TASK_CONTRACT_VERSION = 1
+"""Version of the types on this page; changes are announced a minor version ahead."""
+
+_CALLS: Mapping[str, tuple[tuple[str, ...], int]] = {
+    "load": (("config",), 1),
+    "prompt": (("row", "config"), 1),
+    "validate": (("text", "row", "config", "texts"), 2),
+    "solved": (("answer", "row", "text", "parts", "config"), 2),
+    "demos": (("config",), 1),
+    "respond": (("text", "row", "turn", "config", "texts"), 3),
+    "max_turns": (("config",), 1),
+    "opponent": (("config",), 1),
+    "conditions": (("config",), 1),
+    "metrics": (("scores",), 1),
+    "evaluation": (("config",), 1),
+    "remote": (("config",), 1),
+    "specialize": (("config", "task"), 1),
+}
+"""Contribution -> what it may ask for by name, and how many of these an author may rename."""
+
+Order = Literal["shuffled", "ladder"]
+"""Order of the rows in training: shuffled epochs, or by difficulty as the rows below are solved."""
+OnTimeout = Literal["abstain", "fail"]
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Task:
+    """A verifiable task: a name and four contributions; everything else has a default.
+
+    Callables take their arguments by the names below and may also ask for `config`.
+
+    Attributes:
+        name: Name within the plugin; users write `plugin.name`.
+        load: `(config)` -> iterable of rows: the dataset loader.
+        prompt: `(row)` -> str or chat messages: the prompt template.
+        validate: `(text, row)` -> a typed answer, or raises `Invalid(reason)`. With several turns, `text` is the last
+            turn's; `texts`, if it takes that, are those of all turns.
+        rewards: Functions of answer, row, text, config (and predictions), marked with `@reward`; beside them functions
+            of all answers to a prompt, marked with `@group_reward`.
+        config: Class of its options.
+        row: Class of its rows; by default read from `load`'s return annotation.
+        version: Changed by the author when scores change; part of the identity.
+        compose: `weighted_sum(…)`, `graduated(…)` or `ladder(…)`.
+        solved: `(answer, row, text, parts)` -> bool; by default every part that is no penalty is at its maximum.
+        stop: Strings that end a completion, matched on decoded text; the text keeps the string.
+        max_completion_length: Tokens a completion of this task may need, if fewer than the trainer's.
+        default_model: Default of `--model`.
+        timeout_s: Limit of scoring one completion.
+        on_timeout: Meaning of a completion whose time runs out, or whose text is too long to be scored: `abstain`, or
+            `fail`: the completion is wrong, and earns what an invalid empty one does. A crash and an infrastructure
+            failure always abstain.
+        opponent: See `Opponent`; or `(config)` -> one, where options decide about it.
+        order: `shuffled`, or `ladder`: rows of a higher difficulty come when those below are solved.
+        demos: `(config)` -> (prompt, completion) pairs for a warm start, where rows have no gold.
+        respond: `(text, row, turn)` -> what the conversation goes on with after the completion of turn 1, 2, …, or
+            None: feedback, a tool's answer. Text goes on a text; messages, or text as the user's, go on messages.
+            `texts` are the completions of all turns so far.
+        max_turns: Bound on the turns, or `(config)` -> the bound, where options decide about it; the last turn's
+            completion is scored.
+        exempt: Conformance checks that the task does not hold (see `grpo check`) -> the printed reason.
+        conditions: `(config)` -> name -> text: what on this machine the scores depend on, as a sandbox's level; printed
+            once, and recorded with every score. Cheap: it runs before anything else of the task.
+        metrics: `(scores)` -> name -> number: numbers of a batch beyond the means of its parts. A name holds a `/`.
+        evaluation: `(config)` -> how it is evaluated unless the user says otherwise; see `EvaluationDefaults`.
+        game: The game that the task was made of, by `grpo_sdk.task.game.game_task`.
+        remote: `(config)` -> a `Remote`: asks the server that plays and judges the task, from the process that scores
+            and many completions at once. `validate` and the rewards get the server's reply for the completion.
+        specialize: `(config)` -> the task under these options, where they decide about more than its rows, e.g. about
+            its rewards. It takes the place of this one, and has its name and options. `task` is this one, which
+            another plugin may have made by `dataclasses.replace`.
+    """
+
+    name: str
+    load: Callable[..., Iterable[Row]]
+    prompt: Callable[..., Prompt | Sequence[Message]]
+    validate: Callable[..., Any]
+    rewards: Sequence[Callable[..., Any]]
+    config: type[TaskConfig] = field(default=TaskConfig, kw_only=True)
+    row: type[Row] | None = field(default=None, kw_only=True)
+    version: str = field(default="0", kw_only=True)
+    compose: Composer = field(default_factory=weighted_sum, kw_only=True)
+    solved: Callable[..., bool] | None = field(default=None, kw_only=True)
+    stop: tuple[str, ...] = field(default=(), kw_only=True)
+    max_completion_length: int | None = field(default=None, kw_only=True)
+    default_model: str | None = field(default=None, kw_only=True)
+    timeout_s: float = field(default=5.0, kw_only=True)
+    on_timeout: OnTimeout = field(default="abstain", kw_only=True)
+    opponent: Opponent | Callable[..., Opponent] | None = field(default=None, kw_only=True)
+    order: Order = field(default="shuffled", kw_only=True)
+    demos: Callable[..., Iterable[tuple[Prompt, str]]] | None = field(default=None, kw_only=True)
+    respond: Callable[..., Prompt | None] | None = field(default=None, kw_only=True)
+    max_turns: int | Callable[..., int] = field(default=1, kw_only=True)
+    exempt: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    conditions: Callable[..., Mapping[str, str]] | None = field(default=None, kw_only=True)
+    metrics: Callable[..., Mapping[str, float]] | None = field(default=None, kw_only=True)
+    evaluation: Callable[..., EvaluationDefaults] | None = field(default=None, kw_only=True)
+    game: Game | None = field(default=None, kw_only=True)
+    remote: Callable[..., Remote] | None = field(default=None, kw_only=True)
+    specialize: Callable[..., Task] | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not self.name or not all(part.isidentifier() for part in self.name.split(".")):
+            raise UserError(f"task name {self.name!r}: use letters, digits and _ (users write plugin.name).")
+        if isinstance(self.stop, str):
+            raise UserError(
+                f"task {self.name!r}: stop={self.stop!r} must be a tuple of strings, e.g. ({self.stop!r},)."
+            )
+        if not all(self.stop):
+            raise UserError(f"task {self.name!r}: an empty stop string would end every completion at once.")
+        if not 0 < self.timeout_s < math.inf:
+            raise UserError(f"task {self.name!r}: timeout_s={self.timeout_s} must be a finite time above 0 seconds.")
+        if self.max_completion_length is not None and self.max_completion_length < 1:
+            raise UserError(
+                f"task {self.name!r}: max_completion_length={self.max_completion_length} must be at least 1."
+            )
+        for name, allowed in (("order", typing.get_args(Order)), ("on_timeout", typing.get_args(OnTimeout))):
+            if getattr(self, name) not in allowed:
+                raise UserError(f"task {self.name!r}: {name}={getattr(self, name)!r} must be {' or '.join(allowed)}.")
+        if isinstance(self.max_turns, int) and self.max_turns < 1:
+            raise UserError(f"task {self.name!r}: max_turns={self.max_turns} must be at least 1.")
+        for contribution, (available, positional) in _CALLS.items():
+            function = getattr(self, contribution)
+            if function is not None and not isinstance(function, Opponent | int):
+                if not callable(function):
+                    raise UserError(f"task {self.name!r}: {contribution}={function!r:.40} must be a function.")
+                try:
+                    binding_of(function, available, positional)
+                except UserError as error:
+                    raise UserError(f"task {self.name!r}: {contribution}: {error}") from None
+        check_exemptions(self.name, self.exempt)
+        check_composer(self.name, self.compose, self.specs())
+        self._check_judges()
+        if self.remote is not None and (self.respond or self.game or self.opponent or self.group_specs()):
+            raise UserError(
+                f"task {self.name!r}: remote= excludes respond=, an opponent and group rewards: the server plays it."
+            )
+        if self.group_specs() and self._may_have_turns:
+            raise UserError(
+                f"task {self.name!r}: {self.group_specs()[0].name}() compares answers; with turns there are none."
+            )
+
+    def _check_judges(self) -> None:
+        judges = [] if callable(self.rewards) else [each.name for each in judged_rewards(self.rewards)]
+        if judges and self._may_have_turns:
+            raise UserError(
+                f"task {self.name!r}: judge {judges[0]!r} sees one completion; a task with turns cannot have one."
+            )
+        if judges and self.opponent is not None:
+            raise UserError(f"task {self.name!r}: judge {judges[0]!r}: a task with an opponent cannot have a judge.")
+
+    @property
+    def _may_have_turns(self) -> bool:
+        return self.respond is not None and self.max_turns != 1
+
+    @property
+    def validates_all_turns(self) -> bool:
+        """Whether `validate` takes `texts`, the completions of all turns."""
+        return "texts" in asked_for(self.validate, ("texts",))
+
+    def specs(self) -> tuple[RewardSpec, ...]:
+        """The rewards of a completion by itself with their marks, in order."""
+        if callable(self.rewards):
+            return reward_specs(self.name, self.rewards)  # which refuses it
+        return reward_specs(self.name, [function for function in self.rewards if not is_group_reward(function)])
+
+    def group_specs(self) -> tuple[GroupRewardSpec, ...]:
+        """The rewards relative to the group with their marks, in order."""
+        return group_reward_specs(self.name, self.rewards)
+
+    def judges(self) -> tuple[JudgedReward, ...]:
+        """The rewards that a judge decides, in order, those relative to the group too."""
+        return judged_rewards(self.rewards)
+
+    def row_type(self) -> type[Row]:
+        """The class of the rows: `row`, else what `load`'s return annotation iterates over.
+
+        Raises:
+            UserError: neither says.
+        """
+        if self.row is not None:
+            return self.row
+        try:
+            annotation = typing.get_type_hints(self.load).get("return")
+        except (NameError, TypeError):  # an annotation naming a local class, or a load that is not a function
+            annotation = None
+        arguments = typing.get_args(annotation)
+        candidate = arguments[0] if arguments else None
+        if isinstance(candidate, type) and issubclass(candidate, Row):
+            return candidate
+        raise UserError(
+            f"task {self.name!r}: the class of its rows is unknown. Annotate load() -> Iterable[YourRow], "
+            "or give Task(…, row=YourRow)."
+        )

@@ -1,0 +1,76 @@
+from collections.abc import Iterator
+from dataclasses import replace
+
+import group_tasks
+import pytest
+import scoring_tasks
+import small_games
+
+from grpo_sdk.episodes.stepwise import run
+from grpo_sdk.errors import UnscoredError, UserError
+from grpo_sdk.interop.adapter import Conversation, TaskAdapter, answer_text, check_replayable
+from grpo_sdk.plugins.tasks import load_task
+from grpo_sdk.task.bound import BoundTask
+
+ROW = '{"id": "x", "secret": 7}'
+
+
+def heap(**options: object) -> BoundTask:
+    return load_task(small_games.HEAP, **{"opponent": "greedy", "seat": "first", "size": 1, **options})
+
+
+@pytest.fixture(scope="module")
+def guess() -> Iterator[TaskAdapter]:
+    with TaskAdapter(small_games.GUESS, "a trainer", "episode", workers=1) as adapter:
+        yield adapter
+
+
+def user(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
+
+
+def test_a_replay_scores_as_the_episode_did(guess):
+    for texts, value in ((["3", "7"], 1.0), (["3"], 0.0), (["7", "3"], 1.0)):  # whole, cut off, and beyond its end
+        assert run(Conversation(guess, ROW).replay(texts)).value == value
+    with pytest.raises(UnscoredError, match="no completion to score"):
+        run(Conversation(guess, ROW).replay([]))
+
+
+def test_messages_of_a_task_stay_messages():
+    chat = replace(
+        small_games.GUESS,
+        name="chat",
+        prompt=lambda row: [{"role": "system", "content": "digits"}, user("guess:")],
+        respond=lambda text, row, turn: [user("again:")] if text != str(row.secret) else None,
+    )
+    with TaskAdapter(chat, "a trainer", "episode", workers=1) as adapter:
+        conversation = Conversation(adapter, ROW)
+        assert [message["role"] for message in run(conversation.begin())] == ["system", "user"]
+        assert run(conversation.reply("3")) == [user("again:")]
+        assert [message["role"] for message in conversation.messages] == ["system", "user", "assistant", "user"]
+
+
+def test_a_prompt_of_one_turn_needs_no_beginning_and_ends_at_its_stop_string():
+    with TaskAdapter(replace(scoring_tasks.sums, stop=("\n",)), "a trainer", "episode", workers=1) as adapter:
+        row = adapter.task.rows()[2]
+        assert run(Conversation(adapter, row).replay(["3", "4\nor 5"])).value == 2.0  # the last completion counts
+
+
+def test_what_has_no_single_reward_is_refused():
+    with pytest.raises(UserError, match=r"first and second, each .* a trainer takes one per episode.*=random"):
+        TaskAdapter(heap(opponent="self", seat="both"), "a trainer", "episode")
+    with pytest.raises(UserError, match="has a model as its opponent: serve one"):
+        TaskAdapter(scoring_tasks.guess, "a trainer")
+    TaskAdapter(group_tasks.words, "a trainer", "episodes").close()
+
+
+def test_a_model_as_opponent_cannot_be_replayed():
+    adapter = TaskAdapter(heap(opponent="http://127.0.0.1:9/v1#m"), "a trainer", "episode", workers=1)
+    with adapter, pytest.raises(UserError, match="a model's moves as the opponent"):
+        check_replayable(adapter)
+
+
+def test_reasoning_that_was_split_off_is_part_of_the_completion():
+    assert answer_text("4", "2 + 2") == "<think>2 + 2</think>4"
+    assert answer_text("4") == "4"
+    assert answer_text(None) == ""

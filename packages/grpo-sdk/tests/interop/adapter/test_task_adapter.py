@@ -1,0 +1,37 @@
+import pickle
+from collections.abc import Iterator
+
+import pytest
+from scoring_tasks import sums
+
+from grpo_sdk.errors import DataError, UserError
+from grpo_sdk.interop.adapter import TaskAdapter
+
+SUM = '{"id": "2+2", "gold": "4", "a": 2, "b": 2}'
+
+
+@pytest.fixture(scope="module")
+def adapter() -> Iterator[TaskAdapter]:
+    with TaskAdapter(sums, "Trainer", workers=1, end_tokens=("<end>",)) as adapter:
+        yield adapter
+
+
+def test_a_row_is_json_text_or_what_a_parser_made_of_it(adapter: TaskAdapter) -> None:
+    row = {"id": "2+2", "gold": "4", "a": 2, "b": 2}
+    assert adapter.row(SUM) == adapter.row(row) == adapter.row(adapter.row(SUM))
+    with pytest.raises(DataError, match="JSON text, as its data set holds it; got int"):
+        adapter.row(4)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="b: Field required"):
+        adapter.row('{"id": "2+2", "a": 2}')
+
+
+def test_a_copy_has_workers_of_its_own(adapter: TaskAdapter) -> None:
+    with pickle.loads(pickle.dumps(adapter)) as copy:
+        assert copy.score(["4<end>"], [SUM]) == adapter.score(["4<end>"], [SUM])
+        assert copy.scorer is not adapter.scorer
+
+
+def test_messages_of_a_text_and_of_a_prefill(adapter: TaskAdapter) -> None:
+    assert adapter.messages("hello") == [{"role": "user", "content": "hello"}]
+    with pytest.raises(UserError, match="prefilled message by the assistant, which Trainer would close"):
+        adapter.messages([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}])
