@@ -112,8 +112,8 @@ CLI_INTRODUCTION = """\
 
 <!-- Written by docs/generate.py from the commands' own help: change it there. -->
 
-Every command and option of grpo-core, as `--help` shows them; plugins add `grpo chess` and `grpo games`. `grpo-run` is
-short for `grpo run`.
+Every command and option of grpo-sdk and grpo-core, as `--help` shows them; plugins add `grpo chess` and `grpo games`.
+`grpo-run` is short for `grpo run`.
 
 Results go to stdout and progress to stderr. With `--json`, stdout has only JSON. In a pipe, progress is one plain line
 per logged step, without control codes, and tables have 120 columns, or `COLUMNS`. `NO_COLOR=1` turns colours off, and
@@ -353,30 +353,31 @@ def _sized(profile: str) -> str:
 
 
 def house_picture() -> str:
-    """The packages and the rooms of grpo_core, layer above layer, as `.importlinter` states them."""
+    """The packages and the rooms of grpo_core and grpo_sdk, layer above layer, as `.importlinter` states them."""
     contracts = configparser.ConfigParser()
     contracts.read(CONTRACTS, encoding="utf-8")
-    stated = contracts["importlinter:contract:layers"]["layers"].split("\n")
+    stated = [contracts[f"importlinter:contract:{name}"]["layers"].split("\n") for name in ("layers", "sdk")]
+    core, sdk = ([re.split(r" [|:] ", line) for line in lines if line] for lines in stated)
     light = set(re.findall(r"grpo_core\.(\w+)", contracts["importlinter:contract:light"]["source_modules"]))
-    light |= {"paths", "moved"}
     plugins = contracts["importlinter:contract:licence"]["modules"].split()
-    rows = [plugins, *(re.split(r" [|:] ", line) for line in stated if line)]
+    rows = [plugins, *core, *sdk]
     shapes: list[str] = []
     for row, rooms in enumerate(rows):
-        top = PICTURE_MARGIN + row * PICTURE_ROW + (PICTURE_MARGIN if row else 0)
+        is_sdk = row > len(core)
+        top = PICTURE_MARGIN * (1 + (row > 0) + is_sdk) + row * PICTURE_ROW
         width = (PICTURE_WIDTH - PICTURE_MARGIN * (len(rooms) + 1)) / len(rooms)
         for column, room in enumerate(rooms):
             left = PICTURE_MARGIN + column * (width + PICTURE_MARGIN)
-            kind = "plugin" if row == 0 else "light" if room in light else "room"
+            kind = "plugin" if row == 0 else "light" if is_sdk or room in light else "room"
             shapes.append(
                 f'<rect class="{kind}" x="{left:.0f}" y="{top}" width="{width:.0f}" height="{PICTURE_ROW - 8}" rx="4"/>'
                 f'<text x="{left + width / 2:.0f}" y="{top + 19}">{escape(room)}</text>'
             )
-    height = 3 * PICTURE_MARGIN + len(rows) * PICTURE_ROW
-    key = "Each box imports only what stands below it. Filled: free of torch. Dashed: the plugins."
+    height = 4 * PICTURE_MARGIN + len(rows) * PICTURE_ROW
+    key = "Dashed: plugins, which import grpo_sdk; below grpo_core, then grpo_sdk. Filled: free of torch."
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {PICTURE_WIDTH} {height + 24}" role="img">\n'
-        f"<title>The packages and the layers of grpo_core</title>\n<style>{PICTURE_STYLE}</style>\n"
+        f"<title>The packages and their layers</title>\n<style>{PICTURE_STYLE}</style>\n"
         + "\n".join(shapes)
         + f'\n<text x="{PICTURE_WIDTH / 2:.0f}" y="{height + 8}" class="key">{escape(key)}</text>\n</svg>\n'
     )

@@ -12,7 +12,8 @@ from markdown_tables import table
 ROOT = Path(__file__).parents[1]
 
 MODULES = {
-    "grpo_core": "what a task author and a script import",
+    "grpo_sdk": "what a task author imports",
+    "grpo_core": "what a script imports",
     "grpo_sdk.task": "rows, prompts, scores and the task",
     "grpo_sdk.task.game": "turn-based games",
     "grpo_sdk.data": "where rows come from",
@@ -24,6 +25,7 @@ MODULES = {
     "grpo_sdk.serve": "a bounded HTTP server",
     "grpo_sdk.errors": "every error",
     "grpo_sdk.interop.trl": "tasks in TRL's trainers",
+    "grpo_core.evaluation.trl": "evaluation in TRL's trainers",
     "grpo_tasks_math.verify": "verification of mathematical answers",
     "grpo_tasks_code.sandbox": "programs in a sandbox",
 }
@@ -80,7 +82,7 @@ SEE = {
     "grpo_models": "`grpo models` lists them; [a warm start](../how-to/warm-start.md) makes one.",
     "grpo_variants": "[Algorithms](algorithms.md#one-of-your-own) has an example.",
     "grpo_profiles": "[GPU profiles](../how-to/hardware.md#gpu-profiles) has an example.",
-    "grpo_commands": "`grpo chess` and `grpo games` are such commands. `grpo_core.show_progress` shows what one does.",
+    "grpo_commands": "`grpo chess` and `grpo games` are such commands. `grpo_sdk.show_progress` shows what one does.",
     "grpo_diagnostics": "[Check the installation](../how-to/doctor.md#findings-of-a-plugin) has an example.",
     "grpo_draw_rollout": "How: [Pictures of your own task](../how-to/report.md#pictures-of-your-own-task).",
 }
@@ -126,7 +128,7 @@ def undocumented(member: griffe.Object) -> set[str]:
 
 def hooks_page() -> str:
     """The page of the hooks, from their specifications."""
-    specifications = package("grpo_core")["plugins.hooks.Hooks"]
+    specifications = package("grpo_sdk")["plugins.hooks.Hooks"]
     parts = [HOOKS]
     for name, hook in specifications.members.items():
         if name.startswith("grpo_") and isinstance(hook, griffe.Function) and hook.docstring:

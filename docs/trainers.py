@@ -33,6 +33,14 @@ A reward that hangs or crashes says nothing about the completion. The table show
 completion, and with the others of its prompt:
 """
 
+BESIDE = """\
+## What is installed beside it
+
+`pytest -m peers tests/test_peers.py -k beside` asks uv which versions a trainer gets alone, and which together with
+`grpo-sdk` and `grpo-tasks-math`, for Python 3.12 on Linux. No version changes; what is added are packages that the
+trainer does not have:
+"""
+
 PARITY = """\
 ## What was run
 
@@ -54,6 +62,10 @@ def trainers_page() -> str:
         (f"[{peer.title}](../how-to/trainers/{peer.page})", f"`{peer['use']}`", peer.turns, peer.groups)
         for peer in peers.values()
     ]
+    resolved = [json.loads(file.read_text()) for file in sorted((PEERS / "resolved").glob("*.json"))]
+    beside = [
+        (f"`{each['requirement']}`", str(each["packages"]), "none", ", ".join(each["added"])) for each in resolved
+    ]
     unscored = [(peer.title, peer["unscored"]) for peer in peers.values()]
     run = [(peer.title, peer.version, peer.path, peer.parts) for peer in peers.values()]
     return "\n".join(
@@ -62,6 +74,8 @@ def trainers_page() -> str:
             table(("trainer", "one line", "several turns, games", "rewards that compare a group"), supported),
             UNSCORED,
             table(("trainer", "a completion that could not be scored"), unscored),
+            BESIDE,
+            table(("trainer", "packages", "versions that change", "packages that are added"), beside),
             PARITY,
             table(("trainer", "version", "code that ran", "parts logged"), run),
         )

@@ -19,10 +19,11 @@ import pytest
 PACKAGES = Path(__file__).parents[1] / "packages"
 
 CODE_LINES = {
-    "grpo-core": 50_455,
+    "grpo-core": 29_329,
+    "grpo-sdk": 21_217,
     "grpo-tasks-chess": 3_575,
     "grpo-tasks-code": 8_356,
-    "grpo-tasks-games": 1_519,
+    "grpo-tasks-games": 1_522,
     "grpo-tasks-gym": 2_588,
     "grpo-tasks-math": 3_601,
 }
@@ -31,7 +32,7 @@ CODE_LINES = {
 FAN_OUT, WIDE = 20, 10
 """Modules of ours that one module imports, re-exports looked through; modules that still import more."""
 
-LONELY_LINES, LONELY = 60, 47
+LONELY_LINES, LONELY = 60, 44
 """Code lines below which a module with a single importer is part of that one; modules that still are apart."""
 
 WORDLESS = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)

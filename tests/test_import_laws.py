@@ -1,6 +1,7 @@
 """Who may import what: docs/explanation/architecture.md states the laws, these hold them."""
 
 import configparser
+import importlib
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import grpo_core
+import grpo_sdk
 
 HEAVY = ("torch", "transformers", "trl", "peft", "datasets", "vllm", "sympy", "math_verify")
 
@@ -42,9 +44,18 @@ def test_help_comes_from_the_remembered_list_of_plugins() -> None:
 
 
 def test_public_names_are_there_and_others_are_attribute_errors() -> None:
-    assert all(hasattr(grpo_core, name) for name in grpo_core.__all__)
-    with pytest.raises(AttributeError, match="module 'grpo_core' has no attribute 'tarin'"):
-        _ = grpo_core.tarin
+    for package in (grpo_core, grpo_sdk):
+        assert all(hasattr(package, name) for name in package.__all__)
+        with pytest.raises(AttributeError, match=f"module '{package.__name__}' has no attribute 'tarin'"):
+            _ = package.tarin
+    assert grpo_core.Task is grpo_sdk.Task and {*grpo_core.__all__} > {*grpo_sdk.__all__}
+
+
+@pytest.mark.parametrize("name", ["data", "interop", "interop.verl", "judges", "rewards", "testing.fuzz"])
+def test_a_second_name_is_the_same_module_and_leaves_its_spec_alone(name: str) -> None:
+    second = importlib.import_module(f"grpo_core.{name}")
+    first = importlib.import_module(f"grpo_sdk.{name.replace('testing', 'check')}")
+    assert second is first and first.__spec__ is not None and first.__spec__.name == first.__name__
 
 
 def test_the_contracts_between_modules_are_kept(root: Path) -> None:
@@ -56,10 +67,10 @@ def test_the_contracts_between_modules_are_kept(root: Path) -> None:
 
 def test_the_documented_layers_are_those_that_are_checked(root: Path) -> None:
     page = (root / "docs/explanation/architecture.md").read_text(encoding="utf-8")
-    drawn = re.search(r"```layers\n(.*?)```", page, re.DOTALL)
-    assert drawn is not None
+    drawn = re.findall(r"```layers\n(.*?)```", page, re.DOTALL)
     checked = configparser.ConfigParser()
     checked.read(root / ".importlinter")
 
-    layers = [line for line in checked["importlinter:contract:layers"]["layers"].splitlines() if line]
-    assert [re.split(r"\s{2,}", line)[0] for line in drawn[1].splitlines()] == layers
+    for name, picture in zip(("layers", "sdk"), drawn, strict=True):
+        layers = [line for line in checked[f"importlinter:contract:{name}"]["layers"].splitlines() if line]
+        assert [re.split(r"\s{2,}", line)[0] for line in picture.splitlines()] == layers

@@ -7,18 +7,23 @@ import json
 import os
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
-from wheels import build_wheels, call
+from wheels import ROOT, build_wheels, call
 
 pytestmark = [pytest.mark.packaging, pytest.mark.network, pytest.mark.timeout(3600)]
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("new")
-    wheels = build_wheels(folder / "wheels")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheels(tmp_path_factory.mktemp("new") / "wheels")
+
+
+@pytest.fixture(scope="module")
+def environment(wheels: Path) -> Path:
+    folder = wheels.parent
     call("uv", "venv", "--python", "3.11", str(folder / "venv"), cwd=folder)
     python = ("--python", str(folder / "venv"), "--constraint", str(wheels / "constraints.txt"))
     call("uv", "pip", "install", *python, "--find-links", str(wheels), "grpo-core", "pytest", cwd=folder)
@@ -50,3 +55,26 @@ def test_the_printed_commands_install_check_and_train(environment: Path, name: s
         if command.startswith("pytest"):
             assert re.search(r"\d+ passed", done.stdout) and "failed" not in done.stdout
     assert list((environment / "training_runs").glob("run_*/training_state/step_final/model/*.safetensors"))
+
+
+@pytest.mark.parametrize(("peer", "script"), [
+    ("trl", "programs/score_in_trl.py"),
+    ("verifiers==0.4.0", "peers/scripts/run_verifiers.py"),
+])  # fmt: skip
+def test_a_plugin_of_the_sdk_alone_scores_beside(wheels: Path, tmp_path: Path, peer: str, script: str) -> None:
+    call(sys.executable, "-m", "grpo_core", "new", "made", cwd=tmp_path)
+    call("uv", "venv", "--python", "3.11", str(tmp_path / "venv"), cwd=tmp_path)
+    into = ("--python", str(tmp_path / "venv"), "--find-links", str(wheels))
+    local = [part for each in os.environ.get("UV_FIND_LINKS", "").split() for part in ("--find-links", each)]
+    call("uv", "pip", "install", *into, *local, "./made", peer, cwd=tmp_path)
+    listed = json.loads(call("uv", "pip", "list", *into[:2], "--format", "json", cwd=tmp_path).stdout)
+    assert {each["name"] for each in listed if each["name"].startswith("grpo")} == {"grpo-sdk"}
+    python = str(tmp_path / "venv" / "bin" / "python")
+    grpo = str(Path(python).with_name("grpo"))
+    (row,) = json.loads(call(grpo, "sample", "made.reverse", "-n", "1", "--json", cwd=tmp_path).stdout)
+    sample = {"task": "made.reverse", "row": json.dumps(row["row"])}
+    texts = [{**sample, "completion": each} for each in (row["gold"], " x")]
+    (tmp_path / "batch.json").write_text(json.dumps(texts))
+    done = call(python, str(ROOT / "tests" / script), "batch.json", cwd=tmp_path)
+    values = [each["value"] for each in json.loads(done.stdout.splitlines()[-1])["answers"]]
+    assert values[0] == 1.0 and values[1] < 1.0

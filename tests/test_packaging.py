@@ -1,4 +1,4 @@
-"""The wheels as users get them: built, installed into clean environments, each plugin alone with core, and used.
+"""The wheels as users get them: built, installed into clean environments, each plugin alone with the SDK, and used.
 
 Installing takes what a registry serves; a local CPU torch comes from UV_FIND_LINKS, as in .ci/run.
 """
@@ -20,7 +20,7 @@ from grpo_sdk import __version__
 
 pytestmark = [pytest.mark.packaging, pytest.mark.network, pytest.mark.timeout(1200)]
 
-MAX_MODEL_BYTES = 8 * 2**20
+MAX_MODEL_BYTES = 10 * 2**20
 
 
 class Environment:
@@ -45,6 +45,11 @@ class Environment:
         local = [part for each in os.environ.get("UV_FIND_LINKS", "").split() for part in ("--find-links", each)]
         call("uv", "pip", "install", *into, *local, *requirements, cwd=folder)
 
+    def listing(self) -> str:
+        """The installed packages, as JSON of `uv pip list`."""
+        words = ("uv", "pip", "list", "--format", "json", "--python", str(self.folder / "venv"))
+        return call(*words, cwd=self.folder).stdout
+
     def __call__(self, program: str, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         return call(str(self.folder / "venv" / "bin" / program), *arguments, cwd=self.folder, check=check)
 
@@ -60,12 +65,17 @@ def core(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 
 @pytest.fixture(scope="module")
+def sdk(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    return Environment(tmp_path_factory.mktemp("sdk"), wheels, "grpo-sdk", "grpo-tasks-math")
+
+
+@pytest.fixture(scope="module")
 def math(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    return Environment(tmp_path_factory.mktemp("math"), wheels, "grpo-tasks-math")
+    return Environment(tmp_path_factory.mktemp("math"), wheels, "grpo-core", "grpo-tasks-math")
 
 
 def test_wheels_hold_types_licence_and_a_small_model_and_no_tests(wheels: Path) -> None:
-    ours = [*wheels.glob("grpo_core-*.whl"), *wheels.glob("grpo_tasks_*-*.whl")]
+    ours = [*wheels.glob("grpo_core-*.whl"), *wheels.glob("grpo_sdk-*.whl"), *wheels.glob("grpo_tasks_*-*.whl")]
     for wheel in (each for each in ours if "rhyme" not in each.name):
         with zipfile.ZipFile(wheel) as archive:
             files = {entry.filename: entry.file_size for entry in archive.infolist()}
@@ -85,7 +95,34 @@ def test_core_alone_says_what_to_install_and_reads_a_task_from_a_file(core: Envi
     assert "solved" in core("grpo", "sample", f"{ROOT}/examples/rhyme/rhyme.py:couplet", "-n", "1").stdout
 
 
-def test_the_math_plugin_brings_core_and_trains(math: Environment) -> None:
+def test_the_sdk_and_a_task_bring_no_trainer_and_score(sdk: Environment, tmp_path: Path) -> None:
+    installed = {each["name"] for each in json.loads(sdk.listing())}
+    assert not {"torch", "transformers", "datasets", "peft", "scipy", "trl", "numpy", "grpo-core"} & installed
+    for words in SDK_ALONE:
+        assert sdk("grpo", *words).stdout, words
+    assert "has no judge" in sdk("grpo", "judge", "math.arithmetic", check=False).stderr
+    (sampled,) = json.loads(sdk("grpo", "sample", "math.arithmetic", "-n", "1", "--json").stdout)
+    (tmp_path / "texts.jsonl").write_text(json.dumps({"row": sampled["row"], "completion": sampled["gold"]}))
+    scored = sdk("grpo", "score", "math.arithmetic", "--file", str(tmp_path / "texts.jsonl"), "--json")
+    assert json.loads(scored.stdout)["solved"]
+    (variables := sdk.folder / ".env").write_text("GRPO_PLUGINS=core\n")
+    listed = sdk("grpo", "tasks").stdout
+    variables.unlink()
+    assert "core.qa" in listed and "math.arithmetic" not in listed
+
+
+@pytest.mark.parametrize(("words", "advice"), [
+    ("run --task math.arithmetic", "pip install grpo-core"),
+    ("serve math.arithmetic", "pip install 'grpo-sdk[serve]'"),
+    ("export verl math.arithmetic verl", "pip install 'grpo-sdk[parquet]'"),
+    ("sample math.gsm8k", "pip install 'grpo-sdk[hub]'"),
+])  # fmt: skip
+def test_what_the_sdk_alone_does_not_do_names_what_to_install(sdk: Environment, words: str, advice: str) -> None:
+    done = sdk("grpo", *words.split(), check=False)
+    assert done.returncode == 2 and advice in done.stderr and "Traceback" not in done.stderr
+
+
+def test_the_math_plugin_trains_beside_core(math: Environment) -> None:
     assert "math.arithmetic" in math("grpo", "tasks").stdout
     done = math("grpo-run", "--max-steps", "2", "--json", "eval.size=16")
 
@@ -111,7 +148,7 @@ def test_a_plugin_from_outside_installs_beside_them(math: Environment, wheels: P
     ("games", "games.nim?size=4", {"games"}),
     ("gym", "reasoning_gym.leg_counting?size=4", {"inspect", "nemo_gym", "openenv", "reasoning_gym"}),
 ])  # fmt: skip
-def test_each_plugin_alone_with_core_is_used(
+def test_each_plugin_alone_with_the_sdk_is_used(
     wheels: Path, tmp_path: Path, plugin: str, task: str, names: set[str]
 ) -> None:
     environment = Environment(tmp_path, wheels, f"grpo-tasks-{plugin}")
@@ -135,6 +172,17 @@ def test_mlflow_holds_what_a_run_measured(wheels: Path, tmp_path: Path) -> None:
     found = json.loads(environment("python", "-c", READ_MLFLOW, address).stdout)
     assert found == {"name": folder.name, "status": "FINISHED", "steps": [1, 2, 3], "task": "math.arithmetic"}
 
+
+SDK_ALONE = [
+    ("new", "grpo-tasks-made"),
+    ("check", "math.arithmetic", "-k", "gold"),
+    ("check", "math.arithmetic", "--fuzz", "20"),
+    ("sample", "math.arithmetic", "-n", "1"),
+    ("explain", "math.arithmetic", "--completion", " 12"),
+    ("export", "openrlhf", "math.arithmetic", "openrlhf", "--size", "4", "--test-size", "2"),
+    ("tasks", "show", "math.arithmetic"),
+    ("doctor",),
+]
 
 READ_MLFLOW = """
 import json, sys, mlflow
@@ -198,17 +246,19 @@ def test_a_run_with_the_lowest_and_the_newest_dependencies(wheels: Path, tmp_pat
 def test_a_plugin_that_was_built_for_this_version_works_with_the_next_patch(wheels: Path, tmp_path: Path) -> None:
     plugin = tmp_path / "grpo-tasks-reverse"
     call(sys.executable, "-m", "grpo_core", "new", plugin.name, cwd=tmp_path)
-    assert f'"grpo-core~={".".join(__version__.split(".")[:2])}"' in (plugin / "pyproject.toml").read_text()
+    assert f'"grpo-sdk~={".".join(__version__.split(".")[:2])}"' in (plugin / "pyproject.toml").read_text()
     call("uv", "build", "--wheel", "--out-dir", str(tmp_path / "plugin"), str(plugin), cwd=tmp_path)
-    shutil.copytree(wheels / "trees" / "packages" / "grpo-core", core := tmp_path / "core")
     following = re.sub(r"\d+$", lambda last: str(int(last[0]) + 1), __version__)
-    for file in (core / "pyproject.toml", core / "src/grpo_core/__init__.py"):
-        file.write_text(file.read_text().replace(f'version__ = "{__version__}"', f'version__ = "{following}"'))
-        file.write_text(file.read_text().replace(f'\nversion = "{__version__}"', f'\nversion = "{following}"'))
-    call("uv", "build", "--wheel", "--out-dir", str(tmp_path / "plugin"), str(core), cwd=tmp_path)
-    environment = Environment(tmp_path, wheels, "--find-links", str(tmp_path / "plugin"), "grpo-tasks-reverse")
+    for name in ("grpo-core", "grpo-sdk"):
+        shutil.copytree(wheels / "trees" / "packages" / name, tree := tmp_path / name)
+        for file in (tree / "pyproject.toml", *tree.glob("src/*/__init__.py")):
+            text = file.read_text().replace(f'version__ = "{__version__}"', f'version__ = "{following}"')
+            file.write_text(text.replace(f'\nversion = "{__version__}"', f'\nversion = "{following}"'))
+        call("uv", "build", "--wheel", "--out-dir", str(tmp_path / "plugin"), str(tree), cwd=tmp_path)
+    links = ("--find-links", str(tmp_path / "plugin"))
+    environment = Environment(tmp_path, wheels, *links, "grpo-core", "grpo-tasks-reverse")
 
-    assert environment("grpo", "--version").stdout == f"grpo-core {following}\n"
+    assert environment("grpo", "--version").stdout == f"grpo-sdk {following}\ngrpo-core {following}\n"
     task = "grpo_tasks_reverse.reverse"
     assert environment("grpo", "check", task, "-k", "gold").returncode == 0
     # A plugin of ours takes the next patch of core, too.

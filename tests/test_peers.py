@@ -27,21 +27,18 @@ from batch import make_batch  # noqa: E402 - a folder of scripts, no package
 
 TABLE: dict[str, dict[str, Any]] = tomllib.loads((PEERS / "peers.toml").read_text())
 
-OURS = ("grpo-core", "grpo-tasks-math", "grpo-tasks-code", "grpo-tasks-chess")
-
-HEAVY = ("torch", "transformers", "datasets", "peft")
-"""What scoring does not need, and trainers bring in versions of their own."""
+OURS = ("grpo-sdk", "grpo-tasks-math", "grpo-tasks-code", "grpo-tasks-chess")
 
 AREAL = (files(export) / "templates" / "areal" / "overrides.txt.in").read_text().split()
 
 peers = [pytest.mark.network, pytest.mark.peers, pytest.mark.timeout(1200)]
 
 
-def requirements(*without: str) -> list[str]:
+def requirements() -> list[str]:
     """What our packages need of others."""
     files = [tomllib.loads((ROOT / "packages" / name / "pyproject.toml").read_text()) for name in OURS]
     needed = [each for file in files for each in file["project"]["dependencies"]]
-    return [each for each in needed if not each.startswith(("grpo-core", *without))]
+    return [each for each in needed if not each.startswith("grpo-")]
 
 
 @pytest.fixture(scope="module")
@@ -65,10 +62,7 @@ def environment_of(name: str, folder: Path, wheels: Path) -> Path:
     torch = folder / "torch.txt"  # the version that this environment has: elsewhere, a build for CUDA of gigabytes
     torch.write_text(f"torch=={importlib.metadata.version('torch').partition('+')[0]}")
     install = ("uv", "pip", "install", "--python", str(python), "--find-links", str(wheels), "--constraint", str(torch))
-    ours = OURS if peer.get("full") else requirements(*HEAVY)
-    call(*install, *ours, *peer.get("install", ()), cwd=folder)
-    if not peer.get("full"):
-        call(*install, "--no-deps", *OURS, cwd=folder)
+    call(*install, *OURS, *(("grpo-core",) if peer.get("full") else ()), *peer.get("install", ()), cwd=folder)
     if peer.get("bare"):
         call(*install, "--no-deps", *peer["bare"], cwd=folder)
     return python
@@ -106,18 +100,14 @@ def test_a_trainer_gives_what_our_scorer_gives(
     assert json.loads(stored.read_text()) == summary
 
 
-ANTLR = "antlr4-python3-runtime==4.9.3"
-
 RESOLVED = [
     # page, what it says, Python, requirements, overrides, what uv answers
     ("nemo-gym", "needs Python 3.13.14", "3.13.13", ["nemo-gym>=0.7"], [], "depends on Python>=3.13.14"),
     ("nemo-gym", "gets NeMo-Gym 0.4", "3.13.13", ["nemo-gym"], [], "\nnemo-gym==0.4."),
-    ("nemo-gym", "gets Hydra 0.11", "3.13.14", [OURS, "nemo-gym>=0.7"], [], "\nhydra-core==0.11."),
-    ("nemo-gym", ANTLR, "3.13.14", [OURS, "nemo-gym>=0.7"], [ANTLR], "\nhydra-core==1.3."),
+    ("nemo-gym", "pip install grpo-sdk", "3.13.14", [OURS, "nemo-gym>=0.7"], [], "\nhydra-core==1.3."),
     ("areal", "pins cuDNN 9.10.2.21", "3.12", ["areal[sglang]==1.0.4"], [], "==9.10.2.21"),
     ("areal", "extra pins 9.16.0.29", "3.12", ["areal[sglang]==1.0.4"], [],
      "==9.16.0.29 and you require areal[sglang]"),
-    ("areal", "pins math-verify 0.8.0", "3.12", [OURS, "areal==1.0.4"], [], "areal depend on math-verify==0.8.0"),
     ("areal", "chooses one version of each", "3.12", [OURS, "areal[sglang]==1.0.4"], AREAL, "\nareal==1.0.4"),
     ("tinker-cookbook", "0.6.1 needs", "3.11", ["tinker-cookbook==0.6.1"], [],
      "only tml-renderers<=0.2.1 is available"),
@@ -140,6 +130,42 @@ def test_a_page_says_what_the_registry_resolves(
     options = ("-q", "--no-annotate", "--python-version", python, "--overrides", "overrides.txt")
     done = call("uv", "pip", "compile", *options, "in.txt", cwd=tmp_path, check=False)
     assert answer in done.stdout + done.stderr.replace("\n         ", " "), done.stderr or done.stdout
+
+
+PINNED = {
+    each.partition("==")[0]: each
+    for peer in TABLE.values()
+    for each in (*peer.get("install", ()), *peer.get("bare", ()))
+    if "==" in each
+}
+"""Package -> the requirement with its version."""
+
+SEVEN = ("areal", "inspect-ai", "ms-swift", "openrlhf", "skyrl-gym", "verifiers", "verl")
+
+BROUGHT_BY_NONE_OF_OURS = {"torch", "transformers", "datasets", "peft", "scipy", "trl"}
+
+
+@pytest.mark.network
+@pytest.mark.peers
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", SEVEN)
+def test_beside_a_trainer_our_packages_change_none_of_its_versions(name: str, tmp_path: Path) -> None:
+    resolved = []
+    for ours in ((), ("grpo-sdk", "grpo-tasks-math")):
+        (tmp_path / "in.txt").write_text("\n".join([PINNED[name], *(str(ROOT / "packages" / each) for each in ours)]))
+        options = ("-q", "--no-annotate", "--no-header", "--python-version", "3.12")
+        done = call("uv", "pip", "compile", *options, "in.txt", cwd=tmp_path)
+        resolved.append({line for line in done.stdout.splitlines() if "==" in line})
+    alone, beside = resolved
+    added = {each.partition("==")[0] for each in beside - alone}
+    assert PINNED[name] in alone and alone <= beside and not BROUGHT_BY_NONE_OF_OURS & added
+    stored = PEERS / "resolved" / f"{name}.json"
+    if os.environ.get("RECORD_PEERS"):
+        stored.parent.mkdir(exist_ok=True)
+        stored.write_text(
+            json.dumps({"requirement": PINNED[name], "packages": len(alone), "added": sorted(added)}, indent=1) + "\n"
+        )
+    assert json.loads(stored.read_text())["requirement"] == PINNED[name]
 
 
 @pytest.mark.network

@@ -12,9 +12,9 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 from wheels import ROOT, call
 
-import grpo_core
+import grpo_sdk
 
-VERSIONED = ("pyproject.toml", "CHANGELOG.md", "CITATION.cff", "packages/grpo-core/src/grpo_core/__init__.py")
+VERSIONED = ("pyproject.toml", "CHANGELOG.md", "CITATION.cff", "packages/grpo-sdk/src/grpo_sdk/__init__.py")
 
 
 @pytest.fixture
@@ -38,19 +38,18 @@ def requirements(folder: Path) -> dict[str, tuple[str, list[Requirement]]]:
     found = {}
     for file in sorted(folder.glob("packages/*/pyproject.toml")):
         project = tomllib.loads(file.read_text())["project"]
-        extras = [each for extra in project.get("optional-dependencies", {}).values() for each in extra]
-        wanted = [Requirement(each) for each in (*project["dependencies"], *extras)]
+        wanted = [Requirement(each) for each in project["dependencies"]]
         found[project["name"]] = (project["version"], [each for each in wanted if each.name.startswith("grpo-")])
     return found
 
 
-def test_the_packages_have_one_version_and_plugins_need_a_core_that_is_compatible() -> None:
+def test_the_packages_have_one_version_and_need_an_sdk_that_is_compatible() -> None:
     packages = requirements(ROOT)
-    assert {version for version, _ in packages.values()} == {grpo_core.__version__}
-    version = Version(grpo_core.__version__)
+    assert {version for version, _ in packages.values()} == {grpo_sdk.__version__}
+    version = Version(grpo_sdk.__version__)
     following = [f"{version.major}.{version.minor}.{version.micro + 1}", f"{version.major}.{version.minor + 1}.0"]
     for name, (_, ours) in packages.items():
-        assert [each.name for each in ours] == ([] if name == "grpo-core" else ["grpo-core"])
+        assert [each.name for each in ours] == ([] if name == "grpo-sdk" else ["grpo-sdk"])
         for each in ours:
             assert [each.specifier.contains(other) for other in (str(version), *following)] == [True, True, False]
 
@@ -58,14 +57,14 @@ def test_the_packages_have_one_version_and_plugins_need_a_core_that_is_compatibl
 @pytest.mark.release
 @pytest.mark.parametrize(("part", "position"), [("patch", 2), ("minor", 1), ("major", 0)])
 def test_one_command_sets_every_version_and_the_changelog(repository: Path, part: str, position: int) -> None:
-    old = Version(grpo_core.__version__).release
+    old = Version(grpo_sdk.__version__).release
     version = ".".join(map(str, (*old[:position], old[position] + 1, *(0 for _ in old[position + 1 :]))))
     before = (repository / "CHANGELOG.md").read_text()
     bump(repository, part)
 
     for name, (found, ours) in requirements(repository).items():
         assert found == version, name
-        assert [str(each) for each in ours] == ([] if name == "grpo-core" else [f"grpo-core~={version}"])
+        assert [str(each.specifier) for each in ours] == ([] if name == "grpo-sdk" else [f"~={version}"])
     assert f'\n__version__ = "{version}"\n' in (repository / VERSIONED[3]).read_text()
     root = tomllib.loads((repository / "pyproject.toml").read_text())
     assert root["project"]["version"] == root["tool"]["bumpversion"]["current_version"] == version

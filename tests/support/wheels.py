@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 TREES = (
     "packages/grpo-core",
+    "packages/grpo-sdk",
     "packages/grpo-tasks-chess",
     "packages/grpo-tasks-code",
     "packages/grpo-tasks-games",

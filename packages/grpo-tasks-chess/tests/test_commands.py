@@ -75,7 +75,7 @@ def parsed(pgn: str) -> chess.pgn.Game:
 
 
 def test_data_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grpo_core.display.progress.REPORT_FIRST_S", 600.0)  # however slow this machine: no progress
+    monkeypatch.setattr("grpo_sdk.display.progress.REPORT_FIRST_S", 600.0)  # however slow this machine: no progress
     out = tmp_path / "rows.jsonl"
     assert grpo_chess("make-environment-data", out, "--count", 10, "--workers", 1) == 0
     printed = capsys.readouterr()

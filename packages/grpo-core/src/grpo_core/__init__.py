@@ -21,52 +21,7 @@ if TYPE_CHECKING:
     from grpo_core.evaluation.completer import Completer
     from grpo_core.evaluation.evaluate import evaluate
     from grpo_core.training.python import resume, train, warm_start
-    from grpo_sdk import (
-        BoundTask,
-        Callback,
-        Diagnosis,
-        EmbeddedModel,
-        EvaluationDefaults,
-        EvaluationRecord,
-        EvaluationReport,
-        Frame,
-        Game,
-        GameConfig,
-        GpuProfile,
-        GrpoError,
-        InfrastructureError,
-        Invalid,
-        KillablePool,
-        Message,
-        Moves,
-        Opponent,
-        Outcome,
-        Prompt,
-        Remote,
-        RemoteReply,
-        RemoteTurn,
-        Row,
-        Rules,
-        Score,
-        Scorer,
-        Task,
-        TaskConfig,
-        UserError,
-        Variant,
-        check_model,
-        errors_named,
-        graduated,
-        group_reward,
-        hookimpl,
-        inside_worker,
-        ladder,
-        load_task,
-        refuse_at_import,
-        reward,
-        score,
-        show_progress,
-        weighted_sum,
-    )
+    from grpo_sdk import *  # noqa: F403
 
 
 def _sleep_while_waiting() -> None:
@@ -115,7 +70,7 @@ class _SecondNames(MetaPathFinder, Loader):
         module.__spec__ = module.__spec__.loader_state  # type: ignore[union-attr] # set above, by the import system, too
 
 
-sys.meta_path.append(_SecondNames())
+sys.meta_path.insert(0, _SecondNames())  # before the one that would import a file under both names
 
 _MODULE_OF = {
     "Completer": "evaluation.completer",
@@ -126,58 +81,8 @@ _MODULE_OF = {
     "warm_start": "training.python",
 }
 
-__all__ = [
-    "BoundTask",
-    "Callback",
-    "Completer",
-    "Diagnosis",
-    "EmbeddedModel",
-    "EvaluationDefaults",
-    "EvaluationRecord",
-    "EvaluationReport",
-    "Frame",
-    "Game",
-    "GameConfig",
-    "GpuProfile",
-    "GrpoError",
-    "InfrastructureError",
-    "Invalid",
-    "KillablePool",
-    "Message",
-    "Moves",
-    "Opponent",
-    "Outcome",
-    "Prompt",
-    "Remote",
-    "RemoteReply",
-    "RemoteTurn",
-    "Row",
-    "Rules",
-    "Score",
-    "Scorer",
-    "Task",
-    "TaskConfig",
-    "UserError",
-    "Variant",
-    "check_model",
-    "errors_named",
-    "evaluate",
-    "graduated",
-    "group_reward",
-    "hookimpl",
-    "inside_worker",
-    "ladder",
-    "load_task",
-    "refuse_at_import",
-    "resume",
-    "reward",
-    "score",
-    "show_progress",
-    "task_for_model",
-    "train",
-    "warm_start",
-    "weighted_sum",
-]
+__all__ = ["Completer", "evaluate", "resume", "task_for_model", "train", "warm_start"]
+__all__ += grpo_sdk.__all__
 
 
 def __getattr__(name: str) -> Any:

@@ -12,6 +12,7 @@ from types import ModuleType
 import click
 import pytest
 
+from grpo_core.cli.start import main_run
 from grpo_sdk import __version__, load_task
 from grpo_sdk.cli import main as entry
 from grpo_sdk.errors import AbstentionLimitError, ExitCode, NonFiniteError, UserError
@@ -54,8 +55,8 @@ def grpo(capsys: Capture, *arguments: str, code: int = 0) -> str:
 
 
 def test_versions(capsys: Capture) -> None:
-    assert grpo(capsys, "--version") == f"grpo-core {__version__}\n"
-    assert entry.main_run(["--version"]) == 0
+    assert grpo(capsys, "--version") == f"grpo-sdk {__version__}\ngrpo-core {__version__}\n"
+    assert main_run(["--version"]) == 0
     assert capsys.readouterr().out == f"grpo-core {__version__}\n"
 
 
@@ -95,7 +96,7 @@ def test_a_bug_keeps_its_traceback(capsys: Capture) -> None:
     assert entry.run_command(fails, [], "grpo") == 1
     err = capsys.readouterr().err
     assert "Traceback" in err
-    assert err.splitlines()[-1].startswith("error: this is a bug in grpo-core or in a plugin, not yours: ZeroDivision")
+    assert err.splitlines()[-1].startswith("error: this is a bug in grpo or in a plugin, not yours: ZeroDivision")
 
 
 def test_debug_shows_the_traceback_of_a_mistake(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

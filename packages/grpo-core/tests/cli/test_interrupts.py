@@ -42,7 +42,7 @@ sys.exit(run_command(command, [], "x"))
 """
 
 COMMAND = f"""{LISTENS}
-from grpo_core.cli import group, main
+from grpo_sdk.cli import group, main
 group.COMMANDS["stop"] = ("library:stop", "")
 sys.exit(main.main(["stop"]))
 """

@@ -40,7 +40,7 @@ def test_a_new_plugin_passes_its_checks(
 ) -> None:
     options, task = KINDS[kind]
     module = f"new_{kind}"
-    monkeypatch.setattr("grpo_core.display.progress.REPORT_FIRST_S", 600.0)  # however slow this machine: no progress
+    monkeypatch.setattr("grpo_sdk.display.progress.REPORT_FIRST_S", 600.0)  # however slow this machine: no progress
     assert not main(["new", f"new-{kind}", *options])
     printed = capsys.readouterr()
     assert f"grpo check {module}.{task} --fuzz 200" in printed.out and printed.err == ""

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from grpo_core.cli import run
+from grpo_core.cli.start import main_run
 from grpo_core.config import ResolvedConfig
-from grpo_sdk.cli import main as entry
 from grpo_sdk.errors import UserError
 
 TASKS = Path(__file__).parent / "programs" / "quick_tasks.py"
@@ -46,42 +46,42 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fakes:
 
 
 def test_a_task_without_a_model_gets_a_new_one_that_is_then_trained(fakes: Fakes, capsys: Capture) -> None:
-    assert entry.main_run(["--quick", "--task", "./mine.py:letters", "--seed", "3"]) == 2
+    assert main_run(["--quick", "--task", "./mine.py:letters", "--seed", "3"]) == 2
     assert (fakes.warm["preset"], fakes.warm["model"], fakes.warm["seed"]) == ("tiny", None, 3)
     config = fakes.configs[0].config
     assert config.model == "./training_runs/warm_mine.py_letters_1" and config.trainer.max_steps == 200
     assert "50 steps, 0.41 solved" in capsys.readouterr().err
-    entry.main_run(["--quick", "--task", "./mine.py:letters", "--max-minutes", "1"])
+    main_run(["--quick", "--task", "./mine.py:letters", "--max-minutes", "1"])
     config = fakes.configs[1].config
     assert config.model == "./training_runs/warm_mine.py_letters_2" and config.trainer.max_steps is None
 
 
 def test_an_interrupted_fine_tuning_is_not_trained(fakes: Fakes, capsys: Capture) -> None:
     fakes.interrupted = True
-    assert entry.main_run(["--quick", "--task", "./mine.py:letters"]) == 130
+    assert main_run(["--quick", "--task", "./mine.py:letters"]) == 130
     assert fakes.configs == [] and "interrupted" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["--model", "tiny"], ["model=tiny"]])
 def test_a_named_model_is_fine_tuned_only_where_it_fails(fakes: Fakes, words: list[str]) -> None:
-    entry.main_run(["--quick", "--task", "./mine.py:letters", *words])
+    main_run(["--quick", "--task", "./mine.py:letters", *words])
     assert (fakes.warm["preset"], fakes.warm["model"]) == (None, "tiny")
     fakes.warm, fakes.solved = {}, 0.3
-    entry.main_run(["--quick", "--task", "./mine.py:letters", *words])
+    main_run(["--quick", "--task", "./mine.py:letters", *words])
     assert fakes.warm == {}
     assert [each.config.model for each in fakes.configs] == ["./training_runs/warm_mine.py_letters_1", "tiny"]
 
 
 def test_a_task_with_a_model_of_its_own_is_trained_at_once(fakes: Fakes) -> None:
-    entry.main_run(["--quick", "--task", "./mine.py:known"])
+    main_run(["--quick", "--task", "./mine.py:known"])
     assert fakes.warm == {} and fakes.configs[0].config.model == "tiny"
 
 
 def test_it_is_a_run_of_one_process(fakes: Fakes, capsys: Capture) -> None:
-    assert entry.main_run(["--quick", "--task", "./mine.py:letters", "--dry-run"]) == 2
+    assert main_run(["--quick", "--task", "./mine.py:letters", "--dry-run"]) == 2
     assert "leave out --show-config, --dry-run and --nproc" in capsys.readouterr().err
 
 
 def test_a_run_that_would_be_refused_is_so_before_the_fine_tuning(fakes: Fakes, capsys: Capture) -> None:
-    assert entry.main_run(["--quick", "--task", "./mine.py:trained"]) == 2
+    assert main_run(["--quick", "--task", "./mine.py:trained"]) == 2
     assert "held-out rows are trained on" in capsys.readouterr().err and fakes.warm == {}

@@ -9,6 +9,7 @@ import pytest
 
 import grpo_core.training
 from grpo_core.cli import run
+from grpo_core.cli.start import main_run
 from grpo_core.config import ResolvedConfig, RunConfig
 from grpo_core.config.keys import keys
 from grpo_core.training import trainer as real_trainer
@@ -63,7 +64,7 @@ def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTrainer:
 def test_options_and_overrides_reach_the_trainer(trainer: FakeTrainer) -> None:
     options = "--max-steps 7 --max-minutes 1.5 --seed 3 --output-dir out --ckpt ./ada --model owner/folder"
     overrides = "trainer.num_generations=16 trainer.kl=k2"
-    assert entry.main_run([*options.split(), *overrides.split()]) == 0
+    assert main_run([*options.split(), *overrides.split()]) == 0
     (config,) = trainer.configs
     assert (config.trainer.max_steps, config.trainer.max_minutes, config.seed, config.output_dir) == (7, 1.5, 3, "out")
     assert (config.adapter, config.model) == ("./ada", "owner/folder")
@@ -79,7 +80,7 @@ def test_what_was_chosen_is_handed_on(trainer: FakeTrainer) -> None:
 
 
 def test_json_is_alone_on_stdout(trainer: FakeTrainer, capsys: Capture) -> None:
-    assert entry.main_run(["--json"]) == 0
+    assert main_run(["--json"]) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out)["tasks"]["rhyme.one"]["initial"]["solved_rate"] == 0.5
     assert captured.err.startswith("grpo-run  task rhyme.one (1 train / 1 held-out rows)")
@@ -88,16 +89,16 @@ def test_json_is_alone_on_stdout(trainer: FakeTrainer, capsys: Capture) -> None:
 
 
 def test_progress_is_on_stderr_and_quiet_gives_the_folder_alone(trainer: FakeTrainer, capsys: Capture) -> None:
-    entry.main_run([])
+    main_run([])
     captured = capsys.readouterr()
     assert captured.out == "" and "saved     training_runs/run_1" in captured.err
-    assert entry.main_run(["--quiet"]) == 0
+    assert main_run(["--quiet"]) == 0
     assert capsys.readouterr() == ("training_runs/run_1\n", "")
 
 
 def test_an_interrupted_run_exits_with_130(trainer: FakeTrainer, capsys: Capture) -> None:
     trainer.interrupted = True
-    assert entry.main_run([]) == 130
+    assert main_run([]) == 130
     err = capsys.readouterr().err
     assert "stopped   after step 2 of 2" in err
     assert "saved" in err
@@ -110,7 +111,7 @@ def test_show_config_prints_every_setting_with_its_source(
     (tmp_path / ".env").write_text("GRPO_EVAL__SIZE=64\n")
     monkeypatch.setenv("GRPO_TRAINER__LOSS_ARGS__DELTA", "0.5")
     arguments = ["--show-config", "--config", "run.yaml", "--seed", "5"]
-    assert entry.main_run([*arguments, "--json"]) == 0
+    assert main_run([*arguments, "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert set(listed) == {*keys(), "trainer.loss_args.delta"}
     sources = {
@@ -122,7 +123,7 @@ def test_show_config_prints_every_setting_with_its_source(
     assert {name: tuple(listed[name].values()) for name in sources} == sources
     assert listed["model"]["value"] == "owner/model"
     assert listed["model"]["source"].startswith("chosen: no --model given")
-    assert entry.main_run(arguments) == 0
+    assert main_run(arguments) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1:]] == list(listed)[: len(lines) - 1]
     assert any(line.split() == ["trainer.beta", "0.1", "run.yaml:2"] for line in lines)

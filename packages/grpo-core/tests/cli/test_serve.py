@@ -94,4 +94,4 @@ def test_a_missing_extra_is_named(capsys: pytest.CaptureFixture[str], monkeypatc
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "starlette" else found(name))
     assert main(["serve", "core.qa"]) == 2
-    assert "pip install 'grpo-core[serve]'" in " ".join(capsys.readouterr().err.split())
+    assert "pip install 'grpo-sdk[serve]'" in " ".join(capsys.readouterr().err.split())

@@ -236,8 +236,8 @@ def test_a_long_wait_in_a_pipe_says_so_now_and_then() -> None:
 
 @pytest.mark.parametrize(("first_s", "quiet", "lines"), [(0.0, False, 1), (600.0, False, 0), (0.0, True, 0)])
 def test_a_plugin_shows_its_work(first_s: float, quiet: bool, lines: int, monkeypatch: Any, capsys: Any) -> None:
-    monkeypatch.setattr("grpo_core.display.progress.REPORT_FIRST_S", first_s)
-    monkeypatch.setattr("grpo_core.display.progress.TICK_S", 0.01)
+    monkeypatch.setattr("grpo_sdk.display.progress.REPORT_FIRST_S", first_s)
+    monkeypatch.setattr("grpo_sdk.display.progress.TICK_S", 0.01)
     with show_progress("rating the players", quiet=quiet) as report:
         report(1, 3)
         time.sleep(0.1)

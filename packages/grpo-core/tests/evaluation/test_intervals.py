@@ -4,8 +4,19 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from scipy.stats import binomtest
 
-from grpo_core.evaluation.intervals import RATE, difference_interval, mean_interval, tango, wilson
+from grpo_core.evaluation.intervals import RATE, difference_interval, mean_interval, tango
+from grpo_sdk.intervals import wilson
+
+
+@pytest.mark.parametrize("confidence", [0.95, 0.98])
+@pytest.mark.parametrize("n", [1, 7, 40, 10_000])
+def test_wilson_without_scipy_is_scipys(n: int, confidence: float) -> None:
+    for successes in {0, 1, n // 3, n // 2, n - 1, n}:
+        ours = wilson(successes, n, confidence=confidence)
+        theirs = binomtest(successes, n).proportion_ci(confidence, "wilson")
+        assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=1e-12, rel=0)
 
 
 def test_wilson_of_known_counts() -> None:

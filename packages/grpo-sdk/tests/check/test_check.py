@@ -98,8 +98,8 @@ def test_a_process_that_a_reward_ends_is_told_from_one_that_does_not_load(sums, 
 
 
 def test_a_long_check_is_not_silent_in_a_pipe(sums, capsys, monkeypatch):
-    monkeypatch.setattr("grpo_core.display.progress.REPORT_EVERY_S", 0.1)
-    monkeypatch.setattr("grpo_core.display.progress.TICK_S", 0.05)
+    monkeypatch.setattr("grpo_sdk.display.progress.REPORT_EVERY_S", 0.1)
+    monkeypatch.setattr("grpo_sdk.display.progress.TICK_S", 0.05)
     edit(sums, ("    return int(text)", "    import time; time.sleep(0.5)\n    return int(text)"))
     assert not main(["check", f"{sums}:add", "-k", "gold", "--rows", "1", "--json"])
     printed = capsys.readouterr()

@@ -85,7 +85,7 @@ def test_rewards_are_normalised_as_the_arguments_say(changes: dict[str, Any], tr
 
 
 def test_without_the_post_process_what_cannot_be_scored_is_an_error() -> None:
-    with pytest.raises(UnscoredError, match=r"LookupError.*--custom-reward-post-process-path grpo_core"):
+    with pytest.raises(UnscoredError, match=r"LookupError.*--custom-reward-post-process-path grpo_sdk"):
         rewarded(arguments(custom_reward_post_process_path=None), sample("404"))
 
 

@@ -43,7 +43,7 @@ def test_settings_that_have_no_effect_alone_or_need_ray_are_refused(monkeypatch:
     with pytest.raises(UserError, match=r"scoring\.ray_address=head:6379 is of use with scoring\.executor=ray only"):
         load_config({"scoring.ray_address": "head:6379"}, environ={}, dotenv_path=None)
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"needs Ray, here and on each node: pip install 'grpo-core\[ray\]'"):
+    with pytest.raises(UserError, match=r"needs Ray, here and on each node: pip install 'grpo-sdk\[ray\]'"):
         module.ray_cluster()
 
 

@@ -1,7 +1,7 @@
 """Reward functions over plain text, for tasks and for any other code; none of them imports torch or needs an engine.
 
 The gold is a line of the tasks' formats or a position: see each function. No completion raises: without an answer it
-earns 0. A gold that cannot be read raises `grpo_core.UserError`.
+earns 0. A gold that cannot be read raises `grpo_sdk.UserError`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reward functions over plain text, for tasks and for any other code; none of them imports torch.
 
 Each takes the completion, extracts the program as `extraction.program_of` does, and runs it in the sandbox. When the
-sandbox itself fails they raise `grpo_core.InfrastructureError`: the completion must then not be scored.
+sandbox itself fails they raise `grpo_sdk.InfrastructureError`: the completion must then not be scored.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Each takes the completion and the position, and reads the move as the tasks do: all that the one `<answer>` holds, else
 the whole completion, is `[move]` or the move alone. The value is 1 for a move of perfect play, 0.5 for another legal
 move, 0 for an illegal one or none. A position that cannot be read, or where the game is over, raises
-`grpo_core.UserError`.
+`grpo_sdk.UserError`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from grpo_core.config import RunConfig
     from grpo_core.evaluation.forecast import Forecast, GroupSize, MixtureForecast, TaskForecast
-    from grpo_core.evaluation.intervals import Interval
+    from grpo_sdk.intervals import Interval
     from grpo_sdk.task.bound import BoundTask
 
 BAR_WIDTH = 30

@@ -14,7 +14,6 @@ from grpo_core.cli.settings import SettingsCommand, only_results_on_stdout, read
 from grpo_core.config.recipes import RECIPES
 from grpo_core.profiles.accelerator import node_process_count, planned_processes, process_count
 from grpo_core.profiles.presets import PRESETS
-from grpo_sdk import __version__
 from grpo_sdk.cli.options import COUNT, HELP
 from grpo_sdk.errors import ExitCode, UserError
 from grpo_sdk.launched import is_silent_rank
@@ -64,7 +63,7 @@ Examples:
     help="Make a model that can learn the task where there is none (by the extra trl), and train it.",
 )
 @click.option("--quiet", is_flag=True, help="No progress; prints the run's folder.")
-@click.version_option(__version__, package_name="grpo-core", message="%(package)s %(version)s")
+@click.version_option(package_name="grpo-core", message="%(package)s %(version)s")
 def run(
     overrides: tuple[str, ...],
     config_file: str | None,

@@ -14,12 +14,12 @@ from grpo_sdk.errors import ExitCode, UserError
 from grpo_sdk.paths import check_makeable
 
 if TYPE_CHECKING:
-    from grpo_core.evaluation.intervals import Interval
     from grpo_core.launch.slurm import SlurmOptions
     from grpo_core.launch.sweep.definition import Goal
     from grpo_core.launch.sweep.folder import RunStatus, SweepRun
     from grpo_core.launch.sweep.planning import Sweep
     from grpo_core.launch.sweep.summary import Configuration, Summary
+    from grpo_sdk.intervals import Interval
 
 EXAMPLES = """\b
 Examples:

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from grpo_core.evaluation.intervals import CONFIDENCE, RATE, mean_interval
+from grpo_core.evaluation.intervals import RATE, mean_interval
 from grpo_core.evaluation.results import Evaluation, RowRates
 from grpo_core.tracking.evaluations import METRICS, REPORT, evaluation_metrics
 from grpo_sdk.callbacks import EvalPhase
+from grpo_sdk.intervals import CONFIDENCE
 from grpo_sdk.scoring.metrics import MetricNames, Numbers, batch_numbers, reported_numbers
 from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.evaluation import EvaluationRecord, EvaluationReport

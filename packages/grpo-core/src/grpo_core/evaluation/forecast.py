@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_core.evaluation.intervals import RATE, Interval, mean_interval
+from grpo_core.evaluation.intervals import RATE, mean_interval
 from grpo_core.evaluation.results import Evaluation
+from grpo_sdk.intervals import Interval
 
 ENOUGH = 0.8
 """Share of the useful groups of the largest measured size that the recommended size must keep: more completions per

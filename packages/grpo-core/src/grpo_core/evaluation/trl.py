@@ -1,6 +1,6 @@
 """Held-out evaluation of any task while a `transformers` or TRL trainer trains: a `TrainerCallback`.
 
-from grpo_sdk.interop.trl import EvaluationCallback
+from grpo_core.interop.trl import EvaluationCallback
 trainer.add_callback(EvaluationCallback("math.gsm8k", interval_steps=50, trainer=trainer))
 """
 

@@ -30,7 +30,7 @@ FREE = frozenset(
 )  # fmt: skip
 """Settings that may differ after a resume: what is trained does not depend on them."""
 
-_REPORTED = ("grpo-core", "torch", "transformers", "peft", "numpy")
+_REPORTED = ("grpo-core", "grpo-sdk", "torch", "transformers", "peft", "numpy")
 _DIGEST_BYTES = 8
 
 

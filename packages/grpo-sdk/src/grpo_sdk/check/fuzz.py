@@ -27,9 +27,10 @@ from random import Random
 
 from grpo_sdk.check.answers import NUMBER, Gold, Sample, sample_rows
 from grpo_sdk.check.attacks import SLOW, Attack, Attempt, attacks, first_wrapper, wrapped
-from grpo_sdk.check.fuzz_report import Finding, FuzzReport, wilson
+from grpo_sdk.check.fuzz_report import Finding, FuzzReport
 from grpo_sdk.check.oracle import Oracle
 from grpo_sdk.errors import UserError
+from grpo_sdk.intervals import wilson
 from grpo_sdk.plugins.task_objects import AnyTask
 from grpo_sdk.plugins.tasks import load_task
 from grpo_sdk.scoring.judged import assume_best
@@ -240,7 +241,7 @@ class _Fuzzer:
             findings.append(self._finding(kind, attack, attempt, len(earning), count))
             if not oracle.exemption(kind):
                 hacked.update(*(rows for _, _, rows, _ in confirmed))
-        low, high = wilson(len(hacked), len(sample.rows))
+        rate = wilson(len(hacked), len(sample.rows))
         return FuzzReport(
             task=oracle.task.spec,
             identity=oracle.task.identity,
@@ -249,9 +250,9 @@ class _Fuzzer:
             rows=len(sample.rows),
             findings=tuple(findings),
             hacked_rows=len(hacked),
-            hackability=len(hacked) / len(sample.rows),
-            hackability_low=low,
-            hackability_high=high,
+            hackability=rate.value,
+            hackability_low=rate.low,
+            hackability_high=rate.high,
             chance=sample.chance,
             forms=solved_forms(oracle),
             not_scored=oracle.not_scored,

@@ -9,8 +9,6 @@ from typing import Any
 from grpo_sdk.check.results import Result, shown
 from grpo_sdk.task.exemptions import FINDINGS
 
-CONFIDENCE = 0.95
-
 ADVICE: Mapping[str, str] = {
     "nothing": "Raise Invalid in validate() for text that holds no answer.",
     "constant": "Compare with the row's own answer; give rows more than one or two different answers.",

@@ -20,8 +20,8 @@ from grpo_sdk.check.attacks import (
     Attack,
     Attempt,
 )
-from grpo_sdk.check.fuzz_report import wilson
 from grpo_sdk.check.limits import decided_by_judges
+from grpo_sdk.intervals import wilson
 from grpo_sdk.scoring.abstention import is_out_of_time
 from grpo_sdk.scoring.scorer import MAX_TEXT_CHARS, Scorer
 from grpo_sdk.task.bound import BoundTask
@@ -188,7 +188,9 @@ class Oracle:
         if kind == UNEARNED:
             return len(earning) >= max(min(MIN_UNEARNED_ROWS, len(self.sample.rows)), MOST * tried)
         if kind in (CONSTANT, PROMPT, PARTIAL):
-            return bool(earning) and wilson(len(earning), tried, LIMIT_CONFIDENCE)[0] > max(0.5, self.sample.chance)
+            return bool(earning) and wilson(len(earning), tried, confidence=LIMIT_CONFIDENCE).low > max(
+                0.5, self.sample.chance
+            )
         return bool(earning)
 
     def predicate(self, kind: str, attack: Attack, attempt: Attempt) -> Holds | None:

@@ -17,37 +17,53 @@ from grpo_sdk.plugins import host
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-COMMANDS: Mapping[str, tuple[str, str]] = {
-    "run": ("grpo_core.cli.run:run", "Train a model on a task; grpo-run is the same."),
-    "resume": ("grpo_core.cli.resume:resume", "Continue a run that was stopped, or for more steps."),
-    "sweep": ("grpo_core.cli.sweep:sweep", "Run every combination of some settings, and compare the results."),
-    "launch": ("grpo_core.cli.launchers.group:launch", "Start a run on a cluster, another machine or a cloud."),
-    "eval": ("grpo_core.cli.evaluate:evaluate", "Evaluate a model on held-out rows."),
-    "forecast": ("grpo_core.cli.forecast:forecast", "Predict from samples whether a run would learn, and how fast."),
-    "rollouts": ("grpo_core.cli.rollouts:rollouts", "Read a run's completions with their scores."),
-    "report": ("grpo_core.cli.report:report", "Write a report of runs: one HTML file, or live in a browser."),
-    "publish": ("grpo_core.cli.publish:publish", "Write a run's model with its card to a folder or the hub."),
-    "runs": ("grpo_core.cli.runs:runs", "List runs, show one, or compare several."),
-    "archive": ("grpo_core.cli.archive:archive", "Copy a run to an object store or a folder, with checksums."),
-    "restore": ("grpo_core.cli.archive:restore", "Copy an archived run back."),
-    "watch": ("grpo_core.cli.watch:watch", "Watch a run live in the terminal."),
-    "tasks": ("grpo_sdk.cli.tasks:tasks", "List the installed tasks, or show one."),
-    "sample": ("grpo_sdk.cli.sample:sample", "Show rows of a task with prompt, gold and score."),
-    "explain": ("grpo_sdk.cli.explain:explain", "Show why a completion gets its score."),
-    "score": ("grpo_sdk.cli.score:score", "Score a file of completions."),
-    "serve": ("grpo_sdk.cli.serve:serve", "Offer tasks to other trainers over HTTP."),
-    "export": ("grpo_sdk.cli.export:export", "Write what another trainer needs to train on a task."),
-    "replay": ("grpo_core.cli.replay:replay", "Score a run's completions again after its task has changed."),
-    "judge": ("grpo_sdk.cli.judge:judge", "Measure a task's judges on completions with known verdicts."),
-    "check": ("grpo_sdk.cli.check:check", "Check a task for mistakes, and search it for weaknesses."),
-    "models": ("grpo_core.cli.models:models", "List the embedded models."),
-    "profiles": ("grpo_core.cli.profiles:profiles", "List the GPU profiles, and what one sets for a model."),
-    "fetch": ("grpo_core.cli.fetch:fetch", "Download models and data for machines without a network."),
-    "new": ("grpo_sdk.cli.new:new", "Write a plugin with a small task to start from."),
-    "doctor": ("grpo_sdk.cli.doctor:doctor", "Show what this machine can do, and what is broken."),
-    "warm-start": ("grpo_core.cli.warm_start:warm_start", "Fine-tune a model on a task's golds; needs grpo-core[trl]."),
+SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "Tasks": {
+        "tasks": ("grpo_sdk.cli.tasks:tasks", "List the installed tasks, or show one."),
+        "sample": ("grpo_sdk.cli.sample:sample", "Show rows of a task with prompt, gold and score."),
+        "explain": ("grpo_sdk.cli.explain:explain", "Show why a completion gets its score."),
+        "score": ("grpo_sdk.cli.score:score", "Score a file of completions."),
+        "check": ("grpo_sdk.cli.check:check", "Check a task for mistakes, and search it for weaknesses."),
+        "judge": ("grpo_sdk.cli.judge:judge", "Measure a task's judges on completions with known verdicts."),
+        "serve": ("grpo_sdk.cli.serve:serve", "Offer tasks to other trainers over HTTP."),
+        "export": ("grpo_sdk.cli.export:export", "Write what another trainer needs to train on a task."),
+        "new": ("grpo_sdk.cli.new:new", "Write a plugin with a small task to start from."),
+    },
+    "Training": {
+        "run": ("grpo_core.cli.run:run", "Train a model on a task; grpo-run is the same."),
+        "resume": ("grpo_core.cli.resume:resume", "Continue a run that was stopped, or for more steps."),
+        "warm-start": (
+            "grpo_core.cli.warm_start:warm_start",
+            "Fine-tune a model on a task's golds, by TRL.",
+        ),
+        "sweep": ("grpo_core.cli.sweep:sweep", "Run every combination of some settings, and compare the results."),
+        "launch": ("grpo_core.cli.launchers.group:launch", "Start a run on a cluster, another machine or a cloud."),
+        "forecast": (
+            "grpo_core.cli.forecast:forecast",
+            "Predict from samples whether and how fast a run would learn.",
+        ),
+    },
+    "Results": {
+        "eval": ("grpo_core.cli.evaluate:evaluate", "Evaluate a model on held-out rows."),
+        "report": ("grpo_core.cli.report:report", "Write a report of runs: one HTML file, or live in a browser."),
+        "rollouts": ("grpo_core.cli.rollouts:rollouts", "Read a run's completions with their scores."),
+        "replay": ("grpo_core.cli.replay:replay", "Score a run's completions again after its task has changed."),
+        "runs": ("grpo_core.cli.runs:runs", "List runs, show one, or compare several."),
+        "watch": ("grpo_core.cli.watch:watch", "Watch a run live in the terminal."),
+        "publish": ("grpo_core.cli.publish:publish", "Write a run's model with its card to a folder or the hub."),
+    },
+    "Operations": {
+        "doctor": ("grpo_sdk.cli.doctor:doctor", "Show what this machine can do, and what is broken."),
+        "models": ("grpo_core.cli.models:models", "List the embedded models."),
+        "profiles": ("grpo_core.cli.profiles:profiles", "List the GPU profiles, and what one sets for a model."),
+        "fetch": ("grpo_core.cli.fetch:fetch", "Download models and data for machines without a network."),
+        "archive": ("grpo_core.cli.archive:archive", "Copy a run to an object store or a folder, with checksums."),
+        "restore": ("grpo_core.cli.archive:restore", "Copy an archived run back."),
+    },
 }
-"""Name -> import path of the command, and its line in the help."""
+"""Section of the help -> name -> import path of the command, and its line in the help."""
+
+COMMANDS = {name: command for section in SECTIONS.values() for name, command in section.items()}
 
 
 class LazyGroup(click.Group):
@@ -92,11 +108,12 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the lines of the commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, help_line) for name, (_, help_line) in COMMANDS.items()])
-        if commands := _plugin_commands():
+        for section, commands in SECTIONS.items():
+            with formatter.section(section):
+                formatter.write_dl([(name, help_line) for name, (_, help_line) in commands.items()])
+        if of_plugins := _plugin_commands():
             with formatter.section("Commands of plugins"):
-                formatter.write_dl([(visible(name), visible(line)) for name, line in commands.items()])
+                formatter.write_dl([(visible(name), visible(line)) for name, line in of_plugins.items()])
         plugins = host.default_host()
         problems = [
             *command_clashes(),

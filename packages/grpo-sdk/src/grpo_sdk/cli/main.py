@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import sys
 import traceback
 import warnings
@@ -20,10 +19,8 @@ from grpo_sdk.cli.help_text import HelpFormatter
 from grpo_sdk.cli.interrupts import Interrupts, interrupts
 from grpo_sdk.cli.options import HELP
 from grpo_sdk.cli.streams import standard_streams
+from grpo_sdk.distributions import SDK, TRAINER, requirement_of
 from grpo_sdk.errors import DamagedFileWarning, ExitCode, GrpoError, LostContactError, UserError, first_line
-
-PACKAGES = ("grpo-sdk", "grpo-core")
-"""Packages of ours that this command is made of; the second may be missing."""
 
 
 def _print_versions(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -31,7 +28,7 @@ def _print_versions(ctx: click.Context, param: click.Parameter, value: bool) -> 
         return
     from importlib.metadata import PackageNotFoundError, version
 
-    for package in PACKAGES:
+    for package in (SDK, TRAINER):
         with suppress(PackageNotFoundError):
             click.echo(f"{package} {version(package)}")
     ctx.exit()
@@ -226,7 +223,7 @@ def _unexpected(error: Exception) -> int:
             "trainer.gradient_checkpointing=true or lora.enabled=true.",
             ExitCode.FAILED,
         )
-    if isinstance(error, ModuleNotFoundError) and (requirement := _own_requirement(error.name or "")):
+    if isinstance(error, ModuleNotFoundError) and (requirement := requirement_of(error.name or "")):
         return _fail(
             f"{error.name} is not installed in {sys.prefix}, and this needs it. Install it: "
             f"uv pip install '{requirement}'{WHICH_TORCH if error.name == 'torch' else ''}",
@@ -249,16 +246,3 @@ def _unexpected(error: Exception) -> int:
 
 
 WHICH_TORCH = "; https://pytorch.org/get-started names the build for your GPU."
-
-
-def _own_requirement(module: str) -> str:
-    """The requirement of ours that has a module's name, such as `torch>=2.6`; empty if none has."""
-    from importlib.metadata import PackageNotFoundError, requires
-
-    for package in PACKAGES:
-        with suppress(PackageNotFoundError):
-            for text in requires(package) or ():
-                name = re.split("[<>=!~ ]", text)[0].replace("-", "_")
-                if name == module and ";" not in text:  # the others are of extras
-                    return text
-    return ""

@@ -19,10 +19,10 @@ from grpo_sdk.plugins.host import default_host
 
 Kind = Literal["task", "game", "turns", "rows", "gym"]
 
-OURS = ("core", "math", "code", "chess", "games", "reasoning_gym", "nemo_gym", "openenv")
+OURS = ("core", "trainer", "math", "code", "chess", "games", "reasoning_gym", "nemo_gym", "openenv")
 """Plugins of this project: also where one is not installed, its name is taken."""
 
-CORE_REQUIREMENT = f"grpo-core~={'.'.join(__version__.split('.')[:2])}"
+REQUIREMENT = f"grpo-sdk~={'.'.join(__version__.split('.')[:2])}"
 """The contract of tasks changes only with a warning in a minor version before, so a later minor version will do."""
 
 WITH_GOLDS = (
@@ -63,7 +63,7 @@ class Project:
         name: Name of the distribution and its folder, as the user typed it.
         kind: What it begins with: a task, a game, a task of two turns, or the rows of a file, a data set.
         values: More values of the templates.
-        packages: Distributions that it needs beside grpo-core.
+        packages: Distributions that it needs beside grpo-sdk.
         has_golds: Whether its rows have golds, from which `grpo run --quick` makes a small model.
     """
 
@@ -116,7 +116,7 @@ class Project:
             "kind_words": "game" if is_game else "task",
             "hook": "grpo_games" if is_game else "grpo_tasks",
             "files": "\n".join(f"| `{path}` | {what} |" for path, what in described.items()),
-            "dependencies": ", ".join(f'"{name}"' for name in (CORE_REQUIREMENT, *self.packages)),
+            "dependencies": ", ".join(f'"{name}"' for name in (REQUIREMENT, *self.packages)),
             "train": " ".join(self.training),
             "training": WITH_GOLDS.format(self.full_name) if self.has_golds else WITHOUT_GOLDS,
             "respond": "",
@@ -138,7 +138,7 @@ class Project:
 
 def _template(name: str) -> str:
     suffix = "" if "." in name else ".py"
-    return resources.files("grpo_core.cli").joinpath("templates", f"{name}{suffix}.in").read_text(encoding="utf-8")
+    return resources.files("grpo_sdk.cli").joinpath("templates", f"{name}{suffix}.in").read_text(encoding="utf-8")
 
 
 def _filled(name: str, values: Mapping[str, str]) -> str:

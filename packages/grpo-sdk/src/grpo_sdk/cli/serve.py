@@ -110,7 +110,7 @@ def _check_extra() -> None:
 
     for module in ("prometheus_client", "starlette", "uvicorn", "websockets"):
         if importlib.util.find_spec(module) is None:
-            raise UserError(f"grpo serve needs {module}: pip install 'grpo-core[serve]'.")
+            raise UserError(f"grpo serve needs {module}: pip install 'grpo-sdk[serve]'.")
 
 
 def _tasks(spec: str) -> list[BoundTask]:

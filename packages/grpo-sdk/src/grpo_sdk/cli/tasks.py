@@ -168,11 +168,11 @@ def facts_of(bound: BoundTask) -> dict[str, Any]:
 
 
 def _versions(bound: BoundTask) -> dict[str, str]:
-    """Versions of the packages whose code decides a score: grpo-core and the plugin's own."""
+    """Versions of the packages whose code decides a score: grpo-sdk and the plugin's own."""
     from grpo_sdk import __version__
     from grpo_sdk.plugins.host import default_host
 
-    versions = {"grpo-core": __version__}
+    versions = {"grpo-sdk": __version__}
     if bound.plugin in default_host().names:
         name, _, version = default_host().distribution(bound.plugin).rpartition(" ")
         versions[name or bound.plugin] = version

@@ -251,12 +251,10 @@ def _hub_records(name: str, split: Split) -> Iterator[tuple[str, dict[str, Any]]
         files = data_files(repository, config, split) or {}
         if not files or not all(map(_is_read, files.values())):
             if importlib.util.find_spec("datasets") is None:
-                raise unavailable("its files are read by datasets alone: pip install datasets")
+                raise DataError("its files are read by datasets alone: pip install datasets")
             import datasets
 
             loaded, files = datasets.load_dataset(repository, config, split=split), {}
-    except DataError:
-        raise
     except Exception as error:  # datasets raises a different class for each kind of network, name and split trouble
         raise unavailable(f"{type(error).__name__}: {first_line(error)}") from None
     for address, path in files.items():

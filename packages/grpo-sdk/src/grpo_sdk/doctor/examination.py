@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from grpo_sdk.distributions import SDK
 from grpo_sdk.doctor import machine
 from grpo_sdk.killable import KillablePool, Outcome
 from grpo_sdk.plugins.facts import Diagnosis, PluginFacts
@@ -24,15 +25,13 @@ DIAGNOSIS_TIMEOUT_S = 60.0
 AT_ONCE = 4
 """Worker processes; each request is mostly an import."""
 
-OURS = machine.DISTRIBUTION
-
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """A diagnosis and the package that it comes from.
 
     Attributes:
-        source: Name and version of the package, or `grpo-core`.
+        source: Name and version of the package, or `grpo-sdk`.
         diagnosis: The diagnosis.
     """
 
@@ -66,7 +65,7 @@ def examine(
     reports = host.reports()
     found = {report.name: plugins.get(report.name, PluginFacts(error=report.error)) for report in reports}
     diagnoses += machine.extras()
-    findings = [Finding(OURS, diagnosis) for diagnosis in diagnoses]
+    findings = [Finding(SDK, diagnosis) for diagnosis in diagnoses]
     findings += [
         Finding(
             report.distribution,

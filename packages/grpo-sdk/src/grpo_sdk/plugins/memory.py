@@ -132,7 +132,7 @@ def _packages_changed() -> float:
 
 def _path() -> Path:
     """The file of this environment; others have plugins of their own."""
-    environment = f"{sys.prefix}\n{sys.version}\n{metadata.version('grpo-core')}"
+    environment = f"{sys.prefix}\n{sys.version}\n{metadata.version('grpo-sdk')}"
     name = hashlib.blake2b(environment.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
     return cache_folder() / "plugins" / f"{name}.json"
 

@@ -138,5 +138,5 @@ def _advice(task_name: str, task: BoundTask | None, *, is_of_groups: bool) -> st
         return ""
     by_hand = f"grpo explain {spec} --completion TEXT"
     if task is not None and task.is_object:
-        by_hand = f"grpo_core.score({task.task.name}, completion, row).why"
+        by_hand = f"grpo_sdk.score({task.task.name}, completion, row).why"
     return f" Score one by hand, which shows where it failed: {by_hand}."

@@ -41,7 +41,7 @@ def ray_cluster(address: str | None = None) -> RayCluster:
         UserError: Ray is not installed.
     """
     if importlib.util.find_spec("ray") is None:
-        raise UserError("scoring.executor=ray needs Ray, here and on each node: pip install 'grpo-core[ray]'")
+        raise UserError("scoring.executor=ray needs Ray, here and on each node: pip install 'grpo-sdk[ray]'")
     return RayCluster(address, environment=ENVIRONMENT)
 
 

@@ -11,9 +11,11 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from functools import lru_cache, wraps
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+from grpo_sdk.distributions import requirement_of
 from grpo_sdk.errors import DataError, GrpoError, UserError, near_match
 
 P = ParamSpec("P")
@@ -25,8 +27,9 @@ LARGEST_REWARD = 1e30
 BOUNDS = f"between -{LARGEST_REWARD:g} and {LARGEST_REWARD:g}"
 """Words for messages."""
 
-_OURS = "grpo_core"
-_FOLDER = f"{Path(__file__).parents[1]}{os.sep}"
+_OURS = "grpo_sdk"
+_SPECS = map(find_spec, (_OURS, "grpo_core"))  # which imports nothing
+_FOLDERS = tuple(f"{Path(spec.origin).parent}{os.sep}" for spec in _SPECS if spec and spec.origin)
 _STANDARD_LIBRARY = f"{sysconfig.get_path('stdlib')}{os.sep}"
 
 _TRL_ARGUMENTS = frozenset(("prompts", "completions", "completion_ids", "trainer_state"))
@@ -164,7 +167,7 @@ def where_raised(error: BaseException) -> str:
 
 def _package_of(file: str) -> str:
     """The library that a file belongs to; empty for an author's own file."""
-    if file.startswith(_FOLDER):
+    if file.startswith(_FOLDERS):
         return _OURS
     _, installed, inside = file.replace("dist-packages", "site-packages").rpartition(f"site-packages{os.sep}")
     if installed:
@@ -174,7 +177,9 @@ def _package_of(file: str) -> str:
 
 def raised(error: BaseException) -> str:
     """What an author's code raised, as messages say it: `raised KeyError (file.py:12): 'word'`."""
-    return f"raised {type(error).__name__} ({where_raised(error)}): {' '.join(str(error).split())}"
+    said = f"raised {type(error).__name__} ({where_raised(error)}): {' '.join(str(error).split())}"
+    missing = requirement_of(error.name or "") if isinstance(error, ModuleNotFoundError) else ""
+    return f"{said}: pip install '{missing}'" if missing else said.removesuffix(": ")
 
 
 @contextmanager

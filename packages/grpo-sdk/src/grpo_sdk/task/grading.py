@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from grpo_sdk.errors import InfrastructureError, UserError
-from grpo_sdk.task.calling import BOUNDS, call_by_name, in_bounds, where_raised
+from grpo_sdk.task.calling import BOUNDS, call_by_name, in_bounds, raised
 from grpo_sdk.task.composition import RewardSpec
 from grpo_sdk.task.game import Move
 from grpo_sdk.task.judging import Graded, JudgedReward, JudgeQuestion, Pending, TooLong, arguments_of, question_of
@@ -326,9 +326,5 @@ def fault_of(where: str, error: BaseException) -> Score:
         return Score(None, why=one_line(f"{where}: {error}"), fault="infrastructure")
     if isinstance(error, Returned):
         return Score(None, why=one_line(f"the task's {where} returned {error}"), fault="reward")
-    why = f"{where} raised {type(error).__name__} ({where_raised(error)})"
-    if isinstance(error, MemoryError):
-        why += f"; a worker's memory limit is scoring.memory_mib{': ' if str(error) else ''}"
-    elif str(error):
-        why += ": "
-    return Score(None, why=one_line(f"{why}{error}"), fault="reward")
+    advice = "; a worker's memory limit is scoring.memory_mib" if isinstance(error, MemoryError) else ""
+    return Score(None, why=one_line(f"{where} {raised(error)}{advice}"), fault="reward")

@@ -95,7 +95,7 @@ class JudgedReward:
             InfrastructureError: always.
         """
         raise InfrastructureError(
-            f"judge {self.name} has to be asked: score with grpo_core.score(…) or a Scorer, not with BoundTask.score()"
+            f"judge {self.name} has to be asked: score with grpo_sdk.score(…) or a Scorer, not with BoundTask.score()"
         )
 
     def grpo_meaning(self) -> tuple[object, ...]:

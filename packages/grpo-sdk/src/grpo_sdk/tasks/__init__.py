@@ -1,1 +1,1 @@
-"""The tasks that come with grpo-core: `core.qa`, for a file of one's own."""
+"""The tasks that come with grpo-sdk: `core.qa`, for a file of one's own."""

@@ -140,5 +140,5 @@ def _are_tests(answer: str) -> bool:
 
 
 def verifier_package(verifier: str) -> str:
-    """Distribution that a verifier needs beside grpo-core; empty for none."""
+    """Distribution that a verifier needs beside grpo-sdk; empty for none."""
     return VERIFIERS[verifier].package

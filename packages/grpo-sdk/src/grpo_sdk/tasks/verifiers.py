@@ -53,7 +53,7 @@ class Verifier:
         score: (completion, gold, choices, kind of mark that the prompt asks for, by default any) -> value in [0, 1];
             raises `Invalid` where there is no answer, and TimeoutError where the check takes too long.
         gold: What a gold is, in words.
-        package: Distribution that the verifier needs beside grpo-core; empty for none.
+        package: Distribution that the verifier needs beside grpo-sdk; empty for none.
         is_answer: Whether the gold is an answer that a model could write, so that a warm start can use it.
     """
 

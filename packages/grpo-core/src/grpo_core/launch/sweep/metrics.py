@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from grpo_core.checkpoints import read_json
-from grpo_core.evaluation.intervals import RATE, UNBOUNDED, Bounds, Interval, bounds_in
+from grpo_core.evaluation.intervals import RATE, UNBOUNDED, Bounds, bounds_in
 from grpo_core.launch.sweep.definition import Goal
 from grpo_core.tracking.evaluations import evaluation_metrics
 from grpo_core.tracking.runs import is_number
 from grpo_sdk.errors import UserError, near_match
+from grpo_sdk.intervals import Interval
 from grpo_sdk.records.jsonl import TRAIN_LOG, read_jsonl, read_last
 
 DEFAULT = "solved_rate"

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from grpo_core.evaluation.intervals import UNKNOWN, Bounds, Interval, difference_interval, mean_interval
+from grpo_core.evaluation.intervals import Bounds, difference_interval, mean_interval
 from grpo_core.evaluation.output import csv_of
 from grpo_core.launch.sweep.definition import Goal
 from grpo_core.launch.sweep.folder import RunStatus
 from grpo_core.launch.sweep.metrics import DEFAULT, bounds_of, goal_of, measure, name_in, numbers_of
 from grpo_sdk.errors import UserError, unknown_name
+from grpo_sdk.intervals import UNKNOWN, Interval
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,23 +35,14 @@ class Target:
 
 
 _WITH_OVERRIDES = "UV_OVERRIDE=FOLDER/overrides.txt uv pip install"
-"""Chooses a version where requirements exclude each other, as of ANTLR: Hydra 1.3 needs an older one than
-`grpo-tasks-math`."""
+"""Chooses a version where a trainer's requirements exclude each other."""
 
 _AREAL = f"pip install uv && {_WITH_OVERRIDES} 'areal[sglang]==1.0.4'"
 
 TARGETS = {
     target.name: target
     for target in (
-        Target(
-            "verl",
-            "verl",
-            "verl 0.9.1",
-            "pip install 'verl[vllm]==0.9.1' uv",
-            "parquet",
-            "episode",
-            pip=_WITH_OVERRIDES,
-        ),
+        Target("verl", "verl", "verl 0.9.1", "pip install 'verl[vllm]==0.9.1'", "parquet", "episode"),
         Target("openrlhf", "OpenRLHF", "openrlhf 0.11.2", "pip install 'openrlhf[vllm]==0.11.2'", "jsonl", "episode"),
         Target("slime", "slime", "slime of August 2026", "docker run … slimerl/slime:latest", "jsonl", "group"),
         Target("areal", "AReaL", "areal 1.0.4", _AREAL, "jsonl", "answer", pip=_WITH_OVERRIDES),
@@ -74,7 +65,7 @@ TARGETS = {
             "git clone --recursive https://github.com/NVIDIA-NeMo/RL nemo-rl && cd nemo-rl && uv venv && uv sync",
             "jsonl",
             "answer",
-            pip=_WITH_OVERRIDES,
+            pip="uv pip install",
         ),
     )
 }

@@ -119,7 +119,7 @@ def log_of(records: Sequence[RolloutRecord], run: RunFacts) -> EvalLog:
     )
     recompute_metrics(log)  # finds the samples' scores by the scorer's name, `inspect score` the scorer by its package
     (scorer,) = log.eval.scorers
-    scorer.name = "grpo_core/score"
+    scorer.name = "grpo_sdk/score"
     return log
 
 

@@ -18,7 +18,7 @@ from grpo_sdk.interop.trl.rows import dataset
 from grpo_sdk.interop.trl.task import TrlTask
 from grpo_sdk.plugins.loading import of_trainer
 
-__all__ = ["EvaluationCallback", "TaskReward", "TrlTask", "completion_text", "dataset", "reward_funcs"]
+__all__ = ["TaskReward", "TrlTask", "completion_text", "dataset", "reward_funcs"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,39 @@
+"""The packages of ours that are installed, and what they require."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from importlib import metadata
+
+SDK, TRAINER = "grpo-sdk", "grpo-core"
+
+_REQUIREMENT = re.compile(r"(?P<package>[\w.-]+)[^;]*(;.*\bextra\s*==\s*['\"](?P<extra>[^'\"]+)['\"])?")
+
+
+def packages_of_extras(distribution: str) -> dict[str, list[str]]:
+    """Return the packages of each extra, from the metadata of a distribution; none where it is not installed."""
+    packages: dict[str, list[str]] = {}
+    with suppress(metadata.PackageNotFoundError):
+        for requirement in metadata.requires(distribution) or ():
+            if (match := _REQUIREMENT.match(requirement)) and match["extra"]:
+                packages.setdefault(match["extra"], []).append(match["package"])
+    return packages
+
+
+def requirement_of(module: str) -> str:
+    """What of ours requires a module: `torch>=2.6`, or the smallest extra, `grpo-sdk[parquet]`; empty for none."""
+    wanted = _normal(module.partition(".")[0])
+    for distribution in (SDK, TRAINER):
+        with suppress(metadata.PackageNotFoundError):
+            for text in metadata.requires(distribution) or ():
+                if (match := _REQUIREMENT.match(text)) and ";" not in text and _normal(match["package"]) == wanted:
+                    return text
+        extras = packages_of_extras(distribution)
+        if found := [extra for extra, packages in extras.items() if wanted in map(_normal, packages)]:
+            return f"{distribution}[{min(found, key=lambda extra: len(extras[extra]))}]"
+    return ""
+
+
+def _normal(name: str) -> str:
+    return name.replace("_", "-").lower()
