@@ -254,7 +254,7 @@ def test_a_scorer_that_assumes_verdicts_asks_nobody(server: Server) -> None:
 def test_in_process_there_are_no_verdicts_and_it_is_said() -> None:
     result = load_task(polite(NOWHERE)).score("please", ROW)
     assert (result.value, result.fault) == (None, "infrastructure")
-    assert "judge polite has to be asked: score with grpo_core.score(…) or a Scorer" in result.why
+    assert "judge polite has to be asked: score with grpo_sdk.score(…) or a Scorer" in result.why
 
 
 @pytest.mark.parametrize(("options", "is_same"), [
