@@ -19,7 +19,7 @@ POOLS = (*EXECUTORS, pytest.param("forked", marks=pytest.mark.slow))
 @contextmanager
 def ray_cluster(*cpus: int) -> Iterator[Any]:
     """A running cluster, whose first node is the head; skips where Ray is not installed."""
-    utils = pytest.importorskip("ray.cluster_utils", reason="ray is not installed: pip install 'grpo-core[ray]'")
+    utils = pytest.importorskip("ray.cluster_utils", reason="ray is not installed: pip install 'grpo-sdk[ray]'")
     cluster = utils.Cluster(initialize_head=True, head_node_args={"num_cpus": cpus[0], "include_dashboard": False})
     try:
         for count in cpus[1:]:

@@ -86,7 +86,7 @@ def read_by(package: str, script: str, *arguments: Path) -> Any:
 def test_inspect_reads_a_log_per_step_and_task(run: Path, tmp_path: Path) -> None:
     first, *second = read_by("inspect-ai==0.3.285", "read_inspect.py", run, tmp_path / "logs")
     assert (first["task"], first["model"], first["identity"], first["step"]) == (TASK, "tiny", "i7", 1)
-    assert first["scorers"] == ["grpo_core/score"]
+    assert first["scorers"] == ["grpo_sdk/score"]
     scored, unscored = first["samples"]
     assert (scored["id"], scored["epoch"], unscored["id"], unscored["epoch"]) == ("r0", 1, "r0", 2)
     assert scored["messages"] == [["system", "Be brief."], ["user", "1 + 1?"], ["assistant", "3"]]
