@@ -40,8 +40,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
         monkeypatch.setattr(sys.modules[__name__], "PRELOAD", "killable_targets")
         with pool() as workers:
             workers.warm()  # the server stays
-    _OTHERS[:] = psutil.Process().children()
-    assert eventually(lambda: not children())
+    _OTHERS[:] = processes()
     return str(request.param)
 
 
@@ -78,11 +77,18 @@ def pid_of(workers: KillablePool) -> int:
     return int(workers.submit(b"pid:", ENOUGH_S).result().value)
 
 
+def processes() -> list[psutil.Process]:
+    """The keepers of this process's workers, or the workers where they have none, and its other children."""
+    found = psutil.Process().children()
+    for server in list(found):
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+            if program.FORKS in server.cmdline():  # it collects its children once in a while
+                found += [child for child in server.children() if is_running(child.pid)]
+    return found
+
+
 def children() -> list[psutil.Process]:
-    """The keepers of this process's workers, or the workers where they have none."""
-    servers = [child for child in _OTHERS if program.FORKS in child.cmdline()]
-    forked = [child for server in servers for child in server.children() if child.status() != psutil.STATUS_ZOMBIE]
-    return [child for child in psutil.Process().children() + forked if child not in _OTHERS]
+    return [process for process in processes() if process not in _OTHERS]
 
 
 @LINUX
