@@ -94,7 +94,7 @@ def test_a_model_really_plays() -> None:
 def made_with(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two models that were trained with other options."""
     options = {"a": "style=short&canonical=false", "b": "style=short&canonical=true"}
-    monkeypatch.setattr("grpo_core.check_model", lambda model: None)
+    monkeypatch.setattr("grpo_sdk.check_model", lambda model: None)
     monkeypatch.setattr(
         "grpo_core.task_for_model", lambda task, model: (f"{task}?{options[model]}", f"the run of {model} had them")
     )

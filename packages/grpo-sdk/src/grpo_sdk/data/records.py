@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import csv
 import glob
-import importlib.util
 import json
 import re
 import sys
@@ -250,11 +249,11 @@ def _hub_records(name: str, split: Split) -> Iterator[tuple[str, dict[str, Any]]
     try:
         files = data_files(repository, config, split) or {}
         if not files or not all(map(_is_read, files.values())):
-            if importlib.util.find_spec("datasets") is None:
-                raise DataError("its files are read by datasets alone: pip install datasets")
             import datasets
 
             loaded, files = datasets.load_dataset(repository, config, split=split), {}
+    except ModuleNotFoundError as error:
+        raise unavailable(f"its files are read by {error.name} alone: pip install {error.name}") from None
     except Exception as error:  # datasets raises a different class for each kind of network, name and split trouble
         raise unavailable(f"{type(error).__name__}: {first_line(error)}") from None
     for address, path in files.items():

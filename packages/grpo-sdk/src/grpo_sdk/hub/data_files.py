@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from contextlib import suppress
 from dataclasses import replace
@@ -72,10 +71,10 @@ def data_files(repository: str, config: str | None, split: str) -> dict[str, Pat
 
 def _files_by_split(source: str, config: str | None) -> dict[str, list[str]] | None:
     """The addresses of the files of each split of a repository or a snapshot; None where `datasets` must read them."""
-    if importlib.util.find_spec("datasets") is None:
+    try:
+        import datasets
+    except ModuleNotFoundError:
         return _parquet_files(source, config)
-    import datasets
-
     builder = datasets.load_dataset_builder(source, config)
     plain = type(builder.config)()
     is_plain = replace(builder.config, **{name: getattr(plain, name) for name in _COMMON}) == plain

@@ -57,7 +57,7 @@ class KillablePool:
         args: The factory's arguments.
         workers: Processes; by default one per usable core, at most 16.
         memory_mib: Address space a worker may take beyond what the loaded target has (Linux); None is no limit.
-        name: Shown in thread and process lists and in errors.
+        name: Shown in lists of threads, of processes that are not forked, and in errors.
         start_timeout_s: Limit of loading the target.
         has_spare: Whether there may be such a spare.
         environment: Environment variables set for the workers beside those of this process, e.g. PYTHONHASHSEED.
