@@ -26,8 +26,8 @@ TABLE = "completions"
 TABLE_EVERY_S = 30.0
 """Shortest time between tables; a tracker stores each as a separate file."""
 
-CLOSE_S = 10.0
-"""Time that a tracker has to close."""
+CLOSE_S = 30.0
+"""Time that a tracker has to close; ClearML waits up to 11 s for its process that writes every 5 s."""
 
 
 class SentLog:
