@@ -14,6 +14,7 @@ import orjson
 import pytest
 
 import grpo_core
+import grpo_sdk
 from grpo_sdk.cli.main import run_command
 from grpo_tasks_chess.commands import chess as group
 from grpo_tasks_chess.data import making
@@ -64,7 +65,7 @@ class FakeCompleter:
 def completer(monkeypatch: pytest.MonkeyPatch) -> FakeCompleter:
     fake = FakeCompleter()
     monkeypatch.setattr(grpo_core, "Completer", fake.make, raising=False)
-    monkeypatch.setattr(grpo_core, "check_model", lambda name, adapter: None, raising=False)
+    monkeypatch.setattr(grpo_sdk, "check_model", lambda name, adapter: None, raising=False)
     return fake
 
 
