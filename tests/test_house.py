@@ -19,8 +19,8 @@ import pytest
 PACKAGES = Path(__file__).parents[1] / "packages"
 
 CODE_LINES = {
-    "grpo-core": 29_329,
-    "grpo-sdk": 21_217,
+    "grpo-core": 29_330,
+    "grpo-sdk": 21_216,
     "grpo-tasks-chess": 3_575,
     "grpo-tasks-code": 8_356,
     "grpo-tasks-games": 1_522,

@@ -51,6 +51,10 @@ def test_a_new_model_learns_the_golds_and_is_written_with_its_record(tmp_path: P
     assert load_policy(str(out), device="cpu").tokenizer.eos_token == "<|end|>"
 
 
+def warnings(heard: Heard) -> list[str]:
+    return [said for said in heard.warnings if "held-out rows tell" not in said]  # they are few here
+
+
 def test_it_ends_when_enough_is_solved_and_says_when_it_is_not(tmp_path: Path) -> None:
     options = {**LEARNING, "until": 0.5, "callbacks": [heard := Heard()]}
     record = warm_start(LETTERS, tmp_path / "a", **{**options, "max_steps": 150})
@@ -62,9 +66,9 @@ def test_it_ends_when_enough_is_solved_and_says_when_it_is_not(tmp_path: Path) -
         expected.append((expected[-1] // every + 1) * every)
     assert record["steps"] < 150 and list(rates) == list(map(str, expected))
     assert list(rates.values())[-1] >= 0.5 > max([0.0, *list(rates.values())[:-1]])
-    assert record["recommended"]["trainer.learning_rate"] == 1.2e-4 and heard.warnings == []
+    assert record["recommended"]["trainer.learning_rate"] == 1.2e-4 and warnings(heard) == []
     warm_start(LETTERS, tmp_path / "b", **{**options, "max_steps": 2})
-    assert heard.warnings[0].startswith("--until 0.5 was not reached in 2 steps: 0.00 of the sampled completions")
+    assert warnings(heard)[0].startswith("--until 0.5 was not reached in 2 steps: 0.00 of the sampled completions")
 
 
 def test_an_interrupted_one_is_written(
@@ -259,11 +263,11 @@ def rows(passes: list[tuple[int, int]]) -> list[int]:
 def test_it_goes_on_in_smaller_passes_when_memory_runs_out(tmp_path: Path, passes: list[tuple[int, int]]) -> None:
     options = {**SHORT, "max_steps": 3, "callbacks": [heard := Heard()]}
     whole = warm_start(LETTERS, tmp_path / "whole", **options)
-    assert rows(passes) == 3 * [8] and heard.warnings == []
+    assert rows(passes) == 3 * [8] and warnings(heard) == []
     passes[:] = [(2, 0)]
     parted = warm_start(LETTERS, tmp_path / "parted", **options)
     assert rows(passes) == [8, 4, *12 * [2]], "halved to 4 and to 2, and never larger again"
-    (warning,) = heard.warnings
+    (warning,) = warnings(heard)
     assert warning.startswith("out of memory in a forward or backward pass of 8 completions (")
     assert "supervised fine-tuning goes on with at most 4 completions in a pass, halved again" in warning
     assert parted["loss"]["3"] == pytest.approx(whole["loss"]["3"], rel=1e-4)

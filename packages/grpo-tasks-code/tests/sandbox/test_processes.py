@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 import pytest
 
-import grpo_core
+import grpo_sdk
 import grpo_tasks_code
 from grpo_sdk import InfrastructureError, KillablePool
 from grpo_tasks_code import sandboxed
@@ -355,7 +355,7 @@ def as_nobody(program: str, **environment: str) -> list[str]:
             break
     else:
         pytest.skip(f"no interpreter of this version is open to other users: {own} is not")
-    sources = [str(Path(package.__file__ or "").parents[1]) for package in (grpo_core, grpo_tasks_code)]
+    sources = [str(Path(package.__file__ or "").parents[1]) for package in (grpo_sdk, grpo_tasks_code)]
     return called(
         *(path, "-B", "-W", "error", "-c", (PROGRAMS / program).read_text()),
         env={"PYTHONPATH": os.pathsep.join([*sources, sysconfig.get_path("purelib")]), **environment},

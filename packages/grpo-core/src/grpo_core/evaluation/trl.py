@@ -32,6 +32,8 @@ from grpo_sdk.plugins.models import ModelSource
 from grpo_sdk.plugins.task_objects import Tasks, name_tasks
 from grpo_sdk.scoring.metrics import MetricNames
 
+__all__ = ["EvaluationCallback"]
+
 
 class EvaluationCallback(TrainerCallback):
     """Evaluates the model on held-out rows when training begins, every `interval_steps` steps and when it ends.
