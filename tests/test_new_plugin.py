@@ -43,6 +43,7 @@ def test_the_printed_commands_install_check_and_train(environment: Path, name: s
     variables = {
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
         "VIRTUAL_ENV": str(environment / "venv"),
+        "UV_PYTHON": str(environment / "venv"),  # which would count more, as in .ci/run
         "UV_FIND_LINKS": ",".join(filter(None, (str(environment / "wheels"), os.environ.get("UV_FIND_LINKS")))),
     }
     printed = call("grpo", "new", name, *options, cwd=environment, **variables).stdout
