@@ -293,6 +293,17 @@ def test_no_variable_of_this_process_is_left_where_a_worker_could_read_it(way, m
     assert b"GRPO_KILLABLE_WORKER=%b\0" % mark in started_with
 
 
+@LINUX
+def test_a_killed_fork_server_is_started_again() -> None:
+    with KillablePool("killable_targets:make", workers=2, preload="killable_targets") as workers:
+        keeper = psutil.Process(pid_of(workers)).parent()
+        assert keeper is not None and keeper.ppid() != os.getpid()
+        os.kill(keeper.ppid(), signal.SIGKILL)
+        answers = workers.map([b"echo:%d" % index for index in range(50)], ENOUGH_S)
+        assert [answer.value for answer in answers] == [b"%d" % index for index in range(50)]
+        assert eventually(lambda: not is_running(keeper.pid))
+
+
 def _with_an_old_kernel(patch: pytest.MonkeyPatch) -> None:
     def refuse(pid: int) -> int:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
