@@ -144,7 +144,7 @@ class Launch:
         target: "module:factory".
         args: The factory's arguments.
         memory_mib: Address space a worker may take beyond what its loaded target has; None is no limit.
-        name: Shown in process lists.
+        name: Shown in process lists, where they are not forked.
         cwd: Working directory, fixed when the pool was made, so that relative paths keep their meaning.
         has_spare: Whether one more worker than may be busy is kept ready, once one may be killed.
         environment: Environment variables set for the workers beside those of this process.
