@@ -1,6 +1,8 @@
 """`tests/golden/run.py` runs the shared cases, in float64 and float32, and says what fails."""
 
 import importlib
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -47,3 +49,12 @@ def test_a_case_that_fails_is_named_with_what_is_wrong(
     failures = capsys.readouterr().out.splitlines()[:-1]
     assert (status, len(failures)) == ((1, 1) if said else (0, 0))
     assert not said or (failures[0].startswith("this: ") and said in failures[0])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_seeded_runs_give_the_weights_of_the_file() -> None:
+    done = subprocess.run([sys.executable, str(GOLDEN / "recipes.py")], capture_output=True, text=True)
+    if done.returncode == 2:
+        pytest.skip(done.stdout.strip())
+    assert done.returncode == 0, done.stdout + done.stderr
