@@ -3,8 +3,7 @@ from fractions import Fraction
 import pytest
 
 from grpo_sdk import Invalid, load_task
-from grpo_tasks_math.countdown import CountdownRow, content
-from grpo_tasks_math.expressions import MAX_DEPTH, MAX_NUMBERS, parse_expression
+from grpo_tasks_math.countdown import MAX_DEPTH, MAX_NUMBERS, CountdownRow, content, parse_expression
 
 TASK = load_task("math.countdown?size=200&max_difficulty=4")
 ROW = CountdownRow(id="x", numbers=(3, 7, 25, 50), target=82)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import accumulate
+from operator import add, mul, sub, truediv
 from random import Random
 
 from pydantic import Field
 
 from grpo_sdk import Invalid, Row, Task, reward
 from grpo_sdk.data import ProceduralConfig, procedural
-from grpo_tasks_math.expressions import Expression, parse_expression
 from grpo_tasks_math.parsing import first_line, one_integer
 
 TARGETS = range(10, 1000)
@@ -112,6 +117,66 @@ def prompt(row: CountdownRow) -> str:
         f"Use the numbers {', '.join(map(str, row.numbers))} and + - * / to make {row.target}. "
         "Use each number at most once.\nExpression:"
     )
+
+
+MAX_DEPTH = 16
+"""Nested parentheses."""
+
+MAX_NUMBERS, MAX_DIGITS = 16, 6
+"""Numbers in one expression, and digits of each: a value has at most 96."""
+
+_ALLOWED = re.compile(r"[-+*/() 0-9]*")
+_LEADING_ZEROS = re.compile(r"(?<![0-9])0+(?=[0-9])")
+_SPELLINGS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "[": "(", "]": ")"})
+_OPERATIONS = {ast.Add: add, ast.Sub: sub, ast.Mult: mul, ast.Div: truediv}
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A parsed expression.
+
+    Attributes:
+        value: Exact value.
+        numbers: Numbers in it, from left to right.
+    """
+
+    value: Fraction
+    numbers: tuple[int, ...]
+
+
+def parse_expression(text: str) -> Expression:
+    """Parse and evaluate one expression, with the usual precedence and without signs.
+
+    Raises:
+        Invalid: the text is no expression, divides by zero, or exceeds `MAX_NUMBERS`, `MAX_DIGITS` or `MAX_DEPTH`.
+    """
+    plain = " ".join(text.translate(_SPELLINGS).split())
+    rest = _ALLOWED.sub("", plain, count=1)
+    if rest:
+        raise Invalid(f"not an expression from {rest[:10]!r}")
+    numbers = re.findall("[0-9]+", plain)
+    if len(numbers) > MAX_NUMBERS:
+        raise Invalid(f"an expression of more than {MAX_NUMBERS} numbers")
+    if any(len(number) > MAX_DIGITS for number in numbers):
+        raise Invalid(f"a number of more than {MAX_DIGITS} digits")
+    if max(accumulate((char == "(") - (char == ")") for char in plain), default=0) > MAX_DEPTH:
+        raise Invalid(f"parentheses nested more than {MAX_DEPTH} deep")
+    try:
+        return Expression(_value(ast.parse(_LEADING_ZEROS.sub("", plain), mode="eval").body), tuple(map(int, numbers)))
+    except SyntaxError:
+        raise Invalid(f"not an expression: {plain[:40]!r}") from None
+    except ZeroDivisionError:
+        raise Invalid("a division by zero") from None
+
+
+def _value(node: ast.expr) -> Fraction:
+    match node:
+        case ast.Constant(value=int(number)):
+            return Fraction(number)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:
+            value: Fraction = _OPERATIONS[type(op)](_value(left), _value(right))
+            return value
+    raise Invalid(f"{ast.unparse(node)[:40]!r} is not a number, sum, difference, product or quotient")
 
 
 def validate(text: str) -> Expression:

@@ -4,8 +4,7 @@ import orjson
 import pytest
 
 from grpo_sdk import BoundTask, UserError, load_task
-from grpo_tasks_math.gsm8k.rows import GSM8KRow
-from grpo_tasks_math.gsm8k.templates import EXAMPLES, Template, has_form
+from grpo_tasks_math.gsm8k import EXAMPLES, GSM8KRow, Template, has_form
 
 TEMPLATES: tuple[Template, ...] = ("plain", "r1", "few_shot")
 
