@@ -19,7 +19,7 @@ from typing import Any
 from markdown_tables import table
 
 from grpo_tasks_gym.reasoning_gym.catalogue import datasets
-from grpo_tasks_gym.reasoning_gym.task import SLOW
+from grpo_tasks_gym.reasoning_gym.plugin import SLOW
 
 RESULTS = Path(__file__).with_name("gym_findings.json")
 CAUSES = Path(__file__).with_name("gym_findings.toml")

@@ -12,7 +12,7 @@ from pydantic import Field, JsonValue, field_validator
 
 from grpo_sdk import TaskConfig, UserError
 from grpo_sdk.data import DataError
-from grpo_tasks_gym.foreign.source import MAX_RECORDS, Job
+from grpo_tasks_gym.foreign.source import MAX_RECORDS
 
 HASH, NONE = "hash", "none"
 
@@ -86,14 +86,15 @@ class ForeignConfig(TaskConfig):
             raise ValueError("the library's own task has the rows; this one reads no other file")
         return value
 
-    def job(self) -> Job:
-        """What is read for these options: equal jobs have equal rows and rewards."""
+    def job(self) -> str:
+        """What is read for these options, as `source.opened` describes it: equal jobs have equal rows and rewards."""
         args = dict(self.args)
         if self.split_by not in (HASH, NONE):
             if self.split_by in args:
                 raise UserError(f"split_by={self.split_by} gives args the name of the split; args names it as well.")
             args[self.split_by] = self.split
-        return Job(self.opener, self.target(), orjson.dumps(args, option=orjson.OPT_SORT_KEYS).decode(), self.limit)
+        job = {"opener": self.opener, "target": self.target(), "args": args, "limit": self.limit}
+        return orjson.dumps(job, option=orjson.OPT_SORT_KEYS).decode()
 
     def is_complete(self) -> bool:
         """Whether the options name a task of the library."""

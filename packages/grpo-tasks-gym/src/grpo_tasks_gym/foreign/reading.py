@@ -11,7 +11,7 @@ import orjson
 
 from grpo_sdk import KillablePool, Outcome, UserError, inside_worker
 from grpo_sdk.data import DataError
-from grpo_tasks_gym.foreign.source import Description, Job, checked, opened
+from grpo_tasks_gym.foreign.source import Description, checked, opened
 
 MEMORY_MIB = 8192
 """Address space that reading may take; data sets are mapped into it."""
@@ -33,11 +33,11 @@ class Contents:
     records: tuple[dict[str, Any], ...]
 
 
-def describe(job: Job, timeout_s: float, stamp: str = "") -> Description:
+def describe(job: str, timeout_s: float, stamp: str = "") -> Description:
     """What is known of a library's task; a process that scores looks itself, since its code is there already."""
     if inside_worker():
-        return opened(job.to_json()).describe()
-    return contents(job.to_json(), timeout_s, stamp).description
+        return opened(job).describe()
+    return contents(job, timeout_s, stamp).description
 
 
 @lru_cache(maxsize=8)
@@ -45,7 +45,7 @@ def contents(job: str, timeout_s: float, stamp: str = "") -> Contents:
     """The library's task, read in a process of its own, and once as long as its files are the same.
 
     Args:
-        job: The job as JSON.
+        job: What is read, as `opened` describes it.
         timeout_s: Limit of reading.
         stamp: Changes with its files.
 
@@ -95,7 +95,7 @@ def make() -> Callable[[bytes], bytes]:
             task = opened(job)
             description = task.describe()
             if not start:
-                reading[job] = checked(task.records(), Job.from_json(job).limit)
+                reading[job] = checked(task.records(), orjson.loads(job)["limit"])
             records, is_last = _piece(reading[job])
         except UserError as error:
             return orjson.dumps({"error": str(error)})

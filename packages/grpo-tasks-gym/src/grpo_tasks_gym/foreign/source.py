@@ -34,33 +34,6 @@ class NoVerdict(InfrastructureError):
 
 
 @dataclass(frozen=True)
-class Job:
-    """What is read, and where.
-
-    Attributes:
-        opener: "module:function" that opens the library's task: `(target, args)` -> `ForeignTask`.
-        target: What names the task in its library.
-        args: Its arguments, as JSON.
-        limit: Rows that are read; None is all.
-    """
-
-    opener: str
-    target: Mapping[str, str]
-    args: str
-    limit: int | None
-
-    def to_json(self) -> str:
-        """The job as JSON, which is also its key in caches."""
-        facts = {"opener": self.opener, "target": dict(self.target), "args": self.args, "limit": self.limit}
-        return orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode()
-
-    @classmethod
-    def from_json(cls, text: str) -> Job:
-        """Read a job back."""
-        return cls(**orjson.loads(text))
-
-
-@dataclass(frozen=True)
 class ForeignReward:
     """A reward of a library's task.
 
@@ -142,11 +115,13 @@ def opened(job: str) -> ForeignTask:
     """The library's task, opened in this process: its code runs here.
 
     Args:
-        job: The job as JSON.
+        job: What is read, and where, as JSON (also its key in caches): `opener` is the "module:function" that opens the
+            task, `(target, args)` -> `ForeignTask`; `target` names the task in its library; `args` are its arguments;
+            `limit` is the number of rows that are read, or null.
     """
-    read = Job.from_json(job)
-    module, _, function = read.opener.partition(":")
-    task: ForeignTask = getattr(importlib.import_module(module), function)(read.target, orjson.loads(read.args))
+    facts = orjson.loads(job)
+    module, _, function = facts["opener"].partition(":")
+    task: ForeignTask = getattr(importlib.import_module(module), function)(facts["target"], facts["args"])
     return task
 
 

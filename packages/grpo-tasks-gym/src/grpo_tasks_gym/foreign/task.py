@@ -53,7 +53,7 @@ def validate(text: str, row: ForeignRow, config: ForeignConfig) -> Mapping[str, 
         NoVerdict: there is none.
         Exception: whatever the library's code raises.
     """
-    return opened(config.job().to_json()).score(_listed(row.prompt), row.data, text)
+    return opened(config.job()).score(_listed(row.prompt), row.data, text)
 
 
 def load_rows(config: ForeignConfig) -> Iterator[ForeignRow]:
@@ -62,7 +62,7 @@ def load_rows(config: ForeignConfig) -> Iterator[ForeignRow]:
     Raises:
         DataError: the rows cannot be read, or the split has none.
     """
-    records = contents(config.job().to_json(), config.load_timeout_s, config.stamp()).records
+    records = contents(config.job(), config.load_timeout_s, config.stamp()).records
     contents_seen: set[str] = set()
     ids: set[str] = set()
     for record in records:

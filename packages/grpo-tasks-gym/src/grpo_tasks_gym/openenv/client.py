@@ -312,6 +312,15 @@ def digest_of(shown: object) -> int:
     return int.from_bytes(digest, "big")
 
 
+def _popped(kept: OrderedDict[Key, list[Episode]], key: Key) -> Episode | None:
+    """Take one of the episodes of a key; None where there is none."""
+    episodes = kept.get(key, [])
+    episode = episodes.pop() if episodes else None
+    if not episodes:
+        kept.pop(key, None)
+    return episode
+
+
 class Episodes:
     """Keeps episodes between their turns, and bounds how many there are.
 
@@ -328,13 +337,7 @@ class Episodes:
 
     def take(self, key: Key) -> Episode | None:
         """An episode that has come this far; None where there is none."""
-        episodes = self._waiting.get(key)
-        if not episodes:
-            return None
-        episode = episodes.pop()
-        if not episodes:
-            del self._waiting[key]
-        return episode
+        return _popped(self._waiting, key)
 
     async def keep(self, key: Key, episode: Episode) -> None:
         """Keep an episode for its next turn."""
@@ -455,12 +458,8 @@ class Environment:
         if isinstance(moves[-1], str):  # nobody has played it
             moves = (await self.follow(moves, row)).moves
         key = (row.id, tuple(moves))
-        if key in self._ended:
-            episodes = self._ended[key]
-            episode = episodes.pop()
-            if not episodes:
-                del self._ended[key]
-            return episode.verdict()
+        if (ended := _popped(self._ended, key)) is not None:
+            return ended.verdict()
         async with self._slots:
             episode = await self._health.watch(lambda: self._at(key[1], row))
         if not episode.is_over:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Generator
 from itertools import count
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy
 import orjson
@@ -17,7 +17,7 @@ from pydantic import JsonValue
 
 from grpo_sdk import Row, UserError
 from grpo_sdk.data import DataError, ExhaustedError, split_of, stable_id
-from grpo_tasks_gym.reasoning_gym.catalogue import datasets, results_only
+from grpo_tasks_gym.reasoning_gym.catalogue import datasets
 from grpo_tasks_gym.reasoning_gym.entries import encode
 from grpo_tasks_gym.reasoning_gym.options import CompositeOptions, GymConfig, config_class
 from grpo_tasks_gym.reasoning_gym.sources import build, prints_nothing
@@ -150,6 +150,13 @@ def _from_process(config: GymConfig, level: int | None, seed: int) -> Generator[
             raise DataError(f"reasoning_gym.{config.dataset}: the process that generates entries ended.")
         finally:
             process.kill()
+
+
+def results_only() -> BinaryIO:
+    """The process's stdout; what data sets print goes to stderr from here on."""
+    output = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return output
 
 
 def main() -> None:
