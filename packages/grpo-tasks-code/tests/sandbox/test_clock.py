@@ -13,8 +13,8 @@ LIMIT_S = 2.0
 def limit_after(spent_s: float) -> TimeLimit:
     """The limit of a program that has been waited for so long."""
     limit = TimeLimit(LIMIT_S)
-    limit.clock.start_at(time.monotonic() - spent_s)
-    limit.clock.stop()
+    limit.start_at(time.monotonic() - spent_s)
+    limit.stop()
     return limit
 
 

@@ -92,35 +92,33 @@ def check_policy(policy: Policy | None) -> None:
         raise UserError(f"policy={policy!r}: must be None or {', '.join(map(repr, get_args(Policy)))}.")
 
 
-def program_bytes(code: str) -> bytes:
-    """Encode a program; lone surrogates are kept, since Python itself decides about them.
+def encoded(name: str, text: str) -> bytes:
+    """Encode a program or its input; lone surrogates are kept, since Python itself decides about them.
 
     Raises:
-        UserError: the program is not text.
+        UserError: it is not text.
     """
-    return _bytes_of(code, "code")
+    if not isinstance(text, str):
+        raise UserError(f"{name} is text, not a {type(text).__name__}.")
+    return text.encode("utf-8", "surrogatepass")
 
 
-def stdin_bytes(stdin: str) -> bytes:
-    """Encode the input of a program.
+def check_stdin(stdin: str) -> None:
+    """Check the input of a program.
 
     Raises:
         UserError: the input is not text, or too long.
     """
-    data = _bytes_of(stdin, "stdin")
-    if len(data) > MAX_STDIN_BYTES:
-        raise UserError(f"stdin of {len(data)} bytes: at most {MAX_STDIN_BYTES}.")
-    return data
+    size = len(encoded("stdin", stdin))
+    if size > MAX_STDIN_BYTES:
+        raise UserError(f"stdin of {size} bytes: at most {MAX_STDIN_BYTES}.")
 
 
-def refusal_of(program: bytes) -> str:
-    """Return why a program is not run at all; empty if it is run."""
-    if len(program) <= MAX_PROGRAM_BYTES:
-        return ""
-    return f"the program has {len(program)} bytes; at most {MAX_PROGRAM_BYTES} are run"
+def refusal_of(code: str) -> str:
+    """Return why a program is not run at all; empty if it is run.
 
-
-def _bytes_of(text: str, name: str) -> bytes:
-    if not isinstance(text, str):
-        raise UserError(f"{name} is text, not a {type(text).__name__}.")
-    return text.encode("utf-8", "surrogatepass")
+    Raises:
+        UserError: it is not text.
+    """
+    size = len(encoded("code", code))
+    return "" if size <= MAX_PROGRAM_BYTES else f"the program has {size} bytes; at most {MAX_PROGRAM_BYTES} are run"

@@ -1,4 +1,4 @@
-"""The protocol of executors, which run programs here or elsewhere: one, many at once, or without blocking."""
+"""`Executor`: runs programs here or elsewhere; one, many at once, or without blocking."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
-from typing import Protocol, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 from grpo_tasks_code.sandbox import arguments
-from grpo_tasks_code.sandbox.execution import Execution, Level, Policy, TestResult
+from grpo_tasks_code.sandbox.errors import ServerError
+from grpo_tasks_code.sandbox.execution import Execution, Level, Policy, Status, TestResult
+from grpo_tasks_code.sandbox.host.plan import Plan, plan_of
+from grpo_tasks_code.sandbox.host.testing import undecided
 
 MAX_WAITING = 64
 """Most programs of an event loop that run or wait for a server at once; the others wait in the loop's queue."""
@@ -63,11 +66,14 @@ class ManyOptions(RunOptions, total=False):
     memory_mib: int
 
 
-class Executor(Protocol):
+class Executor:
     """Runs programs: a `Sandbox` on this machine, or a client of a sandbox elsewhere.
 
     Every program gets an `Execution`, never an exception. Failures of the executor itself have the status
     `sandbox_error`, which says nothing about the program.
+
+    A subclass has `workers` and `level`, and either `run` and `run_tests`, or `_run` and `_run_tests`. These get
+    checked arguments, and a `ServerError` that they raise becomes a `sandbox_error` with its message.
 
     Attributes:
         workers: Number of programs that run at once.
@@ -82,6 +88,7 @@ class Executor(Protocol):
         Raises:
             SandboxUnavailableError: no allowed level works here.
         """
+        raise NotImplementedError
 
     def run(
         self,
@@ -113,6 +120,16 @@ class Executor(Protocol):
             UserError: an invalid argument; the program's content never raises.
             SandboxUnavailableError: no allowed level works here.
         """
+        limits = arguments.Limits(timeout_s, memory_mib, output_limit_bytes)
+        arguments.check_policy(policy)
+        arguments.check_whole("machine_state", machine_state, 0, arguments.MAX_MACHINE_STATE)
+        arguments.check_stdin(stdin)
+        if refusal := arguments.refusal_of(code):
+            return self._not_run("denied", refusal)
+        try:
+            return self._run(code, stdin, limits, policy, machine_state, cancellation or Cancellation())
+        except ServerError as error:
+            return self._not_run("sandbox_error", str(error))
 
     def run_tests(
         self,
@@ -141,6 +158,34 @@ class Executor(Protocol):
             UserError: tests that are not Python or assert nothing, or an invalid argument.
             SandboxUnavailableError: no allowed level works here.
         """
+        limits, plan = arguments.Limits(timeout_s, memory_mib), plan_of(tests, setup, entry_point)
+        if refusal := arguments.refusal_of(code):
+            return undecided(len(tests), self._not_run("denied", refusal))
+        try:
+            return self._run_tests(code, plan, limits)
+        except ServerError as error:
+            return undecided(len(tests), self._not_run("sandbox_error", str(error)))
+
+    def _run(
+        self,
+        code: str,
+        stdin: str,
+        limits: arguments.Limits,
+        policy: Policy | None,
+        machine_state: int,
+        cancellation: Cancellation,
+    ) -> Execution:
+        raise NotImplementedError
+
+    def _run_tests(self, code: str, plan: Plan, limits: arguments.Limits) -> TestResult:
+        raise NotImplementedError
+
+    def _not_run(self, status: Status, reason: str) -> Execution:
+        return Execution(status, "", reason, 0.0, 0.0, self._level_name)
+
+    @property
+    def _level_name(self) -> str:
+        return self.level.name
 
     def reserve(self, workers: int) -> None:
         """Prepare to run this many programs at once, if that is more than `workers`; the default does nothing."""

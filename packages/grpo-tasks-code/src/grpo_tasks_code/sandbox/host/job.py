@@ -16,7 +16,7 @@ from grpo_tasks_code.sandbox.arguments import Limits, patience_s
 from grpo_tasks_code.sandbox.errors import BusyError, ServerError
 from grpo_tasks_code.sandbox.execution import Execution, Status
 from grpo_tasks_code.sandbox.host.channel import MessageChannel
-from grpo_tasks_code.sandbox.host.pipes import ProgramPipes, StatusPipe, memory_file
+from grpo_tasks_code.sandbox.host.pipes import OutputPipe, StatusPipe, memory_file
 from grpo_tasks_code.sandbox.host.process import ServerProcess
 from grpo_tasks_code.sandbox.host.scheduling import Scheduling, delay_of_this_thread_s
 from grpo_tasks_code.sandbox.inside import wire
@@ -25,48 +25,16 @@ RECHECK_S = 0.05
 """Most that a program gets which waits for a processor when its time is over, until the kernel counts the wait."""
 
 
-class Clock:
-    """Seconds that a program has been waited for, without those in which the waiting thread itself could not run."""
-
-    def __init__(self) -> None:
-        self._before_s = 0.0
-        self._since: float | None = None
-        self._delay_s = delay_of_this_thread_s()
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the clock runs."""
-        return self._since is not None
-
-    @property
-    def spent_s(self) -> float:
-        """Seconds so far."""
-        if self._since is None:
-            return self._before_s
-        late_s = delay_of_this_thread_s() - self._delay_s
-        return self._before_s + max(0.0, time.monotonic() - self._since - late_s)
-
-    def start(self) -> None:
-        """Start, or go on."""
-        self._since, self._delay_s = time.monotonic(), delay_of_this_thread_s()
-
-    def start_at(self, moment: float) -> None:
-        """Start at a past moment of the monotonic clock, not before the clock was made."""
-        self._since = moment
-
-    def stop(self) -> None:
-        """Stop; `start` goes on from here."""
-        self._before_s, self._since = self.spent_s, None
-
-
 class TimeLimit:
     """The time of one program. Seconds in which other processes had the processor are given back, up to a point.
+
+    Seconds in which the waiting thread itself could not run are not counted.
 
     Args:
         limit_s: Seconds, by the clock and on the processor.
 
     Attributes:
-        clock: Runs while the program is waited for.
+        is_running: Whether the clock runs: the program is waited for.
         is_starved: Whether the machine was too busy for the program to use its time.
     """
 
@@ -76,13 +44,34 @@ class TimeLimit:
         self.renew()
 
     def renew(self) -> None:
-        """Give the program its whole time again."""
-        self.clock, self._allowed_s = Clock(), self._limit_s
+        """Stop the clock, and give the program its whole time again."""
+        self.is_running, self._before_s, self._allowed_s = False, 0.0, self._limit_s
+        self._since, self._delay_s = 0.0, delay_of_this_thread_s()
+
+    def start(self) -> None:
+        """Start the clock, or let it go on."""
+        self.is_running, self._since, self._delay_s = True, time.monotonic(), delay_of_this_thread_s()
+
+    def start_at(self, moment: float) -> None:
+        """Start the clock at a past moment of the monotonic clock, after the time was given."""
+        self.is_running, self._since = True, moment
+
+    def stop(self) -> None:
+        """Stop the clock; `start` lets it go on from here."""
+        self._before_s, self.is_running = self.spent_s, False
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds so far."""
+        if not self.is_running:
+            return self._before_s
+        late_s = delay_of_this_thread_s() - self._delay_s
+        return self._before_s + max(0.0, time.monotonic() - self._since - late_s)
 
     @property
     def left_s(self) -> float:
         """Seconds until `extend` has to decide."""
-        return self._allowed_s - self.clock.spent_s
+        return self._allowed_s - self.spent_s
 
     def extend(self, scheduling: Callable[[], Scheduling], cpu_before_s: float) -> Status | None:
         """Give back the time that other processes took; the status to end the program with where none is left.
@@ -91,7 +80,7 @@ class TimeLimit:
             scheduling: What the kernel counts for the program's process.
             cpu_before_s: Processor seconds that the process had spent before the program began.
         """
-        spent_s, limit_s = self.clock.spent_s, self._limit_s
+        spent_s, limit_s = self.spent_s, self._limit_s
         counted = scheduling()
         cpu_s = counted.cpu_s - cpu_before_s
         left_s = limit_s - max(0.0, cpu_s, spent_s - counted.delay_s)
@@ -160,21 +149,22 @@ class Job:
             for content in (program, stdin):
                 descriptors.append(memory_file(content))
                 theirs.callback(os.close, descriptors[-1])
-            self._pipes = ProgramPipes(self._limits.output_bytes)
-            ours.callback(self._pipes.close)
-            descriptors += self._pipes.write_ends
+            self._stdout, self._stderr = (OutputPipe(self._limits.output_bytes) for _ in range(2))
+            self._status = StatusPipe()
+            for pipe in (self._stdout, self._stderr, self._status):
+                ours.callback(pipe.close)
+                descriptors.append(pipe.write_end)
             if mode != wire.SCRIPT:
                 self._channel = MessageChannel()
                 ours.callback(self._channel.close)
                 theirs.callback(self._channel.program_end.close)
                 descriptors.append(self._channel.program_end.fileno())
-            request = wire.Request(
-                wire.RUN, self._number, mode, is_restricted, self._cpu_s, self._limits.memory_mib << 20
-            )
+            request = wire.Request(self._number, mode, is_restricted, self._cpu_s, self._limits.memory_mib << 20)
             self._server.run(request, descriptors)
             self._descriptors = ours.pop_all()
         self._poll = select.poll()
-        for fd in (*self._pipes.outputs, self._server.control.fileno()):
+        self._outputs = {pipe.read_end: pipe for pipe in (self._stdout, self._stderr)}
+        for fd in (*self._outputs, self._server.control.fileno()):
             self._poll.register(fd, select.POLLIN)
         if self._channel is not None:
             self._channel.watch(self._poll)
@@ -194,10 +184,10 @@ class Job:
         self._server.is_lost = self._reply is None
         if self._time.is_starved and not self._has_ended_by_itself:
             raise BusyError(
-                f"the machine is too busy: in {self._time.clock.spent_s:.1f} s the program could not use its "
+                f"the machine is too busy: in {self._time.spent_s:.1f} s the program could not use its "
                 f"{self._limits.timeout_s:g} s; have fewer workers"
             )
-        if self._server.is_lost and not self._pipes.status.has_started:
+        if self._server.is_lost and not self._status.has_started:
             raise ServerError(self._fault)
 
     def send(self, message: Any) -> None:
@@ -228,12 +218,14 @@ class Job:
             while not self.is_over:
                 self._pump()
             self._await(False)
-            self._pipes.drain()
-        status, stderr = self._verdict(), self._pipes.stderr.text
+            self._status.look()
+            self._stdout.drain()
+            self._stderr.drain()
+        status, stderr = self._verdict(), self._stderr.text
         if status == "sandbox_error":
             stderr = f"{stderr.rstrip()}\n{self._fault}".strip() or "the program was not started"
-        wall_s = self._time.clock.spent_s
-        return Execution(status, self._pipes.stdout.text, stderr, self._spent_cpu_s, wall_s, self._server.level)
+        wall_s = self._time.spent_s
+        return Execution(status, self._stdout.text, stderr, self._spent_cpu_s, wall_s, self._server.level)
 
     def kill(self, why: Status) -> None:
         """End the program with a status; the first call counts."""
@@ -250,17 +242,17 @@ class Job:
         """Run the clock while the program is waited for, once it has begun."""
         self._begin()
         if not is_awaited:
-            self._time.clock.stop()
-        elif self._is_begun and not self._time.clock.is_running:
-            self._time.clock.start()
+            self._time.stop()
+        elif self._is_begun and not self._time.is_running:
+            self._time.start()
 
     def _begin(self) -> None:
         """Start the clock if the program has begun."""
         if not self._is_begun:
-            self._pipes.status.look()
-            if self._pipes.status.has_started:
+            self._status.look()
+            if self._status.has_started:
                 self._is_begun = True
-                self._time.clock.start_at(self._pipes.status.started[0])
+                self._time.start_at(self._status.started[0])
 
     def _pump(self) -> None:
         """Wait for the next event and handle it."""
@@ -271,10 +263,10 @@ class Job:
         wait_s = left_s if self._is_begun else min(left_s, self._limits.timeout_s)
         for fd, _ in self._poll.poll(math.ceil(max(0.0, wait_s) * 1000)):
             if fd == self._server.control.fileno():
-                self._reply = self._server.receive()
+                self._reply = self._server.reply()
                 if self._reply is None:
                     self._fault = "the server of the sandbox died while the program ran"
-            elif (output := self._pipes.outputs.get(fd)) is not None:
+            elif (output := self._outputs.get(fd)) is not None:
                 output.take()
                 if output.is_over_limit:
                     self.kill("output_limit")
@@ -287,7 +279,7 @@ class Job:
                 self._fault = f"the program was not seen to die within {DEATH_TIMEOUT_S:g} s"
             elif not self._is_begun:
                 self._fault = f"the program was not started within {SETUP_TIMEOUT_S:g} s"
-            elif status := self._time.extend(self._server.scheduling, self._pipes.status.started[1]):
+            elif status := self._time.extend(self._server.scheduling, self._status.started[1]):
                 self.kill(status)
 
     @property
@@ -302,18 +294,18 @@ class Job:
     @property
     def _spent_cpu_s(self) -> float:
         """Processor seconds of the program, once it has ended."""
-        if self._reply is None or not self._pipes.status.has_started:
+        if self._reply is None or not self._status.has_started:
             return 0.0
-        return max(0.0, self._reply.cpu_s - self._pipes.status.started[1])
+        return max(0.0, self._reply.cpu_s - self._status.started[1])
 
     def _verdict(self) -> Status:
-        if any(output.is_over_limit for output in self._pipes.outputs.values()):
+        if any(output.is_over_limit for output in self._outputs.values()):
             return "output_limit"
         if self._why is not None and not self._has_ended_by_itself:
             return self._why
-        if self._reply is None or not self._pipes.status.has_started:
+        if self._reply is None or not self._status.has_started:
             return "sandbox_error"
-        return _status_of_end(self._reply.status, self._pipes.status, is_out_of_time=self._reply.cpu_s >= self._cpu_s)
+        return _status_of_end(self._reply.status, self._status, is_out_of_time=self._reply.cpu_s >= self._cpu_s)
 
 
 def _status_of_end(wait_status: int, pipe: StatusPipe, *, is_out_of_time: bool) -> Status:

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import Self, TypeVar
 
 from grpo_sdk import inside_worker, refuse_at_import
-from grpo_tasks_code.sandbox.arguments import MAX_WORKERS, RUNS_OF_A_STARVED_PROGRAM, check_whole
+from grpo_tasks_code.sandbox.arguments import MAX_WORKERS, RUNS_OF_A_STARVED_PROGRAM, Limits, check_whole, encoded
 from grpo_tasks_code.sandbox.errors import BusyError, ServerError
-from grpo_tasks_code.sandbox.execution import Execution, Level, TestResult
-from grpo_tasks_code.sandbox.executor import Cancellation
+from grpo_tasks_code.sandbox.execution import Execution, Level, Policy, TestResult
+from grpo_tasks_code.sandbox.executor import Cancellation, Executor
 from grpo_tasks_code.sandbox.host import levels, process
-from grpo_tasks_code.sandbox.host.checked import CheckedExecutor, Script, TestedProgram
 from grpo_tasks_code.sandbox.host.job import Job
+from grpo_tasks_code.sandbox.host.plan import Plan
 from grpo_tasks_code.sandbox.host.pool import ServerPool
 from grpo_tasks_code.sandbox.host.testing import MAX_ATTEMPTS, Examination
 
@@ -25,7 +25,7 @@ MAX_DEFAULT_WORKERS = 16
 """With more, the servers cost more memory than parallel programs gain."""
 
 
-class Sandbox(CheckedExecutor):
+class Sandbox(Executor):
     """Runs programs at one isolation level, several at a time, for any number of threads.
 
     The level is chosen, and servers are started, when they are first needed. Waiting for a free server does not count
@@ -66,12 +66,21 @@ class Sandbox(CheckedExecutor):
                 self._pools["plain"].add(server)
             return self._level
 
-    def _run(self, script: Script, cancellation: Cancellation) -> Execution:
-        pool = self._pool("plain" if script.policy is None else script.policy, script.machine_state)
+    def _run(
+        self,
+        code: str,
+        stdin: str,
+        limits: Limits,
+        policy: Policy | None,
+        machine_state: int,
+        cancellation: Cancellation,
+    ) -> Execution:
+        pool = self._pool(policy or "plain", machine_state)
+        program, given = encoded("code", code), encoded("stdin", stdin)
 
         def attempt() -> Execution:
             with pool.server() as server:
-                job = Job(server, script.program, script.stdin, script.limits, is_restricted=script.policy is not None)
+                job = Job(server, program, given, limits, is_restricted=policy is not None)
                 with cancellation.ends(job.cancel):
                     execution = job.finish()
                 job.check_server()
@@ -79,9 +88,9 @@ class Sandbox(CheckedExecutor):
 
         return _persist(attempt)
 
-    def _run_tests(self, program: TestedProgram) -> TestResult:
-        servers, judges = self._pool("plain"), self._pool("judge")
-        return _persist(lambda: Examination(program.plan, servers, judges).run(program.program, program.limits))
+    def _run_tests(self, code: str, plan: Plan, limits: Limits) -> TestResult:
+        servers, judges, program = self._pool("plain"), self._pool("judge"), encoded("code", code)
+        return _persist(lambda: Examination(plan, servers, judges).run(program, limits))
 
     def reserve(self, workers: int) -> None:
         """Allow at least this many servers."""
@@ -89,10 +98,6 @@ class Sandbox(CheckedExecutor):
             self.workers = max(self.workers, workers)
             for pool in self._pools.values():
                 pool.grow(self.workers)
-
-    @property
-    def _level_name(self) -> str:
-        return self.level.name
 
     def _pool(self, kind: str, machine_state: int = 0) -> ServerPool:
         """Return the servers for `plain` programs, for programs under a policy, or for judges."""

@@ -124,31 +124,3 @@ class StatusPipe(Pipe):
     def is_refused(self) -> bool:
         """Whether a policy refused the program."""
         return wire.REFUSED in self._received[wire.START_BYTES :]
-
-
-class ProgramPipes:
-    """The pipes of one program.
-
-    Args:
-        output_limit: Bytes that are kept of stdout, and of stderr.
-
-    Attributes:
-        outputs: Stdout and stderr, by the descriptor to read from.
-        write_ends: The program's descriptors: stdout, stderr, status.
-    """
-
-    def __init__(self, output_limit: int) -> None:
-        self.stdout, self.stderr, self.status = OutputPipe(output_limit), OutputPipe(output_limit), StatusPipe()
-        self.outputs = {pipe.read_end: pipe for pipe in (self.stdout, self.stderr)}
-        self.write_ends = [pipe.write_end for pipe in (self.stdout, self.stderr, self.status)]
-
-    def drain(self) -> None:
-        """Read what is left, when the program has ended."""
-        self.status.look()
-        self.stdout.drain()
-        self.stderr.drain()
-
-    def close(self) -> None:
-        """Close them all."""
-        for pipe in (self.stdout, self.stderr, self.status):
-            pipe.close()

@@ -1,10 +1,9 @@
-"""The process of a server: its start, its messages and its end."""
+"""Processes that run the code of `inside`: their start, their messages and their end."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import select
 import shutil
 import socket
 import subprocess
@@ -13,10 +12,11 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from grpo_tasks_code.sandbox.errors import ServerError
 from grpo_tasks_code.sandbox.host.cgroups import cgroup_if_possible
@@ -64,48 +64,114 @@ del folder
 """Imports the folder `inside` without the packages around it, whose dependencies are missing there, and hides file
 names: a program can look at the frames that called it."""
 
-_SERVER = """
-from grpo_tasks_code.sandbox.inside import server
-server.main(int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), *sys.argv[5:9])
-"""
-
 _PACKAGE = Path(__file__).resolve().parents[2]
 
 
-def start_inside(
-    entry: str, arguments: Sequence[str], passed: int, environment: Mapping[str, str] | None = None
-) -> subprocess.Popen[bytes]:
-    """Start a process that can import `grpo_tasks_code.sandbox.inside` and the standard library, and nothing else.
+class InsideProcess:
+    """A process that can import `inside` and the standard library, and nothing else; it ends when its socket is closed.
 
     Args:
-        entry: Code that it runs; `sys.argv[2:]` are the arguments.
-        arguments: Arguments of the code.
-        passed: Descriptor that it inherits.
+        module: Module of `inside` whose `main` it runs, with a socket, this process's id, the folder of a control group
+            (empty if there is none), and the arguments.
+        arguments: Further arguments of `main`.
         environment: Environment variables.
+
+    Attributes:
+        name: What it is, for messages.
+        control: This end of the socket.
 
     Raises:
         ServerError: it cannot be started.
     """
-    command = [sys.executable, *_FLAGS, "-c", _BOOTSTRAP + entry, str(_PACKAGE), *arguments]
-    kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
-    try:
-        return _starter.call(
-            lambda: subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                cwd="/",
-                env={**(environment or {}), **kept},
-                pass_fds=(passed,),
-                start_new_session=True,  # Ctrl-C is for the trainer
+
+    name = "the server"
+
+    def __init__(self, module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
+        self.control, theirs = socket.socketpair()
+        self._cgroup = cgroup_if_possible()
+        cgroup = "" if self._cgroup is None else str(self._cgroup.path)
+        entry = f"from grpo_tasks_code.sandbox.inside import {module}\n{module}.main(*sys.argv[2:])"
+        passed = [str(_PACKAGE), str(theirs.fileno()), str(os.getpid()), cgroup, *arguments]
+        kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+        try:
+            self._process = _starter.call(
+                lambda: subprocess.Popen(
+                    [sys.executable, *_FLAGS, "-c", _BOOTSTRAP + entry, *passed],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    cwd="/",
+                    env={**(environment or {}), **kept},
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,  # Ctrl-C is for the trainer
+                )
             )
-        )
-    except OSError as error:
-        raise ServerError(f"cannot start {sys.executable}: {error}") from None
+        except OSError as error:
+            self.control.close()
+            if self._cgroup is not None:
+                self._cgroup.close()
+            raise ServerError(f"cannot start {sys.executable}: {error}") from None
+        finally:
+            theirs.close()
+
+    def receive(self, within_s: float | None = None) -> tuple[dict[str, Any], bytes]:
+        """Return the next message with its bytes.
+
+        Raises:
+            ServerError: the process has ended, did not answer in time, or reports that it failed.
+        """
+        try:
+            self.control.settimeout(within_s)
+            received = wire.receive(self.control)
+        except TimeoutError:
+            raise self._ended(f"did not answer within {within_s:g} s") from None
+        except OSError as error:
+            raise self._ended(f"failed: {error}") from None
+        if received is None:
+            raise self._ended("ended")
+        message, data, _ = received
+        if "error" in message:
+            raise ServerError(f"{self.name}: {message['error']}")
+        return message, data
+
+    def _ended(self, why: str) -> ServerError:
+        """End the process; the error says why, and what it last wrote to stderr."""
+        self._end()
+        words, stderr = "", self._process.stderr
+        if stderr is not None and not stderr.closed:
+            words = stderr.read(_MAX_LAST_WORDS).decode("utf-8", "replace").strip()
+        return ServerError(": ".join(filter(None, (f"{self.name} {why}", words))))
+
+    def hang_up(self) -> None:
+        """Shut the socket down, so that both sides read its end, even if a forked child holds a copy."""
+        with contextlib.suppress(OSError):
+            self.control.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End the process with all that it started."""
+        self._end()
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+        if self._cgroup is not None:
+            self._cgroup.close()
+
+    def _end(self) -> None:
+        self.hang_up()
+        self.control.close()
+        try:
+            self._process.wait(EXIT_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # its death signal takes the rest
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(EXIT_TIMEOUT_S)
+
+    def abandon(self) -> None:
+        """Forget the process in a forked child: it is the parent's."""
+        self.control.close()
+        self._process.returncode = 0  # not our child: nothing to wait for
 
 
-class ServerProcess:
+class ServerProcess(InsideProcess):
     """A running server.
 
     Args:
@@ -118,62 +184,32 @@ class ServerProcess:
     """
 
     def __init__(self, level: LevelName, *, is_restricted: bool = False, hash_seed: int = 0) -> None:
-        self.level: LevelName = level
-        self.number = 0
-        self.is_lost = False
-        self.control, theirs = socket.socketpair()
-        # L1 has no file system of its own; the others do not get a folder of the host's.
-        self._box = tempfile.mkdtemp(prefix="grpo-sandbox-") if level == "L1" else ""
         restricted = os.path.dirname(_folder_of("RestrictedPython")) if is_restricted else ""
         if is_restricted and not restricted:
             raise ServerError("the policy 'restricted' needs the package RestrictedPython")
-        self._cgroup = cgroup_if_possible()
-        cgroup = "" if self._cgroup is None else str(self._cgroup.path)
-        arguments = [str(theirs.fileno()), level, str(os.getpid()), restricted, self._box, cgroup, _folder_of("numpy")]
+        self.level: LevelName = level
+        self.number = 0
+        self.is_lost = False
+        # L1 has no file system of its own; the others do not get a folder of the host's.
+        self._box = tempfile.mkdtemp(prefix="grpo-sandbox-") if level == "L1" else ""
         environment = _ENVIRONMENT | {"PYTHONHASHSEED": str(hash_seed)}
+        super().__init__("server", level, restricted, self._box, _folder_of("numpy"), environment=environment)
         try:
-            self._process = start_inside(_SERVER, arguments, theirs.fileno(), environment)
-        except ServerError:
-            self.control.close()
-            if self._cgroup is not None:
-                self._cgroup.close()
+            self.receive(START_TIMEOUT_S)
+        except BaseException:
+            self.close()
             raise
-        finally:
-            theirs.close()
         assert self._process.stderr is not None
-        with self._process.stderr:  # read only while it starts; later output is dropped
-            try:
-                self._await_ready()
-            except ServerError as error:
-                self.close()
-                last_words = self._process.stderr.read(_MAX_LAST_WORDS).decode("utf-8", "replace").strip()
-                raise ServerError(": ".join(filter(None, (str(error), last_words)))) from None
+        self._process.stderr.close()  # later output is dropped
 
-    def _await_ready(self) -> None:
-        poll = select.poll()
-        poll.register(self.control, select.POLLIN)
-        if not poll.poll(START_TIMEOUT_S * 1000):
-            raise ServerError(f"no answer within {START_TIMEOUT_S:g} s")
-        reply = self.receive()
-        if reply is None:
-            raise ServerError("it ended while it started")
-        if reply.kind != wire.READY:
-            raise ServerError(reply.reason)
-
-    def receive(self) -> wire.Reply | None:
-        """Return the next message, or None when the server has ended."""
-        data = b""
+    def reply(self) -> wire.Reply | None:
+        """Return the report of a program that has ended, or None when the server has ended."""
         try:
-            while len(data) < wire.REPLY_BYTES:
-                more = self.control.recv(wire.REPLY_BYTES - len(data))
-                if not more:
-                    return None
-                data += more
-        except OSError:
+            return wire.Reply(**self.receive()[0])
+        except ServerError:
             return None
-        return wire.Reply.unpack(data)
 
-    def run(self, request: wire.Request, descriptors: list[int]) -> None:
+    def run(self, request: wire.Request, descriptors: Sequence[int]) -> None:
         """Start a program.
 
         Raises:
@@ -182,14 +218,14 @@ class ServerProcess:
         if self._cgroup is not None:
             self._cgroup.limit_memory(request.memory_bytes)
         try:
-            socket.send_fds(self.control, [request.pack()], descriptors)
+            wire.send(self.control, {"run": asdict(request)}, descriptors=descriptors)
         except OSError as error:
             raise ServerError(f"the server is gone: {error}") from None
 
     def kill_program(self, number: int) -> None:
         """Kill the program, if it still runs."""
         with contextlib.suppress(OSError):
-            self.control.sendall(wire.Request(wire.KILL, number).pack())
+            wire.send(self.control, {"kill": number})
 
     def scheduling(self) -> Scheduling:
         """Return the scheduling counts of the running program."""
@@ -197,30 +233,11 @@ class ServerProcess:
         pid = descendant(self._process.pid, generations)
         return Scheduling() if pid is None else scheduling_of(pid)
 
-    def hang_up(self) -> None:
-        """Shut the socket down, so that both sides read its end, even if a forked child holds a copy."""
-        with contextlib.suppress(OSError):
-            self.control.shutdown(socket.SHUT_RDWR)
-
     def close(self) -> None:
-        """End the server: when its socket is closed it exits with all that it started."""
-        self.hang_up()
-        self.control.close()
-        try:
-            self._process.wait(EXIT_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()  # its death signal takes the rest
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(EXIT_TIMEOUT_S)
+        """End the server with all that it started."""
+        super().close()
         if self._box:
             shutil.rmtree(self._box, ignore_errors=True)
-        if self._cgroup is not None:
-            self._cgroup.close()
-
-    def abandon(self) -> None:
-        """Forget the server in a forked child: it is the parent's."""
-        self.control.close()
-        self._process.returncode = 0  # not our child: nothing to wait for
 
 
 def _folder_of(package: str) -> str:

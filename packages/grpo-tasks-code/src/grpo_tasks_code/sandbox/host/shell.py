@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -17,13 +15,8 @@ from grpo_sdk import refuse_at_import
 from grpo_tasks_code.sandbox.arguments import patience_s
 from grpo_tasks_code.sandbox.errors import SandboxUnavailableError, ServerError
 from grpo_tasks_code.sandbox.execution import Level
-from grpo_tasks_code.sandbox.host.cgroups import cgroup_if_possible
-from grpo_tasks_code.sandbox.host.process import EXIT_TIMEOUT_S, START_TIMEOUT_S, start_inside
-
-_ENTRY = """
-from grpo_tasks_code.sandbox.inside import shell
-shell.main(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
-"""
+from grpo_tasks_code.sandbox.host.process import START_TIMEOUT_S, InsideProcess
+from grpo_tasks_code.sandbox.inside import wire
 
 TOOLS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 """Folders of the host that commands see."""
@@ -38,7 +31,6 @@ REMEDY = (
     "Shell commands need Linux with user namespaces (sysctl user.max_user_namespaces, "
     "kernel.apparmor_restrict_unprivileged_userns=0)"
 )
-_LAST_WORDS_BYTES = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +61,7 @@ class ShellRun:
     output: str
 
 
-class ShellBox:
+class ShellBox(InsideProcess):
     """A file system and namespaces for commands: the host's tools, read-only, and writable folders, in memory.
 
     Args:
@@ -81,6 +73,8 @@ class ShellBox:
     Raises:
         ServerError: the box does not start, or the system lacks what it needs.
     """
+
+    name = "the box for commands"
 
     def __init__(
         self,
@@ -94,16 +88,11 @@ class ShellBox:
             raise ServerError("needs Linux")
         refuse_at_import("the sandbox")
         self._memory_bytes = memory_bytes
-        self._cgroup = cgroup_if_possible()
+        super().__init__("shell")
         if self._cgroup is not None:
             self._cgroup.limit_memory(memory_bytes + storage_bytes)
-        self._control, theirs = socket.socketpair()
-        cgroup = "" if self._cgroup is None else str(self._cgroup.path)
-        with theirs:
-            self._process = start_inside(_ENTRY, [str(theirs.fileno()), str(os.getpid()), cgroup], theirs.fileno())
         try:
-            self._control.settimeout(START_TIMEOUT_S)
-            self._reply()
+            self.receive(START_TIMEOUT_S)
             shown = [*dict.fromkeys([*TOOLS, *tools])]
             own = [*dict.fromkeys([*ALWAYS_WRITABLE, *writable])]
             built, _ = self._order(START_TIMEOUT_S, do="build", tools=shown, writable=own, storage_bytes=storage_bytes)
@@ -193,51 +182,11 @@ class ShellBox:
         return list(map(str, reply["names"]))
 
     def _order(self, within_s: float, data: bytes = b"", **order: Any) -> tuple[dict[str, Any], bytes]:
-        from grpo_tasks_code.sandbox.inside import shell
-
-        self._control.settimeout(within_s)
         try:
-            shell.send(self._control, order, data)
+            wire.send(self.control, order, data)
         except OSError as error:
-            raise ServerError(f"the box for commands is gone: {error}") from None
-        return self._reply()
-
-    def _reply(self) -> tuple[dict[str, Any], bytes]:
-        from grpo_tasks_code.sandbox.inside import shell
-
-        try:
-            message = shell.receive(self._control)
-        except TimeoutError:
-            raise ServerError(f"the box for commands did not answer within {self._control.gettimeout():g} s") from None
-        except OSError as error:
-            raise ServerError(f"the box for commands failed: {error}") from None
-        if message is None:
-            raise ServerError(": ".join(filter(None, ("the box for commands ended", self._last_words()))))
-        if "error" in message[0]:
-            raise ServerError(f"the box for commands: {message[0]['error']}")
-        return message
-
-    def _last_words(self) -> str:
-        self._end()
-        assert self._process.stderr is not None
-        text = self._process.stderr.read(_LAST_WORDS_BYTES).decode("utf-8", "replace").strip()
-        return text.splitlines()[-1] if text else ""
-
-    def close(self) -> None:
-        """End the box with all that runs in it."""
-        self._end()
-        if self._process.stderr is not None:
-            self._process.stderr.close()
-        if self._cgroup is not None:
-            self._cgroup.close()
-
-    def _end(self) -> None:
-        self._control.close()
-        try:
-            self._process.wait(EXIT_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()  # the launcher's death signal takes the rest
-            self._process.wait(EXIT_TIMEOUT_S)
+            raise self._ended(f"is gone: {error}") from None
+        return self.receive(within_s)
 
     def __enter__(self) -> Self:
         return self

@@ -10,24 +10,16 @@ import __future__
 
 import enum
 import types
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from grpo_tasks_code.sandbox.inside.values import Named, NotPlainError, Reference, decode, encode
+from grpo_tasks_code.sandbox.inside.values import NotPlainError, decode, encode, hides_method
 
 TEST_FILE = "<test>"
 """File name of set-up and tests in tracebacks."""
 
 _RECORD, _MEMBER, _CLASS = "record", "member", "class"
-_EMPTY: dict[Any, Any] = {}
-_VALUES, _ITEMS = type(_EMPTY.values()), type(_EMPTY.items())
-
-_METHODS_OF_DATA = frozenset(
-    name for kind in (str, bytes, int, float, list, tuple, dict, set, deque, Counter, Decimal) for name in dir(kind)
-)
 
 Parcel = list[Any]
 
@@ -100,56 +92,38 @@ class Passing:
                 raise ValueError("not a parcel")
         try:
             blanks: list[Any] = [_blank(self._class(name)) for name, _ in records]
+
+            def resolved(content: Any) -> Any:
+                match content:
+                    case ["record", int(index)] if 0 <= index < len(blanks):
+                        return blanks[index]
+                    case ["class", str(name)] if (shared := self._class(name)) is not None:
+                        return shared
+                    case ["member", str(name), str(member)] if issubclass(kinds := self.classes[name], enum.Enum):
+                        return kinds[member]
+                return self._resolve(content)
+
             for blank, (_, content) in zip(blanks, records, strict=True):
-                data = decode(content)
-                for name, item in data.items():
-                    if name.startswith("__") or callable(getattr(type(blank), name, None)) or _is_method(name, item):
-                        raise ValueError("not an attribute")  # it would hide a method of the class, or of data
-                for name, item in self._rebuilt(data, blanks).items():
+                _check_attributes(content, type(blank))
+                for name, item in decode(content, resolved).items():
                     object.__setattr__(blank, name, item)
-            return [self._rebuilt(decode(value), blanks) for value in packed]
+            return [decode(value, resolved) for value in packed]
         except (TypeError, LookupError, AttributeError) as error:
             raise ValueError(f"not a plain value: {type(error).__name__}") from None
 
     def _class(self, name: str) -> type | None:
         return self.classes.get(name, SimpleNamespace if name == SimpleNamespace.__name__ else None)
 
-    def _rebuilt(self, value: Any, blanks: list[Any]) -> Any:
-        """Replace the references in decoded data by their values."""
-        kind = type(value)
-        if kind in (int, str, float, bool):
-            return value
-        if kind is Reference:
-            match value.content:
-                case ["record", int(index)] if 0 <= index < len(blanks):
-                    return blanks[index]
-                case ["class", str(name)] if (shared := self._class(name)) is not None:
-                    return shared
-                case ["member", str(name), str(member)] if issubclass(kinds := self.classes[name], enum.Enum):
-                    return kinds[member]
-            return self._resolve(value.content)
-        if kind in (list, tuple, deque, set, frozenset):
-            return kind(self._rebuilt(item, blanks) for item in value)
-        if kind is Named:
-            if any(map(_is_method, value._fields, value)):
-                raise ValueError("not an item")
-            return Named.of(value._fields, [self._rebuilt(item, blanks) for item in value])
-        if isinstance(value, dict):  # of whatever kind; it was just made
-            for key, item in value.items():
-                value[key] = self._rebuilt(item, blanks)
-            return value
-        if kind is _VALUES:
-            return dict(enumerate(self._rebuilt(list(value), blanks))).values()
-        if kind is _ITEMS:
-            return self._rebuilt(dict(value), blanks).items()
-        if isinstance(value, Iterator):
-            return (self._rebuilt(item, blanks) for item in value)
-        return value
 
-
-def _is_method(name: str, item: Any) -> bool:
-    """Return whether an attribute would look like a method of plain data, which the program would then answer."""
-    return type(item) is Reference and name in _METHODS_OF_DATA
+def _check_attributes(content: Any, kind: type) -> None:
+    """Refuse encoded attributes that would hide a method of the class, or of data."""
+    match content:
+        case ["dict", list(pairs)]:
+            for name, item in pairs:
+                if name.startswith("__") or callable(getattr(kind, name, None)) or hides_method(name, item):
+                    raise ValueError("not an attribute")
+        case _:
+            raise ValueError("not attributes")
 
 
 def _blank(kind: type | None) -> Any:

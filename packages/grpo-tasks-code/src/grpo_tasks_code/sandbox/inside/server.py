@@ -17,33 +17,32 @@ from grpo_tasks_code.sandbox.inside import library, program, wire
 from grpo_tasks_code.sandbox.inside.command_line import forget_command_line
 from grpo_tasks_code.sandbox.inside.confinement import Confinement, LevelName, prepare
 
-_MAX_DESCRIPTORS = 6
 _FIRST_TO_DIE = "1000"
 """Score with which the kernel kills a process first when memory runs out."""
 
 
 def main(
-    control_fd: int, level: LevelName, parent: int, restricted_path: str, box: str, cgroup: str, numpy_path: str
+    control_fd: str, parent: str, cgroup: str, level: LevelName, restricted_path: str, box: str, numpy_path: str
 ) -> None:
     """Serve on a socket at an isolation level.
 
     Args:
         control_fd: Descriptor of the socket.
-        level: Isolation level.
         parent: Process id of the caller.
+        cgroup: Folder of a control group to join; empty if there is none.
+        level: Isolation level.
         restricted_path: Folder of RestrictedPython, if it is to be loaded.
         box: At L1, a folder that programs may write to.
-        cgroup: Folder of a control group to join; empty if there is none.
         numpy_path: Folder of NumPy, which programs and tests can import; empty if there is none.
     """
-    control = socket.socket(fileno=control_fd)
+    control = socket.socket(fileno=int(control_fd))
     control.set_inheritable(False)
     _reset_signals()
     try:
         if cgroup:
             with contextlib.suppress(OSError):  # without access, the limits of each process still hold
                 Path(cgroup, "cgroup.procs").write_text("0", encoding="ascii")
-        policy = _load(parent, restricted_path, numpy_path)
+        policy = _load(int(parent), restricted_path, numpy_path)
         del parent, restricted_path, cgroup  # programs can look at this frame
         confinement = prepare(level, library.folders(numpy_path), box)
         confinement.settle()
@@ -52,10 +51,10 @@ def main(
             sys.meta_path.append(library.InstalledFinder("numpy", numpy_path))
     except (OSError, ImportError) as error:
         reason = (isinstance(error, OSError) and error.strerror) or str(error)
-        control.sendall(wire.Reply(wire.BROKEN, reason=reason).pack())
+        wire.send(control, {"error": reason})
         return
     with contextlib.suppress(ConnectionError):
-        control.sendall(wire.Reply(wire.READY).pack())
+        wire.send(control, {})
         Server(control, confinement, policy).serve()
 
 
@@ -122,17 +121,18 @@ class Server:
 
     def serve(self) -> None:
         """Serve requests until the other side closes the socket."""
-        while (received := self._receive()) is not None:
-            request, descriptors = received
-            if request.kind != wire.RUN:
-                continue  # a KILL that arrived too late
+        while (received := wire.receive(self._control)) is not None:
+            message, _, descriptors = received
+            if "run" not in message:
+                continue  # an order to kill that arrived too late
+            request = wire.Request(**message["run"])
             pid = os.fork()
             if pid == 0:
                 self._be_the_program(request, descriptors)
             for fd in descriptors:
                 os.close(fd)
             status, cpu_s = self._watch(pid, request.number)
-            self._control.sendall(wire.Reply(wire.DONE, request.number, status, cpu_s).pack())
+            wire.send(self._control, {"number": request.number, "status": status, "cpu_s": cpu_s})
             self._confinement.clean()  # after the answer: nobody waits for it
 
     def _be_the_program(self, request: wire.Request, descriptors: list[int]) -> None:
@@ -144,12 +144,6 @@ class Server:
                 os.write(2, f"sandbox: {type(error).__name__}: {error}\n".encode("utf-8", "backslashreplace"))
         finally:
             os._exit(code)
-
-    def _receive(self) -> tuple[wire.Request, list[int]] | None:
-        data, descriptors, _, _ = socket.recv_fds(self._control, wire.REQUEST_BYTES, _MAX_DESCRIPTORS)
-        if len(data) < wire.REQUEST_BYTES:
-            return None
-        return wire.Request.unpack(data), descriptors
 
     def _watch(self, pid: int, number: int) -> tuple[int, float]:
         """Wait for the program to end, or kill it on request; return its wait status and processor seconds."""
@@ -164,8 +158,8 @@ class Server:
             if threads is not None and threads.fd in ready:
                 threads.answer()
             if self._control.fileno() in ready:
-                received = self._receive()
-                if received is None or received[0].number == number:
+                received = wire.receive(self._control)
+                if received is None or received[0].get("kill") == number:
                     self._kill(pid)
                     self._kill_rest(pid)
                 if received is None:

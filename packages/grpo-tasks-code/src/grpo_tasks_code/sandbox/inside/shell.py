@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import platform
 import resource
@@ -24,19 +23,16 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
-from grpo_tasks_code.sandbox.inside import kernel, namespaces, seccomp
+from grpo_tasks_code.sandbox.inside import kernel, namespaces, seccomp, wire
 from grpo_tasks_code.sandbox.inside.command_line import forget_command_line
 from grpo_tasks_code.sandbox.inside.syscalls import Machine
 
-MAX_MESSAGE_BYTES = 256 << 20
 MAX_OUTPUT_BYTES = 64 << 20
 """A command that writes more is ended."""
 _CUT_S = 10.0
 """Time for looking through links that commands left."""
 MAX_PROCESSES, MAX_OPEN_FILES = 256, 1024
 MAX_NAMES = 10_000
-_HEAD = struct.Struct("<II")
-"""Sizes of a message's JSON and of the bytes behind it."""
 
 _MOUNT_POINTS = ("/sys", "/mnt", "/srv", "/tmp")
 """Where the new root may be put together: a folder that exists, and beneath which nothing is needed. Not /proc, which
@@ -55,39 +51,7 @@ _LOOK_S = 0.05
 """Longest pause between two looks at whether the main process has ended, while something else holds its output open."""
 
 
-def send(channel: socket.socket, header: dict[str, Any], data: bytes = b"") -> None:
-    """Send a message."""
-    text = json.dumps(header).encode()
-    channel.sendall(_HEAD.pack(len(text), len(data)) + text + data)
-
-
-def receive(channel: socket.socket) -> tuple[dict[str, Any], bytes] | None:
-    """Return the next message; None when the other side has ended.
-
-    Raises:
-        OSError: the message is larger than any that is sent.
-    """
-    head = _exactly(channel, _HEAD.size)
-    if head is None:
-        return None
-    sizes = _HEAD.unpack(head)
-    if sum(sizes) > MAX_MESSAGE_BYTES:
-        raise OSError("a message of the box is too large")
-    text, data = _exactly(channel, sizes[0]), _exactly(channel, sizes[1])
-    return None if text is None or data is None else (json.loads(text), data)
-
-
-def _exactly(channel: socket.socket, size: int) -> bytes | None:
-    data = bytearray()
-    while len(data) < size:
-        more = channel.recv(min(size - len(data), 1 << 20))
-        if not more:
-            return None
-        data += more
-    return bytes(data)
-
-
-def main(control_fd: int, parent: int, cgroup: str) -> None:
+def main(control_fd: str, parent: str, cgroup: str) -> None:
     """Serve orders until the socket is closed.
 
     Args:
@@ -95,28 +59,28 @@ def main(control_fd: int, parent: int, cgroup: str) -> None:
         parent: Process id of the caller.
         cgroup: Folder of a control group to join; empty if there is none.
     """
-    control = socket.socket(fileno=control_fd)
+    control = socket.socket(fileno=int(control_fd))
     control.set_inheritable(False)
-    kernel.die_with_parent(parent, int(signal.SIGKILL))
+    kernel.die_with_parent(int(parent), int(signal.SIGKILL))
     try:
         if cgroup:
             Path(cgroup, "cgroup.procs").write_text("0", encoding="ascii")
         box = Box(cast(Machine, platform.machine()))
     except OSError as error:
-        send(control, {"error": error.strerror or str(error)})
+        wire.send(control, {"error": error.strerror or str(error)})
         return
     with contextlib.suppress(FileNotFoundError, PermissionError):  # there is no /proc
         forget_command_line()
     del parent, cgroup
-    send(control, {})
+    wire.send(control, {})
     with contextlib.suppress(ConnectionError):
-        while (message := receive(control)) is not None:
-            order, data = message
+        while (message := wire.receive(control)) is not None:
+            order, data, _ = message
             try:
                 reply, blob = getattr(box, f"do_{order.pop('do')}")(data=data, **order)
             except (OSError, ValueError, subprocess.SubprocessError) as error:
                 reply, blob = {"error": str(error)}, b""
-            send(control, reply, blob)
+            wire.send(control, reply, blob)
 
 
 class Box:

@@ -15,7 +15,7 @@ import math
 import reprlib
 from array import array
 from collections import Counter, OrderedDict, UserList, UserString, defaultdict, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, KeysView, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from importlib import import_module
@@ -78,7 +78,7 @@ class Named(tuple[Any, ...]):
 
 
 class Reference:
-    """A reference to an object that is not plain data and stays in its process.
+    """A reference to an object that is not plain data and stays in its process, if nothing resolves it.
 
     Args:
         content: JSON that identifies the object.
@@ -109,13 +109,27 @@ def encode(value: Any, other: Other = _no_other) -> Any:
     return _Encoder(other).take(value, 0)
 
 
-def decode(data: Any) -> Any:
+METHODS_OF_DATA = frozenset(
+    name for kind in (str, bytes, int, float, list, tuple, dict, set, deque, Counter, Decimal) for name in dir(kind)
+)
+
+
+def hides_method(name: str, data: Any) -> bool:
+    """Return whether an encoded item of this name would look like a method of plain data, which the program answers."""
+    return isinstance(data, list) and data[:1] == ["reference"] and name in METHODS_OF_DATA
+
+
+Resolve = Callable[[Any], Any]
+"""Returns the value of a reference from its content; raises ValueError if there is none."""
+
+
+def decode(data: Any, resolve: Resolve = Reference) -> Any:
     """Decode plain data from JSON, with its types.
 
     Raises:
         ValueError: the JSON was not made by `encode`.
     """
-    return _Decoder().make(data, 0)
+    return _Decoder(resolve).make(data, 0)
 
 
 UNEQUAL = "is not what it must be"
@@ -305,13 +319,13 @@ class _Decoder:
 
     Attributes:
         left: Number of parts that it may still have.
-        is_key: Whether the next part belongs to a dictionary's key.
+        resolve: Returns the value of a reference.
     """
 
-    __slots__ = ("is_key", "left")
+    __slots__ = ("left", "resolve")
 
-    def __init__(self) -> None:
-        self.left, self.is_key = MAX_VALUES, False
+    def __init__(self, resolve: Resolve) -> None:
+        self.left, self.resolve = MAX_VALUES, resolve
 
     def make(self, data: Any, depth: int) -> Any:
         """Decode a part at a depth of nesting."""
@@ -334,6 +348,13 @@ class _Decoder:
         """Decode each value of a list."""
         return [self.make(item, depth) for item in content]
 
+    def all_by(self, resolve: Resolve, content: list[Any], depth: int) -> list[Any]:
+        """Decode each value of a list, with another way to resolve references."""
+        outer, self.resolve = self.resolve, resolve
+        values = self.all(content, depth)
+        self.resolve = outer
+        return values
+
     def of_type(self, kind: type, content: list[Any], depth: int) -> list[Any]:
         """Decode each value of a list; all must be of a type."""
         items = self.all(content, depth)
@@ -341,27 +362,27 @@ class _Decoder:
             raise ValueError(f"not a plain value: not all are {kind.__name__}")
         return items
 
-    def keys(self, content: list[Any], depth: int) -> list[Any]:
-        """Decode each value of a list, for a hash table."""
-        keys = self.all(content, depth)
-        if _collide(keys):
-            raise ValueError("not a plain value: keys that share a hash")
-        return keys
-
     def dict(self, content: list[Any], depth: int) -> dict[Any, Any]:
         """Decode a dictionary from pairs."""
         if not all(isinstance(pair, list) and len(pair) == 2 for pair in content):
             raise ValueError("not a plain value: not pairs")
-        outer, self.is_key = self.is_key, True
-        keys = self.keys([key for key, _ in content], depth)
-        self.is_key = outer
+        keys = _hashed(self.all_by(_no_reference, [key for key, _ in content], depth))
         return dict(zip(keys, [self.make(value, depth) for _, value in content], strict=True))
 
-    def reference(self, content: Any, depth: int) -> Reference:
-        """Decode a reference, which must not be part of a key."""
-        if self.is_key:
-            raise ValueError("not a plain value: a reference in a key")
-        return Reference(content)
+    def reference(self, content: Any, depth: int) -> Any:
+        """Decode a reference."""
+        return self.resolve(content)
+
+
+def _no_reference(content: Any) -> Any:
+    raise ValueError("not a plain value: a reference in a key or an array")
+
+
+def _hashed(keys: list[Any]) -> list[Any]:
+    """Return the keys of a hash table that can be built in time."""
+    if _collide(keys):
+        raise ValueError("not a plain value: keys that share a hash")
+    return keys
 
 
 def _collide(keys: Collection[Any]) -> bool:
@@ -380,6 +401,8 @@ def _named(decoder: _Decoder, content: list[Any], depth: int) -> Named:
     fields, items = content
     if not (isinstance(fields, list) and isinstance(items, list) and all(isinstance(name, str) for name in fields)):
         raise ValueError("not a plain value: no names")
+    if any(map(hides_method, fields, items)):
+        raise ValueError("not an item")
     return Named.of(fields, decoder.all(items, depth))
 
 
@@ -394,14 +417,15 @@ def _array(decoder: _Decoder, content: list[Any], depth: int) -> array[Any]:
     typecode, items = content
     if not (isinstance(typecode, str) and isinstance(items, list)):
         raise ValueError("not a plain value: no array")
-    return array(typecode, decoder.all(items, depth))
+    return array(typecode, decoder.all_by(_no_reference, items, depth))
 
 
 def _numpy(decoder: _Decoder, content: list[Any], depth: int) -> Any:
     name, shape, items = content
     if name not in _NUMPY_TYPES or not all(type(length) is int and 0 <= length <= MAX_VALUES for length in shape):
         raise ValueError("not a plain value: no array")
-    return import_module("numpy").array(decoder.make(items, depth), dtype=name).reshape(shape)
+    (values,) = decoder.all_by(_no_reference, [items], depth)
+    return import_module("numpy").array(values, dtype=name).reshape(shape)
 
 
 def _iterator(decoder: _Decoder, content: list[Any], depth: int) -> Iterator[Any]:
@@ -413,6 +437,10 @@ def _iterator(decoder: _Decoder, content: list[Any], depth: int) -> Iterator[Any
             raise ValueError(f"the test wants more than {MAX_ITEMS} items of an iterator")
 
     return iterate()
+
+
+def _keys(decoder: _Decoder, content: list[Any], depth: int) -> KeysView[Any]:
+    return dict.fromkeys(_hashed(decoder.all_by(Reference, content, depth))).keys()
 
 
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -427,8 +455,8 @@ _DECODERS: dict[str, tuple[type, Callable[[_Decoder, Any, int], Any]]] = {
     "counter": (list, lambda decoder, content, depth: Counter(decoder.dict(content, depth))),
     "ordered": (list, lambda decoder, content, depth: OrderedDict(decoder.dict(content, depth))),
     "default": (list, _default),
-    "set": (list, lambda decoder, content, depth: set(decoder.keys(content, depth))),
-    "frozenset": (list, lambda decoder, content, depth: frozenset(decoder.keys(content, depth))),
+    "set": (list, lambda decoder, content, depth: set(_hashed(decoder.all(content, depth)))),
+    "frozenset": (list, lambda decoder, content, depth: frozenset(_hashed(decoder.all(content, depth)))),
     "complex": (list, lambda decoder, content, depth: complex(*decoder.of_type(float, content, depth))),
     "bytes": (str, lambda decoder, content, depth: bytes.fromhex(content)),
     "bytearray": (str, lambda decoder, content, depth: bytearray.fromhex(content)),
@@ -440,7 +468,7 @@ _DECODERS: dict[str, tuple[type, Callable[[_Decoder, Any, int], Any]]] = {
     "date": (str, lambda decoder, content, depth: datetime.date.fromisoformat(content)),
     "time": (str, lambda decoder, content, depth: datetime.time.fromisoformat(content)),
     "timedelta": (list, lambda decoder, content, depth: datetime.timedelta(*decoder.of_type(int, content, depth))),
-    "keys": (list, lambda decoder, content, depth: dict.fromkeys(decoder.keys(content, depth)).keys()),
+    "keys": (list, _keys),
     "values": (list, lambda decoder, content, depth: dict(enumerate(decoder.all(content, depth))).values()),
     "items": (list, lambda decoder, content, depth: decoder.dict(content, depth).items()),
     "array": (list, _array),

@@ -1,8 +1,9 @@
-"""Messages between the calling process and the server; both sides import this.
+"""Messages between the calling process and what it starts; both sides import this.
 
-    caller -> server   Request RUN + descriptors: program, stdin, stdout, stderr, status and, unless a script, a channel
-    caller -> server   Request KILL
-    server -> caller   Reply READY or BROKEN once, then DONE for each program
+    caller -> server   {"run": …} + descriptors: program, stdin, stdout, stderr, status and, unless a script, a channel
+    caller -> server   {"kill": number}
+    server -> caller   {} or {"error": …} once, then {"number": …, "status": …, "cpu_s": …} for each program
+    caller -> box      {"do": order, …} and bytes; the box answers each with a message, see `shell`
     program -> caller  status: STARTED with two times, then COMPILED or REFUSED, all before its first line
     both               channel: frames of JSON, each after its length
 
@@ -13,13 +14,12 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-RUN, KILL = range(2)
-READY, BROKEN, DONE = range(3)
 SCRIPT, CANDIDATE, JUDGE = range(3)
 """Modes of a program: a script, a tested program that answers questions, the tests that ask them."""
 
@@ -32,76 +32,85 @@ START_BYTES = len(STARTED) + START.size
 EXIT_FAILED, EXIT_SYNTAX, EXIT_MEMORY, EXIT_SETUP = 1, 80, 81, 82
 """Exit codes of the runner. A program may use them too, which only means that it failed."""
 
+MAX_MESSAGE_BYTES = 256 << 20
+MAX_DESCRIPTORS = 6
 MAX_FRAME_BYTES = 1 << 21
 """Size of one message from a program, and so of one value that a tested function returns."""
 MAX_NESTING = 400
 """Nesting of one message: `values` uses up to three levels of JSON per level. JSON writers can handle it."""
 
-_REQUEST = struct.Struct("<BIB?IQ")
-_MAX_REASON_BYTES = 2000  # the reason of a failed start, within one message
-_REPLY = struct.Struct(f"<BIid{_MAX_REASON_BYTES}s")
-REQUEST_BYTES, REPLY_BYTES = _REQUEST.size, _REPLY.size
+_HEAD = struct.Struct("<II")
+"""Sizes of a message's JSON and of the bytes behind it."""
 LENGTH = struct.Struct("<I")
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Request to the server.
+    """Request to run a program.
 
     Attributes:
-        kind: `RUN` or `KILL`.
-        number: Number of the program; a KILL for a program that has ended is ignored.
+        number: Number of the program; a later order to kill another one is ignored.
         mode: `SCRIPT`, `CANDIDATE` or `JUDGE`.
         is_restricted: Whether RestrictedPython compiles the program.
         cpu_s: Processor seconds after which the kernel kills the program.
         memory_bytes: Address space of the program beyond that of the server.
     """
 
-    kind: int
     number: int
-    mode: int = SCRIPT
-    is_restricted: bool = False
-    cpu_s: int = 0
-    memory_bytes: int = 0
-
-    def pack(self) -> bytes:
-        """Encode as `REQUEST_BYTES` bytes."""
-        return _REQUEST.pack(self.kind, self.number, self.mode, self.is_restricted, self.cpu_s, self.memory_bytes)
-
-    @classmethod
-    def unpack(cls, data: bytes) -> Request:
-        """Decode from bytes."""
-        return cls(*_REQUEST.unpack(data))
+    mode: int
+    is_restricted: bool
+    cpu_s: int
+    memory_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Reply of the server.
+    """The server's report of a program that has ended.
 
     Attributes:
-        kind: `READY`, `BROKEN` or `DONE`.
         number: Number of the program.
         status: Wait status of the program.
         cpu_s: Processor seconds of its process, including those before its first line.
-        reason: Why the server is BROKEN.
     """
 
-    kind: int
-    number: int = 0
-    status: int = 0
-    cpu_s: float = 0.0
-    reason: str = ""
+    number: int
+    status: int
+    cpu_s: float
 
-    def pack(self) -> bytes:
-        """Encode as `REPLY_BYTES` bytes; a long reason is cut."""
-        reason = self.reason.encode("utf-8", "backslashreplace")
-        return _REPLY.pack(self.kind, self.number, self.status, self.cpu_s, reason)
 
-    @classmethod
-    def unpack(cls, data: bytes) -> Reply:
-        """Decode from bytes."""
-        kind, number, status, cpu_s, reason = _REPLY.unpack(data)
-        return cls(kind, number, status, cpu_s, reason.rstrip(b"\0").decode("utf-8", "replace"))
+def send(control: socket.socket, message: dict[str, Any], data: bytes = b"", descriptors: Sequence[int] = ()) -> None:
+    """Send a message to or from a server or a box."""
+    text = json.dumps(message).encode()
+    first = _HEAD.pack(len(text), len(data)) + text
+    if descriptors:
+        socket.send_fds(control, [first], descriptors)
+    else:
+        control.sendall(first + data)
+
+
+def receive(control: socket.socket) -> tuple[dict[str, Any], bytes, list[int]] | None:
+    """Return the next message with its bytes and descriptors; None when the other side has ended.
+
+    Raises:
+        OSError: the message is larger than any that is sent.
+    """
+    head, descriptors, _, _ = socket.recv_fds(control, _HEAD.size, MAX_DESCRIPTORS)
+    head += _exactly(control, _HEAD.size - len(head)) if head else b""
+    if len(head) < _HEAD.size:
+        return None
+    sizes = _HEAD.unpack(head)
+    if sum(sizes) > MAX_MESSAGE_BYTES:
+        raise OSError("a message is too large")
+    text, data = _exactly(control, sizes[0]), _exactly(control, sizes[1])
+    return (json.loads(text), data, descriptors) if (len(text), len(data)) == sizes else None
+
+
+def _exactly(control: socket.socket, size: int) -> bytes:
+    """Read so many bytes; fewer when the other side has ended."""
+    data = bytearray()
+    while len(data) < size and (more := control.recv(min(size - len(data), 1 << 20))):
+        data += more
+    return bytes(data)
 
 
 def frame(message: Any) -> bytes:

@@ -17,11 +17,11 @@ from urllib.parse import quote, urlsplit
 from pydantic import TypeAdapter, ValidationError
 
 from grpo_sdk import UserError
-from grpo_tasks_code.sandbox.arguments import DEFAULT_OUTPUT_BYTES, MAX_WORKERS, check_whole
+from grpo_tasks_code.sandbox.arguments import DEFAULT_OUTPUT_BYTES, MAX_WORKERS, Limits, check_whole
 from grpo_tasks_code.sandbox.errors import SandboxUnavailableError, ServerError
-from grpo_tasks_code.sandbox.execution import Execution, Level, TestResult, readable
-from grpo_tasks_code.sandbox.executor import Cancellation
-from grpo_tasks_code.sandbox.host.checked import CheckedExecutor, Script, TestedProgram
+from grpo_tasks_code.sandbox.execution import Execution, Level, Policy, TestResult, readable
+from grpo_tasks_code.sandbox.executor import Cancellation, Executor
+from grpo_tasks_code.sandbox.host.plan import Plan
 from grpo_tasks_code.sandbox.host.testing import MAX_REASON_CHARS
 
 URL_VARIABLE, TOKEN_VARIABLE = "GRPO_SANDBOX_URL", "GRPO_SANDBOX_TOKEN"
@@ -39,7 +39,7 @@ _VERDICT_BYTES = 2 * BYTES_PER_CHARACTER * MAX_REASON_CHARS + 100
 T = TypeVar("T")
 
 
-class HttpExecutor(CheckedExecutor):
+class HttpExecutor(Executor):
     """Client of a sandbox server.
 
     Args:
@@ -87,29 +87,36 @@ class HttpExecutor(CheckedExecutor):
         guarantee = f"the provider's; it says {level.name} {level.title}: {level.guarantee}"
         return Level("remote", self._host, guarantee, f"its address was given; there: {level.reason}")
 
-    def _run(self, script: Script, cancellation: Cancellation) -> Execution:
+    def _run(
+        self,
+        code: str,
+        stdin: str,
+        limits: Limits,
+        policy: Policy | None,
+        machine_state: int,
+        cancellation: Cancellation,
+    ) -> Execution:
         """Run a script on the server. Cancelling only stops the waiting; the script goes on to its limit."""
-        limits = script.limits
         request = {
-            "code": _text_of(script.program),
-            "stdin": _text_of(script.stdin),
+            "code": code,
+            "stdin": stdin,
             "timeout_s": limits.timeout_s,
             "memory_mib": limits.memory_mib,
-            "policy": script.policy,
+            "policy": policy,
             "output_limit_bytes": limits.output_bytes,
-            "machine_state": script.machine_state,
+            "machine_state": machine_state,
         }
         most_bytes = 2 * BYTES_PER_CHARACTER * limits.output_bytes + _ROOM_BYTES
         return self._ask(Execution, "run", request, limits.timeout_s, most_bytes, cancellation)
 
-    def _run_tests(self, program: TestedProgram) -> TestResult:
-        limits, tests = program.limits, program.tests
+    def _run_tests(self, code: str, plan: Plan, limits: Limits) -> TestResult:
+        tests, setup, entry_point = plan.given
         request = {
-            "code": _text_of(program.program),
+            "code": code,
             "tests": tests,
             "timeout_s": limits.timeout_s,
-            "setup": program.setup,
-            "entry_point": program.entry_point,
+            "setup": setup,
+            "entry_point": entry_point,
             "memory_mib": limits.memory_mib,
         }
         most_bytes = 2 * BYTES_PER_CHARACTER * DEFAULT_OUTPUT_BYTES + _ROOM_BYTES + len(tests) * _VERDICT_BYTES
@@ -189,10 +196,6 @@ def _read(kind: type[T], data: bytes) -> T:
         if list(made.per_test) != passed or counts != (sum(passed), len(passed), len(passed)):
             raise ValueError("its verdicts do not add up")
     return made
-
-
-def _text_of(data: bytes) -> str:
-    return data.decode("utf-8", "surrogatepass")
 
 
 def describe(error: Exception) -> str:
