@@ -1,6 +1,6 @@
 import pytest
 
-from grpo_tasks_code.harbor.dockerfile import read_dockerfile
+from grpo_tasks_code.harbor.folders import read_dockerfile
 
 
 def test_folder_files_and_variables() -> None:

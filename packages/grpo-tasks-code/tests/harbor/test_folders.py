@@ -8,7 +8,7 @@ from harbor_folders import COUNT, HELLO, write_folder
 from grpo_sdk import load_task
 from grpo_sdk.data import DataError
 from grpo_tasks_code.harbor.folders import MAX_FOLDER_BYTES, RefusedError, TaskFolder, read_folder
-from grpo_tasks_code.harbor.task import _listed
+from grpo_tasks_code.harbor.plugin import _listed
 
 
 def read(folder: Path, base: Mapping[str, str] = HELLO, **changed: str | bytes | None) -> TaskFolder:

@@ -1,6 +1,5 @@
 """`code.mbpp`: mostly basic Python problems with tests; `code.mbpp_retry` gives a second attempt."""
 
-from grpo_tasks_code.mbpp.retry import TASK as RETRY
-from grpo_tasks_code.mbpp.task import TASK
+from grpo_tasks_code.mbpp.task import RETRY, TASK
 
 __all__ = ["RETRY", "TASK"]

@@ -1,14 +1,15 @@
-"""The task `code.mbpp`: options, prompt, rewards."""
+"""The tasks `code.mbpp`, and `code.mbpp_retry`: two attempts, with the failing test shown in between."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from pydantic import Field, model_validator
 
-from grpo_sdk import EvaluationDefaults, Task, UserError, reward
+from grpo_sdk import EvaluationDefaults, Invalid, Task, UserError, reward
 from grpo_sdk.data import DatasetConfig
 from grpo_tasks_code.extraction import program_of
 from grpo_tasks_code.mbpp.environment import mbpp_environment
@@ -153,3 +154,37 @@ TASK = Task(
     evaluation=evaluation,
 )
 """Value: 1.0 every test passes; half the share of those that pass otherwise; 0.0 no program."""
+
+
+ATTEMPTS = 2
+SHOWN_CHARS = 300
+"""Characters that are shown of a test and of its failure."""
+
+
+def respond(text: str, row: MBPPRow, config: MBPPConfig) -> str | None:
+    """Return the first failing test as a docstring to continue from; None if all pass.
+
+    Raises:
+        InfrastructureError: the sandbox failed; the completion is not scored.
+    """
+    try:
+        result = validate(text, row, config)
+    except Invalid as invalid:
+        return _asked_again(f"{invalid}.")
+    if result.passed == result.total:
+        return None
+    first = list(result.per_test).index(False)
+    tests = row.tests + (row.challenge_tests if config.challenge else ())
+    return _asked_again(f"This test fails ({_short(result.statuses[first])}):\n{_short(tests[first])}")
+
+
+def _asked_again(why: str) -> str:
+    return f'\n"""\n{why}\nWrite the whole function again.\n"""\n'
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"
+
+
+RETRY = replace(TASK, name="mbpp_retry", respond=respond, max_turns=ATTEMPTS, evaluation=None)
+"""Value: that of `code.mbpp` for the last attempt."""
