@@ -8,8 +8,8 @@ import pytest
 from grpo_sdk import load_task
 from grpo_tasks_code.execution import metrics as execution_metrics
 from grpo_tasks_code.mbpp.environment import MBPPEnvironment
+from grpo_tasks_code.prediction_game.game import metrics as game_metrics
 from grpo_tasks_code.prediction_game.gates import MODULES
-from grpo_tasks_code.prediction_game.task import metrics as game_metrics
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 HOW_TO = (Path(__file__).parents[3] / "docs" / "how-to" / "code-tasks.md").read_text(encoding="utf-8")

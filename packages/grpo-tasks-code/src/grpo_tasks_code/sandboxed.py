@@ -9,7 +9,7 @@ from typing import Any, Literal, Required, TypedDict, Unpack
 
 from grpo_sdk import InfrastructureError
 from grpo_tasks_code.sandbox import Execution, RunOptions, TestResult, TestStatus, level, run, run_tests
-from grpo_tasks_code.sandbox.execution import readable
+from grpo_tasks_code.sandbox.results import readable
 
 Outcome = Literal["output", "silent", "syntax_error", "runtime_error", "timeout"]
 """How a program ended: with output, with nothing but white space, or by a failure."""

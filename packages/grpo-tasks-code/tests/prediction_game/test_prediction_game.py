@@ -15,8 +15,8 @@ from grpo_sdk import Invalid, Score, Scorer, load_task
 from grpo_sdk.endpoints.base import SampleKey
 from grpo_sdk.episodes.opponents import play_opponents
 from grpo_tasks_code.output_prediction import question
+from grpo_tasks_code.prediction_game.game import metrics, predicted
 from grpo_tasks_code.prediction_game.gates import MAX_CHARS, MODULES, check_source
-from grpo_tasks_code.prediction_game.task import metrics, predicted
 
 TASK = load_task("code.prediction_game?size=20&timeout_s=1")
 ROW = TASK.rows()[0]

@@ -3,7 +3,7 @@ import pytest
 from grpo_sdk import Diagnosis
 from grpo_tasks_code.sandbox import Execution, Level, SandboxUnavailableError, doctor
 from grpo_tasks_code.sandbox.doctor import diagnose
-from grpo_tasks_code.sandbox.execution import Status
+from grpo_tasks_code.sandbox.results import Status
 
 
 def test_what_the_doctor_says_here() -> None:

@@ -25,9 +25,9 @@ import grpo_tasks_code
 from grpo_sdk import InfrastructureError, KillablePool
 from grpo_tasks_code import sandboxed
 from grpo_tasks_code.sandbox import Sandbox
-from grpo_tasks_code.sandbox.execution import Status
 from grpo_tasks_code.sandbox.host import job
 from grpo_tasks_code.sandbox.host.scheduling import Scheduling
+from grpo_tasks_code.sandbox.results import Status
 
 SLOW_MACHINE_S = 60.0
 PROGRAMS = Path(__file__).parent / "programs"

@@ -2,6 +2,6 @@
 
 from grpo_tasks_gym.reasoning_gym.options import GymConfig, config_class
 from grpo_tasks_gym.reasoning_gym.rows import GymRow, load_rows
-from grpo_tasks_gym.reasoning_gym.verifiers import score
+from grpo_tasks_gym.reasoning_gym.scorers import score
 
 __all__ = ["GymConfig", "GymRow", "config_class", "load_rows", "score"]

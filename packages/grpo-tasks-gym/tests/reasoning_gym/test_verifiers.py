@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from grpo_sdk import load_task
+from grpo_tasks_gym.reasoning_gym.scorers import EXPRESSIONS
 from grpo_tasks_gym.reasoning_gym.sources import EVALUATE
-from grpo_tasks_gym.reasoning_gym.verifiers import EXPRESSIONS
 
 EVALUATING = sorted({*EVALUATE, *EXPRESSIONS})
 

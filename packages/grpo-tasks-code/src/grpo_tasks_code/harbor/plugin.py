@@ -12,8 +12,8 @@ from grpo_tasks_code.extraction import script_of
 from grpo_tasks_code.harbor.episode import episode
 from grpo_tasks_code.harbor.folders import RefusedError, TaskFolder, find_folders, read_folder
 from grpo_tasks_code.harbor.settings import MAX_COMMAND_S, MAX_TESTS_S, HarborConfig
-from grpo_tasks_code.sandbox.execution import readable
 from grpo_tasks_code.sandbox.host.shell import ShellRun, shell_level
+from grpo_tasks_code.sandbox.results import readable
 
 DONE = "DONE"
 """Line with which an answer ends the work, in several turns."""

@@ -13,10 +13,10 @@ from typing import Unpack
 
 from grpo_tasks_code.sandbox.arguments import DEFAULT_MEMORY_MIB, DEFAULT_TESTS_TIMEOUT_S, DEFAULT_TIMEOUT_S
 from grpo_tasks_code.sandbox.errors import SandboxUnavailableError
-from grpo_tasks_code.sandbox.execution import Execution, Level, Policy, Status, TestResult, TestStatus
 from grpo_tasks_code.sandbox.executor import Executor, ManyOptions, RunOptions
 from grpo_tasks_code.sandbox.host.local import Sandbox
 from grpo_tasks_code.sandbox.host.plan import plan_of
+from grpo_tasks_code.sandbox.results import Execution, Level, Policy, Status, TestResult, TestStatus
 
 __all__ = [
     "Execution",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from grpo_sdk import UserError
-from grpo_tasks_code.sandbox.execution import Policy
+from grpo_tasks_code.sandbox.results import Policy
 
 DEFAULT_TIMEOUT_S, DEFAULT_TESTS_TIMEOUT_S = 3.0, 10.0
 DEFAULT_MEMORY_MIB = 512

@@ -13,9 +13,9 @@ from typing import TypedDict, Unpack
 
 from grpo_tasks_code.sandbox import arguments
 from grpo_tasks_code.sandbox.errors import ServerError
-from grpo_tasks_code.sandbox.execution import Execution, Level, Policy, Status, TestResult
 from grpo_tasks_code.sandbox.host.plan import Plan, plan_of
 from grpo_tasks_code.sandbox.host.testing import undecided
+from grpo_tasks_code.sandbox.results import Execution, Level, Policy, Status, TestResult
 
 MAX_WAITING = 64
 """Most programs of an event loop that run or wait for a server at once; the others wait in the loop's queue."""

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from grpo_sdk import EvaluationDefaults, Invalid, Task, hookimpl, reward
-from grpo_tasks_gym.reasoning_gym import verifiers
+from grpo_tasks_gym.reasoning_gym import scorers
 from grpo_tasks_gym.reasoning_gym.catalogue import Dataset, datasets
 from grpo_tasks_gym.reasoning_gym.options import GymConfig, config_class
 from grpo_tasks_gym.reasoning_gym.rows import GymRow, load_rows
@@ -41,7 +41,7 @@ def validate(text: str, row: GymRow, config: GymConfig) -> float:
     if not answer:
         raise Invalid("no answer")
     try:
-        return verifiers.score(config, row, answer)
+        return scorers.score(config, row, answer)
     except Invalid:
         raise
     except Exception as error:

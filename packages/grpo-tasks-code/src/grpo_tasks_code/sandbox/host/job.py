@@ -14,12 +14,12 @@ from typing import Any
 
 from grpo_tasks_code.sandbox.arguments import Limits, patience_s
 from grpo_tasks_code.sandbox.errors import BusyError, ServerError
-from grpo_tasks_code.sandbox.execution import Execution, Status
 from grpo_tasks_code.sandbox.host.channel import MessageChannel
 from grpo_tasks_code.sandbox.host.pipes import OutputPipe, StatusPipe, memory_file
 from grpo_tasks_code.sandbox.host.process import ServerProcess
 from grpo_tasks_code.sandbox.host.scheduling import Scheduling, delay_of_this_thread_s
 from grpo_tasks_code.sandbox.inside import wire
+from grpo_tasks_code.sandbox.results import Execution, Status
 
 RECHECK_S = 0.05
 """Most that a program gets which waits for a processor when its time is over, until the kernel counts the wait."""

@@ -9,10 +9,10 @@ from typing import get_args
 
 from grpo_sdk import UserError
 from grpo_tasks_code.sandbox.errors import SandboxUnavailableError, ServerError
-from grpo_tasks_code.sandbox.execution import Level
 from grpo_tasks_code.sandbox.host.attack import withstands
 from grpo_tasks_code.sandbox.host.process import ServerProcess
 from grpo_tasks_code.sandbox.inside.confinement import LevelName
+from grpo_tasks_code.sandbox.results import Level
 
 LEVEL_VARIABLE = "GRPO_SANDBOX_LEVEL"
 ALLOW_WEAK_VARIABLE = "GRPO_SANDBOX_ALLOW_WEAK"

@@ -11,13 +11,13 @@ from typing import Self, TypeVar
 from grpo_sdk import inside_worker, refuse_at_import
 from grpo_tasks_code.sandbox.arguments import MAX_WORKERS, RUNS_OF_A_STARVED_PROGRAM, Limits, check_whole, encoded
 from grpo_tasks_code.sandbox.errors import BusyError, ServerError
-from grpo_tasks_code.sandbox.execution import Execution, Level, Policy, TestResult
 from grpo_tasks_code.sandbox.executor import Cancellation, Executor
 from grpo_tasks_code.sandbox.host import levels, process
 from grpo_tasks_code.sandbox.host.job import Job
 from grpo_tasks_code.sandbox.host.plan import Plan
 from grpo_tasks_code.sandbox.host.pool import ServerPool
 from grpo_tasks_code.sandbox.host.testing import MAX_ATTEMPTS, Examination
+from grpo_tasks_code.sandbox.results import Execution, Level, Policy, TestResult
 
 T = TypeVar("T")
 

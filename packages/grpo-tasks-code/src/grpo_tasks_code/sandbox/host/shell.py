@@ -14,9 +14,9 @@ from typing import Any, Literal, Self
 from grpo_sdk import refuse_at_import
 from grpo_tasks_code.sandbox.arguments import patience_s
 from grpo_tasks_code.sandbox.errors import SandboxUnavailableError, ServerError
-from grpo_tasks_code.sandbox.execution import Level
 from grpo_tasks_code.sandbox.host.process import START_TIMEOUT_S, InsideProcess
 from grpo_tasks_code.sandbox.inside import wire
+from grpo_tasks_code.sandbox.results import Level
 
 TOOLS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 """Folders of the host that commands see."""
@@ -88,7 +88,7 @@ class ShellBox(InsideProcess):
             raise ServerError("needs Linux")
         refuse_at_import("the sandbox")
         self._memory_bytes = memory_bytes
-        super().__init__("shell")
+        super().__init__("box")
         if self._cgroup is not None:
             self._cgroup.limit_memory(memory_bytes + storage_bytes)
         try:

@@ -9,13 +9,13 @@ from typing import Any, get_args
 
 from grpo_tasks_code.sandbox.arguments import Limits
 from grpo_tasks_code.sandbox.errors import ServerError
-from grpo_tasks_code.sandbox.execution import Execution, TestResult, TestStatus, all_text, readable
 from grpo_tasks_code.sandbox.host.job import Job
 from grpo_tasks_code.sandbox.host.plan import Judged, Pair, Plan
 from grpo_tasks_code.sandbox.host.pool import ServerPool
 from grpo_tasks_code.sandbox.host.process import ServerProcess
 from grpo_tasks_code.sandbox.inside import wire
 from grpo_tasks_code.sandbox.inside.values import UNEQUAL, decode, difference
+from grpo_tasks_code.sandbox.results import Execution, TestResult, TestStatus, all_text, readable
 
 _NONCE_BITS = 62
 """Bits of a question's number, which a program cannot foresee: what it wrote before is no answer."""

@@ -3,7 +3,7 @@
     caller -> server   {"run": …} + descriptors: program, stdin, stdout, stderr, status and, unless a script, a channel
     caller -> server   {"kill": number}
     server -> caller   {} or {"error": …} once, then {"number": …, "status": …, "cpu_s": …} for each program
-    caller -> box      {"do": order, …} and bytes; the box answers each with a message, see `shell`
+    caller -> box      {"do": order, …} and bytes; the box answers each with a message, see `box`
     program -> caller  status: STARTED with two times, then COMPILED or REFUSED, all before its first line
     both               channel: frames of JSON, each after its length
 

@@ -19,10 +19,10 @@ from pydantic import TypeAdapter, ValidationError
 from grpo_sdk import UserError
 from grpo_tasks_code.sandbox.arguments import DEFAULT_OUTPUT_BYTES, MAX_WORKERS, Limits, check_whole
 from grpo_tasks_code.sandbox.errors import SandboxUnavailableError, ServerError
-from grpo_tasks_code.sandbox.execution import Execution, Level, Policy, TestResult, readable
 from grpo_tasks_code.sandbox.executor import Cancellation, Executor
 from grpo_tasks_code.sandbox.host.plan import Plan
 from grpo_tasks_code.sandbox.host.testing import MAX_REASON_CHARS
+from grpo_tasks_code.sandbox.results import Execution, Level, Policy, TestResult, readable
 
 URL_VARIABLE, TOKEN_VARIABLE = "GRPO_SANDBOX_URL", "GRPO_SANDBOX_TOKEN"
 

@@ -19,9 +19,9 @@ from grpo_sdk import UserError
 from grpo_sdk.serve import JSON, BoundedServer, Bounds, Certificate
 from grpo_tasks_code.sandbox import arguments
 from grpo_tasks_code.sandbox.errors import SandboxUnavailableError
-from grpo_tasks_code.sandbox.execution import Execution, Level, Policy, TestResult
 from grpo_tasks_code.sandbox.executor import Cancellation, Executor
 from grpo_tasks_code.sandbox.remote.client import BYTES_PER_CHARACTER, describe
+from grpo_tasks_code.sandbox.results import Execution, Level, Policy, TestResult
 
 DEFAULT_PORT = 8700
 MAX_TESTS_BYTES = 16 << 20
