@@ -96,16 +96,9 @@ class ForeignConfig(TaskConfig):
         job = {"opener": self.opener, "target": self.target(), "args": args, "limit": self.limit}
         return orjson.dumps(job, option=orjson.OPT_SORT_KEYS).decode()
 
-    def is_complete(self) -> bool:
-        """Whether the options name a task of the library."""
-        return True
-
-    def check_complete(self) -> None:
-        """Refuse options that name no task.
-
-        Raises:
-            DataError: they do not; says how.
-        """
+    def missing(self) -> str:
+        """How to name a task of the library, where the options name none; else empty."""
+        return ""
 
     def stamp(self) -> str:
         """Changes with the task's files, as far as they are known without its library."""

@@ -104,14 +104,15 @@ def foreign_task(name: str, config: type[ForeignConfig], about: str, what: Calla
     """
 
     def load(config: ForeignConfig) -> Iterator[ForeignRow]:
-        config.check_complete()
+        if missing := config.missing():
+            raise DataError(missing)
         return load_rows(config)
 
     def isolation(config: ForeignConfig) -> dict[str, str]:
         return {"isolation": ISOLATION.format(what=what(config))}
 
     def specialize(config: ForeignConfig) -> Task:
-        if not config.is_complete():
+        if config.missing():
             return general
         check_installed(*config.library)
         description = describe(config.job(), config.load_timeout_s, config.stamp())

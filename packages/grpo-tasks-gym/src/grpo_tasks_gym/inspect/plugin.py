@@ -8,7 +8,6 @@ from typing import ClassVar
 from pydantic import model_validator
 
 from grpo_sdk import Task, hookimpl
-from grpo_sdk.data import DataError
 from grpo_tasks_gym.foreign.options import ForeignConfig
 from grpo_tasks_gym.foreign.task import foreign_task
 
@@ -34,14 +33,11 @@ class InspectConfig(ForeignConfig):
             raise ValueError(f"name={self.name}: give its file=, or the name of a package's task, PACKAGE/{self.name}")
         return self
 
-    def is_complete(self) -> bool:
-        """Whether a task is named."""
-        return self.file is not None or self.name is not None
-
-    def check_complete(self) -> None:
-        """Refuse options that name no task."""
-        if not self.is_complete():
-            raise DataError("which task? give ?file=evals.py&name=TASK, or ?name=PACKAGE/TASK of a package.")
+    def missing(self) -> str:
+        """How to name a task, where neither file nor name is given."""
+        if self.file is None and self.name is None:
+            return "which task? give ?file=evals.py&name=TASK, or ?name=PACKAGE/TASK of a package."
+        return ""
 
     def stamp(self) -> str:
         """Time and size of the file's last change."""
