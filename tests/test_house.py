@@ -22,7 +22,7 @@ CODE_LINES = {
     "grpo-core": 29_330,
     "grpo-sdk": 21_216,
     "grpo-tasks-chess": 3_575,
-    "grpo-tasks-code": 7_817,
+    "grpo-tasks-code": 7_816,
     "grpo-tasks-games": 1_522,
     "grpo-tasks-gym": 2_475,
     "grpo-tasks-math": 3_547,

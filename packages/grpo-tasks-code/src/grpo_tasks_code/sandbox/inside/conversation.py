@@ -26,23 +26,23 @@ class Undecidable(BaseException):
     """
 
 
-class Conversation:
-    """Asks the candidate questions, through the process that started both.
+class Conversation(Asker):
+    """Base of `judging.Session`: asks the candidate questions, through the process that started both.
 
     Args:
         channel: Channel to that process.
-        namespace: Global names of the test, for looking up exceptions.
-        asker: Session that the proxies of the candidate's objects ask.
+        namespace: Global names of the test.
         surroundings: What the test and the candidate share besides calls.
 
     Attributes:
+        namespace: Global names of the test.
         classes: Classes whose instances travel by value, by name.
         undecidable: Decision about the test, once there is one.
         has_answer: Whether the candidate has answered anything; later failures may be its doing.
     """
 
-    def __init__(self, channel: Channel, namespace: dict[str, Any], asker: Asker, surroundings: Surroundings) -> None:
-        self._channel, self._namespace, self._asker, self._surroundings = channel, namespace, asker, surroundings
+    def __init__(self, channel: Channel, namespace: dict[str, Any], surroundings: Surroundings) -> None:
+        self._channel, self.namespace, self._surroundings = channel, namespace, surroundings
         self._passing = Passing(self._refer, self._resolve)
         self.classes = self._passing.classes
         self._functions: list[Any] = []
@@ -79,7 +79,7 @@ class Conversation:
                     return self._unpack(parcel)
                 case ["raised", list(names), str(text), parcel]:
                     self.has_answer = True
-                    raise exception_of(names, text, self._namespace, *self._unpack(parcel))
+                    raise exception_of(names, text, self.namespace, *self._unpack(parcel))
                 case ["callback", int(number), parcel, list(names)]:
                     self.has_answer = True
                     reply = self._exchange(self._called_back(number, parcel, names))
@@ -109,7 +109,7 @@ class Conversation:
     def _refer(self, value: Any) -> Any:
         """Return the reference to send for a value that is not plain data."""
         if isinstance(value, Proxy):
-            self._asker.use(value)
+            self.use(value)
             return value.__target__
         if known := reference_to_library(value):
             return known
@@ -121,9 +121,9 @@ class Conversation:
     def _resolve(self, content: Any) -> Any:
         match content:
             case ["object", int(number), str(kind)]:
-                return Proxy(self._asker, ["object", number], kind[:MAX_TEXT])
+                return Proxy(self, ["object", number], kind[:MAX_TEXT])
             case ["awaitable", int(number), str(kind)]:
-                return Awaitable(self._asker, ["object", number], kind[:MAX_TEXT])
+                return Awaitable(self, ["object", number], kind[:MAX_TEXT])
             case ["library", "builtins", str(name)] if isinstance(getattr(builtins, name, None), type):
                 return getattr(builtins, name)
             case ["function", int(number)] if 0 <= number < len(self._functions):

@@ -106,7 +106,7 @@ _MODULE_NAME = "__main__"
 """Module name of a test, so that what stands behind `if __name__ == "__main__"` runs, and may assert."""
 
 
-class Session:
+class Session(Conversation):
     """One test's use of the candidate: calls, attributes, operators, and what the test learns by them.
 
     Args:
@@ -117,20 +117,18 @@ class Session:
 
     Attributes:
         shortfall: How the newest check does not hold, if it does not.
-        namespace: Global names of the test.
-        conversation: Questions to the candidate, and its answers.
     """
 
     def __init__(
         self, channel: Channel, classes: Sequence[str], objects: Sequence[str], surroundings: Surroundings
     ) -> None:
+        module = sys.modules[_MODULE_NAME] = types.ModuleType(_MODULE_NAME)  # where dataclasses look for theirs
+        super().__init__(channel, module.__dict__, surroundings)
         self._class_names, self._object_names = frozenset(classes), frozenset(objects)
         self._mutations = Mutations()
         self._looks = Looks()
         self._made: dict[int, Proxy] = {}
         self._unused: dict[int, Proxy] = {}
-        module = sys.modules[_MODULE_NAME] = types.ModuleType(_MODULE_NAME)  # where dataclasses look for theirs
-        self.namespace = module.__dict__
         self.namespace |= {
             VALUE: self.value,
             IN_PLACE: self.in_place,
@@ -144,12 +142,11 @@ class Session:
         self._checks, self._raised = 0, None
         self._unequal, self.shortfall = "", "it does not hold"
         self._signatures: dict[str, inspect.Signature] = {}
-        self.conversation = Conversation(channel, self.namespace, self, surroundings)
 
     def share(self, names: Sequence[str]) -> None:
         """Send instances of these classes by value too, as far as the classes are defined."""
         values = {name: self.namespace.get(name) for name in names}
-        self.conversation.classes |= {name: kind for name, kind in values.items() if isinstance(kind, type)}
+        self.classes |= {name: kind for name, kind in values.items() if isinstance(kind, type)}
 
     # Functions that prepared tests call
 
@@ -157,7 +154,7 @@ class Session:
         """Return the value of a global name of the candidate, or a proxy of it."""
         if isinstance(known := self.namespace.get(name), type):
             return known
-        value = self.conversation.ask(["value", name])[0]
+        value = self.ask(["value", name])[0]
         return Proxy(self, ["name", name], value.__kind__) if isinstance(value, Proxy) else value
 
     def in_place(self, function: Any) -> Any:
@@ -186,14 +183,14 @@ class Session:
     def end_checks(self) -> None:
         """At the end of a test that has checks, decide that none has run."""
         if not self._checks:
-            self.conversation.stop("unchecked", "no check of the test ran")
+            self.stop("unchecked", "no check of the test ran")
 
     def describe(self, names: Sequence[str]) -> None:
         """Define the candidate's enumerations and exceptions here, and learn the parameters of its dataclasses."""
-        (described,) = self.conversation.ask(["describe", [name for name in names if name[:1].isupper()]])
+        (described,) = self.ask(["describe", [name for name in names if name[:1].isupper()]])
         for name, kind, content in described:
             if name not in names:
-                self.conversation.stop("failed", "it describes what nobody asked for")
+                self.stop("failed", "it describes what nobody asked for")
             if kind == "exception":
                 bases = [self.namespace.get(base, getattr(builtins, base, None)) for base in content]
                 base = next(base for base in bases if isinstance(base, type) and issubclass(base, Exception))
@@ -203,8 +200,8 @@ class Session:
             elif kind in ENUMERATIONS:
                 defined = self._enumeration(name, kind, content)
                 if len({*map(id, defined.__members__.values())}) == len(content):  # no alias, and no method
-                    self.namespace[name] = self.conversation.classes[name] = defined
-        self.conversation.has_answer = False  # the set-up is still to run
+                    self.namespace[name] = self.classes[name] = defined
+        self.has_answer = False  # the set-up is still to run
 
     def _enumeration(self, name: str, kind: str, members: list[Any]) -> Any:
         texts = {member: text for member, _, text in members}
@@ -212,7 +209,7 @@ class Session:
         def get(member: Any, attribute: str) -> Any:
             if attribute.startswith("_"):
                 raise AttributeError(attribute)
-            return self.conversation.ask(["get", ["member", name, member.name], attribute])[0]
+            return self.ask(["get", ["member", name, member.name], attribute])[0]
 
         def prepare(namespace: dict[str, Any]) -> None:
             namespace["__getattr__"] = get
@@ -242,8 +239,8 @@ class Session:
         own = [*arguments, *keywords.values()]
         kind, name = function.__target__[:2]
         is_object = kind == "name" and name in self._object_names
-        question = ["call", function.__target__, self.conversation.pack(map(self._own, own)), list(keywords), is_object]
-        result, *after = self.conversation.ask(question)
+        question = ["call", function.__target__, self.pack(map(self._own, own)), list(keywords), is_object]
+        result, *after = self.ask(question)
         for argument, content in zip(own, after, strict=False):
             if not isinstance(argument, Proxy):
                 self._mutations.note(argument, content)
@@ -262,7 +259,7 @@ class Session:
         """Construct an object of a dataclass in the candidate; return its target."""
         made = self._call(Proxy(self, ["name", kind], kind), arguments, keywords)
         if not isinstance(made, Proxy):
-            self.conversation.stop("failed", f"{kind} makes no object")
+            self.stop("failed", f"{kind} makes no object")
         target: list[Any] = made.__target__
         self._unused.pop(id(made), None)
         return target
@@ -271,7 +268,7 @@ class Session:
         """Return the name of a dataclass, and an object's fields."""
         self.use(subject)
         try:
-            return self.conversation.ask(["fields", subject.__target__])
+            return self.ask(["fields", subject.__target__])
         except TypeError:
             self.refuse(subject, "__eq__")
 
@@ -283,10 +280,10 @@ class Session:
         self.use(manager)
         is_shown = isinstance(error, Exception) and (is_raised(error) or error is self._raised)
         if error is None or not is_shown or isinstance(error, AssertionError):
-            self.conversation.ask(["leave", manager.__target__, "", ""])
+            self.ask(["leave", manager.__target__, "", ""])
             return False
         details = [type(error).__name__, str(error)[:MAX_TEXT]]
-        is_suppressed = self.conversation.ask(["leave", manager.__target__, *details])[0] is True
+        is_suppressed = self.ask(["leave", manager.__target__, *details])[0] is True
         self._checks *= not is_suppressed
         return is_suppressed
 
@@ -294,14 +291,14 @@ class Session:
         """Get an attribute of a candidate's object."""
         self.use(subject, name)
         if name == "__signature__":
-            return _signature(*self.conversation.ask(["signature", subject.__target__]))
-        return self.conversation.ask(["get", subject.__target__, name])[0]
+            return _signature(*self.ask(["signature", subject.__target__]))
+        return self.ask(["get", subject.__target__, name])[0]
 
     def look(self, subject: Proxy, name: str, key: Any = None) -> Any:
         """Ask an object for its content: its length, its items, or one of them."""
 
         def ask() -> Any:
-            method = self.conversation.ask(["get", subject.__target__, name])[0]
+            method = self.ask(["get", subject.__target__, name])[0]
             return method() if key is None else method(key)
 
         self._unused.pop(id(subject), None)
@@ -311,7 +308,7 @@ class Session:
     def set(self, subject: Proxy, name: str, value: Any) -> None:
         """Set an attribute of a candidate's object."""
         self.use(subject)
-        self.conversation.ask(["set", subject.__target__, name, self.conversation.pack([value])])
+        self.ask(["set", subject.__target__, name, self.pack([value])])
 
     def operate(self, operator: str, operands: Sequence[Any]) -> Any:
         """Apply an operator; operators are tested only on objects that the test itself constructed."""
@@ -332,22 +329,22 @@ class Session:
     def run(self, awaitable: Proxy) -> tuple[Any, bool]:
         """Await an object; return the result, and whether an iteration has ended."""
         self.use(awaitable)
-        match self.conversation.ask(["run", awaitable.__target__]):
+        match self.ask(["run", awaitable.__target__]):
             case [result, bool(is_over)]:
                 return result, is_over
-        self.conversation.stop("failed", "it answers with no value")
+        self.stop("failed", "it answers with no value")
 
     def check_use(self) -> None:
         """At the end of a test, check that every result that is not data was used to get data."""
         for answer in self._unused.values():
             self.refuse(answer)
         if self._looks.lies:
-            self.conversation.stop("failed", "the answer is an object, not plain data, and the test needs data")
+            self.stop("failed", "the answer is an object, not plain data, and the test needs data")
 
     def refuse(self, answer: Proxy, what: str = "") -> NoReturn:
         """Decide the test as failed, since the candidate would judge itself."""
         use = f"; the test needs data for {what}" if what else ""
-        self.conversation.stop("failed", f"the answer is a {answer.__kind__}, not plain data{use}")
+        self.stop("failed", f"the answer is a {answer.__kind__}, not plain data{use}")
 
     def use(self, subject: Proxy, name: str = "") -> None:
         """Note that an object is passed on, changed, or asked for an attribute."""
@@ -358,7 +355,7 @@ class Session:
 
     def _own(self, argument: Any) -> Any:
         """Return what to send for an argument; a candidate's iterator that was not begun goes back as it is."""
-        target = self.conversation.unstarted(argument)
+        target = self.unstarted(argument)
         return self._mutations.current(argument) if target is None else Proxy(self, target, "iterator")
 
 
@@ -421,11 +418,11 @@ def _verdict(
         exec(compiled(source), session.namespace)
         session.check_use()
     except BaseException as error:  # any failure of a test
-        is_ours = not session.conversation.has_answer and not is_set_up
+        is_ours = not session.has_answer and not is_set_up
         has_no_folder = isinstance(error, OSError) and os.environ.get("HOME") == "/"
         is_ours |= (isinstance(error, ImportError) or has_no_folder) and not is_raised(error)
         status = "sandbox_error" if is_ours else "failed"
         reason = f"{type(error).__name__}: {error}".removeprefix("AssertionError: ")[:MAX_TEXT] or session.shortfall
-    if session.conversation.undecidable is not None:
-        status, reason = session.conversation.undecidable.args
+    if session.undecidable is not None:
+        status, reason = session.undecidable.args
     return status, reason
