@@ -20,7 +20,7 @@ PACKAGES = Path(__file__).parents[1] / "packages"
 
 CODE_LINES = {
     "grpo-core": 29_330,
-    "grpo-sdk": 21_216,
+    "grpo-sdk": 21_056,
     "grpo-tasks-chess": 3_575,
     "grpo-tasks-code": 7_816,
     "grpo-tasks-games": 1_522,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ray_clusters import POOLS, executing, local_only
 
 from grpo_sdk.errors import InfrastructureError, UserError
-from grpo_sdk.killable import KillablePool, Outcome, worker_set
+from grpo_sdk.killable import KillablePool, Outcome, supervisor
 from grpo_sdk.killable.ray import RayPool
 
 ENOUGH_S = 30.0
@@ -274,7 +274,7 @@ def test_more_time_is_another_chance(shared: KillablePool) -> None:
 
 
 def test_a_fallback_follows_a_payload_that_timed_out(shared: KillablePool) -> None:
-    late = shared.submit_as(b"spin:late", 0.2, lambda outcome: outcome, fallback=b"echo:late").result()
+    late = shared.submit_as(b"spin:late", 0.2, lambda outcome: outcome, fallback=lambda: b"echo:late").result()
     assert (late.status, late.value) == ("timeout", b"late")
 
 
@@ -314,13 +314,13 @@ def test_restarts_are_bounded(tmp_path: Path) -> None:
             outcome = one(workers, "echo:")
             assert outcome.why.endswith("a worker exited with status 7 while it loaded the target")
         time.sleep(0.1)
-    assert len(log.read_text().splitlines()) == worker_set.MAX_FAILED_STARTS
+    assert len(log.read_text().splitlines()) == supervisor.MAX_FAILED_STARTS
 
 
 def test_after_a_pause_one_worker_tries_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: str) -> None:
     local_only(executor, "each attempt joins the cluster again")
-    monkeypatch.setattr(worker_set, "FIRST_PAUSE_S", 0.05)
-    monkeypatch.setattr(worker_set, "LONGEST_PAUSE_S", 0.05)
+    monkeypatch.setattr(supervisor, "FIRST_PAUSE_S", 0.05)
+    monkeypatch.setattr(supervisor, "LONGEST_PAUSE_S", 0.05)
     log, needed = tmp_path / "starts", tmp_path / "there"
     with pool(4, "make_counted", str(log)) as workers:
         workers.map([b"echo:"] * 8, ENOUGH_S)

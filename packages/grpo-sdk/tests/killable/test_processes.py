@@ -221,8 +221,8 @@ def start_script(body: str, factory: str = "make", *args: str) -> subprocess.Pop
     head = f"""
         import os, signal, sys, threading, time
         sys.path.insert(0, {HERE!r})
-        from grpo_sdk.killable import KillablePool, worker_set
-        worker_set.SPARES = 0
+        from grpo_sdk.killable import KillablePool, supervisor
+        supervisor.SPARES = 0
         workers = KillablePool("killable_targets:{factory}", args={args!r}, workers=2, preload={PRELOAD!r})
         pid = lambda: int(workers.submit(b"pid:", 30).result().value)
         workers.warm()
@@ -294,14 +294,33 @@ def test_no_variable_of_this_process_is_left_where_a_worker_could_read_it(way, m
 
 
 @LINUX
-def test_a_killed_fork_server_is_started_again() -> None:
+@pytest.mark.parametrize("payloads", [["echo:"], ["sleep:0.4", "sleep:0.5"], ["echo:"] * 50])
+@pytest.mark.parametrize("wait_s", [0.0, 0.3])
+def test_the_end_of_a_fork_server_costs_no_payload_its_outcome(payloads: list[str], wait_s: float) -> None:
     with KillablePool("killable_targets:make", workers=2, preload="killable_targets") as workers:
+        workers.warm()
         keeper = psutil.Process(pid_of(workers)).parent()
         assert keeper is not None and keeper.ppid() != os.getpid()
+        before = [workers.submit(b"%s%d" % (text.encode(), 0), ENOUGH_S) for text in payloads]
         os.kill(keeper.ppid(), signal.SIGKILL)
-        answers = workers.map([b"echo:%d" % index for index in range(50)], ENOUGH_S)
-        assert [answer.value for answer in answers] == [b"%d" % index for index in range(50)]
+        time.sleep(wait_s)
+        after = [workers.submit(b"%s%d" % (text.encode(), 1), ENOUGH_S) for text in payloads]
+        assert {future.result().status for future in (*before, *after)} == {"ok"}
+        assert workers.stats.quarantined == 0
         assert eventually(lambda: not is_running(keeper.pid))
+
+
+@LINUX
+def test_a_process_that_ignores_the_end_of_children_has_a_fork_server_that_does_not() -> None:
+    body = """
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        os.environ["TZ"] = "UTC-1"  # for which there is no server yet
+        with KillablePool("killable_targets:make", workers=2, preload="killable_targets") as others:
+            outcomes = others.map([b"die:", b"sleep:0.5", b"echo:x"], 30.0)
+        print([outcome.status for outcome in outcomes], outcomes[0].why)
+        """
+    out, err = start_script(body).communicate(timeout=60)
+    assert (out.strip(), err) == ("['crashed', 'ok', 'ok'] its worker exited with status 3, twice", "")
 
 
 def _with_an_old_kernel(patch: pytest.MonkeyPatch) -> None:

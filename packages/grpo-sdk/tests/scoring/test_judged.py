@@ -14,8 +14,8 @@ from local_endpoint import Reply, Server
 from grpo_sdk import Score, Scorer, Task, UserError, load_task, reward, score
 from grpo_sdk.errors import AbstentionLimitError
 from grpo_sdk.judges import rubric
-from grpo_sdk.scoring.groups import group_scores
-from grpo_sdk.scoring.judged import assume_best, pairs
+from grpo_sdk.scoring.groups import group_scores, pairs
+from grpo_sdk.scoring.judged import assume_best
 from grpo_sdk.task.judging import MAX_QUESTION_CHARS
 
 ROW = Question(id="q0", gold="well")

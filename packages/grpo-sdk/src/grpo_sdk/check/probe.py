@@ -64,7 +64,7 @@ def _score(task: BoundTask, text: str, row: Row, predictions: list[str] | None) 
     if not task.task.judges():
         return task.score(text, row, predictions)
     known: dict[str, float] = {}
-    while isinstance(graded := task.grader.graded(text, row, known), Pending):
+    while isinstance(graded := task.grader.grade(text, row, known=known), Pending):
         known = {**graded.parts, **dict.fromkeys(graded.questions, 1.0)}
     return graded
 

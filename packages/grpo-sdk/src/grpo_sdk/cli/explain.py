@@ -40,7 +40,7 @@ def explain(task: str, completion: str | None, row_id: str | None, predictions: 
     from grpo_sdk.display.text import err, print_json, print_out
     from grpo_sdk.episodes.stepwise import retold
     from grpo_sdk.plugins.tasks import load_task
-    from grpo_sdk.scoring.scorer import Scorer, answer_of
+    from grpo_sdk.scoring.scorer import Scorer
     from grpo_sdk.task.explanation import explain as explain_score
     from grpo_sdk.task.rows import row_by_id
     from grpo_sdk.task.turns import read_turns
@@ -61,7 +61,7 @@ def explain(task: str, completion: str | None, row_id: str | None, predictions: 
     with Waiting(err()) as display, display.ticking("scoring"), Scorer(bound, workers=1) as scorer:
         score = scorer.score([text], [row], [predictions] if predictions else None)[0]
         messages = retold(scorer, row, text) if bound.has_turns else ()
-        answer = answer_of(scorer, text, row) if score.valid else None
+        answer = scorer.answer(text, row).result() if score.valid else None
     explanation = explain_score(bound, score, answer)
     if as_json:
         facts = {"task": bound.spec, "row": row.model_dump(mode="json"), "prompt": bound.prompt(row)}

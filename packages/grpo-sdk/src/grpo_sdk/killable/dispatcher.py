@@ -16,15 +16,13 @@ from grpo_sdk.errors import InfrastructureError
 from grpo_sdk.killable import fork_server
 from grpo_sdk.killable import worker as program
 from grpo_sdk.killable.importing import refuse_at_import
-from grpo_sdk.killable.items import ItemQueue
+from grpo_sdk.killable.items import Item, ItemQueue, Quarantine
 from grpo_sdk.killable.outcome import PoolStats
-from grpo_sdk.killable.process import Item
-from grpo_sdk.killable.quarantine import Quarantine
-from grpo_sdk.killable.worker_set import fork_lock
+from grpo_sdk.killable.supervisor import fork_lock
 
 
-class Workers(Protocol):
-    """The processes of a pool, as `WorkerSet`."""
+class Executor(Protocol):
+    """The processes of a pool, as `Supervisor`."""
 
     @property
     def selector(self) -> selectors.BaseSelector:
@@ -35,18 +33,6 @@ class Workers(Protocol):
     def restarts(self) -> int:
         """Workers that were replaced."""
         ...
-
-    def shutdown(self) -> None:
-        """End all."""
-        ...
-
-    def abandon(self) -> None:
-        """In a forked child: close what was inherited."""
-        ...
-
-
-class Executor(Protocol):
-    """Gives items to the processes of a pool, as `Supervisor`."""
 
     @property
     def is_idle(self) -> bool:
@@ -73,12 +59,20 @@ class Executor(Protocol):
         """Handle workers that are overdue or have ended."""
         ...
 
-    def give_up(self, items: Iterable[Item], futures: Iterable[Future[None]], reason: str) -> None:
-        """Answer every item `unavailable` and fail every future, because the pool ends."""
+    def give_up(self, futures: Iterable[Future[None]], why: str) -> None:
+        """Fail what waits for workers, because the pool ends; the futures were not passed to `warm` yet."""
+        ...
+
+    def shutdown(self) -> None:
+        """End all."""
+        ...
+
+    def abandon(self) -> None:
+        """In a forked child: close what was inherited."""
         ...
 
 
-MakeExecutor = Callable[[ItemQueue], tuple[Workers, Executor]]
+MakeExecutor = Callable[[ItemQueue], Executor]
 """Makes the processes of a pool, none of which is started yet."""
 
 
@@ -109,7 +103,7 @@ class Dispatcher:
         self._is_draining = False
         self._inbox: deque[Item] = deque()
         self._warm_requests: deque[Future[None]] = deque()
-        self._workers: Workers | None = None
+        self._executor: Executor | None = None
         self._counts = {field.name: 0 for field in fields(PoolStats)}
 
     # Called by other threads
@@ -117,27 +111,29 @@ class Dispatcher:
     @property
     def stats(self) -> PoolStats:
         """Counts so far."""
-        workers = self._workers
-        if workers is not None:
-            self._counts["restarts"] = workers.restarts
+        executor = self._executor
+        if executor is not None:
+            self._counts["restarts"] = executor.restarts
         return PoolStats(**self._counts)
 
     @property
-    def workers(self) -> Workers | None:
+    def executor(self) -> Executor | None:
         """The processes; None before the first are needed."""
-        return self._workers
+        return self._executor
 
-    def put(self, items: Iterable[Item]) -> None:
-        """Queue items.
+    def put(self, item: Item) -> None:
+        """Queue an item.
 
         Raises:
             InfrastructureError: the pool is closed.
             UserError: a task file is being imported.
         """
         with self._lock:
-            self._require_open()
-            self._inbox.extend(items)
-            self._wake()
+            if self._is_closed or self._thread is None:
+                self._begin()
+            self._inbox.append(item)
+            if self._is_asleep:
+                self._wake()
 
     def warm(self) -> Future[None]:
         """Start every worker; the future is done when all are ready.
@@ -147,7 +143,7 @@ class Dispatcher:
         """
         future: Future[None] = Future()
         with self._lock:
-            self._require_open()
+            self._begin()
             self._warm_requests.append(future)
             self._wake()
         return future
@@ -169,41 +165,40 @@ class Dispatcher:
 
     def abandon(self) -> None:
         """In a forked child: drop the parent's thread, workers and items, and start afresh."""
-        if self._workers is not None:
-            self._workers.abandon()
+        if self._executor is not None:
+            self._executor.abandon()
         for fd in self._wake_pipe or ():
             os.close(fd)
         self._reset()
 
-    def _require_open(self) -> None:
+    def _begin(self) -> None:
+        """Start the thread, if there is none."""
         if self._is_closed:
             raise InfrastructureError(f"the pool of {self._name!r} workers is closed; make a new one.")
-        if self._thread is None:
-            refuse_at_import(f"the pool of {self._name!r} workers")
+        if self._thread is not None:
+            return
+        refuse_at_import(f"the pool of {self._name!r} workers")
+        self._wake_pipe = os.pipe()
+        for fd in self._wake_pipe:
+            os.set_blocking(fd, False)
+        queue = ItemQueue(self._quarantine, self._counts)
+        self._executor = executor = self._make_executor(queue)
+        executor.selector.register(self._wake_pipe[0], selectors.EVENT_READ)
+        # Daemonic: the interpreter joins other threads before it runs the exit handler that stops this one.
+        thread = threading.Thread(target=self._run, args=(executor, queue), name=f"killable-{self._name}", daemon=True)
+        thread.start()
+        self._thread = thread
 
     def _wake(self) -> None:
-        if self._thread is None:
-            self._wake_pipe = os.pipe()
-            for fd in self._wake_pipe:
-                os.set_blocking(fd, False)
-            queue = ItemQueue(self._quarantine, self._counts)
-            workers, executor = self._make_executor(queue)
-            workers.selector.register(self._wake_pipe[0], selectors.EVENT_READ)
-            self._workers = workers
-            # Daemonic: the interpreter joins other threads before it runs the exit handler that stops this one.
-            thread = threading.Thread(
-                target=self._run, args=(workers, executor, queue), name=f"killable-{self._name}", daemon=True
-            )
-            thread.start()
-            self._thread = thread
-        elif self._is_asleep and self._wake_pipe is not None:
+        """Have the thread look, if it sleeps."""
+        if self._is_asleep and self._wake_pipe is not None:
             self._is_asleep = False
             with contextlib.suppress(BlockingIOError):  # full: it will wake
                 os.write(self._wake_pipe[1], b"\0")
 
     # The thread
 
-    def _run(self, workers: Workers, executor: Executor, queue: ItemQueue) -> None:
+    def _run(self, executor: Executor, queue: ItemQueue) -> None:
         reason = "the pool was closed"
         try:
             while not self._is_done(executor):
@@ -215,7 +210,7 @@ class Dispatcher:
                 # Set before the inbox is looked at again: who fills it afterwards wakes this thread.
                 self._is_asleep = True
                 is_awaited = self._inbox or self._warm_requests or self._is_done(executor)
-                events = workers.selector.select(0.0 if is_awaited else executor.patience_s())
+                events = executor.selector.select(0.0 if is_awaited else executor.patience_s())
                 self._is_asleep = False
                 for key, mask in events:
                     if key.data is None:
@@ -227,26 +222,28 @@ class Dispatcher:
             reason = f"the pool failed: {program.describe(error)}"
             raise
         finally:
-            self._shut_down(executor, workers, queue, reason)
+            self._shut_down(executor, queue, reason)
 
     def _is_done(self, executor: Executor) -> bool:
         if not self._is_draining:
             return self._is_closed
         return executor.is_idle and not (self._inbox or self._warm_requests)
 
-    def _shut_down(self, executor: Executor, workers: Workers, queue: ItemQueue, reason: str) -> None:
+    def _shut_down(self, executor: Executor, queue: ItemQueue, reason: str) -> None:
         with self._lock:
             self._is_closed = True
-        executor.give_up(self._inbox, self._warm_requests, reason)
-        queue.give_up_rest(reason)  # where the pool failed, the executor may have lost one
-        workers.shutdown()
+        while self._inbox:
+            queue.add(self._inbox.popleft())
+        queue.give_up_all(reason)
+        executor.give_up(self._warm_requests, reason)
+        executor.shutdown()
         with self._lock:
             assert self._wake_pipe is not None
             for fd in self._wake_pipe:
                 os.close(fd)
             # A later fork must not close these numbers again: they will be somebody else's.
-            self._wake_pipe, self._workers = None, None
-            self._counts["restarts"] = workers.restarts
+            self._wake_pipe, self._executor = None, None
+            self._counts["restarts"] = executor.restarts
 
 
 _live: weakref.WeakSet[Dispatcher] = weakref.WeakSet()

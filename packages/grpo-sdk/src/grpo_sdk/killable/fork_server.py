@@ -13,15 +13,22 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Mapping
+from pathlib import Path
 
 from grpo_sdk.killable import worker as program
 from grpo_sdk.killable.secrets import withheld
 
 _AT_START = ("PYTHON", "LD_", "LC_", "LANG", "TZ", "MALLOC_", "GLIBC_", "PYDANTIC_DISABLE_PLUGINS")
-"""Beginnings of variables that count when a process or a library starts: each set of them has a server of its own."""
+"""Beginnings of variables that count when a process or a library starts."""
 
-_servers: dict[tuple[frozenset[tuple[str, str]], tuple[str, ...]], ForkServer] = {}
-"""By the variables of `_AT_START` and the withheld ones, because the others can be read in a server's children."""
+_INHERITED = (b"Umask", b"Uid", b"Gid", b"Groups", b"Cap", b"NoNewPrivs", b"Seccomp", b"Cpus_allowed", b"Mems_allowed")
+"""Beginnings of lines of /proc/self/status that say what a child has from its parent."""
+
+CLOSE_S = 2.0
+"""Time for a server to end by itself."""
+
+_servers: dict[object, ForkServer] = {}
+"""By what a child has from its parent, and cannot get from elsewhere; see `_server`."""
 _numbers = itertools.count()
 
 
@@ -31,11 +38,15 @@ class ForkServer:
     Args:
         variables: Its environment.
 
+    Attributes:
+        children: Numbers of those that were asked for and have not ended.
+
     Raises:
         OSError: it cannot be started.
     """
 
     def __init__(self, variables: Mapping[str, str]) -> None:
+        self.children: set[int] = set()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self._process = subprocess.Popen(
@@ -60,10 +71,18 @@ class ForkServer:
         """
         socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors)
 
+    def has_ended(self) -> bool:
+        """Whether the process is over, and its children with it."""
+        return self._process.poll() is not None
+
     def close(self) -> None:
         """End the process."""
         self._socket.close()
-        self._process.wait()
+        try:
+            self._process.wait(CLOSE_S)
+        except subprocess.TimeoutExpired:  # somebody stopped it
+            self._process.kill()
+            self._process.wait()
 
     def abandon(self) -> None:
         """Forget it in a forked child: it is the parent's."""
@@ -78,6 +97,9 @@ class ForkedProcess:
         preload: Module that the server imports first.
         channel: The worker's end of its socket.
         variables: Environment of the worker; see `_AT_START`.
+
+    Attributes:
+        server: The process that it is forked from.
 
     Raises:
         OSError: the server cannot be started.
@@ -97,14 +119,16 @@ class ForkedProcess:
             "mark": variables[program.IN_WORKER_VARIABLE],
         }
         try:
-            self._server = _server(variables)
+            self.server = _server(variables)
             has_stderr = os.path.exists("/proc/self/fd/2")  # this process may run without one
             descriptors = (channel.fileno(), theirs, *((2,) if has_stderr else ()))
             try:
-                self._server.send(request, descriptors)
-            except OSError:  # somebody killed it
-                self._server = _server(variables, anew=True)
-                self._server.send(request, descriptors)
+                self.server.send(request, descriptors)
+            except OSError:  # somebody has just killed it
+                self.server.close()
+                self.server = _server(variables)
+                self.server.send(request, descriptors)
+            self.server.children.add(self.pid)
         finally:
             os.close(theirs)
 
@@ -117,6 +141,7 @@ class ForkedProcess:
                 status = program.STATUS.unpack(data)[0] if data else int(signal.SIGKILL)
                 self.returncode = os.waitstatus_to_exitcode(status)
                 self._close()
+                self.server.children.discard(self.pid)
         return self.returncode
 
     def wait(self, timeout: float) -> int:
@@ -136,16 +161,34 @@ class ForkedProcess:
     def terminate(self) -> None:
         """Have it end by SIGTERM, also where it has not begun yet."""
         with contextlib.suppress(OSError):  # the server has ended, and its children with it
-            self._server.send({"end": self.pid})
+            self.server.send({"end": self.pid})
 
 
-def _server(variables: Mapping[str, str], *, anew: bool = False) -> ForkServer:
-    key = (frozenset(pair for pair in variables.items() if pair[0].startswith(_AT_START)), tuple(withheld()))
-    if anew:
+def _server(variables: Mapping[str, str]) -> ForkServer:
+    """The server whose children are what this process could start now.
+
+    What it has withheld counts, too, because other variables of a server can be read in its children.
+    """
+    at_start = frozenset(pair for pair in variables.items() if pair[0].startswith(_AT_START))
+    key = (at_start, tuple(withheld()), _inherited())
+    if key in _servers and _servers[key].has_ended():
         _servers.pop(key).close()
     if key not in _servers:
+        for unused in [each for each, server in _servers.items() if not server.children]:
+            _servers.pop(unused).close()
         _servers[key] = ForkServer(variables)
     return _servers[key]
+
+
+def _inherited() -> tuple[bytes, ...]:
+    """What the kernel hands on from a process to its children, as far as it tells."""
+    try:
+        status = Path("/proc/self/status").read_bytes().splitlines()
+        texts = [Path(f"/proc/self/{name}").read_bytes() for name in ("limits", "cgroup")]
+    except OSError:  # there is no /proc
+        return ()
+    lines = [line for line in status if line.startswith(_INHERITED)]
+    return (*lines, *texts, str(os.getpriority(os.PRIO_PROCESS, 0)).encode())
 
 
 def close_all() -> None:

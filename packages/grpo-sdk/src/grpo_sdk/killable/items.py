@@ -1,107 +1,169 @@
-"""The items that wait for a worker, and their outcomes."""
+"""The items of a pool: those that wait for a worker, their outcomes, and a memory of those that went wrong."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, MutableMapping, Sequence
+import hashlib
+from collections import OrderedDict, deque
+from collections.abc import Callable, MutableMapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any
 
-from grpo_sdk.killable import worker as program
-from grpo_sdk.killable.outcome import Outcome
-from grpo_sdk.killable.process import Answer, Item
-from grpo_sdk.killable.quarantine import Quarantine
+from grpo_sdk.killable.outcome import Outcome, Status
+
+CAPACITY = 4096
+"""Payloads in quarantine; some 200 bytes each."""
+
+_COUNTS: dict[Status, str] = {
+    "ok": "answered",
+    "error": "answered",
+    "timeout": "timeouts",
+    "crashed": "crashes",
+    "unavailable": "unavailable",
+}
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """One payload on its way through the pool.
+
+    Attributes:
+        payload: What the handler gets.
+        timeout_s: How long the handler may run.
+        future: Receives `convert(outcome)`.
+        convert: Turns the outcome into what the caller wants; runs in the pool's thread.
+        fallback: Makes the payload that the handler gets once this one has timed out.
+        timeout: The outcome of `payload` while its fallback is on its way.
+        has_killed: Whether a worker has died on it.
+        losses: Workers that were lost with it, and not because of it.
+        is_begun: Whether the future is claimed: it can no longer be cancelled.
+    """
+
+    payload: bytes
+    timeout_s: float
+    future: Future[Any]
+    convert: Callable[[Outcome], Any]
+    fallback: Callable[[], bytes] | None = None
+    timeout: Outcome | None = None
+    has_killed: bool = False
+    losses: int = 0
+    is_begun: bool = False
+
+    def begin(self) -> bool:
+        """Claim the future; False when its caller has cancelled it."""
+        self.is_begun = self.is_begun or self.future.set_running_or_notify_cancel()
+        return self.is_begun
+
+    def resolve(self, outcome: Outcome) -> None:
+        """Give the caller the outcome."""
+        if not self.begin():
+            return
+        if self.timeout is not None:
+            outcome = replace(self.timeout, value=outcome.value)
+        try:
+            converted = self.convert(outcome)
+        except BaseException as error:  # the caller's function: its bug is the caller's, not the pool's
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(converted)
+
+
+class Quarantine:
+    """Remembers payloads that timed out or crashed, so that the same bytes cost a deadline only once.
+
+    The least recently used is forgotten first. A payload that timed out is tried again when it is given more time.
+    """
+
+    def __init__(self) -> None:
+        self.entries: OrderedDict[bytes, tuple[Outcome, float]] = OrderedDict()
+
+    def admit(self, item: Item, outcome: Outcome) -> None:
+        """Remember what an item did."""
+        self.entries[_digest(item.payload)] = outcome, item.timeout_s
+        if len(self.entries) > CAPACITY:
+            self.entries.popitem(last=False)
+
+    def find(self, item: Item) -> Outcome | None:
+        """The outcome of an item whose payload is remembered, or None."""
+        key = _digest(item.payload)
+        outcome, timeout_s = self.entries.get(key, (None, 0.0))
+        if outcome is None or (outcome.status == "timeout" and item.timeout_s > timeout_s):
+            return None
+        self.entries.move_to_end(key)
+        return Outcome(outcome.status, why=f"quarantined, as for the same input before: {outcome.why}")
+
+
+def _digest(payload: bytes) -> bytes:
+    return hashlib.blake2b(payload, digest_size=16).digest()
 
 
 class ItemQueue:
-    """A queue of items that resolves and counts them, and remembers those that timed out or crashed.
+    """A queue of items that resolves and counts them.
 
     Args:
         quarantine: Payloads that timed out or crashed before.
         counts: Counts of `PoolStats` by name; they are increased here.
+
+    Attributes:
+        waiting: Items that no worker has, the next one first.
     """
 
     def __init__(self, quarantine: Quarantine, counts: MutableMapping[str, int]) -> None:
         self._quarantine, self._counts = quarantine, counts
-        self._items: deque[Item] = deque()
+        self.waiting: deque[Item] = deque()
         self._unresolved: dict[Item, None] = {}  # in the order they came
-
-    def __len__(self) -> int:
-        return len(self._items)
 
     def add(self, item: Item) -> None:
         """Queue an item, or answer it from the quarantine."""
         self._unresolved[item] = None
-        if not self.answer_from_quarantine(item):
-            self._items.append(item)
+        if not (self._quarantine.entries and self.answer_from_quarantine(item)):
+            self.waiting.append(item)
 
     def take(self) -> Item | None:
         """Remove the first item; None where it is cancelled or in quarantine."""
-        item = self._items.popleft()
-        # Looked up again: its twin may have been quarantined meanwhile.
+        item = self.waiting.popleft()
         if not item.begin():
-            self._unresolved.pop(item, None)
+            del self._unresolved[item]
             return None
-        return None if self.answer_from_quarantine(item) else item
+        # Looked up again: its twin may have been quarantined meanwhile.
+        return None if self._quarantine.entries and self.answer_from_quarantine(item) else item
 
     def put_back(self, items: Sequence[Item]) -> None:
         """Put items to the front, in their order."""
-        self._items.extendleft(reversed(items))
+        self.waiting.extendleft(reversed(items))
 
     def answer_from_quarantine(self, item: Item) -> bool:
         """Resolve an item whose payload is in quarantine, or queue its fallback; whether it was."""
-        outcome = self._quarantine.find(item.payload, item.timeout_s)
+        outcome = self._quarantine.find(item)
         if outcome is None:
             return False
         self._counts["quarantined"] += 1
         self._settle(item, outcome)
         return True
 
-    def answered(self, item: Item, answer: Answer) -> None:
-        """Resolve an item with a worker's answer."""
-        self._counts["answered"] += 1
-        if answer.kind & program.ERROR:
-            self._resolve(item, Outcome("error", why=answer.value.decode("utf-8", "replace"), seconds=answer.seconds))
-        else:
-            self._resolve(item, Outcome("ok", answer.value, seconds=answer.seconds))
-
-    def timed_out(self, item: Item, seconds: float) -> None:
-        """Resolve an item that used up its time, or queue its fallback."""
-        self._counts["timeouts"] += 1
-        outcome = Outcome("timeout", why=f"no answer within {item.timeout_s:g} s", seconds=seconds)
-        self._quarantine.admit(item.payload, item.timeout_s, outcome)
+    def finish(self, item: Item, outcome: Outcome) -> None:
+        """Count an outcome and resolve its item; remember what timed out or crashed."""
+        self._counts[_COUNTS[outcome.status]] += 1
+        if outcome.status in ("timeout", "crashed"):
+            self._quarantine.admit(item, outcome)
         self._settle(item, outcome)
 
-    def crashed(self, item: Item, why: str, seconds: float) -> None:
-        """Resolve an item that killed its worker for good."""
-        self._counts["crashes"] += 1
-        outcome = Outcome("crashed", why=why, seconds=seconds)
-        self._quarantine.admit(item.payload, item.timeout_s, outcome)
-        self._resolve(item, outcome)
+    def give_up(self, why: str) -> None:
+        """Resolve every queued item as unavailable."""
+        while self.waiting:
+            self.finish(self.waiting.popleft(), Outcome("unavailable", why=why))
 
-    def unavailable(self, item: Item, why: str, seconds: float = 0.0) -> None:
-        """Resolve an item of which nothing is known."""
-        self._counts["unavailable"] += 1
-        self._resolve(item, Outcome("unavailable", why=why, seconds=seconds))
-
-    def give_up(self, why: str, items: Iterable[Item] = ()) -> None:
-        """Resolve every queued item, and those given, as unavailable."""
-        self._items.extend(items)
-        while self._items:
-            self.unavailable(self._items.popleft(), why)
-
-    def give_up_rest(self, why: str) -> None:
-        """Resolve every item that was added and has no outcome yet as unavailable, whoever has it."""
+    def give_up_all(self, why: str) -> None:
+        """Resolve every item that has no outcome yet as unavailable, whoever has it."""
+        self.waiting.clear()
         for item in list(self._unresolved):
-            self.unavailable(item, why)
-        self._items.clear()
-
-    def _resolve(self, item: Item, outcome: Outcome) -> None:
-        self._unresolved.pop(item, None)
-        item.resolve(outcome)
+            self.finish(item, Outcome("unavailable", why=why))
 
     def _settle(self, item: Item, outcome: Outcome) -> None:
         """Resolve an item, or queue its fallback if it timed out and has one."""
-        if outcome.status != "timeout" or item.fallback is None:
-            self._resolve(item, outcome)
+        if outcome.status == "timeout" and item.fallback is not None:
+            item.payload, item.fallback, item.timeout, item.has_killed = item.fallback(), None, outcome, False
+            self.waiting.appendleft(item)
             return
-        item.payload, item.fallback, item.timeout, item.has_killed = item.fallback, None, outcome, False
-        self._items.appendleft(item)
+        del self._unresolved[item]
+        item.resolve(outcome)

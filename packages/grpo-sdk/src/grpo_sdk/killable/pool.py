@@ -5,18 +5,17 @@ import math
 import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from functools import partial
 from typing import Protocol, Self, TypeVar
 
 from grpo_sdk.errors import UserError
 from grpo_sdk.killable.dispatcher import Dispatcher, MakeExecutor
-from grpo_sdk.killable.items import ItemQueue
+from grpo_sdk.killable.items import Item
 from grpo_sdk.killable.outcome import Outcome, PoolStats
-from grpo_sdk.killable.process import JSON, Item, Launch
+from grpo_sdk.killable.process import JSON, Launch
 from grpo_sdk.killable.supervisor import Supervisor
 from grpo_sdk.killable.worker import MAX_FRAME_BYTES
-from grpo_sdk.killable.worker_set import WorkerSet
 
 T = TypeVar("T")
 
@@ -92,7 +91,8 @@ class KillablePool:
             json.dumps(args)
         except (TypeError, ValueError) as error:
             raise UserError(f"args={args!r:.200} of {target!r} must be plain JSON values: {error}.") from None
-        _check_seconds("start_timeout_s", start_timeout_s)
+        if not 0 < start_timeout_s < math.inf:
+            raise UserError(f"start_timeout_s={start_timeout_s!r} must be a number of seconds above 0.")
         self._remake: Callable[[], KillablePool] = partial(
             KillablePool,
             target,
@@ -119,7 +119,7 @@ class KillablePool:
 
     def _executor(self, launch: Launch, workers: int | None, start_timeout_s: float) -> MakeExecutor:
         """What makes the processes; it must not hold the pool."""
-        return partial(_local_executor, launch, workers or default_workers(), start_timeout_s)
+        return partial(Supervisor, launch, workers or default_workers(), start_timeout_s)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.target!r}, workers={self.workers}, name={self.name!r})"
@@ -141,32 +141,36 @@ class KillablePool:
         return self.submit_as(payload, timeout_s, _unchanged)
 
     def submit_as(
-        self, payload: bytes, timeout_s: float, convert: Callable[[Outcome], T], *, fallback: bytes | None = None
+        self,
+        payload: bytes,
+        timeout_s: float,
+        convert: Callable[[Outcome], T],
+        *,
+        fallback: Callable[[], bytes] | None = None,
     ) -> Future[T]:
         """Like `submit`, for a future of `convert(outcome)`.
 
         `convert`, like callbacks of the future, runs in the pool's only thread: it must be quick and must not wait.
-        With a `fallback`, a payload that times out is followed by that one, and the outcome `timeout` has its value.
+        With a `fallback`, a payload that times out is followed by the one that it makes, and the outcome `timeout` has
+        the value of that.
         """
-        future, item = _item(payload, timeout_s, convert, fallback)
-        self._dispatcher.put((item,))
+        if not isinstance(payload, bytes):
+            raise UserError(f"a payload is bytes, not a {type(payload).__name__}.")
+        if len(payload) > MAX_FRAME_BYTES:
+            raise UserError(f"a payload of {len(payload)} bytes is longer than {MAX_FRAME_BYTES}.")
+        if not 0 < timeout_s < math.inf:
+            raise UserError(f"timeout_s={timeout_s!r} must be a number of seconds above 0.")
+        future: Future[T] = Future()
+        self._dispatcher.put(Item(payload, timeout_s, future, convert, fallback))
         return future
-
-    def submit_all(
-        self, payloads: Sequence[bytes], timeout_s: float, convert: Callable[[Outcome], T]
-    ) -> list[Future[T]]:
-        """Like `submit_as` for each, in order; either all are queued or none."""
-        pairs = [_item(payload, timeout_s, convert) for payload in payloads]
-        self._dispatcher.put(item for _, item in pairs)
-        return [future for future, _ in pairs]
 
     def map(self, payloads: Sequence[bytes], timeout_s: float) -> list[Outcome]:
         """Run each payload and wait; outcomes are in the order of the payloads. Errors are those of `submit`."""
-        return wait_all(self.submit_all(payloads, timeout_s, _unchanged))
+        return wait_all([self.submit(payload, timeout_s) for payload in payloads])
 
     async def amap(self, payloads: Sequence[bytes], timeout_s: float) -> list[Outcome]:
         """Like `map`, without blocking the event loop."""
-        return await gather_all(self.submit_all(payloads, timeout_s, _unchanged))
+        return await gather_all([self.submit(payload, timeout_s) for payload in payloads])
 
     def warm(self) -> None:
         """Start every worker and wait until all have loaded the target.
@@ -192,13 +196,6 @@ class KillablePool:
         self.close()
 
 
-def _local_executor(
-    launch: Launch, size: int, start_timeout_s: float, queue: ItemQueue
-) -> tuple[WorkerSet, Supervisor]:
-    worker_set = WorkerSet(launch, size, start_timeout_s)
-    return worker_set, Supervisor(worker_set, size, queue)
-
-
 def resolved(result: T) -> Future[T]:
     """A future that is done already."""
     future: Future[T] = Future()
@@ -215,9 +212,10 @@ class WaitAll(Protocol):
 
 
 def wait_all(futures: Sequence[Future[T]]) -> list[T]:
-    """Results in order; an interruption cancels what has not begun."""
+    """Results in order; an error of one, or an interruption, cancels what has not begun."""
     try:
-        return [future.result() for future in futures]
+        done, _ = wait(futures, return_when=FIRST_EXCEPTION)  # which wakes this thread once, not for each
+        return [future.result() for future in futures if future in done]
     except BaseException:
         for future in futures:
             future.cancel()
@@ -233,21 +231,3 @@ async def gather_all(futures: Sequence[Future[T]]) -> list[T]:
 
 def _unchanged(outcome: Outcome) -> Outcome:
     return outcome
-
-
-def _item(
-    payload: bytes, timeout_s: float, convert: Callable[[Outcome], T], fallback: bytes | None = None
-) -> tuple[Future[T], Item]:
-    for data in (payload, b"" if fallback is None else fallback):
-        if not isinstance(data, bytes):
-            raise UserError(f"a payload is bytes, not a {type(data).__name__}.")
-        if len(data) > MAX_FRAME_BYTES:
-            raise UserError(f"a payload of {len(data)} bytes is longer than {MAX_FRAME_BYTES}.")
-    _check_seconds("timeout_s", timeout_s)
-    future: Future[T] = Future()
-    return future, Item(payload, timeout_s, future, convert, fallback)
-
-
-def _check_seconds(name: str, seconds: float) -> None:
-    if not (math.isfinite(seconds) and seconds > 0):
-        raise UserError(f"{name}={seconds!r} must be a number of seconds above 0.")

@@ -12,14 +12,14 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from grpo_sdk.killable import worker as program
-from grpo_sdk.killable.fork_server import ForkedProcess
+from grpo_sdk.killable.fork_server import ForkedProcess, ForkServer
+from grpo_sdk.killable.items import Item
 from grpo_sdk.killable.outcome import Outcome
 from grpo_sdk.killable.scheduling import Waits, patience_s
 from grpo_sdk.killable.secrets import worker_environment
@@ -76,56 +76,19 @@ _EXIT_WAIT_S = 1.0
 """Time for a worker whose socket closed to get an exit status; its memory is free by then."""
 
 
-@dataclass(slots=True, eq=False)
-class Item:
-    """One payload on its way through the pool.
-
-    Attributes:
-        payload: What the handler gets.
-        timeout_s: How long the handler may run.
-        future: Receives `convert(outcome)`.
-        convert: Turns the outcome into what the caller wants; runs in the pool's thread.
-        fallback: Payload that the handler gets once `payload` has timed out.
-        timeout: The outcome of `payload` while its fallback is on its way.
-        has_killed: Whether a worker has died on it.
-        is_begun: Whether the future is claimed: it can no longer be cancelled.
-    """
-
-    payload: bytes
-    timeout_s: float
-    future: Future[Any]
-    convert: Callable[[Outcome], Any]
-    fallback: bytes | None = None
-    timeout: Outcome | None = None
-    has_killed: bool = False
-    is_begun: bool = False
-
-    def begin(self) -> bool:
-        """Claim the future; False when its caller has cancelled it."""
-        self.is_begun = self.is_begun or self.future.set_running_or_notify_cancel()
-        return self.is_begun
-
-    def resolve(self, outcome: Outcome) -> None:
-        """Give the caller the outcome."""
-        if not self.begin():
-            return
-        if self.timeout is not None:
-            outcome = replace(self.timeout, value=outcome.value)
-        try:
-            converted = self.convert(outcome)
-        except BaseException as error:  # the caller's function: its bug is the caller's, not the pool's
-            self.future.set_exception(error)
-        else:
-            self.future.set_result(converted)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """One frame from a worker, as `grpo_sdk.killable.worker` sends it."""
 
     kind: int
     seconds: float
     value: bytes
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the handler did."""
+        if self.kind & program.ERROR:
+            return Outcome("error", why=self.value.decode("utf-8", "replace"), seconds=self.seconds)
+        return Outcome("ok", self.value, seconds=self.seconds)
 
 
 _WORKER_DEFAULTS = {
@@ -227,7 +190,9 @@ class WorkerProcess:
             "cwd": launch.cwd,
             "variables": launch.variables(self._mark) if isinstance(self._process, ForkedProcess) else None,
         }
-        self._send(json.dumps(setup).encode())
+        content = json.dumps(setup).encode()
+        self._outbox += program.REQUEST.pack(len(content)) + content
+        self.flush()
 
     @property
     def group(self) -> int:
@@ -240,11 +205,11 @@ class WorkerProcess:
         return bool(self._outbox)
 
     def give(self, item: Item) -> None:
-        """Send an item; its time runs from now if the worker is idle, else from the answer before it."""
+        """Hold an item, which `flush` sends; its time runs from now, or from the answer before it."""
         self.held.append(item)
         if len(self.held) == 1:
             self.restart_clock()
-        self._send(item.payload)
+        self._outbox += program.REQUEST.pack(len(item.payload)) + item.payload
 
     def loaded(self, pid: int) -> None:
         """Note that the target is loaded.
@@ -282,25 +247,14 @@ class WorkerProcess:
         self.deadline = max(self.deadline, min(now + left_s, self.since + patience_s(limit_s)))
         return left_s <= 0
 
-    def _send(self, payload: bytes) -> None:
-        header = program.REQUEST.pack(len(payload))
-        if self._outbox:
-            self._outbox += header + payload
-            return
-        frame = header + payload
-        self._outbox += frame[self._write(frame) :]
-
     def flush(self) -> None:
         """Send what there is room for."""
-        del self._outbox[: self._write(self._outbox)]
-
-    def _write(self, data: bytes | bytearray) -> int:
         try:
-            return self.channel.send(data)
+            del self._outbox[: self.channel.send(self._outbox)]
         except BlockingIOError:
-            return 0
+            pass
         except OSError:  # it is gone: the read that follows says so, and the item is handled there
-            return len(data)
+            self._outbox.clear()
 
     def receive(self) -> tuple[list[Answer], bool]:
         """All answers that have arrived, and whether more may come.
@@ -331,6 +285,12 @@ class WorkerProcess:
             start += size + length
         del self._inbox[:start]
         return answers, is_open
+
+    @property
+    def lost_server(self) -> ForkServer | None:
+        """The server that it was forked from, where that has ended, and so ended it."""
+        server = self._process.server if isinstance(self._process, ForkedProcess) else None
+        return server if server is not None and server.has_ended() else None
 
     def has_exited(self) -> bool:
         """Whether the process is over; its socket may be held open by something it forked."""

@@ -87,14 +87,11 @@ class _BoundedPrints(io.RawIOBase):
         self._line = b""  # workers share the descriptor, and print() writes a line in pieces
 
     def renew(self) -> None:
-        self.flush()
-        self._left = MAX_PRINT_BYTES
-
-    def end_line(self) -> None:
-        """Pass an unfinished line on with an end: what follows it may be another worker's."""
+        """Pass an unfinished line on with an end, since what follows it may be another worker's; renew the bound."""
         if self._line:
             self._line += b"\n"
-        self.flush()
+            self.flush()
+        self._left = MAX_PRINT_BYTES
 
     def writable(self) -> bool:
         return True
@@ -390,7 +387,6 @@ def _serve(
     served = 0
     server = os.getpid()
     while not is_leaving and (payload := _read(reader)) is not None:
-        prints.renew()
         begin = time.perf_counter()
         try:
             kind, value = OK, handle(payload)
@@ -404,7 +400,7 @@ def _serve(
         if os.getpid() != server:  # forked by the handler and come back: its answer would be taken for the next one
             os._exit(0)
         seconds = time.perf_counter() - begin
-        prints.end_line()
+        prints.renew()
         served += 1
         is_leaving = is_leaving or (served % MEMORY_CHECK_EVERY == 0 and limit.is_half_used())
         _write(channel, kind + LEAVING * is_leaving, seconds, value)
@@ -413,17 +409,25 @@ def _serve(
 def main() -> None:
     """Run the worker, or the fork server: `python worker.py DESCRIPTOR PARENT_PID NAME`."""
     channel, parent, name = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), sys.argv[3]
+    signal.signal(
+        signal.SIGCHLD, signal.SIG_DFL
+    )  # ignored, as whoever started this one may have it, there is no status
     report = None
     if name == FORKS:
         server = os.getpid()
         forked = serve_forks(channel, parent)
         if forked is None:
+            channel.close()
             return
         (channel, report), parent = forked, server
     channel.set_inheritable(False)
     keep(parent, report=report)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    reader = channel.makefile("rb")
+    with channel, channel.makefile("rb") as reader:
+        _work(channel, reader, is_forked=report is not None)
+
+
+def _work(channel: socket.socket, reader: BinaryIO, *, is_forked: bool) -> None:
     first = _read(reader)
     if first is None:
         return
@@ -434,7 +438,7 @@ def main() -> None:
     begin = time.perf_counter()
     try:
         try:
-            if report is not None:
+            if is_forked:
                 os.environ.clear()
                 os.environ.update(setup["variables"])
                 os.chdir(setup["cwd"] or ".")
@@ -443,6 +447,7 @@ def main() -> None:
             _write(channel, BROKEN, time.perf_counter() - begin, describe(error).encode("utf-8", "backslashreplace"))
             return
         _silence_descriptors()
+        prints.renew()
         limit = _MemoryLimit(setup["memory_mib"])
         _write(channel, READY, time.perf_counter() - begin, str(os.getpid()).encode())
         _serve(channel, reader, handle, prints, limit)

@@ -92,9 +92,7 @@ def _measured(
     on_progress: Callable[[str, int, int], None] | None,
 ) -> JudgeErrors:
     rows = _rows(scorer.task, known)
-    graded = wait_all(
-        [scorer.judged.questions(item.completion, row.model_dump_json()) for item, row in zip(known, rows, strict=True)]
-    )
+    graded = wait_all([scorer.questions(item.completion, row) for item, row in zip(known, rows, strict=True)])
     futures = {
         index: scorer.ask(judge, questions[judge.name])
         for index, questions in enumerate(graded)

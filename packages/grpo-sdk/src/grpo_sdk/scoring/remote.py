@@ -10,9 +10,8 @@ from typing import Any
 
 from grpo_sdk.endpoints.background import BackgroundLoop
 from grpo_sdk.errors import DataError, InfrastructureError, UserError
-from grpo_sdk.killable import KillablePool
 from grpo_sdk.killable.secrets import withhold
-from grpo_sdk.scoring.wire import abstention, encode_request, score_of
+from grpo_sdk.scoring.wire import abstention
 from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.game import Move
 from grpo_sdk.task.grading import fault_of, with_parts
@@ -33,15 +32,14 @@ class RemoteScoring:
 
     Args:
         task: The task.
-        pool: Its workers, which run `validate` and the rewards on a reply.
-        timeout_s: Limit of that.
+        grade: Has a worker run `validate` and the rewards on a reply, with the row as JSON.
         finished: Called with every score, which it returns.
     """
 
     def __init__(
-        self, task: BoundTask, pool: KillablePool, timeout_s: float, finished: Callable[[Score], Score]
+        self, task: BoundTask, grade: Callable[[str, str], Future[Score]], finished: Callable[[Score], Score]
     ) -> None:
-        self._task, self._pool, self._timeout_s, self._finished = task, pool, timeout_s, finished
+        self._task, self._grade, self._finished = task, grade, finished
         self._remote: Remote | None = None
         self._process = os.getpid()
         self._is_closed = False
@@ -76,9 +74,7 @@ class RemoteScoring:
         try:
             moves = read_moves(text) if self._task.has_turns else (text,)
             reply = await self._asked().reply(moves, row)
-            request = encode_request(reply.text, row_json, None)
-            scored = self._pool.submit_as(request, self._timeout_s, lambda outcome: score_of(outcome, self._task.name))
-            score = with_parts(await asyncio.wrap_future(scored), reply.parts)
+            score = with_parts(await asyncio.wrap_future(self._grade(reply.text, row_json)), reply.parts)
         except UserError:
             raise
         except Exception as error:  # whatever the server has made of untrusted text
@@ -101,10 +97,3 @@ class RemoteScoring:
             work.close()
             raise InfrastructureError("the scorer is closed.")
         return _background.submit(work)
-
-
-def remote_scoring(
-    task: BoundTask, pool: KillablePool, timeout_s: float, finished: Callable[[Score], Score]
-) -> RemoteScoring | None:
-    """The scoring of a task that a server plays; None for any other. Arguments are those of `RemoteScoring`."""
-    return None if task.task.remote is None else RemoteScoring(task, pool, timeout_s, finished)

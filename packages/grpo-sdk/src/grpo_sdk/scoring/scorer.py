@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from pydantic_core import PydanticSerializationError
 
@@ -18,30 +18,26 @@ from grpo_sdk.killable.ray.cluster import RayCluster
 from grpo_sdk.plugins.task_objects import AnyTask, send
 from grpo_sdk.plugins.tasks import load_task, received_task
 from grpo_sdk.scoring.abstention import ScoreCounts, ScorerStats, check_abstentions, out_of_time_reason
-from grpo_sdk.scoring.judged import Ask, JudgedScoring, ask_judge
-from grpo_sdk.scoring.remote import remote_scoring
+from grpo_sdk.scoring.judged import Ask, ask_judge, submit_judged
+from grpo_sdk.scoring.remote import RemoteScoring
 from grpo_sdk.scoring.wire import (
-    ANSWER,
-    GROUP,
-    NEXT_TURN,
-    OPPONENT_PROMPT,
-    PROMPT,
-    REFUSED,
     abstention,
-    encode_moves,
-    encode_out_of_time,
-    encode_request,
+    encode,
+    graded_of,
     group_parts_of,
-    prompt_of,
     score_of,
+    text_of,
     turn_state_of,
 )
 from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.game import Move
 from grpo_sdk.task.group_grading import GroupParts
+from grpo_sdk.task.judging import Graded, JudgedReward, JudgeQuestion
 from grpo_sdk.task.row import Prompt, Row
 from grpo_sdk.task.score import Fault, Score
 from grpo_sdk.task.turns import TurnState
+
+T = TypeVar("T")
 
 MAX_TEXT_CHARS = 1 << 20
 """Longest completion or prediction that is scored: over ten times what a context of 32,000 tokens usually decodes to.
@@ -99,8 +95,11 @@ class Scorer:
         self._remake = partial(_remade, sent, workers=workers, ask=ask, cluster=cluster, **limits)
         self._pool = _pool(self.task, sent, cluster, workers, memory_mib)
         self._counts = ScoreCounts()
-        self.judged = JudgedScoring(self.task, self._pool, self.timeout_s, ask, self._counts.counted)
-        self._remote = remote_scoring(self.task, self._pool, self.timeout_s, self._counts.counted)
+        self._fails_on_timeout = self.task.task.on_timeout == "fail"
+        self._is_judged = any(isinstance(spec.function, JudgedReward) for spec in self.task.rewards)
+        self._remote: RemoteScoring | None = None
+        if self.task.task.remote is not None:
+            self._remote = RemoteScoring(self.task, self._score_reply, self._counts.counted)
         _live.add(self)
 
     def __repr__(self) -> str:
@@ -139,8 +138,26 @@ class Scorer:
 
     def refuse(self, text: str, row: Row, why: str) -> Future[Score]:
         """Queue a completion that is invalid for a reason which its validator cannot know; see `BoundTask.refuse`."""
-        row_json = _row_json(row)
-        return self._submit_request(REFUSED + encode_request(text, row_json, [why]), row_json)
+        return self._ask("refuse", _row_json(row), self._counted_score, text=text, why=f"invalid: {why}")
+
+    def answer(self, text: str, row: Row) -> Future[str | None]:
+        """Queue the validator alone: its answer as Python writes it, or None; see `BoundTask.answer`."""
+        if len(text) > MAX_TEXT_CHARS:
+            return resolved(None)
+        return self._ask("answer", _row_json(row), text_of, text=text)
+
+    def prompt(self, row: Row) -> Future[tuple[Prompt | None, str]]:
+        """Queue the making of a row's prompt, for a row that somebody else wrote: (prompt, ""), or (None, why)."""
+        return self._ask("prompt", _row_json(row), lambda outcome: (text_of(outcome), outcome.why))
+
+    def questions(self, text: str, row: Row) -> Future[Mapping[str, JudgeQuestion]]:
+        """Queue what judges are asked about a completion, by the name of the reward; empty where it needs none."""
+
+        def convert(outcome: Outcome) -> Mapping[str, JudgeQuestion]:
+            graded = graded_of(outcome, self.task.name)
+            return {} if isinstance(graded, Score) else graded.questions
+
+        return self._ask("grade", _row_json(row), convert, text=text, known={})
 
     def opponent_prompts(self, texts: Sequence[str], rows: Sequence[Row]) -> list[Prompt | None]:
         """The opponent's prompt for each completion of a task that has one, in order.
@@ -149,13 +166,14 @@ class Scorer:
         out of time. `score` with no predictions then says which; errors are those of `score`.
         """
         _check_lengths(self.task.name, texts, rows)
-        scorable = [index for index, text in enumerate(texts) if len(text) <= MAX_TEXT_CHARS]
-        requests = [OPPONENT_PROMPT + encode_request(texts[index], _row_json(rows[index]), None) for index in scorable]
-        prompts: list[Prompt | None] = [None] * len(texts)
-        answers = wait_all(self._pool.submit_all(requests, self.timeout_s, prompt_of))
-        for index, prompt in zip(scorable, answers, strict=True):
-            prompts[index] = prompt
-        return prompts
+        return wait_all(
+            [
+                self._ask("opponent_prompt", _row_json(row), text_of, text=text)
+                if len(text) <= MAX_TEXT_CHARS
+                else resolved(None)
+                for text, row in zip(texts, rows, strict=True)
+            ]
+        )
 
     def next_turn(self, moves: Sequence[Move], row: Row) -> Future[TurnState]:
         """Queue the computation of the next turn; a crash or a time-out is the `fault` of the result.
@@ -164,23 +182,24 @@ class Scorer:
             moves: Texts of the turns so far, in a game also the moves of scripted players.
             row: Row of the rollout.
         """
-        text = encode_moves(moves)
-        if len(text) > MAX_TEXT_CHARS:
+        length = sum(len(str(move)) for move in moves)
+        if length > MAX_TEXT_CHARS:
             fault: Fault = "timeout" if self._fails_on_timeout else "infrastructure"
-            return resolved(TurnState(tuple(moves), fault=fault, why=_too_long("turns", text)))
+            why = f"turns too long to go on: {length} characters; the limit is {MAX_TEXT_CHARS}"
+            return resolved(TurnState(tuple(moves), fault=fault, why=why))
         if self._remote is not None:
             return self._remote.next_turn(moves, row)
-        request = NEXT_TURN + encode_request(text, _row_json(row), None)
-        return self._pool.submit_as(request, self.timeout_s, partial(turn_state_of, task=self.task.name, moves=moves))
+        convert = partial(turn_state_of, task=self.task.name, moves=moves)
+        return self._ask("next_turn", _row_json(row), convert, moves=list(moves))
 
     def submit_group(self, texts: Sequence[str], row: Row) -> Future[GroupParts]:
         """Queue the group rewards of a prompt's valid completions; the limit is that of all. See `group_scores`."""
-        request = GROUP + encode_request("", _row_json(row), texts)
-        return self._pool.submit_as(request, self.timeout_s * len(texts), partial(group_parts_of, self.task.name))
+        convert = partial(group_parts_of, task=self.task.name)
+        return self._ask("group", _row_json(row), convert, limits=len(texts), texts=list(texts))
 
     def out_of_time(self, row: Row, why: str) -> Future[Score]:
         """Queue the score of a completion whose limit ran out before it could be scored, by the task's `on_timeout`."""
-        return self._pool.submit_as(encode_out_of_time(_row_json(row), why), self.timeout_s, self._to_score)
+        return self._ask("out_of_time", _row_json(row), self._counted_score, why=why)
 
     def warm(self) -> None:
         """Start every worker and wait until all have loaded the task.
@@ -221,32 +240,65 @@ class Scorer:
         ]
 
     def _submit(self, text: str, row_json: str, predictions: Sequence[str] | None) -> Future[Score]:
-        _check_predictions(self.task, predictions)
-        longest = _longest((text, *(predictions or ())))
+        if self.task.opponent is not None and predictions is None:
+            raise UserError(
+                f"task {self.task.name!r} has an opponent: give the predictions for each completion (an empty list "
+                "where it was not asked), from `opponent_prompts` and an engine."
+            )
+        longest = 0
+        for each in (text, *(predictions or ())):
+            if not isinstance(each, str):
+                raise UserError(f"a completion to score must be text, not {each!r:.40}.")
+            longest = max(longest, len(each))
         if longest > MAX_TEXT_CHARS:
             why = f"text too long to be scored: {longest} characters; the limit is {MAX_TEXT_CHARS}"
             if self._fails_on_timeout and len(text) > MAX_TEXT_CHARS:
-                request = encode_out_of_time(row_json, f"task {self.task.name}: {why}")
-                return self._pool.submit_as(request, self.timeout_s, self._to_score)
+                why = f"task {self.task.name}: {why}"
+                return self._ask("out_of_time", row_json, self._counted_score, why=why)
             return resolved(self._counts.counted(abstention(why, self.task.name, "infrastructure")))
         if self._remote is not None:
             return self._remote.submit(text, row_json)
-        if self.judged.is_needed:
-            return self.judged.submit(text, row_json, self._fallback(row_json))
-        return self._submit_request(encode_request(text, row_json, predictions), row_json)
+        if self._is_judged:
+            return self._submit_judged(text, row_json)
+        return self._ask("grade", row_json, self._counted_score, text=text, predictions=predictions)
 
-    def _submit_request(self, request: bytes, row_json: str) -> Future[Score]:
-        return self._pool.submit_as(request, self.timeout_s, self._to_score, fallback=self._fallback(row_json))
+    def _submit_judged(self, text: str, row_json: str) -> Future[Score]:
+        task = self.task.name
 
-    def _fallback(self, row_json: str) -> bytes | None:
+        def grade(known: Mapping[str, float]) -> Future[Graded]:
+            return self._ask("grade", row_json, partial(graded_of, task=task), text=text, known=known)
+
+        def out_of_time(why: str) -> Future[Score]:
+            return self._ask("out_of_time", row_json, partial(score_of, task=task), why=f"task {task}: {why}")
+
+        return submit_judged(self.task, grade, out_of_time, self.ask, self._counts.counted)
+
+    def _score_reply(self, text: str, row_json: str) -> Future[Score]:
+        """Queue the reply of the server of a task."""
+        return self._ask("grade", row_json, partial(score_of, task=self.task.name), text=text)
+
+    def _ask(
+        self, op: str, row_json: str, convert: Callable[[Outcome], T], *, limits: int = 1, **arguments: object
+    ) -> Future[T]:
+        """Queue an operation of `wire`; a completion that runs out of time is wrong in a task that says so.
+
+        Args:
+            op: The operation.
+            row_json: The row.
+            convert: Makes the result of the outcome.
+            limits: Factor of the limit.
+            arguments: What the operation takes beside the row.
+        """
+        request = encode({"op": op, "row": row_json, **arguments})
+        fallback = partial(self._late, row_json) if self._fails_on_timeout and op in ("grade", "refuse") else None
+        return self._pool.submit_as(request, self.timeout_s * limits, convert, fallback=fallback)
+
+    def _late(self, row_json: str) -> bytes:
+        """Request for the score of a completion whose worker was killed at the limit."""
         why = out_of_time_reason(self.task.name, self.timeout_s)
-        return encode_out_of_time(row_json, why) if self._fails_on_timeout else None
+        return encode({"op": "out_of_time", "row": row_json, "why": why})
 
-    @property
-    def _fails_on_timeout(self) -> bool:
-        return self.task.task.on_timeout == "fail"
-
-    def _to_score(self, outcome: Outcome) -> Score:
+    def _counted_score(self, outcome: Outcome) -> Score:
         return self._counts.counted(score_of(outcome, self.task.name))
 
     def _checked(self, scores: list[Score]) -> list[Score]:
@@ -270,35 +322,6 @@ def _pool(
 
 def _remade(sent: tuple[str, ...], **options: Any) -> Scorer:
     return Scorer(received_task(*sent), **options)
-
-
-def answer_of(scorer: Scorer, text: str, row: Row) -> str | None:
-    """The validator's answer as Python writes it; None where it refuses the completion, crashes or runs too long.
-
-    Args:
-        scorer: Scorer of the task, whose workers run the validator.
-        text: The completion.
-        row: Row of the completion.
-    """
-    if len(text) > MAX_TEXT_CHARS:
-        return None
-    request = ANSWER + encode_request(text, _row_json(row), None)
-    answer = scorer._pool.submit_as(request, scorer.timeout_s, prompt_of).result()
-    return None if answer is None else str(answer)
-
-
-def submit_prompt(scorer: Scorer, row: Row) -> Future[tuple[Prompt | None, str]]:
-    """Queue the making of a row's prompt in a worker, for a row that somebody else wrote.
-
-    Args:
-        scorer: Scorer of the task.
-        row: The row.
-
-    Returns:
-        A future of (prompt, empty text), or of (None, why there is none).
-    """
-    request = PROMPT + encode_request("", _row_json(row), None)
-    return scorer._pool.submit_as(request, scorer.timeout_s, lambda outcome: (prompt_of(outcome), outcome.why))
 
 
 def score(task: AnyTask, text: str, row: Row, predictions: Sequence[str] | None = None, **options: Any) -> Score:
@@ -348,14 +371,6 @@ def _check_seconds(timeout_s: float) -> None:
         raise UserError(f"timeout_s={timeout_s!r} must be a number of seconds above 0.")
 
 
-def _check_predictions(task: BoundTask, predictions: Sequence[str] | None) -> None:
-    if task.opponent is not None and predictions is None:
-        raise UserError(
-            f"task {task.name!r} has an opponent: give the predictions for each completion (an empty list where it was "
-            "not asked), from `opponent_prompts` and an engine."
-        )
-
-
 def _check_lengths(
     task: str, texts: Sequence[str], rows: Sequence[Row], predictions: Sequence[Sequence[str]] | None = None
 ) -> None:
@@ -364,17 +379,6 @@ def _check_lengths(
         if predictions is not None:
             counts += f", {len(predictions)} lists of predictions"
         raise UserError(f"task {task!r}: {counts}; give one of each per completion.")
-
-
-def _too_long(what: str, text: str) -> str:
-    return f"{what} too long to go on: {len(text)} characters; the limit is {MAX_TEXT_CHARS}"
-
-
-def _longest(texts: Sequence[str]) -> int:
-    for text in texts:
-        if not isinstance(text, str):
-            raise UserError(f"a completion to score must be text, not {text!r:.40}.")
-    return max(map(len, texts))
 
 
 def _row_json(row: Row) -> str:

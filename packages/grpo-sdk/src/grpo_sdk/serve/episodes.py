@@ -13,7 +13,7 @@ from typing import Any
 
 from grpo_sdk.endpoints.base import SampleKey
 from grpo_sdk.episodes.stepwise import SteppedEpisode, arun
-from grpo_sdk.scoring.scorer import Scorer, submit_prompt
+from grpo_sdk.scoring.scorer import Scorer
 from grpo_sdk.serve.errors import RequestError, abstention_of, bad_request
 from grpo_sdk.serve.scoring import Service
 from grpo_sdk.serve.tasks import ServedTask
@@ -123,7 +123,7 @@ class Episode:
         """The prompt of a row; a worker makes it where the row is somebody else's, who may have made one that hangs."""
         if is_own:
             return self.task.task.prompt(row)
-        prompt, why = await asyncio.wrap_future(submit_prompt(scorer, row))
+        prompt, why = await asyncio.wrap_future(scorer.prompt(row))
         if prompt is None:
             raise bad_request(f"task {self.task.label!r} makes no prompt of this row: {why}")
         return prompt

@@ -148,7 +148,7 @@ class BoundTask:
             row: Row of the completion.
             why: Reason that the validator cannot know, e.g. that the completion is too long for the opponent.
         """
-        return self.grader.refuse(text, row, why)
+        return self.grader.refuse(text, row, f"invalid: {why}")
 
     def out_of_time(self, row: Row, why: str) -> Score:
         """Score a completion whose limit ran out, for the reason `why`, by the task's `on_timeout`.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from grpo_sdk.errors import InfrastructureError, UserError
-from grpo_sdk.task.calling import BOUNDS, call_by_name, in_bounds, raised
+from grpo_sdk.task.calling import BOUNDS, LARGEST_REWARD, call_by_name, raised
 from grpo_sdk.task.composition import RewardSpec
 from grpo_sdk.task.game import Move
 from grpo_sdk.task.judging import Graded, JudgedReward, JudgeQuestion, Pending, TooLong, arguments_of, question_of
@@ -38,158 +38,91 @@ class Grader:
         self, task: Task, config: TaskConfig, specs: Sequence[RewardSpec], opponent: Opponent | None, max_turns: int
     ) -> None:
         self._reads_turns = max_turns > 1 and task.validates_all_turns
-        self._task, self._config, self._reward_specs, self._opponent = task, config, specs, opponent
+        self._task, self._config, self._specs, self._opponent = task, config, specs, opponent
+        by_name = {spec.name: spec for spec in specs}
+        self._needed = {spec.name: by_name[spec.needs] for spec in specs if spec.needs is not None}
+
+    def grade(
+        self,
+        text: str,
+        row: Row,
+        predictions: Sequence[str] | None = None,
+        known: Mapping[str, float] | None = None,
+        *,
+        refused: str = "",
+    ) -> Graded:
+        """Score one completion, or say what judges must be asked before it has a score.
+
+        Args:
+            text: The completion.
+            row: Row of the completion.
+            predictions: The opponent's answers, for a task that has one.
+            known: Raw values of rewards that are known already, e.g. verdicts; None where no judge can be asked.
+            refused: Why the completion is invalid, in place of asking the validator.
+        """
+        given = self._given(text, row, predictions)
+        answer, valid, why = None, not refused, refused
+        parts: dict[str, float] = {}
+        seconds: dict[str, float] = {}
+        questions: dict[str, JudgeQuestion] = {}
+        waiting: set[str] = set()
+        where = "validate()"
+        try:
+            if valid:
+                started = time.perf_counter()
+                try:
+                    answer = self._validated(given)
+                    if self._opponent is not None and not predictions:
+                        where = "opponent prompt"  # its crash may be why there are no predictions
+                        self._ask_opponent(answer, row)
+                except Invalid as refusal:
+                    valid, why = False, f"invalid: {refusal}"
+                seconds["validate"] = time.perf_counter() - started
+            for spec in self._specs:
+                where = f"reward {spec.name}()"
+                started = time.perf_counter()
+                if known and spec.name in known:
+                    parts[spec.name] = known[spec.name]
+                    continue
+                if spec.needs in waiting:
+                    waiting.add(spec.name)
+                elif not self._is_asked(spec, parts, valid):
+                    parts[spec.name] = 0.0
+                elif known is not None and isinstance(spec.function, JudgedReward):
+                    of = arguments_of(row, self._config)
+                    questions[spec.name] = question_of(spec.function, self._task.prompt, [given["text"]], [answer], of)
+                    waiting.add(spec.name)
+                else:
+                    arguments = {name: answer if name == "answer" else given[name] for name in spec.arguments}
+                    parts[spec.name] = raw_of(spec, spec.function(**arguments))
+                seconds[spec.name] = time.perf_counter() - started
+            if questions:
+                return Pending(parts, questions)
+            where = "compose/solved"
+            value = reward_of(self._task.compose(self._specs, parts, valid), "a composed reward")
+            solved = valid and self._is_solved({**given, "answer": answer, "parts": parts})
+        except (Exception, SystemExit) as error:  # the task's code met untrusted text: its crash is data, not ours
+            fault = fault_of(where, error)
+            return self.out_of_time(row, fault.why) if fault.fault == "timeout" and not refused else fault
+        return Score(value, parts, valid, solved, one_line(why or _shortfall(self._specs, parts)), seconds=seconds)
 
     def score(self, text: str, row: Row, predictions: Sequence[str] | None = None) -> Score:
         """See `BoundTask.score`."""
-        score = self._score(text, row, predictions)
-        assert isinstance(score, Score)  # nothing waits for a judge where none is known
-        return self.out_of_time(row, score.why) if score.fault == "timeout" else score
+        score = self.grade(text, row, predictions)
+        assert isinstance(score, Score)  # nothing waits for a judge where none can be asked
+        return score
+
+    def refuse(self, text: str, row: Row, why: str) -> Score:
+        """See `BoundTask.refuse`."""
+        score = self.grade(text, row, (), refused=why)
+        assert isinstance(score, Score)  # judges are not asked about what is invalid
+        return score
 
     def out_of_time(self, row: Row, why: str) -> Score:
         """See `BoundTask.out_of_time`."""
         if self._task.on_timeout == "abstain":
             return Score(None, why=one_line(why), fault="timeout")
-        return self._composed(self._given("", row, ()), None, valid=False, why=one_line(why))
-
-    def graded(self, text: str, row: Row, known: Mapping[str, float]) -> Graded:
-        """Score one completion as `score` does, or say what judges must be asked before it has a score.
-
-        Args:
-            text: The completion.
-            row: Row of the completion.
-            known: Raw values of rewards that are known already, e.g. verdicts of judges.
-        """
-        try:
-            graded = self._score(text, row, None, known)
-        except TooLong as error:
-            graded = Score(None, why=str(error), fault="timeout")
-        if isinstance(graded, Score) and graded.fault == "timeout":
-            return self.out_of_time(row, graded.why)
-        return graded
-
-    def _score(
-        self, text: str, row: Row, predictions: Sequence[str] | None, known: Mapping[str, float] | None = None
-    ) -> Graded:
-        who = "validate()"
-        started = time.perf_counter()
-        try:
-            answer = self.validated(text, row)
-            if self._opponent is not None and not predictions:
-                who = "opponent prompt"  # its crash may be why there are no predictions
-                self._ask_opponent(answer, row)
-        except Invalid as refusal:
-            answer, valid, why = None, False, one_line(f"invalid: {refusal}")
-        except (Exception, SystemExit) as error:  # the task's code met untrusted text: its crash is data, not ours
-            return fault_of(who, error)
-        else:
-            valid, why = True, ""
-        seconds = {"validate": time.perf_counter() - started}
-        given = self._given(text, row, predictions or ())
-        if known is None or not valid:
-            return self._composed(given, answer, valid, why, seconds)
-        pending = self._pending(given, answer, known, seconds)
-        if isinstance(pending, Score) or pending.questions:
-            return pending
-        return self._composed(given, answer, valid, why, seconds, pending.parts)
-
-    def _pending(
-        self, given: Mapping[str, Any], answer: Any, known: Mapping[str, float], seconds: dict[str, float]
-    ) -> Pending | Score:
-        """The parts that are known without asking a judge, and what judges must be asked first; a fault is a score."""
-        parts: dict[str, float] = {}
-        questions: dict[str, JudgeQuestion] = {}
-        waiting: set[str] = set()
-        for spec in self._reward_specs:
-            if spec.name in known:
-                parts[spec.name] = known[spec.name]
-            elif spec.needs in waiting:
-                waiting.add(spec.name)
-            else:
-                started = time.perf_counter()
-                try:
-                    if isinstance(spec.function, JudgedReward) and _is_open(self._reward_specs, spec, parts):
-                        where = arguments_of(given["row"], self._config)
-                        texts, answers = [given["text"]], [answer]
-                        questions[spec.name] = question_of(spec.function, self._task.prompt, texts, answers, where)
-                        waiting.add(spec.name)
-                    else:
-                        parts[spec.name] = self._raw(spec, given, answer, True, parts)
-                except TooLong:
-                    raise
-                except (Exception, SystemExit) as error:  # the task's code met untrusted text
-                    return fault_of(f"reward {spec.name}()", error)
-                seconds[spec.name] = time.perf_counter() - started
-        return Pending(parts, questions)
-
-    def refuse(self, text: str, row: Row, why: str) -> Score:
-        """See `BoundTask.refuse`."""
-        return self._composed(self._given(text, row, ()), None, valid=False, why=one_line(f"invalid: {why}"))
-
-    def _composed(
-        self,
-        given: Mapping[str, Any],
-        answer: Any,
-        valid: bool,
-        why: str,
-        seconds: dict[str, float] | None = None,
-        known: Mapping[str, float] | None = None,
-    ) -> Score:
-        parts: dict[str, float] = dict(known or {})
-        seconds = {} if seconds is None else seconds
-        for spec in self._reward_specs:
-            if spec.name in parts:
-                continue
-            started = time.perf_counter()
-            try:
-                parts[spec.name] = self._raw(spec, given, answer, valid, parts)
-            except (Exception, SystemExit) as error:  # as above
-                return fault_of(f"reward {spec.name}()", error)
-            seconds[spec.name] = time.perf_counter() - started
-        try:
-            value = reward_of(self._task.compose(self._reward_specs, parts, valid), "a composed reward")
-            solved = valid and self._is_solved({**given, "answer": answer, "parts": parts}, parts)
-        except (Exception, SystemExit) as error:  # as above
-            return fault_of("compose/solved", error)
-        return Score(
-            value, parts, valid, solved, why or one_line(_shortfall(self._reward_specs, parts)), seconds=seconds
-        )
-
-    def validated(self, text: str, row: Row) -> Any:
-        """Return what the validator makes of a completion; raises `Invalid` where it refuses it."""
-        answer = call_by_name(self._task.validate, self._given(text, row), positional=2)
-        if isinstance(answer, Invalid) or answer is Invalid:
-            raise Returned("Invalid; what holds no answer is refused by raise Invalid(reason)")
-        _refuse_coroutine(answer)
-        return answer
-
-    def _given(self, text: str, row: Row, predictions: Sequence[str] | None = None) -> dict[str, Any]:
-        texts = read_turns(text) if self._reads_turns else (text,)
-        given = {"text": texts[-1], "row": row, "config": self._config, "texts": texts}
-        return given if predictions is None or self._opponent is None else {**given, "predictions": tuple(predictions)}
-
-    def _raw(
-        self, spec: RewardSpec, given: Mapping[str, Any], answer: Any, valid: bool, parts: Mapping[str, float]
-    ) -> float:
-        if not _is_open(self._reward_specs, spec, parts):
-            return 0.0
-        if not valid and ("answer" in spec.arguments or "predictions" in spec.arguments):
-            return 0.0
-        raw = reward_of(spec.function(**{name: answer if name == "answer" else given[name] for name in spec.arguments}))
-        if not spec.is_fact and raw > spec.maximum + 1e-6 * max(1.0, abs(spec.maximum)):
-            raise Returned(f"{raw}, above its maximum {spec.maximum}; state it: @reward(…, maximum={raw:g})")
-        return raw
-
-    def _is_solved(self, available: Mapping[str, Any], parts: Mapping[str, float]) -> bool:
-        if self._task.solved is not None:
-            customary = {name: available[name] for name in ("answer", "row", "text", "parts", "config")}
-            solved = call_by_name(self._task.solved, customary, positional=2)
-            _refuse_coroutine(solved)
-            if isinstance(solved, str):
-                raise Returned(f"the text {solved[:40]!r}; solved is True or False")
-            return bool(solved)
-        earned = [spec for spec in self._reward_specs if spec.is_criterion]
-        return bool(earned) and all(spec.reached_by(parts[spec.name]) for spec in earned)
+        return self.refuse("", row, why)
 
     def answer(self, text: str, row: Row) -> str | None:
         """See `BoundTask.answer`."""
@@ -200,21 +133,52 @@ class Grader:
 
     def opponent_prompt(self, text: str, row: Row) -> Prompt | None:
         """See `BoundTask.opponent_prompt`."""
-        assert self._opponent is not None
         try:
             return self._ask_opponent(self.validated(text, row), row)
         except (Exception, SystemExit):  # untrusted text met the task's code; `score` meets it too and reports it
             return None
 
+    def validated(self, text: str, row: Row) -> Any:
+        """Return what the validator makes of a completion; raises `Invalid` where it refuses it."""
+        return self._validated(self._given(text, row, None))
+
+    def _given(self, text: str, row: Row, predictions: Sequence[str] | None) -> dict[str, Any]:
+        """What the task's functions may ask for about a completion."""
+        texts = read_turns(text) if self._reads_turns else (text,)
+        given = {"text": texts[-1], "row": row, "config": self._config, "texts": texts}
+        return given if self._opponent is None else {**given, "predictions": tuple(predictions or ())}
+
+    def _validated(self, given: Mapping[str, Any]) -> Any:
+        answer = call_by_name(self._task.validate, given, positional=2)
+        if isinstance(answer, Invalid) or answer is Invalid:
+            raise Returned("Invalid; what holds no answer is refused by raise Invalid(reason)")
+        if inspect.iscoroutine(answer):
+            raise _unawaited(answer)
+        return answer
+
+    def _is_asked(self, spec: RewardSpec, parts: Mapping[str, float], valid: bool) -> bool:
+        """Whether a reward may be more than 0: the one that it needs is at its maximum, and what it takes is there."""
+        needed = self._needed.get(spec.name)
+        if needed is not None and not needed.reached_by(parts[needed.name]):
+            return False
+        return valid or not {"answer", "predictions"}.intersection(spec.arguments)
+
+    def _is_solved(self, available: Mapping[str, Any]) -> bool:
+        if self._task.solved is not None:
+            customary = {name: available[name] for name in ("answer", "row", "text", "parts", "config")}
+            solved = call_by_name(self._task.solved, customary, positional=2)
+            if inspect.iscoroutine(solved):
+                raise _unawaited(solved)
+            if isinstance(solved, str):
+                raise Returned(f"the text {solved[:40]!r}; solved is True or False")
+            return bool(solved)
+        earned = [spec for spec in self._specs if spec.is_criterion]
+        return bool(earned) and all(spec.reached_by(available["parts"][spec.name]) for spec in earned)
+
     def _ask_opponent(self, answer: Any, row: Row) -> Prompt:
         assert self._opponent is not None
         available = {"answer": answer, "row": row, "config": self._config}
         return as_prompt(call_by_name(self._opponent.prompt, available, positional=1), "opponent prompt")
-
-
-def _is_open(specs: Sequence[RewardSpec], spec: RewardSpec, parts: Mapping[str, float]) -> bool:
-    """Whether the part that a reward needs has reached its maximum."""
-    return all(each.reached_by(parts[each.name]) for each in specs if each.name == spec.needs)
 
 
 def _shortfall(specs: Sequence[RewardSpec], parts: Mapping[str, float]) -> str:
@@ -259,6 +223,18 @@ class Returned(Exception):
     """A function of the task returned what it must not; the message goes on after `returned`."""
 
 
+def raw_of(spec: RewardSpec, value: Any) -> float:
+    """Convert what a reward returned to its raw value, as `reward_of`.
+
+    Raises:
+        Returned: it is none, or above the reward's maximum.
+    """
+    raw = reward_of(value)
+    if not spec.is_fact and raw > spec.maximum + 1e-6 * max(1.0, abs(spec.maximum)):
+        raise Returned(f"{raw}, above its maximum {spec.maximum}; state it: @reward(…, maximum={raw:g})")
+    return raw
+
+
 def reward_of(value: Any, what: str = "a reward") -> float:
     """Convert a function's result, which may also be a number of numpy or torch; text is never a number.
 
@@ -269,7 +245,8 @@ def reward_of(value: Any, what: str = "a reward") -> float:
     Raises:
         Returned: it is none, not finite, or beyond `LARGEST_REWARD`.
     """
-    _refuse_coroutine(value)
+    if inspect.iscoroutine(value):
+        raise _unawaited(value)
     if isinstance(value, str | bytes | bytearray):
         raise Returned(f"the text {value[:40]!r}; {what} is a number")
     try:
@@ -281,15 +258,14 @@ def reward_of(value: Any, what: str = "a reward") -> float:
         raise Returned(f"{kind}; {what} is a number") from None
     if not math.isfinite(converted):
         raise Returned(f"{converted}; {what} is a finite number")
-    if not in_bounds(converted):
+    if abs(converted) > LARGEST_REWARD:
         raise Returned(f"{converted:g}; {what} is {BOUNDS}")
     return converted
 
 
-def _refuse_coroutine(value: Any) -> None:
-    if inspect.iscoroutine(value):
-        value.close()  # nobody will await it
-        raise Returned("a coroutine; it is called without await: write def in place of async def")
+def _unawaited(coroutine: Coroutine[Any, Any, Any]) -> Returned:
+    coroutine.close()  # nobody will await it
+    return Returned("a coroutine; it is called without await: write def in place of async def")
 
 
 def next_turn(task: Task, config: TaskConfig, row: Row, moves: Sequence[Move], max_turns: int, name: str) -> TurnState:
@@ -320,6 +296,8 @@ def fault_of(where: str, error: BaseException) -> Score:
         where: What was called, as messages name it.
         error: What it raised.
     """
+    if isinstance(error, TooLong):
+        return Score(None, why=one_line(str(error)), fault="timeout")
     if isinstance(error, TimeoutError):
         return Score(None, why=one_line(f"{where} ran out of time: {error}"), fault="timeout")
     if isinstance(error, InfrastructureError):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from grpo_sdk.task.bound import BoundTask
-from grpo_sdk.task.grading import Grader, Returned, fault_of, reward_of
+from grpo_sdk.task.grading import Returned, fault_of, reward_of
 from grpo_sdk.task.group_rewards import GroupRewardSpec
 from grpo_sdk.task.judging import JudgedReward, JudgeQuestion, arguments_of, question_of
 from grpo_sdk.task.row import Row
@@ -50,8 +50,7 @@ def group_parts(task: BoundTask, texts: Sequence[str], row: Row) -> GroupParts:
     parts: dict[str, Sequence[float | None]] = {}
     seconds: dict[str, float] = {}
     try:
-        grader = Grader(task.task, task.config, task.rewards, task.opponent, task.max_turns)
-        answers = [grader.validated(text, row) for text in texts]
+        answers = [task.grader.validated(text, row) for text in texts]
         available = {"answers": answers, "texts": list(texts), "row": row, "config": task.config}
         questions: dict[str, JudgeQuestion] = {}
         for spec in task.task.group_specs():

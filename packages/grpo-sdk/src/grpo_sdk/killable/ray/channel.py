@@ -8,7 +8,7 @@ import sys
 
 from grpo_sdk.killable.ray.cluster import REPLY, REQUEST
 from grpo_sdk.killable.secrets import worker_environment
-from grpo_sdk.killable.worker_set import fork_lock
+from grpo_sdk.killable.supervisor import fork_lock
 
 CLOSE_S = 3.0
 """Time for leaving the cluster."""

@@ -4,13 +4,15 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from grpo_sdk.killable.outcome import Status
+
 REQUEST = struct.Struct("<IQId")
 """Before each payload to the bridge: its length, the item, the node, the limit in seconds. The setup is item 0."""
 
 REPLY = struct.Struct("<IBQd")
 """Before each value from the bridge: its length, the kind, the item, the seconds that the handler ran."""
 
-STATUSES = ("ok", "error", "timeout", "crashed", "unavailable")
+STATUSES: tuple[Status, ...] = ("ok", "error", "timeout", "crashed", "unavailable")
 """Kinds of replies that are outcomes; the value is the handler's, or says why there is none."""
 
 READY, LOST, SETTLED, FAILED, RESTARTS = range(len(STATUSES), len(STATUSES) + 5)

@@ -11,13 +11,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from grpo_sdk.errors import InfrastructureError
-from grpo_sdk.killable import worker as program
-from grpo_sdk.killable.items import ItemQueue
-from grpo_sdk.killable.process import Answer, Item, Launch
+from grpo_sdk.killable.items import Item, ItemQueue
+from grpo_sdk.killable.outcome import Outcome
+from grpo_sdk.killable.process import Launch
 from grpo_sdk.killable.ray.channel import Channel
 from grpo_sdk.killable.ray.cluster import FAILED, LOST, READY, RESTARTS, SETTLED, STATUSES, Node, RayCluster
 from grpo_sdk.killable.secrets import withheld
-from grpo_sdk.killable.worker_set import FIRST_PAUSE_S, LONGEST_PAUSE_S
+from grpo_sdk.killable.supervisor import FIRST_PAUSE_S, LONGEST_PAUSE_S
 
 AHEAD_S = 0.02
 """Work that each worker of a node may have ahead: several times the way there and back (2 ms on one machine)."""
@@ -83,7 +83,7 @@ class NodeSet:
     @property
     def is_idle(self) -> bool:
         """Whether no item waits and no node has one."""
-        return not (self._queue or self._held)
+        return not (self._queue.waiting or self._held)
 
     def warm(self, future: Future[None]) -> None:
         """Start every worker of every node; the future is done when all are ready."""
@@ -91,7 +91,7 @@ class NodeSet:
 
     def dispatch(self) -> None:
         """Give items to nodes, and start the bridge; where there is no node, fail what waits for one."""
-        if self._channel is None and (self._queue or self._warming):
+        if self._channel is None and (self._queue.waiting or self._warming):
             if time.monotonic() >= self._next_start:
                 self._start()
             else:
@@ -129,13 +129,11 @@ class NodeSet:
             if not is_open and self._channel is channel:
                 self._failed(f"the process that is connected to the Ray cluster {channel.cause_of_death()}")
 
-    def give_up(self, items: Iterable[Item], futures: Iterable[Future[None]], reason: str) -> None:
-        """Answer every item `unavailable` and fail every future, because the pool ends."""
-        self._queue.put_back([item for item, _ in self._held.values()])
+    def give_up(self, futures: Iterable[Future[None]], why: str) -> None:
+        """Fail what waits for workers, because the pool ends; the futures were not passed to `warm` yet."""
         self._held.clear()
-        self._queue.give_up(reason, items)
         self._warming.extend(futures)
-        self._fail_waiting(reason)
+        self._fail_waiting(why)
 
     def shutdown(self) -> None:
         """Leave the cluster, which ends the actors and their workers."""
@@ -162,7 +160,7 @@ class NodeSet:
     def _assign(self) -> None:
         assert self._channel is not None
         depth = min(MAX_DEPTH, max(MIN_DEPTH, AHEAD_S / max(self._mean_s, 1e-6)))
-        while self._queue:
+        while self._queue.waiting:
             number, load = min(self._loads.items(), key=lambda pair: pair[1].held / pair[1].node.workers)
             if load.held >= depth * load.node.workers:
                 return
@@ -194,25 +192,21 @@ class NodeSet:
         item, node = self._held.pop(number)
         self._loads[node].held -= 1
         self._mean_s = _MEAN_DECAY * self._mean_s + (1 - _MEAN_DECAY) * seconds
-        why = value.decode("utf-8", "replace") if kind else ""
-        match STATUSES[kind]:
-            case "timeout" | "crashed" if not seconds and self._queue.answer_from_quarantine(item):
-                pass  # it did not run: its twin had gone to the same node, whose quarantine answered
-            case "ok" | "error" as status:
-                self._queue.answered(item, Answer(program.ERROR if status == "error" else 0, seconds, value))
-            case "timeout":
-                self._queue.timed_out(item, seconds)
-            case "crashed":
-                self._queue.crashed(item, why, seconds)
-            case _:
-                self._queue.unavailable(item, why, seconds)
+        status = STATUSES[kind]
+        if status in ("timeout", "crashed") and not seconds and self._queue.answer_from_quarantine(item):
+            return  # it did not run: its twin had gone to the same node, whose quarantine answered
+        if status == "ok":
+            outcome = Outcome(status, value, seconds=seconds)
+        else:
+            outcome = Outcome(status, why=value.decode("utf-8", "replace"), seconds=seconds)
+        self._queue.finish(item, outcome)
 
     def _lose(self, numbers: Iterable[int], why: str) -> None:
         """Give the items of a lost node to another one; those that lose a second one are done."""
         lost = [self._held.pop(number)[0] for number in sorted(numbers)]
         for item in lost:
             if item.has_killed:
-                self._queue.unavailable(item, f"lost twice: {why}")
+                self._queue.finish(item, Outcome("unavailable", why=f"lost twice: {why}"))
         self._queue.put_back([item for item in lost if not item.has_killed])
         for item in lost:
             item.has_killed = True

@@ -32,15 +32,8 @@ class RayPool(KillablePool):
 
     def nodes(self) -> tuple[Node, ...]:
         """The nodes that are ready, by name, after `warm` has started them."""
-        nodes = self._dispatcher.workers
+        nodes = self._dispatcher.executor
         return tuple(sorted(nodes.nodes, key=lambda node: node.name)) if isinstance(nodes, NodeSet) else ()
 
     def _executor(self, launch: Launch, workers: int | None, start_timeout_s: float) -> MakeExecutor:
-        return partial(_remote_executor, self._cluster, launch, workers, start_timeout_s)
-
-
-def _remote_executor(
-    cluster: RayCluster, launch: Launch, workers: int | None, start_timeout_s: float, queue: Any
-) -> Any:
-    nodes = NodeSet(cluster, launch, workers, start_timeout_s, queue)
-    return nodes, nodes
+        return partial(NodeSet, self._cluster, launch, workers, start_timeout_s)
