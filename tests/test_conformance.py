@@ -33,7 +33,7 @@ def test_a_task_holds_the_checks_on_few_rows(spec: str, tmp_path: Path, monkeypa
     monkeypatch.setattr("grpo_sdk.check.subject.LOADED_ROWS", loaded)
     monkeypatch.setattr("grpo_sdk.check.subject.MAX_COUNTED", loaded)
     monkeypatch.setattr("grpo_sdk.check.checks.rows.SPLIT_ROWS", 50)
-    monkeypatch.setattr("grpo_sdk.check.checks.games.POSITIONS", 20_000)
+    monkeypatch.setattr("grpo_sdk.check.checks.processes.POSITIONS", 20_000)
     monkeypatch.setattr("grpo_sdk.killable.pool.default_workers", lambda: 1)
     report = check_task(task_of(spec, tmp_path), rows=2, checks=FAST)
     assert not report.failures

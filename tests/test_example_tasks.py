@@ -56,7 +56,7 @@ EXAMPLES = [(place, text) for place, code in examples() if "from grpo_core" in c
 def test_an_example_holds_the_checks(place: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, most in (("subject.LOADED_ROWS", 64), ("subject.MAX_COUNTED", 64), ("checks.rows.SPLIT_ROWS", 50)):
         monkeypatch.setattr(f"grpo_sdk.check.{name}", most)
-    monkeypatch.setattr("grpo_sdk.check.checks.games.POSITIONS", 20_000)
+    monkeypatch.setattr("grpo_sdk.check.checks.processes.POSITIONS", 20_000)
     monkeypatch.setattr("grpo_sdk.killable.pool.default_workers", lambda: 1)
     (file := tmp_path / "example.py").write_text(code, encoding="utf-8")
     for name in tasks_of_file(str(file), place):

@@ -38,7 +38,7 @@ def test_a_stream_that_cannot_be_written_has_the_right_words(command: str, code:
 def test_a_file_does_not_take_the_place_of_a_closed_stream(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        "from grpo_sdk.cli.streams import standard_streams\n"
+        "from grpo_sdk.cli.terminal import standard_streams\n"
         "with standard_streams(), open(__file__) as file:\n"
         "    assert file.fileno() > 2\n"
     )

@@ -10,7 +10,7 @@ import small_games
 from grpo_sdk import Row, Task, UserError, load_task
 from grpo_sdk.check.results import Result, TaskReport
 from grpo_sdk.check.table import FUNCTIONS, check_task, chosen_checks
-from grpo_sdk.check.targets import tasks_of
+from grpo_sdk.cli.check import tasks_of
 from grpo_sdk.cli.main import main
 from grpo_sdk.task.exemptions import CHECKS
 
@@ -211,7 +211,7 @@ def test_perfect_play_says_how_much_was_tried(monkeypatch: pytest.MonkeyPatch) -
     (result,) = checked("games.tictactoe", "perfect")
     assert (result.status, result.text) == ("passed", "1 start, 929 positions: every reply in each seat")
     # The first seat has 153 positions, the second one more than are left to it.
-    monkeypatch.setattr("grpo_sdk.check.checks.games.POSITIONS", 1000)
+    monkeypatch.setattr("grpo_sdk.check.checks.processes.POSITIONS", 1000)
     (result,) = checked("games.tictactoe", "perfect")
     assert result.text == "1 start, 653 positions: every reply in 1 of 2 seats, in the others a part"
 

@@ -12,7 +12,7 @@ from grpo_sdk import Row, Task, UserError, load_task, reward
 from grpo_sdk.check.answers import canonical, read_gold, sample_rows
 from grpo_sdk.check.attacks import attacks
 from grpo_sdk.check.fuzz import fuzz
-from grpo_sdk.check.fuzz_report import ADVICE, FuzzReport
+from grpo_sdk.check.results import ADVICE, FuzzReport
 from grpo_sdk.cli.main import main
 from grpo_sdk.task.exemptions import FINDINGS
 

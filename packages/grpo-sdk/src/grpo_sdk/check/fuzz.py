@@ -27,8 +27,8 @@ from random import Random
 
 from grpo_sdk.check.answers import NUMBER, Gold, Sample, sample_rows
 from grpo_sdk.check.attacks import SLOW, Attack, Attempt, attacks, first_wrapper, wrapped
-from grpo_sdk.check.fuzz_report import Finding, FuzzReport
 from grpo_sdk.check.oracle import Oracle
+from grpo_sdk.check.results import Finding, FuzzReport
 from grpo_sdk.errors import UserError
 from grpo_sdk.intervals import wilson
 from grpo_sdk.plugins.task_objects import AnyTask
@@ -55,41 +55,24 @@ def shrink(text: str, holds: Callable[[Sequence[str]], Sequence[bool]], budget: 
         A text for which it holds; one from which no single part can be removed, if the budget suffices.
     """
     for split in (_TOKEN.findall, list):
-        text, budget = _without_parts(split(text), holds, budget)
+        parts = split(text)
+        size = max(1, len(parts) // 2) if parts else 0
+        while size and budget > 0:
+            kept = None
+            starts = range(0, len(parts), size)
+            for first in range(0, len(starts), _BATCH):
+                batch = [parts[:start] + parts[start + size :] for start in starts[first : first + _BATCH][:budget]]
+                budget -= len(batch)
+                verdicts = holds(["".join(left) for left in batch]) if batch else ()
+                kept = next((left for left, is_kept in zip(batch, verdicts, strict=True) if is_kept), None)
+                if kept is not None or budget == 0:
+                    break
+            if kept is None:
+                size //= 2
+            else:
+                parts, size = kept, min(size, len(kept))
+        text = "".join(parts)
     return text
-
-
-def _without_parts(parts: list[str], holds: Callable[[Sequence[str]], Sequence[bool]], budget: int) -> tuple[str, int]:
-    size = max(1, len(parts) // 2) if parts else 0
-    while size and budget > 0:
-        starts = range(0, len(parts), size)
-        smaller = _first_that_holds(parts, [(start, start + size) for start in starts], holds, budget)
-        budget -= smaller[1]
-        if smaller[0] is not None:
-            parts = smaller[0]
-            size = min(size, len(parts))
-        else:
-            size //= 2
-    return "".join(parts), budget
-
-
-def _first_that_holds(
-    parts: list[str],
-    cuts: Sequence[tuple[int, int]],
-    holds: Callable[[Sequence[str]], Sequence[bool]],
-    budget: int,
-) -> tuple[list[str] | None, int]:
-    """The parts without one of some ranges, and the number of texts tried."""
-    tried = 0
-    for first in range(0, len(cuts), _BATCH):
-        batch = [parts[:start] + parts[end:] for start, end in cuts[first : first + _BATCH]][: max(0, budget - tried)]
-        if not batch:
-            break
-        tried += len(batch)
-        for candidate, kept in zip(batch, holds(["".join(left) for left in batch]), strict=True):
-            if kept:
-                return candidate, tried
-    return None, tried
 
 
 TRIED_ROWS = 4

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
-from grpo_sdk.check.damage import LEVELS, damaged
-from grpo_sdk.check.texts import BLANKS, HOSTILE, JUNK
+from grpo_sdk.check.texts import BLANKS, HOSTILE, JUNK, LEVELS, damaged
 from grpo_sdk.errors import DataError, ExhaustedError
 from grpo_sdk.killable import KillablePool, Outcome
 from grpo_sdk.plugins.task_objects import send
@@ -23,6 +22,7 @@ from grpo_sdk.task.bound import BoundTask, first_rows
 from grpo_sdk.task.game import write_transcript
 from grpo_sdk.task.row import Prompt, Row
 from grpo_sdk.task.score import Score
+from grpo_sdk.task.turns import TurnState
 
 DEFAULT_ROWS = 8
 
@@ -49,6 +49,12 @@ GOLDS_S = 5.0
 
 CHUNK = 8
 """Completions that are scored at once."""
+
+MAX_TURNS = 8
+"""Turns in which a text is written again and again."""
+
+MAX_TURN_CHARS = 1 << 17
+"""Bound on the text of all turns: as JSON a character takes up to 6, and a request has at most `MAX_TEXT_CHARS`."""
 
 PROBE_S = 180.0
 """Bound on a process that loads the task and scores a few completions."""
@@ -163,6 +169,21 @@ class Subject:
             scores += self.scorer.score(texts[here], rows, None if predictions is None else predictions[here])
             self._timeouts += sum(is_out_of_time(score) for score in scores[here])
         return [Scored(kind, text, row, score) for (kind, text, row), score in zip(batch, scores, strict=True)]
+
+    def repeated_turns(self, completions: Sequence[Scored]) -> Iterator[tuple[Scored, TurnState]]:
+        """The state after every turn of rollouts that write one text in each, until the rollout is over or fails.
+
+        Args:
+            completions: Texts that rollouts write, with their rows.
+        """
+        for start in range(0, len(completions), CHUNK):
+            going = list(completions[start : start + CHUNK])
+            for turn in range(1, min(self.task.max_turns, MAX_TURNS + 1)):
+                going = [each for each in going if turn * len(each.text) <= MAX_TURN_CHARS]
+                futures = [self.scorer.next_turn([each.text] * turn, each.row) for each in going]
+                states = [(each, future.result()) for each, future in zip(going, futures, strict=True)]
+                yield from states
+                going = [each for each, state in states if state.prompt is not None and not state.fault]
 
     def ask(self, operation: str, timeout_s: float, **request: Any) -> Outcome:
         """Run an operation of `grpo_sdk.check.worker` and wait."""

@@ -1,8 +1,9 @@
-"""What checks run in a killable worker beside scoring: timing, pickling, games, and processes with a hash seed."""
+"""What checks run in a killable worker beside scoring: timing, pickling, games, and a process with a hash seed."""
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import os
 import pickle
@@ -13,13 +14,17 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from grpo_sdk.plugins.tasks import received_task
 from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.calling import prints_to_stderr
 from grpo_sdk.task.game import GameConfig, Rules
 from grpo_sdk.task.game.rules import Episode
-from grpo_sdk.task.score import Invalid
+from grpo_sdk.task.judging import Pending
+from grpo_sdk.task.row import Row
+from grpo_sdk.task.score import Invalid, Score
 from grpo_sdk.task.spec import TaskSpec
 
 LAST_WORDS = 4096
@@ -180,11 +185,9 @@ class _Search:
             actions = [self.rules.call("best", state=state)] if is_own else self.rules.legal(state)
             for action in actions:
                 after = self.rules.call("apply", state=state, action=action)
-                stack.append((after, (*moves, self.rules.written(self._place(state, action), state))))
+                place = list(self.rules.legal(state)).index(action)
+                stack.append((after, (*moves, self.rules.written(place, state))))
         return least, line, not stack
-
-    def _place(self, state: Any, action: Any) -> int:
-        return list(self.rules.legal(state)).index(action)
 
 
 def read_demo_moves(task: BoundTask, sent: Sequence[str], rows: Sequence[str], limit: int) -> dict[str, int]:
@@ -199,16 +202,12 @@ def read_demo_moves(task: BoundTask, sent: Sequence[str], rows: Sequence[str], l
         state = rules.call("initial", seed=episode.seed)
         starts[json.dumps(rules.call("observe", state=state, role=rules.call("to_move", state=state)))] = state
     matched = legal = 0
-    for prompt, completion in _first(task.demos(), limit):
+    for prompt, completion in islice(task.demos(), limit):
         state = starts.get(json.dumps(prompt))
         if state is not None:
             matched += 1
             legal += _is_legal(rules, completion, state)
     return {"matched": matched, "legal": legal}
-
-
-def _first(demos: Any, limit: int) -> list[Any]:
-    return [demo for _, demo in zip(range(limit), demos, strict=False)]
 
 
 def _is_legal(rules: Rules, text: str, state: Any) -> bool:
@@ -219,11 +218,11 @@ def _is_legal(rules: Rules, text: str, state: Any) -> bool:
 
 
 def run_probe(task: BoundTask, sent: Sequence[str], hash_seed: str, request: str) -> Any:
-    """Run `grpo_sdk.check.probe` in a process of its own with a hash seed; this worker's limit ends that, too."""
+    """Run `probe` in a process of its own with a hash seed; this worker's limit ends that, too."""
     # Files and no pipes: a process that the task left behind would hold the end of a pipe open.
     with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as printed:
         ran = subprocess.run(
-            [sys.executable, "-c", "from grpo_sdk.check.probe import main; main()"],
+            [sys.executable, "-c", "from grpo_sdk.check.worker import main; main()"],
             input=json.dumps({"sent": list(sent), **json.loads(request)}).encode(),
             env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             stdout=answer,
@@ -238,6 +237,76 @@ def run_probe(task: BoundTask, sent: Sequence[str], hash_seed: str, request: str
         words = printed.read().decode(errors="replace").strip().splitlines()
     status = f"it ended with status {ran.returncode} before it answered"
     return {"error": words[-1] if ran.returncode and words else status}
+
+
+HEAVY = ("torch", "transformers", "trl", "peft", "vllm", "jax", "tensorflow")
+"""Modules that a task must not import: each costs every worker that scores seconds and hundreds of MiB."""
+
+
+REPEATS = 50
+REPEAT_S = 2.0
+"""Times, and seconds, that the same completions are scored again, to see a score that depends on earlier ones."""
+
+
+def probe(sent: list[str], rows: int, texts: list[str], places: list[int], predictions: list[str] | None) -> Any:
+    """What this process makes of a task.
+
+    Args:
+        sent: Task, as workers get it.
+        rows: Rows that are compared, from the first.
+        texts: Completions to score.
+        places: Place of each completion's row.
+        predictions: An opponent's answers.
+
+    Returns:
+        Hashes of the rows and prompts, the scores, the scores after many others, and the heavy modules that are
+        imported.
+    """
+    task = received_task(*sent)
+    loaded = task.rows()
+    begin = time.monotonic()
+    scores = _scores(task, texts, [loaded[place] for place in places], predictions)
+    again, repeats = scores, 0
+    while again == scores and repeats < REPEATS and time.monotonic() - begin < REPEAT_S:
+        again = _scores(task, texts, [loaded[place] for place in places], predictions)
+        repeats += 1
+    return {
+        "rows": [_hash(row.model_dump_json()) for row in loaded[:rows]],
+        "prompts": [_hash(json.dumps(task.prompt(row))) for row in loaded[:rows]],
+        "scores": scores,
+        "again": again,
+        "heavy": [name for name in HEAVY if name in sys.modules],
+    }
+
+
+def _scores(task: BoundTask, texts: list[str], rows: list[Row], predictions: list[str] | None) -> list[list[Any]]:
+    return [compared(_score(task, text, row, predictions)) for text, row in zip(texts, rows, strict=True)]
+
+
+def _score(task: BoundTask, text: str, row: Row, predictions: list[str] | None) -> Score:
+    """The score in this process; judges are taken to be satisfied, as in all checks."""
+    if not task.task.judges():
+        return task.score(text, row, predictions)
+    known: dict[str, float] = {}
+    while isinstance(graded := task.grader.grade(text, row, known=known), Pending):
+        known = {**graded.parts, **dict.fromkeys(graded.questions, 1.0)}
+    return graded
+
+
+def compared(score: Score) -> list[Any]:
+    """What two scores of the same completion must have in common, as JSON."""
+    return [score.value, score.parts, score.valid, score.solved, score.fault]
+
+
+def _hash(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def main() -> None:
+    """Answer the request on stdin, as JSON on stdout."""
+    with prints_to_stderr():
+        answer = json.dumps(probe(**json.loads(sys.stdin.read())))
+    sys.stdout.write(answer)
 
 
 OPERATIONS: Mapping[str, Callable[..., Any]] = {

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any
+from time import perf_counter
+from typing import Any
 
 import click
+from rich.text import Text
 
+from grpo_sdk.check.fuzz import fuzz
+from grpo_sdk.check.results import Result, TaskReport
+from grpo_sdk.check.table import check_available, check_task, chosen_checks
 from grpo_sdk.cli.options import COUNT, HELP, JSON, SEED
-from grpo_sdk.errors import ExitCode
+from grpo_sdk.display.lines import duration
+from grpo_sdk.display.progress import Waiting
+from grpo_sdk.display.text import err, print_json, print_out, table, visible
+from grpo_sdk.errors import ExitCode, UserError, unknown_name
+from grpo_sdk.plugins.host import default_host
+from grpo_sdk.plugins.task_files import tasks_of_file
+from grpo_sdk.plugins.tasks import bind, load_task
+from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.spec import parse_task_specs
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from grpo_sdk.check.results import Result, TaskReport
-    from grpo_sdk.task.bound import BoundTask
+ALL = "all"
 
 STYLES = {"passed": "green", "failed": "bold red", "exempt": "yellow", "not applicable": "dim"}
 
@@ -61,12 +71,6 @@ def check(
     Golds earn the most and junk nothing, scores are the same everywhere, hostile text does no harm, and more: one line
     for each check. --fuzz searches for completions that earn more than they should. The exit code is 1 if either fails.
     """
-    from grpo_sdk.check.table import check_available, check_task, chosen_checks
-    from grpo_sdk.check.targets import ALL, not_loaded, tasks_of
-    from grpo_sdk.display.lines import duration
-    from grpo_sdk.display.progress import Waiting
-    from grpo_sdk.display.text import err, print_json, print_out
-
     names = chosen_checks(selection)
     broken = not_loaded() if target == ALL else {}
     tasks = [] if broken and exit_first else tasks_of(target)
@@ -95,6 +99,41 @@ def check(
     return ExitCode.FAILED if has_failed else ExitCode.DONE
 
 
+def tasks_of(target: str) -> list[BoundTask]:
+    """The tasks that a target names: `all`, a plugin, a Python file, or a task spec.
+
+    Args:
+        target: `all`, `rhyme`, `./rhyme.py`, or a spec as for `--task`, which may name several tasks.
+
+    Raises:
+        UserError: no such task, plugin or file, or one without tasks; a plugin that does not load.
+    """
+    host = default_host()
+    if target == ALL:
+        return [load_task(name) for report in host.reports() for name in report.tasks]
+    if target in host.names:
+        report = next(report for report in host.reports() if report.name == target)
+        if report.error:
+            raise UserError(f"plugin {target!r} was not loaded: {report.error}")
+        if not report.tasks:
+            raise UserError(f"plugin {target!r} has no tasks.")
+        return [load_task(name) for name in report.tasks]
+    if target.endswith(".py"):
+        file = target if target.startswith((".", "/", "~")) else f"./{target}"
+        names = list(tasks_of_file(file, f"file {target!r}"))
+        if not names:
+            raise UserError(f"{target} has no Task or Game.")
+        return [load_task(f"{file}:{name}") for name in names]
+    if target.isidentifier():  # a plugin or a task by its last name: `load_task` names what exists
+        raise unknown_name("plugin", target, [*host.names, ALL])
+    return [bind(spec) for spec in parse_task_specs(target)]
+
+
+def not_loaded() -> dict[str, str]:
+    """The installed plugins that do not load, each with its error."""
+    return {report.name: report.error for report in default_host().reports() if report.error}
+
+
 def _of_all(progress: Callable[[str, int, int], None], index: int, count: int) -> Callable[[str, int, int], None]:
     """Report progress with a task's own, but counted in tasks, so that the remaining time is that of all."""
     return lambda what, done, total: progress(f"{count} tasks, {what}", index, count)
@@ -104,10 +143,6 @@ def _fuzzed(
     task: BoundTask, report: TaskReport, completions: int, progress: Callable[[str, int, int], None]
 ) -> TaskReport:
     """The report with the findings of the fuzzer."""
-    from time import perf_counter
-
-    from grpo_sdk.check.fuzz import fuzz
-
     begin = perf_counter()
     found = fuzz(task, completions, report.seed, progress=partial(progress, f"{task.name}, fuzz"))
     results = found.results()
@@ -116,8 +151,6 @@ def _fuzzed(
 
 
 def _print(reports: Sequence[TaskReport], broken: dict[str, str]) -> None:
-    from grpo_sdk.display.text import print_out, visible
-
     if len(reports) == 1:
         _print_one(reports[0])
     else:
@@ -133,10 +166,6 @@ def _print(reports: Sequence[TaskReport], broken: dict[str, str]) -> None:
 
 
 def _print_one(report: TaskReport) -> None:
-    from rich.text import Text
-
-    from grpo_sdk.display.text import print_out, table, visible
-
     listing = table("check", "", "found")
     for result in report.results:
         status = Text(LABELS[result.status], style=STYLES[result.status])
@@ -148,10 +177,6 @@ def _print_one(report: TaskReport) -> None:
 
 
 def _print_many(reports: Sequence[TaskReport]) -> None:
-    from rich.text import Text
-
-    from grpo_sdk.display.text import print_out, table, visible
-
     listing = table("task", "", "ok", "seconds", "failed, exempt")
     for report in reports:
         if report.unavailable:
@@ -187,17 +212,11 @@ def _print_many(reports: Sequence[TaskReport]) -> None:
 
 
 def _print_failure(task: str, result: Result) -> None:
-    from rich.text import Text
-
-    from grpo_sdk.display.text import print_out, visible
-
     print_out("", Text(f"{task}{result.check}: ", style="bold red").append(visible(result.text), style="not bold"))
     print_out(f"  example   {visible(result.example)}", f"  what to do   {visible(result.advice)}")
 
 
 def _print_hackability(report: TaskReport) -> None:
-    from grpo_sdk.display.text import print_out
-
     if report.fuzz is None:
         return
     found = report.fuzz

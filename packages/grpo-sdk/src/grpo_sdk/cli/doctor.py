@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import click
+from rich.text import Text
 
 from grpo_sdk.cli.options import HELP, JSON
+from grpo_sdk.display.progress import Waiting
+from grpo_sdk.display.text import err, print_json, print_out, table, visible
+from grpo_sdk.doctor.examination import Finding, examine, has_failed
 from grpo_sdk.errors import ExitCode
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from grpo_sdk.doctor.examination import Finding
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
@@ -31,10 +31,6 @@ def doctor(as_json: bool) -> int:
     Examines Python, processor, memory and disk, torch and the device, optional packages, and every plugin, which may
     add findings of its own. The exit code is 1 if something is broken. A check that hangs is ended after a timeout.
     """
-    from grpo_sdk.display.progress import Waiting
-    from grpo_sdk.display.text import err, print_json
-    from grpo_sdk.doctor.examination import examine, has_failed
-
     with Waiting(err()) as display, display.ticking("examining") as progress:
         findings = examine(progress=progress)
     if as_json:
@@ -50,10 +46,6 @@ def _fields(finding: Finding) -> dict[str, Any]:
 
 
 def _print(findings: Sequence[Finding]) -> None:
-    from rich.text import Text
-
-    from grpo_sdk.display.text import print_out, table, visible
-
     listing = table("what", "state", "found", "from")
     for finding in findings:
         diagnosis = finding.diagnosis

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
-from grpo_sdk.cli.options import HELP, JSON
+from grpo_sdk.cli.options import HELP, JSON, open_input
+from grpo_sdk.display.explanation import explanation_tree
+from grpo_sdk.display.progress import Waiting
+from grpo_sdk.display.text import err, print_json, print_out
+from grpo_sdk.episodes.stepwise import retold
 from grpo_sdk.errors import ExitCode, UserError
-
-if TYPE_CHECKING:
-    from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.plugins.tasks import load_task
+from grpo_sdk.scoring.scorer import MAX_TEXT_CHARS, Scorer
+from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.explanation import explain as explain_score
+from grpo_sdk.task.game import write_transcript
+from grpo_sdk.task.rows import row_by_id
+from grpo_sdk.task.turns import read_turns, write_turns
 
 EXAMPLES = """\b
 Examples:
@@ -35,16 +42,6 @@ def explain(task: str, completion: str | None, row_id: str | None, predictions: 
     The completion is scored in a separate process with the task's time limit, as in training. A file or stdin is used
     unchanged, with its last newline. The exit code is 1 if it could not be scored.
     """
-    from grpo_sdk.display.explanation import explanation_tree
-    from grpo_sdk.display.progress import Waiting
-    from grpo_sdk.display.text import err, print_json, print_out
-    from grpo_sdk.episodes.stepwise import retold
-    from grpo_sdk.plugins.tasks import load_task
-    from grpo_sdk.scoring.scorer import Scorer
-    from grpo_sdk.task.explanation import explain as explain_score
-    from grpo_sdk.task.rows import row_by_id
-    from grpo_sdk.task.turns import read_turns
-
     text = None if completion is None else read_completion(completion)
     bound = load_task(task)
     if bound.opponent is not None and not predictions:
@@ -77,9 +74,6 @@ def explain(task: str, completion: str | None, row_id: str | None, predictions: 
 
 def turns_of(task: BoundTask) -> str:
     """How `--completion` gives the turns of a rollout; empty for a task of one turn."""
-    from grpo_sdk.task.game import write_transcript
-    from grpo_sdk.task.turns import write_turns
-
     if not task.has_turns:
         return ""
     if task.task.game is not None:
@@ -95,9 +89,6 @@ def read_completion(argument: str) -> str:
     Raises:
         UserError: the file cannot be read, or the text is longer than what is scored.
     """
-    from grpo_sdk.paths import kind_of, user_path
-    from grpo_sdk.scoring.scorer import MAX_TEXT_CHARS
-
     if argument != "-" and not argument.startswith("@"):
         return argument
     limit = 4 * MAX_TEXT_CHARS + 1  # bytes: a character has at most 4 in UTF-8
@@ -106,15 +97,9 @@ def read_completion(argument: str) -> str:
             click.echo("reading the completion from the terminal; end it with Ctrl-D", err=True)
         data = sys.stdin.buffer.read(limit)
     else:
-        path = user_path(argument[1:], "--completion @FILE")
-        if kind_of(path) not in ("a file", "a pipe"):
-            what = kind_of(path) or "no such file"
-            raise UserError(f"--completion {argument}: {what}. For a text that begins with @, give it on stdin: -")
-        try:
-            with path.open("rb") as file:
-                data = file.read(limit)
-        except OSError as error:
-            raise UserError(f"--completion {argument}: cannot be read: {error.strerror or error}.") from None
+        hint = "For a text that begins with @, give it on stdin: -"
+        with open_input(argument[1:], f"--completion {argument}", hint) as file:
+            data = file.read(limit)
     text = data.decode("utf-8", "replace")
     if len(text) > MAX_TEXT_CHARS:
         raise UserError(f"--completion {argument}: longer than the {MAX_TEXT_CHARS} characters that are scored.")

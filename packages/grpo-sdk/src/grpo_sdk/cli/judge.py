@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from grpo_sdk.cli.options import HELP, JSON
+from grpo_sdk.display.progress import Waiting
+from grpo_sdk.display.text import err, print_json, print_out, table, visible
 from grpo_sdk.errors import ExitCode, UserError
-
-if TYPE_CHECKING:
-    from grpo_sdk.judges.known import ErrorRate
+from grpo_sdk.judges.known import ErrorRate
+from grpo_sdk.judges.service import usages
+from grpo_sdk.plugins.tasks import load_task
+from grpo_sdk.scoring.judge_errors import judge_errors
+from grpo_sdk.scoring.scorer import Scorer
 
 EXAMPLES = """\b
 Examples:
@@ -29,13 +31,6 @@ def judge(task: str, as_json: bool) -> int:
     or more on a wrong completion is a false positive. Intervals are 95% Wilson intervals. The exit code is 1 if a judge
     gives no verdict at all.
     """
-    from grpo_sdk.display.progress import Waiting
-    from grpo_sdk.display.text import err, print_json, print_out, table, visible
-    from grpo_sdk.judges.service import usages
-    from grpo_sdk.plugins.tasks import load_task
-    from grpo_sdk.scoring.judge_errors import judge_errors
-    from grpo_sdk.scoring.scorer import Scorer
-
     bound = load_task(task)
     judges = bound.task.judges()
     if not judges:

@@ -14,11 +14,9 @@ from typing import Any
 
 import click
 
-from grpo_sdk.cli.group import LazyGroup
-from grpo_sdk.cli.help_text import HelpFormatter
-from grpo_sdk.cli.interrupts import Interrupts, interrupts
+from grpo_sdk.cli.group import HelpFormatter, LazyGroup
 from grpo_sdk.cli.options import HELP
-from grpo_sdk.cli.streams import standard_streams
+from grpo_sdk.cli.terminal import Interrupts, interrupts, standard_streams
 from grpo_sdk.distributions import SDK, TRAINER, requirement_of
 from grpo_sdk.errors import DamagedFileWarning, ExitCode, GrpoError, LostContactError, UserError, first_line
 

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import click
+import orjson
 
+from grpo_sdk.cli.new_project import KINDS, Kind, Project, check_name, write
 from grpo_sdk.cli.options import HELP, JSON
+from grpo_sdk.data import DatasetConfig, read_records
+from grpo_sdk.display.invocation import command
+from grpo_sdk.display.lines import fold
+from grpo_sdk.display.progress import Waiting
+from grpo_sdk.display.text import err, print_json, visible
 from grpo_sdk.errors import UserError, near_match
-
-if TYPE_CHECKING:
-    from grpo_sdk.cli.new_project import Kind, Project
+from grpo_sdk.paths import check_makeable
+from grpo_sdk.plugins.host import default_host
+from grpo_sdk.plugins.tasks import load_task
+from grpo_sdk.tasks.columns import check_texts, guess_columns, verifier_package
 
 SHOWN_RECORDS = 1000
 """Records from which columns and verifier are guessed."""
@@ -59,13 +68,6 @@ def new(
 
     Without an option it begins with a small task that a new model learns in minutes without a GPU.
     """
-    from pathlib import Path
-
-    from grpo_sdk.cli.new_project import check_name, write
-    from grpo_sdk.display.progress import Waiting
-    from grpo_sdk.display.text import err, print_json
-    from grpo_sdk.paths import check_makeable
-
     kind = _kind(source, dataset, game, multi_turn)
     if source is None and (fields or verifier):
         raise UserError("--fields and --verifier are about the file of --from-jsonl, which is missing.")
@@ -89,28 +91,21 @@ def new(
 
 
 def _kind(source: str | None, dataset: str | None, game: bool, multi_turn: bool) -> Kind:
-    chosen = [
-        (option, kind)
-        for option, kind, is_given in (
-            ("--from-jsonl", "rows", source is not None),
-            ("--from-reasoning-gym", "gym", dataset is not None),
-            ("--game", "game", game),
-            ("--multi-turn", "turns", multi_turn),
-        )
-        if is_given
-    ]
+    given: dict[Kind, bool] = {
+        "rows": source is not None,
+        "gym": dataset is not None,
+        "game": game,
+        "turns": multi_turn,
+    }
+    chosen = [kind for kind, is_given in given.items() if is_given]
     if len(chosen) > 1:
-        raise UserError(
-            f"{' and '.join(option for option, _ in chosen)}: give one of them; a plugin can get more later."
-        )
-    kinds: dict[str, Kind] = {"rows": "rows", "gym": "gym", "game": "game", "turns": "turns"}
-    return kinds[chosen[0][1]] if chosen else "task"
+        named = " and ".join(KINDS[kind].option for kind in chosen)
+        raise UserError(f"{named}: give one of them; a plugin can get more later.")
+    return chosen[0] if chosen else "task"
 
 
 def _check_dataset(dataset: str) -> None:
     """Refuse a data set that the installed plugin does not have."""
-    from grpo_sdk.plugins.host import default_host
-
     host = default_host()
     if GYM_PLUGIN not in host.names:
         raise UserError(f"--from-reasoning-gym needs {GYM_PACKAGE}: pip install {GYM_PACKAGE}.")
@@ -124,8 +119,6 @@ def _check_dataset(dataset: str) -> None:
 
 def _has_golds(dataset: str) -> bool:
     """Whether rows of a data set have golds, from which `grpo run --quick` makes a model."""
-    from grpo_sdk.plugins.tasks import load_task
-
     return any(row.gold is not None for row in load_task(f"{GYM_PLUGIN}.{dataset}", size=GOLD_ROWS).rows())
 
 
@@ -133,17 +126,10 @@ def _project(
     name: str, kind: Kind, source: str | None, fields: str | None, verifier: str | None, dataset: str | None
 ) -> tuple[Project, bytes | None, list[tuple[str, str]]]:
     """The project, the rows of its file, and labelled lines about what was guessed."""
-    from grpo_sdk.cli.new_project import Project
-
     if dataset is not None:
         return Project(name, kind, {"dataset": dataset}, (GYM_PACKAGE,), _has_golds(dataset)), None, []
     if source is None:
         return Project(name, kind), None, []
-    import orjson
-
-    from grpo_sdk.data import DatasetConfig, read_records
-    from grpo_sdk.plugins.tasks import load_task
-    from grpo_sdk.tasks.columns import check_texts, guess_columns, verifier_package
 
     try:
         given = DatasetConfig.model_validate_strings({"fields": fields}).fields if fields else {}
@@ -177,10 +163,6 @@ def _project(
 
 
 def _print(project: Project, files: Sequence[str], notes: Sequence[tuple[str, str]]) -> None:
-    from grpo_sdk.display.invocation import command
-    from grpo_sdk.display.lines import fold
-    from grpo_sdk.display.text import visible
-
     def line(label: str, *segments: Any) -> None:
         click.echo(visible(fold(label, segments, None)))
 

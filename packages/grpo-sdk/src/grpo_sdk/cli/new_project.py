@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from importlib import metadata, resources
 from pathlib import Path
 from string import Template
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from grpo_sdk import __version__
 from grpo_sdk.errors import UserError, near_match
@@ -38,20 +38,23 @@ WITHOUT_GOLDS = (
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[-_][A-Za-z0-9]+)*")
 MAX_NAME_CHARS = 60
 
-_TASK_NAMES: Mapping[Kind, str] = {
-    "task": "reverse",
-    "game": "heap",
-    "turns": "reverse",
-    "rows": "questions",
-    "gym": "puzzle",
-}
-_TESTS: Mapping[Kind, str] = {"task": "reverse", "game": "game", "turns": "reverse", "rows": "qa", "gym": "gym"}
-_DESCRIPTIONS: Mapping[Kind, str] = {
-    "task": "Words to write backwards.",
-    "game": "A heap of counters; who takes the last one wins.",
-    "turns": "Words to write backwards, with a second attempt.",
-    "rows": "Questions and answers of rows.jsonl.",
-    "gym": "A data set of reasoning-gym.",
+
+class Start(NamedTuple):
+    """What a kind of plugin begins with: the option that asks for it, its task, and its templates."""
+
+    option: str
+    task: str
+    source: str
+    tests: str
+    description: str
+
+
+KINDS: Mapping[Kind, Start] = {
+    "task": Start("", "reverse", "task", "reverse", "Words to write backwards."),
+    "game": Start("--game", "heap", "game", "game", "A heap of counters; who takes the last one wins."),
+    "turns": Start("--multi-turn", "reverse", "task", "reverse", "Words to write backwards, with a second attempt."),
+    "rows": Start("--from-jsonl", "questions", "qa", "qa", "Questions and answers of rows.jsonl."),
+    "gym": Start("--from-reasoning-gym", "puzzle", "gym", "gym", "A data set of reasoning-gym."),
 }
 
 
@@ -88,7 +91,7 @@ class Project:
     @property
     def task(self) -> str:
         """Name of the task."""
-        return _TASK_NAMES[self.kind]
+        return KINDS[self.kind].task
 
     @property
     def full_name(self) -> str:
@@ -111,7 +114,7 @@ class Project:
             "module": self.module,
             "task": self.task,
             "full_name": self.full_name,
-            "description": _DESCRIPTIONS[self.kind],
+            "description": KINDS[self.kind].description,
             "kind": "Game" if is_game else "Task",
             "kind_words": "game" if is_game else "task",
             "hook": "grpo_games" if is_game else "grpo_tasks",
@@ -125,13 +128,12 @@ class Project:
         }
         if self.kind == "turns":
             values |= {"respond": _template("respond"), "more": "\n    respond=respond,\n    max_turns=2,"}
-        values["tests"] = _filled(f"test_{_TESTS[self.kind]}", values).strip()
-        source = {"task": "task", "turns": "task", "game": "game", "rows": "qa", "gym": "gym"}[self.kind]
+        values["tests"] = _filled(f"test_{KINDS[self.kind].tests}", values).strip()
         return {
             "pyproject.toml": _filled("pyproject.toml", values),
             "README.md": _filled("README.md", values),
             f"{package}/__init__.py": _filled("init.py", values),
-            f"{package}/task.py": _filled(f"{source}.py", values),
+            f"{package}/task.py": _filled(f"{KINDS[self.kind].source}.py", values),
             "tests/test_task.py": _filled("test_task.py", values),
         }
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import click
 
 from grpo_sdk.errors import UserError
+from grpo_sdk.paths import kind_of, user_path
 
 HELP = {"help_option_names": ["-h", "--help"]}
 """Context settings of every command."""
@@ -58,3 +59,23 @@ def read_checkpoint(text: str, option: str) -> int | Literal["latest", "final"]:
     if step is None:
         raise UserError(f"{option} {text[:40]!r}: give latest, final or the number of a step.")
     return step
+
+
+def open_input(given: str, option: str, hint: str) -> IO[bytes]:
+    """Open the file that an option names.
+
+    Args:
+        given: Its path, as it was written.
+        option: The option with its value, for messages.
+        hint: What to do where there is no such file.
+
+    Raises:
+        UserError: there is none, or it cannot be read.
+    """
+    path = user_path(given, option.partition(" ")[0])
+    if (kind := kind_of(path)) not in ("a file", "a pipe"):
+        raise UserError(f"{option}: {kind or 'no such file'}. {hint}")
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise UserError(f"{option}: cannot be read: {error.strerror or error}.") from None

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import orjson
 
 from grpo_sdk.cli.options import COUNT, HELP, JSON
+from grpo_sdk.cli.tasks import readable
+from grpo_sdk.display.progress import Waiting
+from grpo_sdk.display.text import err, print_json, print_out, spoken, table, visible
+from grpo_sdk.episodes.stepwise import retold
 from grpo_sdk.errors import GrpoError
-
-if TYPE_CHECKING:
-    from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.plugins.tasks import bind
+from grpo_sdk.scoring.conditions import condition_choices
+from grpo_sdk.scoring.scorer import Scorer
+from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.mixture import task_labels
+from grpo_sdk.task.spec import parse_task_specs
 
 EXAMPLES = """\b
 Examples:
@@ -29,13 +37,6 @@ def sample(task: str, count: int, as_json: bool) -> None:
 
     The exit code is 1 if a gold is not scored or not solved, unless the task is exempt from the check `gold`.
     """
-    from grpo_sdk.display.progress import Waiting
-    from grpo_sdk.display.text import err, print_json, print_out
-    from grpo_sdk.plugins.tasks import bind
-    from grpo_sdk.scoring.conditions import condition_choices
-    from grpo_sdk.task.mixture import task_labels
-    from grpo_sdk.task.spec import parse_task_specs
-
     tasks = [bind(spec) for spec in parse_task_specs(task)]
     with Waiting(err()) as progress:
         labelled = dict(zip(task_labels(tasks), tasks, strict=True))
@@ -72,9 +73,6 @@ def _check_scored(samples: Sequence[Mapping[str, Any]], exempt: Collection[str])
 
 def _samples(bound: BoundTask, count: int) -> Iterable[dict[str, Any]]:
     """Yield rows with prompt, gold and the gold's score, which the killable scorer computes as in training."""
-    from grpo_sdk.episodes.stepwise import retold
-    from grpo_sdk.scoring.scorer import Scorer
-
     conditions = dict(bound.conditions)
     if bound.config.size is None or bound.config.size > count:
         bound = bound.with_options(size=count)
@@ -102,11 +100,6 @@ def _samples(bound: BoundTask, count: int) -> Iterable[dict[str, Any]]:
 
 
 def _entry(entry: dict[str, Any]) -> Any:
-    import orjson
-
-    from grpo_sdk.cli.tasks import readable
-    from grpo_sdk.display.text import spoken, table, visible
-
     listing = table("", "")
     listing.add_row("row", visible(orjson.dumps(entry["row"]).decode()))
     listing.add_row("prompt", readable(entry["prompt"]))
@@ -117,8 +110,6 @@ def _entry(entry: dict[str, Any]) -> Any:
 
 
 def _score(score: dict[str, Any] | None) -> str:
-    from grpo_sdk.display.text import visible
-
     if score is None:
         return "-"
     if score["value"] is None:

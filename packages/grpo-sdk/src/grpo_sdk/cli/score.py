@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from contextlib import nullcontext
-from typing import IO, TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from grpo_sdk.cli.options import COUNT, HELP, SECONDS, SHARE
+from grpo_sdk.cli.options import COUNT, HELP, SECONDS, SHARE, open_input
+from grpo_sdk.display.progress import Waiting
+from grpo_sdk.display.text import err, quoted, visible
 from grpo_sdk.errors import AbstentionLimitError, ExitCode, UserError
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from grpo_sdk.scoring.completion_file import FileSummary, LineScore
+from grpo_sdk.plugins.tasks import load_task
+from grpo_sdk.scoring.completion_file import FileSummary, LineScore, score_lines
+from grpo_sdk.scoring.scorer import Scorer
 
 EXAMPLES = """\b
 Examples:
@@ -25,6 +26,8 @@ Examples:
 
 COLUMNS = ("line", "row", "score", "judged", "parts", "text", "why")
 """Columns of a line of the output."""
+
+HINT = "Give a JSONL file, or - for stdin."
 
 MAX_SHOWN_CHARS = 60
 """Longest completion in a line of the output; --json leaves it out, and the line's number names it."""
@@ -50,15 +53,9 @@ def score(
     A run's logs/rollouts.jsonl is such a file, too. Scores are printed in order as they are ready, and a summary on
     stderr. Malformed lines are reported and skipped; the exit code is then 2.
     """
-    from grpo_sdk.display.progress import Waiting
-    from grpo_sdk.display.text import err
-    from grpo_sdk.plugins.tasks import load_task
-    from grpo_sdk.scoring.completion_file import FileSummary, score_lines
-    from grpo_sdk.scoring.scorer import Scorer
-
     summary = FileSummary()
     with (
-        _opened(source) as file,
+        nullcontext(sys.stdin.buffer) if source == "-" else open_input(source, f"--file {source}", HINT) as file,
         Scorer(load_task(task), workers=workers, timeout_s=timeout_s) as scorer,
         Waiting(err()) as progress,
     ):
@@ -87,23 +84,7 @@ def score(
     return ExitCode.DONE
 
 
-def _opened(source: str) -> AbstractContextManager[IO[bytes]]:
-    from grpo_sdk.paths import kind_of, user_path
-
-    if source == "-":
-        return nullcontext(sys.stdin.buffer)
-    path = user_path(source, "--file")
-    if kind_of(path) not in ("a file", "a pipe"):
-        raise UserError(f"--file {source}: {kind_of(path) or 'no such file'}. Give a JSONL file, or - for stdin.")
-    try:
-        return path.open("rb")
-    except OSError as error:
-        raise UserError(f"--file {source}: cannot be read: {error.strerror or error}.") from None
-
-
 def _json(result: LineScore) -> str:
-    import json
-
     assert result.score is not None
     score = result.score
     facts: dict[str, Any] = {"line": result.line, "row": result.row}
@@ -112,8 +93,6 @@ def _json(result: LineScore) -> str:
 
 
 def _columns(result: LineScore) -> str:
-    from grpo_sdk.display.text import quoted, visible
-
     score = result.score
     assert score is not None
     cells = (
@@ -129,8 +108,6 @@ def _columns(result: LineScore) -> str:
 
 
 def _report(result: LineScore, wrong: int) -> None:
-    from grpo_sdk.display.text import err, visible
-
     if wrong <= MAX_PROBLEMS:
         err().print(visible(f"line {result.line}: {result.problem}"), soft_wrap=True)
     elif wrong == MAX_PROBLEMS + 1:
@@ -138,8 +115,6 @@ def _report(result: LineScore, wrong: int) -> None:
 
 
 def _print_summary(summary: FileSummary) -> None:
-    from grpo_sdk.display.text import err
-
     facts = [f"{summary.lines} completion{'' if summary.lines == 1 else 's'}"]
     if summary.mean is not None:
         facts += [

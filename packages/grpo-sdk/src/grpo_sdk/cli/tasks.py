@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.text import Text
 
 from grpo_sdk.cli.options import HELP, JSON
-from grpo_sdk.errors import DataError
+from grpo_sdk.display.text import err, format_value, print_json, print_out, quoted, table, visible
+from grpo_sdk.errors import DataError, unknown_name
+from grpo_sdk.plugins.host import MANY_TASKS, default_host
 
 if TYPE_CHECKING:
     from grpo_sdk.task.bound import BoundTask
+
 
 MAX_LINE_CHARS = 2000
 """Longest prompt shown on one line: a page of a terminal."""
@@ -24,9 +28,6 @@ def tasks(ctx: click.Context, plugin: str | None, as_json: bool) -> None:
     """List the installed tasks; a plugin that does not load is listed with its error."""
     if ctx.invoked_subcommand is not None:
         return
-    from grpo_sdk.display.text import print_json, print_out, table, visible
-    from grpo_sdk.errors import unknown_name
-    from grpo_sdk.plugins.host import MANY_TASKS, default_host
 
     reports = default_host().reports()
     if plugin is not None:
@@ -87,7 +88,6 @@ def tasks(ctx: click.Context, plugin: str | None, as_json: bool) -> None:
 def show(name: str, as_json: bool) -> None:
     """Show one task: options, rewards, stop strings, identity, a row with its prompt."""
     from grpo_sdk.display.progress import Waiting
-    from grpo_sdk.display.text import err, print_json
     from grpo_sdk.plugins.tasks import load_task
 
     with Waiting(err()) as progress, progress.ticking(f"reading {name}"):
@@ -102,7 +102,6 @@ def _conflicts() -> list[str]:
     """Return the models, variants and commands that two packages provide under one name."""
     from grpo_sdk.cli.group import command_clashes
     from grpo_sdk.plugins import variants as registry
-    from grpo_sdk.plugins.host import default_host
 
     return [*default_host().conflicts(), *registry.conflicts(), *command_clashes()]
 
@@ -110,7 +109,6 @@ def _conflicts() -> list[str]:
 def facts_of(bound: BoundTask) -> dict[str, Any]:
     """Return everything about a task that can be printed; where its data is missing, the reason instead."""
     from grpo_sdk.check.overlap import own_overlap
-    from grpo_sdk.plugins.host import default_host
     from grpo_sdk.plugins.loading import describe, options_of
 
     plugin = bound.name.partition(".")[0]
@@ -170,7 +168,6 @@ def facts_of(bound: BoundTask) -> dict[str, Any]:
 def _versions(bound: BoundTask) -> dict[str, str]:
     """Versions of the packages whose code decides a score: grpo-sdk and the plugin's own."""
     from grpo_sdk import __version__
-    from grpo_sdk.plugins.host import default_host
 
     versions = {"grpo-sdk": __version__}
     if bound.plugin in default_host().names:
@@ -181,9 +178,6 @@ def _versions(bound: BoundTask) -> dict[str, str]:
 
 def _print_facts(facts: dict[str, Any]) -> None:
     import orjson
-    from rich.text import Text
-
-    from grpo_sdk.display.text import format_value, print_out, table, visible
 
     options = table("option", "value", "default", "type")
     for name, option in facts["options"].items():
@@ -228,8 +222,6 @@ def readable(prompt: Any) -> str:
 
     Unprintable characters are escaped; the quotes show leading and trailing spaces.
     """
-    from grpo_sdk.display.text import quoted, visible
-
     if not isinstance(prompt, str):
         return "\n".join(f"{visible(message['role'])}: {readable(message['content'])}" for message in prompt)
     if "\n" not in prompt:

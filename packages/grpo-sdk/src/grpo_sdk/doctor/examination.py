@@ -7,7 +7,7 @@ that can be killed.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from grpo_sdk.distributions import SDK
@@ -15,9 +15,6 @@ from grpo_sdk.doctor import machine
 from grpo_sdk.killable import KillablePool, Outcome
 from grpo_sdk.plugins.facts import Diagnosis, PluginFacts
 from grpo_sdk.plugins.host import PluginHost, default_host
-
-PLUGIN_TIMEOUT_S = 20.0
-"""Time limit for loading a plugin; whatever takes longer counts as hanging."""
 
 DIAGNOSIS_TIMEOUT_S = 60.0
 """Time limit for each diagnosis of a plugin: importing torch and querying the driver, on a cold network file system."""
@@ -43,20 +40,18 @@ def examine(
     host: PluginHost | None = None,
     *,
     plugin_timeout_s: float | None = None,
-    diagnosis_timeout_s: float | None = None,
+    diagnosis_timeout_s: float = DIAGNOSIS_TIMEOUT_S,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> list[Finding]:
     """Examine everything in bounded time, whatever a plugin does.
 
     Args:
         host: Plugin host; by default that of the installed plugins. Plugins are loaded by name in other processes.
-        plugin_timeout_s: Time limit for loading a plugin; by default `PLUGIN_TIMEOUT_S`.
-        diagnosis_timeout_s: Time limit for each diagnosis; by default `DIAGNOSIS_TIMEOUT_S`.
+        plugin_timeout_s: Time limit for loading a plugin; by default as for a list of tasks.
+        diagnosis_timeout_s: Time limit for each diagnosis.
         progress: Called with (activity, done, total).
     """
     host = host or default_host()
-    plugin_timeout_s = plugin_timeout_s or PLUGIN_TIMEOUT_S
-    diagnosis_timeout_s = diagnosis_timeout_s or DIAGNOSIS_TIMEOUT_S
     diagnoses = [machine.python(), machine.system(), machine.processor(), machine.memory()]
     progress("looking at plugins", 0, 0)
     plugins = host.facts(timeout_s=plugin_timeout_s)
@@ -76,20 +71,16 @@ def examine(
     # No memory limit: torch maps more address space than any worker may use.
     with KillablePool("grpo_sdk.doctor.worker:make", workers=AT_ONCE, memory_mib=None, name="doctor") as pool:
         requests = [
-            (name, target, pool.submit(target.encode(), diagnosis_timeout_s)) for name, target in _targets(found)
+            (name, target, pool.submit(target.encode(), diagnosis_timeout_s))
+            for name, facts in found.items()
+            if not facts.error
+            for target in facts.diagnostics.values()
         ]
         for done, (name, target, future) in enumerate(requests):
             progress("asking plugins", done, len(requests))
             for diagnosis in _diagnoses(target, future.result(), diagnosis_timeout_s):
                 findings.append(Finding(host.distribution(name), diagnosis))
     return findings
-
-
-def _targets(plugins: Mapping[str, PluginFacts]) -> list[tuple[str, str]]:
-    """(plugin, "module:function") of every diagnosis of a plugin that works."""
-    return [
-        (name, target) for name, facts in plugins.items() if not facts.error for target in facts.diagnostics.values()
-    ]
 
 
 def has_failed(findings: Sequence[Finding]) -> bool:
@@ -108,18 +99,8 @@ def _plugin(name: str, facts: PluginFacts, *, is_remembered: bool) -> Diagnosis:
 
 def _diagnoses(target: str, outcome: Outcome, timeout_s: float) -> Iterator[Diagnosis]:
     if outcome.status != "ok":
-        text = f"{_failure(outcome, target, timeout_s)}: {outcome.why}"
-        yield Diagnosis("diagnosis", "fail", text)
+        ends = {"timeout": f"took longer than {timeout_s:g} s and was ended", "crashed": "crashed the process"}
+        yield Diagnosis("diagnosis", "fail", f"{target} {ends.get(outcome.status, 'failed')}: {outcome.why}")
         return
     for each in json.loads(outcome.value):
         yield Diagnosis(**each)
-
-
-def _failure(outcome: Outcome, what: str, timeout_s: float) -> str:
-    match outcome.status:
-        case "timeout":
-            return f"{what} took longer than {timeout_s:g} s and was ended"
-        case "crashed":
-            return f"{what} crashed the process"
-        case _:
-            return f"{what} failed"

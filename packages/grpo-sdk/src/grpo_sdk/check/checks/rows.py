@@ -10,10 +10,10 @@ from itertools import chain, islice
 from statistics import fmean
 
 from grpo_sdk.check.answers import canonical, prompt_text, read_gold
+from grpo_sdk.check.checks.scores import failed_turn
 from grpo_sdk.check.limits import decided_by_judges
 from grpo_sdk.check.results import Result, failed, not_applicable, passed, shown
 from grpo_sdk.check.subject import LOADED_ROWS, Scored, Subject, own_rows
-from grpo_sdk.check.turns import failed_turn, repeated_turns
 from grpo_sdk.errors import DataError, RowError
 from grpo_sdk.task.row import Prompt, Row, Split
 from grpo_sdk.tasks.choices import LETTERS
@@ -192,7 +192,7 @@ def feedback(subject: Subject) -> Result:
     ]
     messages = [(each, each.score.why) for each in wrong if each.score.why.startswith("invalid: ")]
     if subject.task.task.respond is not None and subject.task.has_turns:
-        for each, state in repeated_turns(subject, wrong):
+        for each, state in subject.repeated_turns(wrong):
             if state.fault:
                 return failed_turn(each, state)
             messages.append((each, prompt_text(state.prompt or "")))

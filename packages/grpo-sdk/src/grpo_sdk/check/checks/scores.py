@@ -6,13 +6,14 @@ import itertools
 from collections.abc import Iterable
 from statistics import fmean
 
-from grpo_sdk.check.damage import LEVELS
 from grpo_sdk.check.limits import LUCK, TOLERANCE, decided_by_judges, highest_value, unearned_value
 from grpo_sdk.check.results import Result, failed, not_applicable, passed, shown
 from grpo_sdk.check.subject import Scored, Subject
+from grpo_sdk.check.texts import LEVELS
 from grpo_sdk.scoring.groups import Group, group_scores
 from grpo_sdk.task.group_grading import is_compared
 from grpo_sdk.task.score import Score
+from grpo_sdk.task.turns import TurnState
 
 NO_GOLD = "no row has a gold"
 
@@ -196,3 +197,13 @@ def _unscored(each: Scored) -> Result:
 def _parts(score: Score) -> str:
     listed = ", ".join(f"{name} {value:g}" for name, value in score.parts.items()) or "no parts"
     return listed if score.valid else f"{listed} (invalid)"
+
+
+def failed_turn(completion: Scored, state: TurnState) -> Result:
+    """The result of a check where the task's code fails in a turn."""
+    turn = f" in turn {len(state.moves)}" if len(state.moves) > 1 else ""
+    return failed(
+        f"respond() fails on {completion.kind}{turn} ({state.fault})",
+        f"row {completion.row.id!r}: {shown(completion.text)}: {state.why}",
+        "respond() must answer any text: it is called before the completion is scored.",
+    )
