@@ -9,9 +9,8 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from grpo_sdk.serve.bounds import Bounds
+from grpo_sdk.serve import Bounds
 from grpo_sdk.serve.server import DEFAULT_BOUNDS, ServeOptions, TaskServer
-from grpo_sdk.serve.tasks import ScorerOptions
 
 SOON_S = 60.0
 """For what takes a fraction of a second, on a machine that is busy."""
@@ -23,7 +22,7 @@ def serving(
 ) -> Iterator[TaskServer]:
     """A server in a thread, which ends with the block."""
     timeout_s = more.pop("timeout_s", None)
-    options = ServeOptions(scorers=ScorerOptions(workers, timeout_s), bounds=replace(bounds, grace_s=5.0), **more)
+    options = ServeOptions(workers=workers, timeout_s=timeout_s, bounds=replace(bounds, grace_s=5.0), **more)
     with TaskServer(tasks, token, port=0, options=options) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

@@ -16,7 +16,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from grpo_sdk import load_task
-from grpo_sdk.serve.bounds import Bounds
+from grpo_sdk.serve import Bounds
 from grpo_sdk.serve.server import TaskServer
 from grpo_sdk.task.game import game_task
 

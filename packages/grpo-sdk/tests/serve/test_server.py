@@ -15,8 +15,8 @@ from served import SOON_S, ask, refused, send, serving
 from small_games import GUESS
 
 from grpo_sdk import UserError
+from grpo_sdk.serve import Bounds
 from grpo_sdk.serve import tasks as served_tasks
-from grpo_sdk.serve.bounds import Bounds
 from grpo_sdk.serve.server import TaskServer
 
 SUMS = "/scoring_tasks.sums"

@@ -19,8 +19,7 @@ from starlette.routing import Route
 from grpo_core.report.data import report_data
 from grpo_core.report.page import chart_library, embedded, page
 from grpo_sdk.errors import GrpoError
-from grpo_sdk.serve.bounded import BoundedServer
-from grpo_sdk.serve.bounds import Access, Bounds
+from grpo_sdk.serve import Access, BoundedServer, Bounds
 
 WATCHED = ("logs/train_log.jsonl", "logs/rollouts.jsonl", "logs/events.jsonl", "logs/process.json", "summary.json")
 """Files of a run that change as it goes on."""

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from grpo_sdk.cli.options import COUNT, HELP, JSON, SECONDS
+from grpo_sdk.display.text import err, print_out, visible
 from grpo_sdk.errors import ExitCode, GrpoError, UserError
+from grpo_sdk.plugins.host import default_host
+from grpo_sdk.plugins.tasks import bind, load_task
+from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.spec import parse_task_specs
 
-if TYPE_CHECKING:
-    from grpo_sdk.serve.bounded import Certificate
-    from grpo_sdk.serve.server import ServeOptions, TaskServer
-    from grpo_sdk.task.bound import BoundTask
+if TYPE_CHECKING:  # what the extra brings is imported once `_check_extra` has looked for it
+    from grpo_sdk.serve import Certificate
+    from grpo_sdk.serve.server import TaskServer
 
 TOKEN_VARIABLE = "GRPO_SERVE_TOKEN"
 
@@ -72,14 +79,13 @@ def serve(
     machine's own, the server needs a token. Ctrl-C or SIGTERM stops it after the requests in progress.
     """
     _check_extra()
-    from dataclasses import replace
 
-    from grpo_sdk.serve.bounded import read_token
+    from grpo_sdk.serve import read_token
     from grpo_sdk.serve.server import DEFAULT_BOUNDS, ServeOptions, TaskServer
-    from grpo_sdk.serve.tasks import ScorerOptions
 
     options = ServeOptions(
-        scorers=ScorerOptions(workers, timeout_s),
+        workers=workers,
+        timeout_s=timeout_s,
         opponent_url=opponent_url,
         end_tokens=end_tokens,
         bounds=replace(DEFAULT_BOUNDS, grace_s=grace_s),
@@ -93,7 +99,7 @@ def serve(
         with TaskServer(tasks, token, host=host, port=port, options=options, certificate=certificate) as server:
             if task != ALL:
                 server.warm()
-            _announce(server, options, has_token=bool(token), has_tls=certificate is not None, as_json=as_json)
+            _announce(server, has_token=bool(token), has_tls=certificate is not None, as_json=as_json)
             server.serve_forever()
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -106,8 +112,6 @@ def _check_extra() -> None:
     Raises:
         UserError: one is not.
     """
-    import importlib.util
-
     for module in ("prometheus_client", "starlette", "uvicorn", "websockets"):
         if importlib.util.find_spec(module) is None:
             raise UserError(f"grpo serve needs {module}: pip install 'grpo-sdk[serve]'.")
@@ -115,10 +119,6 @@ def _check_extra() -> None:
 
 def _tasks(spec: str) -> list[BoundTask]:
     """The tasks of a spec; of `all`, those that cannot be loaded are named on stderr and left out."""
-    from grpo_sdk.plugins.host import default_host
-    from grpo_sdk.plugins.tasks import bind, load_task
-    from grpo_sdk.task.spec import parse_task_specs
-
     if spec != ALL:
         return [bind(each) for each in parse_task_specs(spec)]
     tasks = []
@@ -136,17 +136,16 @@ def _tasks(spec: str) -> list[BoundTask]:
 
 
 def _certificate(certfile: Path | None, keyfile: Path | None) -> Certificate | None:
-    from grpo_sdk.serve.bounded import Certificate
+    from grpo_sdk.serve import Certificate
 
     if keyfile is not None and certfile is None:
         raise UserError("--ssl-keyfile needs --ssl-certfile.")
     return None if certfile is None else Certificate(certfile, keyfile)
 
 
-def _announce(server: TaskServer, options: ServeOptions, *, has_token: bool, has_tls: bool, as_json: bool) -> None:
+def _announce(server: TaskServer, *, has_token: bool, has_tls: bool, as_json: bool) -> None:
     """Say that the server is ready, where it is, and who can reach it."""
-    from grpo_sdk.display.text import print_out, visible
-    from grpo_sdk.serve.bounded import is_loopback
+    from grpo_sdk.serve import is_loopback
 
     labels = list(server.tasks.by_label)
     facts: dict[str, Any] = {"url": server.address, "tasks": labels, "pid": os.getpid()}
@@ -155,8 +154,6 @@ def _announce(server: TaskServer, options: ServeOptions, *, has_token: bool, has
         _warn("the token and all completions travel unencrypted; give --ssl-certfile, or listen on 127.0.0.1 behind a "
               "reverse proxy.")  # fmt: skip
     if as_json:
-        import json
-
         click.echo(json.dumps(facts))
         return
     named = ", ".join(labels) if len(labels) <= 3 else f"{len(labels)} tasks, listed at {server.address}/tasks"
@@ -165,6 +162,4 @@ def _announce(server: TaskServer, options: ServeOptions, *, has_token: bool, has
 
 
 def _warn(text: str) -> None:
-    from grpo_sdk.display.text import err, visible
-
     err().print(visible(f"warning: {text}"), soft_wrap=True)

@@ -4,8 +4,7 @@ Plugins may use the names below; they need `pip install 'grpo-sdk[serve]'`, or s
 """
 
 from grpo_sdk.serve.bounded import BoundedServer, Certificate, clean_token, is_loopback, read_token
-from grpo_sdk.serve.bounds import Access, Bounds
-from grpo_sdk.serve.guard import JSON
+from grpo_sdk.serve.guard import JSON, Access, Bounds
 
 __all__ = [
     "JSON",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -20,25 +20,14 @@ from starlette.websockets import WebSocket
 
 from grpo_sdk import __version__
 from grpo_sdk.errors import MAX_NAME_CHARS, InfrastructureError, UserError, near_match
-from grpo_sdk.serve import nemo_gym, openenv, openrlhf, plain, slime
+from grpo_sdk.serve import openenv
 from grpo_sdk.serve.body import dumps, loads
 from grpo_sdk.serve.errors import RequestError
 from grpo_sdk.serve.guard import JSON
 from grpo_sdk.serve.openenv import OpenEnv
+from grpo_sdk.serve.protocols import POSTED, Handler
 from grpo_sdk.serve.scoring import Service
 from grpo_sdk.serve.tasks import ServedTask
-
-Handler = Callable[[Service, ServedTask, dict[str, Any]], Awaitable[Any]]
-
-POSTED: Mapping[str, Handler] = {
-    "score": plain.score,
-    "get_reward": openrlhf.get_reward,
-    "remote_rm": slime.remote_rm,
-    "verify": nemo_gym.verify,
-    "seed_session": nemo_gym.seed_session,
-    "close_session": nemo_gym.close_session,
-}
-"""Name of a path -> what answers POST requests to it; those of OpenEnv come beside."""
 
 ROWS = ("tasks", "num_tasks", "task", "task_range")
 """Paths of OpenEnv for a task's rows."""
@@ -97,7 +86,10 @@ class TaskApplication:
             ]
         for prefix in ("/{task}", "/{task}/{environment}"):  # OpenEnv puts the name of an environment into these
             routes.append(Route(f"{prefix}/splits", self._read(lambda task, _: _splits(task))))
-            routes += [Route(f"{prefix}/{name}", self._rows(name), methods=_METHODS) for name in ROWS]
+            routes += [
+                Route(f"{prefix}/{name}", self._posted(name, partial(openenv.rows_answer, name)), methods=_METHODS)
+                for name in ROWS
+            ]
         routes += [
             Route("/{task}/health", self._health),
             Route("/{task}/list_environments", self._read(lambda task, _: [task.label])),
@@ -108,49 +100,33 @@ class TaskApplication:
 
     def _posted(self, name: str, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
         async def respond(request: Request) -> Response:
-            started, status = time.perf_counter(), int(HTTPStatus.OK)
+            started = time.perf_counter()
             try:
-                if request.method != "POST":
-                    why = f"{name} takes POST requests, with a body of JSON"
-                    raise RequestError(HTTPStatus.METHOD_NOT_ALLOWED, why, {"Allow": "POST"})
-                body = await _body(request)
-                task = self._service.tasks[_label(request, body)]
-                answer = await _unless_gone(request, handler(self._service, task, body))
-                return Response(dumps(answer), media_type=JSON)
-            except RequestError as error:
-                status = int(error.status)
-                return _refusal(error)
+                response = _json(await self._answer(name, handler, request))
             except ClientDisconnect:
-                status = CLIENT_GONE
-                return Response()  # nobody receives it
-            except HTTPException as error:  # the guard's: the body is too long, or too slow
-                status = error.status_code
-                # The rest of the body is not read, so that nothing else can be on this connection.
-                headers = {**(error.headers or {}), "Connection": "close"}
-                return _refusal(RequestError(HTTPStatus(status), error.detail, headers))
-            except asyncio.CancelledError:  # the time that a shutdown gives is over
-                status = int(HTTPStatus.SERVICE_UNAVAILABLE)
-                return _refusal(RequestError(HTTPStatus.SERVICE_UNAVAILABLE, "the server stops"))
-            except Exception as error:
-                refusal = _failure(error)
-                status = int(refusal.status)
-                return _refusal(refusal)
-            finally:
-                self._service.metrics.count_request(name, status, time.perf_counter() - started)
+                response = Response(status_code=CLIENT_GONE)  # nobody receives it
+            except (Exception, asyncio.CancelledError) as error:
+                response = _refusal(_failure(error))
+            self._service.metrics.count_request(name, response.status_code, time.perf_counter() - started)
+            return response
 
         return respond
 
-    def _rows(self, name: str) -> Callable[[Request], Awaitable[Response]]:
-        async def answer(service: Service, task: ServedTask, body: dict[str, Any]) -> dict[str, Any]:
-            return await openenv.rows_answer(service, name, task, body)
-
-        return self._posted(name, answer)
+    async def _answer(self, name: str, handler: Handler, request: Request) -> Any:
+        if request.method != "POST":
+            why = f"{name} takes POST requests, with a body of JSON"
+            raise RequestError(HTTPStatus.METHOD_NOT_ALLOWED, why, {"Allow": "POST"})
+        data = await request.body()
+        body = await asyncio.to_thread(loads, data) if len(data) > LARGE_BODY_BYTES else loads(data)
+        label = request.path_params.get("task", body.get("task"))  # the body names it where the path has none
+        task = self._service.tasks[label if isinstance(label, str) else None]
+        return await _unless_gone(request, handler(self._service, task, body))
 
     def _read(self, answer: Callable[[ServedTask, str | None], Any]) -> Callable[[Request], Awaitable[Response]]:
         async def respond(request: Request) -> Response:
             try:
                 task = self._service.tasks[request.path_params.get("task")]
-                return Response(dumps(answer(task, request.query_params.get("episode_id"))), media_type=JSON)
+                return _json(answer(task, request.query_params.get("episode_id")))
             except RequestError as error:
                 return _refusal(error)
 
@@ -166,17 +142,17 @@ class TaskApplication:
 
     async def _index(self, request: Request) -> Response:
         listed = {"server": "grpo serve", "version": __version__, "tasks": list(self._service.tasks.by_label)}
-        return Response(dumps(listed), media_type=JSON)
+        return _json(listed)
 
     async def _tasks(self, request: Request) -> Response:
         listed = [facts_of(task) for task in self._service.tasks.by_label.values()]
-        return Response(dumps({"tasks": listed}), media_type=JSON)
+        return _json({"tasks": listed})
 
     async def _environments(self, request: Request) -> Response:
-        return Response(dumps(list(self._service.tasks.by_label)), media_type=JSON)
+        return _json(list(self._service.tasks.by_label))
 
     async def _health(self, request: Request) -> Response:
-        return Response(dumps({"status": "healthy"}), media_type=JSON)
+        return _json({"status": "healthy"})
 
     async def _metrics(self, request: Request) -> Response:
         return Response(self._service.metrics.text(), media_type=self._service.metrics.content_type)
@@ -221,17 +197,6 @@ def _restarts(service: Service) -> int:
     return sum(stats.restarts for stats in service.tasks.stats.values())
 
 
-def _label(request: Request, body: dict[str, Any]) -> str | None:
-    """Name of the task: in the path, or in the body of a request whose path has none."""
-    label = request.path_params.get("task", body.get("task"))
-    return label if isinstance(label, str) else None
-
-
-async def _body(request: Request) -> dict[str, Any]:
-    data = await request.body()
-    return await asyncio.to_thread(loads, data) if len(data) > LARGE_BODY_BYTES else loads(data)
-
-
 async def _unless_gone(request: Request, answering: Awaitable[Any]) -> Any:
     """Await an answer; when the client hangs up, what no worker has begun is not computed.
 
@@ -254,14 +219,27 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-def _failure(error: Exception) -> RequestError:
-    """The answer to an error that no protocol expects."""
+def _failure(error: BaseException) -> RequestError:
+    """The answer to a request that failed."""
+    if isinstance(error, RequestError):
+        return error
+    if isinstance(error, HTTPException):  # the guard's: the body is too long, or too slow
+        # The rest of the body is not read, so that nothing else can be on this connection.
+        return RequestError(
+            HTTPStatus(error.status_code), error.detail, {**(error.headers or {}), "Connection": "close"}
+        )
+    if isinstance(error, asyncio.CancelledError):  # the time that a shutdown gives is over
+        return RequestError(HTTPStatus.SERVICE_UNAVAILABLE, "the server stops")
     if isinstance(error, UserError):
         return RequestError(HTTPStatus.BAD_REQUEST, str(error))
     if isinstance(error, InfrastructureError):
         return RequestError(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
     logger.error("a request failed", exc_info=error)  # the server goes on for the others
     return RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, f"the server failed: {type(error).__name__}")
+
+
+def _json(value: Any) -> Response:
+    return Response(dumps(value), media_type=JSON)
 
 
 def _refusal(error: RequestError) -> Response:

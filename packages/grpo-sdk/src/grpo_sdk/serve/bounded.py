@@ -21,9 +21,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from grpo_sdk.errors import UserError
-from grpo_sdk.serve.bounds import Access, Bounds
 from grpo_sdk.serve.connections import BoundedEventLoop, BoundedProtocol, Connections
-from grpo_sdk.serve.guard import Guard
+from grpo_sdk.serve.guard import Access, Bounds, Guard
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any, cast
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from grpo_sdk.serve.bounds import Bounds
+from grpo_sdk.serve.guard import Bounds
 
 ENDED_EARLY = (
     "the client ended its side of the connection before its request was whole or the answer had come, as one that "

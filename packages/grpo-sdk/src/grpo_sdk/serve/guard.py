@@ -1,10 +1,11 @@
-"""Refuses invalid requests before their body is read, and limits how many are answered at once."""
+"""What a client may send: resource limits, and a middleware that refuses requests before their body is read."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import hmac
+from dataclasses import dataclass
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
@@ -13,13 +14,56 @@ from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from grpo_sdk.serve.bounds import Access, Bounds
-
 JSON = "application/json"
 """Content type of bodies and answers."""
 
 RETRY_AFTER_S = 1
 """Pause that a client is told when too many requests wait: a queue of any length has moved on by then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Resource limits of clients.
+
+    Attributes:
+        connections: Open connections. At the limit, one that has not sent a whole request head is closed for a new one.
+        requests: Requests read and answered at once; others wait with their body unread.
+        waiting: Requests that wait; one more is refused with status 429. None lets any number wait.
+        head_bytes: Size of a request line and headers.
+        body_bytes: Size of a request body, and of a message of a WebSocket.
+        head_s: Seconds from connecting, or from the last answer, to the end of the next request's headers.
+        body_s: Seconds from the start of reading a body to its end.
+        send_s: Seconds for which a client may leave an answer unread.
+        grace_s: Seconds that requests which are being answered get at shutdown.
+    """
+
+    connections: int = 256
+    requests: int = 32
+    waiting: int | None = None
+    head_bytes: int = 16 << 10
+    body_bytes: int = 64 << 20
+    head_s: float = 10.0
+    body_s: float = 120.0
+    send_s: float = 60.0
+    grace_s: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Requests that a server lets through to its application.
+
+    Attributes:
+        methods: Allowed methods; the body of a POST request is JSON.
+        open_paths: Paths that are answered without a token.
+        own_pages: Whether pages of the server itself may send requests, as a user interface does; those of any other
+            origin never may.
+        websockets: Whether WebSockets are accepted.
+    """
+
+    methods: frozenset[str] = frozenset({"POST"})
+    open_paths: frozenset[str] = frozenset()
+    own_pages: bool = False
+    websockets: bool = False
 
 
 class Guard:

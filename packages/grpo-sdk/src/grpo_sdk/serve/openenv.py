@@ -206,12 +206,12 @@ class OpenEnv:
         return _error("UNKNOWN_TYPE", f"unknown type {str(kind)[:40]!r}: reset, step, state and close are known.")
 
 
-async def rows_answer(service: Service, kind: str, task: ServedTask, body: Mapping[str, Any]) -> dict[str, Any]:
+async def rows_answer(kind: str, service: Service, task: ServedTask, body: Mapping[str, Any]) -> dict[str, Any]:
     """Answer a request about a task's rows, which OpenEnv calls tasks.
 
     Args:
-        service: What the protocols share.
         kind: `tasks`, `num_tasks`, `task` or `task_range`.
+        service: What the protocols share.
         task: The task.
         body: Request: `split`, and `index` or `start` and `stop`.
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from grpo_sdk.episodes.episodes import endpoint_opponent
 from grpo_sdk.plugins.task_objects import AnyTask
 from grpo_sdk.plugins.tasks import load_task
+from grpo_sdk.scoring.scorer import Scorer
 from grpo_sdk.serve.app import TaskApplication
 from grpo_sdk.serve.bounded import BoundedServer, Certificate
-from grpo_sdk.serve.bounds import Access, Bounds
+from grpo_sdk.serve.guard import Access, Bounds
 from grpo_sdk.serve.openenv import OpenEnv
 from grpo_sdk.serve.scoring import Service
-from grpo_sdk.serve.tasks import ScorerOptions, ServedTask, ServedTasks
+from grpo_sdk.serve.tasks import ServedTask, ServedTasks
 from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.marks import END_TOKENS
 
@@ -31,13 +34,17 @@ class ServeOptions:
     """Options of a server of tasks.
 
     Attributes:
-        scorers: Options of the scorers.
+        workers: Processes for each task; by default one per usable core.
+        timeout_s: Limit per completion; by default the task's own.
+        memory_mib: Address space that one completion may take.
         opponent_url: Endpoint that plays the opponents of tasks that have one: `http://host:port/v1#model`.
         end_tokens: Texts that are removed from the end of completions, beside those of common models.
         bounds: Resource limits of clients.
     """
 
-    scorers: ScorerOptions = field(default_factory=ScorerOptions)
+    workers: int | None = None
+    timeout_s: float | None = None
+    memory_mib: int | None = 4096
     opponent_url: str | None = None
     end_tokens: tuple[str, ...] = ()
     bounds: Bounds = DEFAULT_BOUNDS
@@ -77,7 +84,8 @@ class TaskServer(BoundedServer):
             ServedTask(label, task, endpoint_opponent(task, options.opponent_url))
             for label, task in zip(_labels(bound), bound, strict=True)
         ]
-        self.tasks = ServedTasks(served, options.scorers)
+        limits: dict[str, Any] = {"timeout_s": options.timeout_s, "memory_mib": options.memory_mib}
+        self.tasks = ServedTasks(served, partial(Scorer, workers=options.workers, **limits))
         service = Service(self.tasks, end_tokens=(*END_TOKENS, *options.end_tokens))
         super().__init__(
             TaskApplication(service, OpenEnv(service)).app,

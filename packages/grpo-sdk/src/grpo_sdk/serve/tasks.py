@@ -6,9 +6,8 @@ import asyncio
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from http import HTTPStatus
 from itertools import chain, islice
 from typing import Any, get_args
@@ -28,21 +27,6 @@ MAX_SCORERS = 16
 
 MAX_COMPARED = 1000
 """Ids that an unknown one is compared with, to name the closest: a millisecond."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScorerOptions:
-    """Options of the scorers.
-
-    Attributes:
-        workers: Processes for each task; by default one per usable core.
-        timeout_s: Limit per completion; by default the task's own.
-        memory_mib: Address space that one completion may take.
-    """
-
-    workers: int | None = None
-    timeout_s: float | None = None
-    memory_mib: int | None = 4096
 
 
 class ServedTask:
@@ -184,12 +168,12 @@ class ServedTasks:
 
     Args:
         tasks: Tasks by label.
-        options: Options of their scorers.
+        make_scorer: Makes the scorer of a task.
     """
 
-    def __init__(self, tasks: Sequence[ServedTask], options: ScorerOptions) -> None:
+    def __init__(self, tasks: Sequence[ServedTask], make_scorer: Callable[[BoundTask], Scorer]) -> None:
         self.by_label = {task.label: task for task in tasks}
-        self._options = options
+        self._make_scorer = make_scorer
         self._scorers: OrderedDict[str, Scorer] = OrderedDict()
         self._users: dict[str, int] = {}
 
@@ -215,10 +199,7 @@ class ServedTasks:
         scorer = self._scorers.get(task.label)
         if scorer is None:
             self._close_idle()
-            options = self._options
-            scorer = self._scorers[task.label] = Scorer(
-                task.task, workers=options.workers, timeout_s=options.timeout_s, memory_mib=options.memory_mib
-            )
+            scorer = self._scorers[task.label] = self._make_scorer(task.task)
         self._scorers.move_to_end(task.label)
         self._users[task.label] = self._users.get(task.label, 0) + 1
         try:
