@@ -12,9 +12,9 @@ from rich.console import Console
 
 from grpo_core.config import RunConfig
 from grpo_core.display.progress import SAMPLE_EVERY_S, ProgressDisplay
+from grpo_sdk import show_progress
 from grpo_sdk.callbacks import ResolvedDefault, RunInfo, Sample, StepRecord
 from grpo_sdk.display import lines
-from grpo_sdk.display.plugin_progress import show_progress
 from grpo_sdk.display.progress import REPORT_EVERY_S, REPORT_FIRST_S, Waiting
 from grpo_sdk.errors import DamagedFileWarning
 from grpo_sdk.task.score import Score

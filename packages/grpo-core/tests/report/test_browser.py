@@ -12,7 +12,7 @@ from reported_runs import HOSTILE, make_run, rollout, rollouts, write_lines
 from grpo_core.report import rollouts as reported
 from grpo_core.report.data import report_data
 from grpo_core.report.page import page as html_of
-from grpo_sdk.plugins.drawing import Frame
+from grpo_sdk.plugins.facts import Frame
 from grpo_sdk.task.row import story_of
 
 pytestmark = [

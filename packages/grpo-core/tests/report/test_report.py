@@ -15,7 +15,7 @@ from grpo_core.report.page import embedded
 from grpo_core.report.rollouts import drawer, gather
 from grpo_sdk.cli import main as entry
 from grpo_sdk.errors import PluginError
-from grpo_sdk.plugins.drawing import Frame
+from grpo_sdk.plugins.facts import Frame
 
 Capture = pytest.CaptureFixture[str]
 

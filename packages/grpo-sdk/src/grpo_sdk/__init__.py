@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from grpo_sdk.callbacks import Callback
-    from grpo_sdk.display.plugin_progress import show_progress
+    from grpo_sdk.display.progress import show_progress
     from grpo_sdk.errors import GrpoError, InfrastructureError, UserError
     from grpo_sdk.killable import KillablePool, Outcome, inside_worker, refuse_at_import
-    from grpo_sdk.plugins.drawing import Frame
-    from grpo_sdk.plugins.facts import Diagnosis, EmbeddedModel
+    from grpo_sdk.plugins.facts import Diagnosis, EmbeddedModel, Frame
     from grpo_sdk.plugins.gpu_profile import GpuProfile
     from grpo_sdk.plugins.hooks import hookimpl
     from grpo_sdk.plugins.models import check_model
@@ -60,7 +59,7 @@ _MODULE_OF = {
     "EvaluationDefaults": "task.evaluation",
     "EvaluationRecord": "task.evaluation",
     "EvaluationReport": "task.evaluation",
-    "Frame": "plugins.drawing",
+    "Frame": "plugins.facts",
     "Game": "task.game.rules",
     "GameConfig": "task.game.rules",
     "GpuProfile": "plugins.gpu_profile",
@@ -95,7 +94,7 @@ _MODULE_OF = {
     "refuse_at_import": "killable",
     "reward": "task.composition",
     "score": "scoring.scorer",
-    "show_progress": "display.plugin_progress",
+    "show_progress": "display.progress",
     "weighted_sum": "task.composition",
 }
 

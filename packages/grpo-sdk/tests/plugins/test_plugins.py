@@ -155,7 +155,7 @@ HARMFUL = [  # what hangs or ends a process is not imported here
     ("raise KeyboardInterrupt", "failed to load: KeyboardInterrupt (grpo_NAME.py:"),
 ]
 A_HOOK_FAILS = [
-    ("grpo_models", "['small']", "grpo_models() raised TypeError: a str where an EmbeddedModel is wanted"),
+    ("grpo_models", "['small']", "grpo_models() gave a str, it must give EmbeddedModel objects"),
     ("grpo_variants", "{'kl': 3}", "grpo_variants() raised TypeError"),
     ("grpo_commands", "'rhyme'", "grpo_commands() raised ValueError"),
     ("grpo_profiles", "['slice']", "grpo_profiles() gave a str, it must give GpuProfile objects"),

@@ -12,7 +12,7 @@ import orjson
 from grpo_core.report.curves import Curves, reward_of
 from grpo_core.tracking.base import plain
 from grpo_sdk.errors import PluginError
-from grpo_sdk.plugins.drawing import Frame
+from grpo_sdk.plugins.facts import Frame
 from grpo_sdk.records.rollouts import RolloutRecord, read_rollouts
 from grpo_sdk.task.row import labelled
 

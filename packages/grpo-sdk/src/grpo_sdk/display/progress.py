@@ -13,7 +13,8 @@ from rich.text import Text
 
 from grpo_sdk.callbacks import Callback, Finding, ResolvedDefault
 from grpo_sdk.display import lines
-from grpo_sdk.display.text import visible
+from grpo_sdk.display.libraries import hide_bars
+from grpo_sdk.display.text import err, visible
 from grpo_sdk.task.watching import watching
 
 if TYPE_CHECKING:
@@ -204,3 +205,29 @@ class Waiting(Callback):
         if self._live is not None:
             self._live.stop()
             self._live = None
+
+
+@contextmanager
+def show_progress(what: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """Show on stderr what a plugin's command does, in place of the bars of libraries; nothing where it takes a moment.
+
+    A live line in a terminal; in a pipe a line after two seconds, and every 15 seconds from then on.
+
+    Args:
+        what: What is done, as in "loading the model".
+        quiet: Show nothing.
+
+    Yields:
+        Function that reports how many parts are done, and how many there are (0 where that is unknown).
+
+    Examples:
+        >>> from grpo_sdk import show_progress
+        >>> with show_progress("rating the players") as report:
+        ...     report(1, 3)
+    """
+    hide_bars()
+    if quiet:
+        yield lambda done, total: None
+        return
+    with Waiting(err()) as waiting, waiting.ticking(what) as report:
+        yield lambda done, total: report(what, done, total)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, TypeVar, get_args
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, is_dataclass
+from functools import cache
+from types import UnionType
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from grpo_sdk.errors import UserError
 from grpo_sdk.plugins.gpu_profile import GpuProfile
 from grpo_sdk.plugins.variant import Variant
-
-Value = TypeVar("Value")
 
 GROUP = "grpo"
 """Entry-point group; the entry point's name is the plugin's name."""
@@ -44,6 +44,24 @@ class Diagnosis:
     def __post_init__(self) -> None:
         if self.status not in get_args(Status):
             raise UserError(f"Diagnosis({self.name!r}, status={self.status!r}): must be {', '.join(get_args(Status))}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One picture of a completion: a position of a game, a program, a plot.
+
+    A page shows `svg` as an image, where scripts and links do nothing, and the texts as plain text; so a frame may hold
+    whatever a model wrote.
+
+    Attributes:
+        caption: A line above it.
+        svg: A whole SVG document; its text must be escaped.
+        text: Text in a fixed-width font.
+    """
+
+    caption: str = ""
+    svg: str = ""
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,67 +149,35 @@ class PluginFacts:
         Raises:
             ValueError: it is anything else.
         """
-        if not isinstance(data, dict) or set(data) != set(cls.__dataclass_fields__):
-            raise ValueError("no facts of a plugin")
-        return cls(
-            tasks=_mapping(data["tasks"], _task),
-            models=tuple(map(_model, _list(data["models"]))),
-            variants=_mapping(data["variants"], lambda names: _mapping(names, _variant)),
-            commands=_mapping(data["commands"], _text),
-            diagnostics=_mapping(data["diagnostics"], _text),
-            profiles=tuple(map(GpuProfile.from_json, _list(data["profiles"]))),
-            error=_text(data["error"]),
-            is_dangerous=data["is_dangerous"] is True,
-        )
+        return cast("PluginFacts", _read(cls, data))
 
 
-def _task(data: Any) -> TaskFacts:
-    fields = _mapping(data, lambda value: value)
-    model = fields.get("default_model")
-    return TaskFacts(
-        _text(fields.get("description")), None if model is None else _text(model), _mapping(fields.get("options"), _any)
-    )
+def _read(hint: Any, value: Any) -> Any:
+    """What JSON has made of a value of an annotated type, checked and made again.
+
+    Raises:
+        ValueError: it is anything else.
+    """
+    kind, arguments = get_origin(hint) or hint, get_args(hint)
+    if kind in (Any, object):
+        return value
+    if kind in (Union, UnionType):  # all of ours are "… or None"
+        return None if value is None else _read(arguments[0], value)
+    if kind in (str, Literal) and isinstance(value, str) and len(value) <= MAX_TEXT_CHARS:
+        return value
+    if kind in (bool, int) and type(value) is kind:
+        return value
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    if kind is Mapping and isinstance(value, dict):
+        return {_read(str, key): _read(arguments[1], each) for key, each in value.items()}
+    if kind is tuple and isinstance(value, list):
+        return tuple(_read(arguments[0], each) for each in value)
+    if isinstance(kind, type) and is_dataclass(kind) and isinstance(value, dict) and set(value) == set(_hints(kind)):
+        return kind(**{name: _read(_hints(kind)[name], each) for name, each in value.items()})
+    raise ValueError(f"{value!r:.40} is no {hint}")
 
 
-def _model(data: Any) -> EmbeddedModel:
-    fields = _mapping(data, _any)
-    name, path, description = (_text(fields.get(key)) for key in ("name", "path", "description"))
-    defaults, options = _mapping(fields.get("defaults"), _any), _mapping(fields.get("task_options"), _text)
-    by_task = _mapping(fields.get("task_defaults"), lambda settings: _mapping(settings, _any))
-    return EmbeddedModel(name, path, description, defaults, options, by_task)
-
-
-def _variant(data: Any) -> Variant:
-    given = _mapping(data, _any)
-    empty = Variant("")
-    if set(given) != set(Variant.__dataclass_fields__):
-        raise ValueError("no facts of a variant")
-    for name, value in given.items():
-        default = getattr(empty, name)
-        is_text = isinstance(default, str) or name in ("aggregation", "clips")
-        fits = isinstance(value, bool) if isinstance(default, bool) else isinstance(value, int | float)
-        if not (value is None and default is None) and not (is_text and _text(value) == value) and not fits:
-            raise ValueError(f"{value!r:.40} is no {name} of a variant")
-    return Variant(**given)
-
-
-def _any(value: Any) -> Any:
-    return value
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or len(value) > MAX_TEXT_CHARS:
-        raise ValueError(f"{value!r:.40} is no text")
-    return value
-
-
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise ValueError(f"{value!r:.40} is no list")
-    return value
-
-
-def _mapping(value: Any, read: Callable[[Any], Value]) -> dict[str, Value]:
-    if not isinstance(value, dict):
-        raise ValueError(f"{value!r:.40} is no object")
-    return {_text(key): read(each) for key, each in value.items()}
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)

@@ -36,7 +36,9 @@ class PluginFinder:
         unreadable: Packages whose entry_points.txt cannot be read: (name, name and version, error).
     """
 
-    def __init__(self, entry_points: Iterable[metadata.EntryPoint] | None, only: Iterable[str] | None) -> None:
+    def __init__(
+        self, entry_points: Iterable[metadata.EntryPoint] | None = None, only: Iterable[str] | None = None
+    ) -> None:
         if only is None and os.environ.get("GRPO_PLUGINS"):
             only = [name.strip() for name in os.environ["GRPO_PLUGINS"].split(",") if name.strip()]
         allowed = None if only is None else {*only, *OURS}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from grpo_sdk.errors import UserError, near_match
@@ -66,19 +66,6 @@ class GpuProfile:
             if not is_allowed:
                 value = f", {field}={getattr(self, field)!r:.60}" if field != "name" else ""
                 raise UserError(f"GpuProfile({self.name!r:.60}{value}): {rule}")
-
-    @classmethod
-    def from_json(cls, data: Any) -> GpuProfile:
-        """Read what `dataclasses.asdict` and JSON have made of a profile.
-
-        Raises:
-            ValueError: it is anything else.
-        """
-        if not isinstance(data, dict) or set(data) != {each.name for each in fields(cls)}:
-            raise ValueError("no facts of a GPU profile")
-        if not isinstance(data["capabilities"], list):
-            raise ValueError(f"{data['capabilities']!r:.40} is no list")
-        return cls(**data | {"capabilities": tuple(data["capabilities"])})
 
 
 def _rules(profile: GpuProfile) -> Iterator[tuple[str, bool, str]]:

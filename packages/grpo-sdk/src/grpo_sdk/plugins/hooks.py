@@ -11,8 +11,7 @@ from grpo_sdk.plugins.facts import GROUP
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from grpo_sdk.plugins.drawing import Frame
-    from grpo_sdk.plugins.facts import EmbeddedModel
+    from grpo_sdk.plugins.facts import EmbeddedModel, Frame
     from grpo_sdk.plugins.gpu_profile import GpuProfile
     from grpo_sdk.plugins.variant import Variant
     from grpo_sdk.task.game import Game

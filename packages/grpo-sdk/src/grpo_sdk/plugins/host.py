@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from grpo_sdk.errors import PluginError, UnknownNameError, near_match
-from grpo_sdk.plugins.facts import COMMAND, MODEL, PROFILE, EmbeddedModel, PluginFacts, TaskFacts
+from grpo_sdk.plugins.facts import COMMAND, MODEL, PROFILE, EmbeddedModel, Frame, TaskFacts
 from grpo_sdk.plugins.finder import PluginFinder
 from grpo_sdk.plugins.gpu_profile import GpuProfile
 from grpo_sdk.plugins.variant import Variant
 
 if TYPE_CHECKING:  # pydantic, which `grpo --help` does without
-    from grpo_sdk.plugins.drawing import Frame
     from grpo_sdk.task.score import Score
     from grpo_sdk.task.task import Task
 
@@ -40,41 +38,8 @@ class PluginReport:
     error: str = ""
 
 
-class PluginHost:
-    """Looks contributions of plugins up, and imports a plugin only to use it, so that a broken one harms nothing else.
-
-    Args:
-        entry_points: What is installed; by default the environment's entry points of group `grpo`.
-        only: Names to restrict to; by default the comma-separated `GRPO_PLUGINS`, if set.
-    """
-
-    def __init__(
-        self, entry_points: Iterable[metadata.EntryPoint] | None = None, only: Iterable[str] | None = None
-    ) -> None:
-        self._finder = PluginFinder(entry_points, only)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the installed plugins, sorted."""
-        return self._finder.names
-
-    def of_package(self, package: str) -> tuple[str, ...]:
-        """Names of the plugins that are modules of a package; none is imported."""
-        return self._finder.of_package(package)
-
-    def distribution(self, plugin: str) -> str:
-        """Name and version of the packages that declare `plugin`."""
-        return self._finder.distribution(plugin)
-
-    def facts(
-        self, plugins: Iterable[str] | None = None, *, anew: bool = False, timeout_s: float | None = None
-    ) -> dict[str, PluginFacts]:
-        """Contributions of plugins, or their errors; see `PluginFinder.facts`."""
-        return self._finder.facts(plugins, anew=anew, timeout_s=timeout_s)
-
-    def is_remembered(self, plugin: str) -> bool:
-        """Whether the facts of a plugin are remembered; see `PluginFinder.is_remembered`."""
-        return self._finder.is_remembered(plugin)
+class PluginHost(PluginFinder):
+    """Looks contributions up by name, and imports a plugin only to use it, so that a broken one harms nothing else."""
 
     def task(self, full_name: str) -> Task:
         """Return the task `plugin.task`, importing only that plugin.
@@ -85,7 +50,7 @@ class PluginHost:
         """
         plugin, _, name = full_name.partition(".")
         tasks = self.tasks(plugin) if plugin in self.names else {}
-        task = tasks.get(full_name) or (self._finder.load(plugin).find_task(name) if plugin in self.names else None)
+        task = tasks.get(full_name) or (self.load(plugin).find_task(name) if plugin in self.names else None)
         if task is None:
             raise self._unknown_task(full_name)
         return task
@@ -96,7 +61,7 @@ class PluginHost:
         Raises:
             PluginError: as for `task`.
         """
-        return self._finder.load(plugin).tasks()
+        return self.load(plugin).tasks()
 
     def draw(self, task: str, row: Mapping[str, Any], text: str, score: Score) -> tuple[Frame, ...]:
         """Pictures of a completion by the plugin of its task, given by its full name; none if it is not installed.
@@ -105,7 +70,7 @@ class PluginHost:
             PluginError: the plugin is broken.
         """
         plugin, _, name = task.partition(".")
-        return self._finder.load(plugin).draw(name, row, text, score) if plugin in self.names else ()
+        return self.load(plugin).draw(name, row, text, score) if plugin in self.names else ()
 
     def models(self) -> dict[str, EmbeddedModel]:
         """Every embedded model that one plugin alone gives, by name; no plugin is imported."""
@@ -118,7 +83,7 @@ class PluginHost:
             PluginError: two plugins give it, or its plugin is broken.
         """
         plugin = self._giver(MODEL, name)
-        return None if plugin is None else self._finder.load(plugin).models().get(name)
+        return None if plugin is None else self.load(plugin).models().get(name)
 
     def variants(self, kind: str) -> dict[str, Variant]:
         """Every variant of a kind that one plugin alone gives, by name; no plugin is imported."""
@@ -131,7 +96,7 @@ class PluginHost:
             PluginError: as for `model`.
         """
         plugin = self._giver(kind, name)
-        return None if plugin is None else self._finder.load(plugin).variants().get(kind, {}).get(name)
+        return None if plugin is None else self.load(plugin).variants().get(kind, {}).get(name)
 
     def profiles(self) -> dict[str, GpuProfile]:
         """Every GPU profile that one plugin alone gives, by name; no plugin is imported."""
@@ -160,7 +125,7 @@ class PluginHost:
             PluginError: as for `model`.
         """
         plugin = self._giver(COMMAND, name)
-        return None if plugin is None else self._finder.load(plugin).commands().get(name)
+        return None if plugin is None else self.load(plugin).commands().get(name)
 
     def conflicts(self) -> list[str]:
         """Names of models, commands and variants that several plugins give: none of them can be used."""
@@ -178,7 +143,7 @@ class PluginHost:
             PluginReport(name, self.distribution(name), facts.tasks, facts.error)
             for name, facts in self.facts().items()
         ]
-        unreadable = [PluginReport(name, package, {}, error) for name, package, error in self._finder.unreadable]
+        unreadable = [PluginReport(name, package, {}, error) for name, package, error in self.unreadable]
         return sorted([*reports, *unreadable], key=lambda report: report.name)
 
     def not_loaded(self) -> str:
@@ -206,7 +171,7 @@ class PluginHost:
         """The one plugin that gives a name; plugins that failed are looked at once more before there is none."""
         plugins = self._givers(kind).get(name, [])
         if not plugins:
-            self._finder.retry(self.names)
+            self.retry(self.names)
             plugins = self._givers(kind).get(name, [])
         if len(plugins) > 1:
             raise PluginError(self._conflict(kind, name, plugins))
@@ -217,7 +182,7 @@ class PluginHost:
         return f"{kind} {name!r} is given by {owners}; uninstall one."
 
     def _unknown_task(self, full_name: str) -> UnknownNameError:
-        self._finder.retry(self.names)
+        self.retry(self.names)
         by_distribution: dict[str, list[str]] = {}
         for report in self.reports():
             if report.tasks:

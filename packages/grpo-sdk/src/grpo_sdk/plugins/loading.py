@@ -8,7 +8,6 @@ import inspect
 import json
 import types
 import typing
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from importlib import metadata
 from types import ModuleType
@@ -18,8 +17,7 @@ import pluggy
 
 from grpo_sdk.errors import PluginError, UserError, near_match
 from grpo_sdk.plugins.built_in import as_variant
-from grpo_sdk.plugins.drawing import Frame
-from grpo_sdk.plugins.facts import GROUP, EmbeddedModel, PluginFacts, TaskFacts
+from grpo_sdk.plugins.facts import GROUP, EmbeddedModel, Frame, PluginFacts, TaskFacts
 from grpo_sdk.plugins.gpu_profile import GpuProfile
 from grpo_sdk.plugins.hooks import HOOK_NAMES, Hooks
 from grpo_sdk.plugins.variant import Variant
@@ -89,14 +87,9 @@ class LoadedPlugin:
         Raises:
             PluginError: as for every method: the hook is broken; says how.
         """
-        tasks: dict[str, Task] = {}
         games = map(game_task, self._given_as("grpo_games", Game))
-        for task in (*self._given_as("grpo_tasks", Task), *games):
-            full_name = f"{self._name}.{task.name}"
-            if full_name in tasks:
-                raise PluginError(f"{self._who} gives task {full_name!r} twice.")
-            tasks[full_name] = task
-        return tasks
+        tasks = (*self._given_as("grpo_tasks", Task), *games)
+        return self._by_name("task", ((f"{self._name}.{task.name}", task) for task in tasks))
 
     def find_task(self, name: str) -> Task | None:
         """A task by a name within the plugin that `tasks` does not have; None where there is none.
@@ -106,13 +99,7 @@ class LoadedPlugin:
             PluginError: the hook is broken; says how.
         """
         caller = self._manager.hook.grpo_find_task
-        try:
-            with prints_to_stderr():
-                tasks = caller(name=name)
-        except UserError:  # the plugin's own message to its user
-            raise
-        except (Exception, SystemExit) as error:  # a plugin's own code ran: whatever it raised is that plugin's
-            raise PluginError(f"{self._who}: grpo_find_task() raised {_words(error)}") from error
+        tasks = self._asked("grpo_find_task", lambda: caller(name=name), passes=(UserError,))  # its message to its user
         if not tasks:
             return None
         if not isinstance(tasks[0], Task) or tasks[0].name != name:
@@ -125,11 +112,8 @@ class LoadedPlugin:
         Raises:
             PluginError: the hook is broken; says how.
         """
-        try:
-            with prints_to_stderr():
-                drawn = self._manager.hook.grpo_draw_rollout(task=task, row=row, text=text, score=score)
-        except (Exception, SystemExit) as error:  # as in `find_task`
-            raise PluginError(f"{self._who}: grpo_draw_rollout() raised {_words(error)}") from error
+        caller = self._manager.hook.grpo_draw_rollout
+        drawn = self._asked("grpo_draw_rollout", lambda: caller(task=task, row=row, text=text, score=score))
         frames = tuple(drawn[0]) if drawn else ()
         if not all(isinstance(frame, Frame) for frame in frames):
             raise PluginError(f"{self._who}: grpo_draw_rollout() must give Frame objects, or None.")
@@ -137,12 +121,8 @@ class LoadedPlugin:
 
     def models(self) -> dict[str, EmbeddedModel]:
         """Embedded models of the plugin, by name."""
-        models: dict[str, EmbeddedModel] = {}
-        for model in self._given("grpo_models", _models):
-            if model.name in models:
-                raise PluginError(f"{self._who} gives model {model.name!r} twice.")
-            models[model.name] = model
-        return models
+        models = self._given_as("grpo_models", EmbeddedModel)
+        return self._by_name("model", ((model.name, model) for model in models))
 
     def variants(self) -> dict[str, dict[str, Variant]]:
         """Variants of the plugin: kind -> name -> variant."""
@@ -153,10 +133,7 @@ class LoadedPlugin:
         profiles = self._given_as("grpo_profiles", GpuProfile)
         if len(profiles) > MAX_PROFILES:
             raise PluginError(f"{self._who} gives {len(profiles)} GPU profiles; at most {MAX_PROFILES} are read.")
-        for name, times in Counter(profile.name for profile in profiles).items():
-            if times > 1:
-                raise PluginError(f"{self._who} gives GPU profile {name!r} twice.")
-        return tuple(profiles)
+        return tuple(self._by_name("GPU profile", ((profile.name, profile) for profile in profiles)).values())
 
     def commands(self) -> dict[str, str]:
         """Commands of the plugin: name -> "module:click command"."""
@@ -190,6 +167,14 @@ class LoadedPlugin:
         plain = json.loads(json.dumps(facts.to_json(), default=str))
         return PluginFacts.from_json(plain | {"error": errors[0] if errors else ""})
 
+    def _by_name(self, what: str, given: Iterable[tuple[str, Wanted]]) -> dict[str, Wanted]:
+        found: dict[str, Wanted] = {}
+        for name, each in given:
+            if name in found:
+                raise PluginError(f"{self._who} gives {what} {name!r} twice.")
+            found[name] = each
+        return found
+
     def _given_as(self, hook: str, kind: type[Wanted]) -> list[Wanted]:
         objects = self._given(hook, list)
         for item in objects:
@@ -201,17 +186,22 @@ class LoadedPlugin:
 
     def _given(self, hook: str, collect: Callable[[Any], Collected]) -> Collected:
         caller = getattr(self._manager.hook, hook)
-        who = f"{self._who}: {hook}()"
         if not caller.get_hookimpls():
             return collect(())
+        # One plugin a manager, so one result; a generator runs while it is collected.
+        collected = self._asked(hook, lambda: [collect(result) for result in caller()[:1]])
+        if not collected:
+            raise PluginError(f"{self._who}: {hook}() gave None; it must return what it contributes.")
+        return collected[0]
+
+    def _asked(self, hook: str, ask: Callable[[], Collected], passes: tuple[type[Exception], ...] = ()) -> Collected:
         try:
             with prints_to_stderr():
-                results = caller()
-                if results:
-                    return collect(results[0])  # one plugin a manager, so one result; a generator runs here
+                return ask()
+        except passes:
+            raise
         except (Exception, SystemExit) as error:  # a plugin's own code ran: whatever it raised is that plugin's
-            raise PluginError(f"{who} raised {_words(error)}") from error
-        raise PluginError(f"{who} gave None; it must return what it contributes.")
+            raise PluginError(f"{self._who}: {hook}() raised {_words(error)}") from error
 
 
 def describe(task: Task) -> str:
@@ -291,24 +281,16 @@ def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _models(given: Iterable[Any]) -> list[EmbeddedModel]:
-    models = list(given)
-    for model in models:
-        if not isinstance(model, EmbeddedModel):
-            raise TypeError(f"a {type(model).__name__} where an EmbeddedModel is wanted")
-    return models
-
-
 def _variants(given: Any) -> dict[str, dict[str, Variant]]:
-    return {
-        kind: {name: _variant(name, each) for name, each in dict(names).items()} for kind, names in dict(given).items()
-    }
-
-
-def _variant(name: Any, given: Any) -> Variant:
-    if not isinstance(name, str) or not isinstance(given, str | Variant):
-        raise TypeError(f'{name!r:.40}: {given!r:.40} where a name and a Variant or "module:function" are wanted')
-    return as_variant(given)
+    variants: dict[str, dict[str, Variant]] = {}
+    for kind, names in dict(given).items():
+        for name, each in dict(names).items():
+            if not isinstance(name, str) or not isinstance(each, str | Variant):
+                raise TypeError(
+                    f'{name!r:.40}: {each!r:.40} where a name and a Variant or "module:function" are wanted'
+                )
+            variants.setdefault(kind, {})[name] = as_variant(each)
+    return variants
 
 
 def _texts(given: Any) -> dict[str, str]:
