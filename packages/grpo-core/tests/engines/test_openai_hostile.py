@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_sdk.endpoints.base import Sampling
-from grpo_sdk.endpoints.endpoint import _retry_after_s
-from grpo_sdk.endpoints.openai import MAX_REPLY_BYTES, Answer, OpenAIEngine
+from grpo_sdk.endpoints.openai import MAX_REPLY_BYTES, Answer, OpenAIEngine, _retry_after_s
 
 Write = Callable[[bytes], Any]
 Respond = Callable[[Write], None]

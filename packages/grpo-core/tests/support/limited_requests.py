@@ -6,7 +6,7 @@ import signal
 import sys
 from pathlib import Path
 
-from grpo_sdk.judges.limits import Bounds, SharedLimits
+from grpo_sdk.judges.database import Bounds, SharedLimits
 
 NAME = "m at http://a"
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import limited_requests
 import pytest
 
-from grpo_sdk.judges.database import UnusableDatabaseError
-from grpo_sdk.judges.limits import LEASE_SLACK_S, POLL_S, WINDOW_S, Bounds, SharedLimits
+from grpo_sdk.judges.database import LEASE_SLACK_S, POLL_S, WINDOW_S, Bounds, SharedLimits, UnusableDatabaseError
 
 PROGRAM = (sys.executable, limited_requests.__file__)
 

@@ -26,7 +26,7 @@ from grpo_sdk.task.judging import JudgedReward, JudgeQuestion
 @pytest.fixture(autouse=True)
 def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr("grpo_sdk.endpoints.endpoint.MAX_WAIT_S", 0.05)
+    monkeypatch.setattr("grpo_sdk.endpoints.openai.MAX_WAIT_S", 0.05)
 
 
 class Judge:

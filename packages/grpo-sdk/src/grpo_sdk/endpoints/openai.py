@@ -1,25 +1,88 @@
-"""Any OpenAI-compatible endpoint as a sampler of texts.
+"""OpenAI-compatible endpoints: requests with bounded replies and repetitions, and a sampler of texts.
 
-It serves evaluation and opponents only: an endpoint gives texts, not the token ids that training needs.
+An endpoint serves evaluation, opponents and judges only: it gives texts, not the token ids that training needs.
 """
 
 from __future__ import annotations
 
 import asyncio
+import email.utils
+import json
+import os
+import random
+import re
+import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from typing import Any
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass, replace
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from itertools import count
+from typing import Annotated, Any
+
+import httpx2
+from pydantic import BaseModel, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
 from grpo_sdk.endpoints.background import gather_or_cancel, stream_from_thread
 from grpo_sdk.endpoints.base import Sampling
-from grpo_sdk.endpoints.endpoint import BACKOFF_S, MAX_REPLY_BYTES, Answer, EndpointClient, failed_answer
+from grpo_sdk.endpoints.completion import FinishReason
+from grpo_sdk.errors import UserError
 from grpo_sdk.task.marks import cut_at_stop
 from grpo_sdk.task.row import Prompt
 
-__all__ = ["MAX_REPLY_BYTES", "Answer", "OpenAIEngine"]
+MAX_REPLY_BYTES = 4 * 2**20
+"""Longest reply read: one completion of 32,000 tokens is about 0.2 MiB, escaped JSON included."""
+
+MAX_PROMPT_TOKENS = 2**31
+"""Largest count of prompt tokens that is believed."""
+
+MAX_WAIT_S = 60.0
+"""Longest pause before another attempt, whatever `Retry-After` asks for."""
+
+BACKOFF_S = 0.5
+"""Mean pause before the first repetition; it doubles with each."""
+
+CONNECT_RETRIES = 1
+"""Repetitions while nothing has ever accepted a connection; a server that is only restarted has answered before."""
 
 MIN_FAILURES_TO_GIVE_UP = 3
 """Requests in a row that must fail for good before the rest of a batch is not tried; at least the concurrency."""
+
+_LENGTH_FIELDS = {"api.openai.com": "max_completion_tokens"}  # which has retired what everybody else understands
+_REPEATED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+_WRONG_ADDRESS = frozenset({401, 402, 403, 404})
+_REFUSED = frozenset({400, 413, 422})
+_TOO_LONG = re.compile(
+    r"context[ _](?:length|size|window)|(?:prompt|input) is too long|`inputs` (?:tokens|is too long)"
+)
+"""Phrases, in lower case, with which OpenAI, vLLM, SGLang, llama.cpp and TGI refuse a prompt that does not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer of an endpoint to one request.
+
+    Attributes:
+        text: The completion; it ends right after a stop string, if one ended it. Empty if it failed.
+        finish_reason: `stop`, or `length` (truncated).
+        tokens: Length as the endpoint counts it, if it does.
+        error: Why there is no completion, or an empty string. Never a statement about a model's skill.
+        is_too_long: Whether the endpoint refused the prompt for its length.
+        prompt_tokens: Length of the prompt as the endpoint counts it, if it does.
+        thought: What the model thought before the text, where the endpoint sends it apart; `OpenAIEngine` puts it into
+            the text.
+    """
+
+    text: str
+    finish_reason: FinishReason
+    tokens: int | None = None
+    error: str = ""
+    is_too_long: bool = False
+    prompt_tokens: int | None = None
+    thought: str = ""
+
+
+Admission = Callable[[], AbstractAsyncContextManager[object]]
+"""Opens a context within which one attempt of a request is made; it may wait before."""
 
 
 class OpenAIEngine:
@@ -41,6 +104,11 @@ class OpenAIEngine:
 
     Raises:
         UserError: the URL is no plain http(s) address, or a number is out of range.
+
+    Attributes:
+        base_url: Address without the path of a request.
+        model: Name of the model at the endpoint.
+        has_answered: Whether the endpoint has accepted a connection and answered it.
     """
 
     def __init__(
@@ -54,17 +122,29 @@ class OpenAIEngine:
         api_key_env: str = "OPENAI_API_KEY",
         backoff_s: float = BACKOFF_S,
     ) -> None:
-        self._client = EndpointClient(
-            base_url,
-            model,
-            concurrency=concurrency,
-            timeout_s=timeout_s,
-            max_retries=max_retries,
-            api_key_env=api_key_env,
-            backoff_s=backoff_s,
-        )
-        self.base_url, self.model = self._client.base_url, model
-        self._concurrency = concurrency
+        try:
+            url = httpx2.URL(base_url)
+        except httpx2.InvalidURL as error:
+            raise UserError(f"endpoint: {error}; give http://host:port/v1#model.") from None
+        if url.userinfo or url.query or url.fragment:  # and do not repeat what may be a secret
+            raise UserError(
+                f"endpoint {url.scheme}://{url.host}/… holds a user, a query or a second '#'; "
+                f"a key belongs into the environment variable {api_key_env}."
+            )
+        if url.scheme not in ("http", "https") or not url.host:
+            raise UserError(f"endpoint {base_url!r} is no address; give http://host:port/v1#model.")
+        if not model:
+            raise UserError(f"endpoint {base_url!r} names no model; give {base_url}#model.")
+        if concurrency < 1 or max_retries < 0 or not timeout_s > 0:
+            raise UserError(
+                f"endpoint: concurrency={concurrency} must be at least 1, max_retries={max_retries} at least 0, and "
+                f"timeout_s={timeout_s} above 0."
+            )
+        self.base_url, self.model = base_url.rstrip("/"), model
+        self._length_field = _LENGTH_FIELDS.get(url.host, "max_tokens")
+        self._concurrency, self._timeout_s, self._max_retries = concurrency, timeout_s, max_retries
+        self._api_key_env, self._backoff_s = api_key_env, backoff_s
+        self.has_answered = False
 
     @staticmethod
     def is_url(name: str) -> bool:
@@ -79,6 +159,104 @@ class OpenAIEngine:
 
     def __repr__(self) -> str:
         return f"OpenAIEngine({self.base_url!r}, {self.model!r})"
+
+    def key(self) -> str:
+        """The key in the environment; empty where there is none.
+
+        Raises:
+            UserError: no HTTP header can carry it.
+        """
+        key = os.environ.get(self._api_key_env, "").strip()
+        if not (key.isascii() and key.isprintable()):
+            raise UserError(f"the key in {self._api_key_env} has characters that no HTTP header can carry.")
+        return key
+
+    def session(self, key: str) -> httpx2.AsyncClient:
+        """The client for a batch of requests."""
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
+        cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))  # none are kept or sent back
+        limits = httpx2.Limits(max_connections=self._concurrency)
+        return httpx2.AsyncClient(headers=headers, cookies=cookies, timeout=None, limits=limits)
+
+    def body(self, prompt: Prompt, sampling: Sampling, seed: int | None = None) -> tuple[str, bytes]:
+        """Path and content of a request for one completion; see `answers`."""
+        fields: dict[str, Any] = {
+            "model": self.model,
+            "temperature": sampling.temperature,
+            self._length_field: sampling.max_completion_length,
+        }
+        # Only what was set is sent: endpoints differ in what they know beyond these.
+        fields |= {"top_p": sampling.top_p} if sampling.top_p < 1 else {}
+        fields |= {"top_k": sampling.top_k} if sampling.top_k else {}
+        fields |= {"min_p": sampling.min_p} if sampling.min_p else {}
+        fields |= {"seed": seed} if seed is not None else {}
+        if isinstance(prompt, str):
+            path, fields["prompt"] = "/completions", prompt
+        else:
+            path, fields["messages"] = "/chat/completions", list(prompt)
+            if prompt[-1]["role"] == "assistant":
+                fields |= {"continue_final_message": True, "add_generation_prompt": False}
+        return path, json.dumps(fields).encode()  # not orjson: texts may hold lone surrogates, which this escapes
+
+    async def ask(
+        self, client: httpx2.AsyncClient, path: str, body: bytes, key: str, admit: Admission = nullcontext
+    ) -> Answer:
+        """Make a request, and repeat it where it may succeed yet; what fails for good is an answer with an `error`.
+
+        Args:
+            client: That of `session`.
+            path: Path of the request.
+            body: Its content.
+            key: The key, which no message repeats.
+            admit: Opens the context of each attempt; waiting in it does not count against the attempt's time.
+
+        Raises:
+            UserError: the endpoint refuses the key (401, 403), wants to be paid (402), or knows no such model or path
+                (404).
+        """
+        retries = self._max_retries
+        for attempt in count():
+            try:
+                async with admit(), asyncio.timeout(self._timeout_s):
+                    return await self._post(client, path, body, key)
+            except TimeoutError:
+                why, asked_s = f"no answer within {self._timeout_s:g} s", 0.0
+            except (httpx2.TransportError, httpx2.DecodingError) as error:
+                why, asked_s = f"{type(error).__name__}: {excerpt(str(error), key)}", 0.0
+                if isinstance(error, httpx2.ConnectError) and not self.has_answered:
+                    retries = min(retries, CONNECT_RETRIES)
+            except _TryAgain as error:
+                why, asked_s = str(error), error.retry_after_s
+            if attempt >= retries:
+                break
+            pause_s = self._backoff_s * 2**attempt * random.uniform(0.5, 1.5)  # jitter: requests failed together
+            await asyncio.sleep(min(max(pause_s, asked_s), MAX_WAIT_S))
+        return failed_answer(f"{self.base_url}: {why} (tried {attempt + 1} times)")
+
+    async def _post(self, client: httpx2.AsyncClient, path: str, body: bytes, key: str) -> Answer:
+        data = bytearray()
+        async with client.stream("POST", self.base_url + path, content=body) as response:
+            self.has_answered = True
+            status, coding = response.status_code, response.headers.get("Content-Encoding", "").strip()
+            # 64 KiB may unpack to gigabytes before its size could be checked.
+            if coding.lower() not in ("", "identity"):
+                return failed_answer(f"{self.base_url}: a reply in {excerpt(coding, key)}, which was not asked for")
+            async for chunk in response.aiter_raw():
+                data += chunk
+                if len(data) > MAX_REPLY_BYTES:
+                    return failed_answer(f"{self.base_url}: a reply of more than {MAX_REPLY_BYTES} bytes")
+        if status == httpx2.codes.OK:
+            return _parse(bytes(data))
+        why = f"HTTP {status}: {excerpt(data.decode('utf-8', 'replace'), key)}"
+        if status in _REPEATED:
+            raise _TryAgain(why, _retry_after_s(response.headers.get("Retry-After", "")))
+        if status in _WRONG_ADDRESS:
+            hint = f"The key comes from {self._api_key_env}, which is {'set' if key else 'not set'}."
+            raise UserError(f"endpoint {self.base_url}{path}, model {self.model!r}: {why}. {hint}")
+        is_too_long = status in _REFUSED and _TOO_LONG.search(why.lower()) is not None
+        return Answer("", "stop", error=f"{self.base_url}: {why}", is_too_long=is_too_long)
 
     def answers(
         self,
@@ -102,18 +280,17 @@ class OpenAIEngine:
             UserError: the endpoint refuses the key (401, 403) or knows no such model or path (404).
         """
         bodies = [
-            self._client.body(prompt, sampling, None if seeds is None else seeds[index])
-            for index, prompt in enumerate(prompts)
+            self.body(prompt, sampling, None if seeds is None else seeds[index]) for index, prompt in enumerate(prompts)
         ]
-        key = self._client.key()
+        key = self.key()
 
         async def ask_all(put: Callable[[tuple[int, Answer]], None]) -> None:
             slots, given_up = asyncio.Semaphore(self._concurrency), _GivenUp(self._concurrency)
-            async with self._client.session(key) as client:
+            async with self.session(key) as client:
 
                 async def ask(index: int) -> None:
                     async with slots:
-                        answer = given_up.answer or await self._client.ask(client, *bodies[index], key)
+                        answer = given_up.answer or await self.ask(client, *bodies[index], key)
                         answer = _cut(_with_thought(answer, prompts[index]), stop)
                         given_up.see(answer)
                         put((index, answer))
@@ -121,6 +298,95 @@ class OpenAIEngine:
                 await gather_or_cancel(ask(index) for index in range(len(bodies)))
 
         yield from stream_from_thread(ask_all)
+
+
+class _TryAgain(Exception):
+    def __init__(self, why: str, retry_after_s: float = 0.0) -> None:
+        super().__init__(why)
+        self.retry_after_s = retry_after_s
+
+
+class _Message(BaseModel):
+    content: str | None = None
+    reasoning_content: Any = None  # vLLM, SGLang, llama.cpp, DeepSeek
+    reasoning: Any = None  # OpenRouter, Ollama, newer vLLM
+
+    @property
+    def thought(self) -> str:
+        found = (self.reasoning_content, self.reasoning)
+        return next((each for each in found if isinstance(each, str) and each), "")
+
+
+class _Choice(BaseModel):
+    text: str | None = None
+    message: _Message | None = None
+    finish_reason: str | None = None
+
+
+class _Usage(BaseModel):
+    completion_tokens: int | None = Field(default=None, ge=0, le=MAX_REPLY_BYTES)
+    prompt_tokens: int | None = Field(default=None, ge=0, le=MAX_PROMPT_TOKENS)
+
+
+def _readable(usage: Any, read: ValidatorFunctionWrapHandler) -> _Usage | None:
+    try:
+        return read(usage)  # type: ignore[no-any-return]
+    except ValidationError:
+        return None  # a wrong count is no reason to lose a completion
+
+
+class _Reply(BaseModel):
+    choices: list[_Choice] = Field(min_length=1)
+    usage: Annotated[_Usage | None, WrapValidator(_readable)] = None
+
+
+def _parse(data: bytes) -> Answer:
+    try:
+        reply = _Reply.model_validate_json(data)
+    except ValidationError as error:
+        # A cut-off reply may come whole the next time.
+        raise _TryAgain(f"a reply that is no completion: {error.errors(include_url=False)[0]['msg']}") from None
+    if len(reply.choices) > 1:
+        return failed_answer(f"the endpoint replied with {len(reply.choices)} completions, and one was requested")
+    (choice,) = reply.choices
+    text = choice.message.content if choice.message is not None else choice.text
+    if choice.finish_reason not in (None, "stop", "length"):
+        return failed_answer(f"the endpoint ended the completion for {excerpt(repr(choice.finish_reason), '')}")
+    finish: FinishReason = "length" if choice.finish_reason == "length" else "stop"
+    thought = choice.message.thought if choice.message is not None else ""
+    if text is None and finish != "length" and not thought:
+        # An empty text is a completion, also where all tokens went into a thought; none at all says nothing.
+        return failed_answer("a reply without text")
+    usage = reply.usage or _Usage()
+    return Answer(text or "", finish, usage.completion_tokens, prompt_tokens=usage.prompt_tokens, thought=thought)
+
+
+def failed_answer(error: str) -> Answer:
+    """An answer that holds only the reason why there is none."""
+    return Answer("", "stop", error=error)
+
+
+def _retry_after_s(header: str) -> float:
+    """Seconds that a `Retry-After` asks for: a number, or a date; 0 if it is neither."""
+    if header.isascii() and header.isdigit():
+        return float(header[:9])
+    try:
+        return email.utils.parsedate_to_datetime(header).timestamp() - time.time()
+    except (ValueError, OverflowError):
+        return 0.0
+
+
+def excerpt(text: str, key: str, limit: int = 200) -> str:
+    """The beginning of a text on one line, without control characters and without the key that it may repeat.
+
+    Args:
+        text: What the server said.
+        key: The secret to be hidden; empty for none.
+        limit: Most characters.
+    """
+    text = text.replace(key, "(the key)") if key else text
+    line = "".join(char if char.isprintable() else " " for char in text[: 4 * limit])
+    return " ".join(line.split())[:limit] or "(nothing)"
 
 
 class _GivenUp:

@@ -16,7 +16,7 @@ from grpo_sdk.errors import UserError
 from grpo_sdk.killable.secrets import withhold
 
 if TYPE_CHECKING:
-    from grpo_sdk.endpoints.endpoint import EndpointClient
+    from grpo_sdk.endpoints.openai import OpenAIEngine
 
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,127}")
 
@@ -124,11 +124,11 @@ class Endpoint(ModelLimits):
         self.client()
         withhold(self.api_key_env)
 
-    def client(self) -> EndpointClient:
+    def client(self) -> OpenAIEngine:
         """A client for it."""
-        from grpo_sdk.endpoints.endpoint import EndpointClient  # brings httpx
+        from grpo_sdk.endpoints.openai import OpenAIEngine  # brings httpx
 
-        return EndpointClient(
+        return OpenAIEngine(
             self.url,
             self.model,
             concurrency=self.concurrency,

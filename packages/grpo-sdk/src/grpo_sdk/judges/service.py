@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import json
 import logging
-import math
 import os
 import threading
 import time
@@ -20,8 +19,7 @@ from typing import Any
 from grpo_sdk.endpoints.background import BackgroundLoop
 from grpo_sdk.errors import UserError
 from grpo_sdk.judges.backend import Admission, Backend, Reply
-from grpo_sdk.judges.database import Database, UnusableDatabaseError
-from grpo_sdk.judges.limits import Bounds, SharedLimits
+from grpo_sdk.judges.database import Bounds, SharedLimits, UnusableDatabaseError, VerdictCache
 from grpo_sdk.judges.models import LocalModel
 from grpo_sdk.judges.prompts import JudgeCall
 from grpo_sdk.judges.usage import Usage
@@ -30,45 +28,6 @@ from grpo_sdk.plugins import variants
 from grpo_sdk.plugins.folders import cache_folder
 from grpo_sdk.task.calling import raised
 from grpo_sdk.task.judging import PROTOCOL_VERSION, JudgedReward, JudgeQuestion
-
-MAX_REASON_CHARS = 1000
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS verdicts (
-    key BLOB PRIMARY KEY, value REAL NOT NULL, reason TEXT NOT NULL, created REAL NOT NULL
-) WITHOUT ROWID;
-"""
-
-
-class VerdictCache:
-    """Verdicts by what decides them.
-
-    Args:
-        path: The file.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._database = Database(path, _SCHEMA)
-
-    def get(self, key: bytes) -> tuple[float, str] | None:
-        """Value and reason of a verdict; None where there is none."""
-        row = self._database.run(
-            lambda connection: connection.execute("SELECT value, reason FROM verdicts WHERE key = ?", (key,)).fetchone()
-        )
-        if row is None or not isinstance(row[0], float) or not (math.isfinite(row[0]) and 0 <= row[0] <= 1):
-            return None
-        return row[0], str(row[1])
-
-    def put(self, key: bytes, value: float, reason: str) -> None:
-        """Keep a verdict."""
-        content = (key, value, reason[:MAX_REASON_CHARS], time.time())
-        self._database.run(
-            lambda connection: connection.execute("INSERT OR REPLACE INTO verdicts VALUES (?, ?, ?, ?)", content)
-        )
-
-    def close(self) -> None:
-        """Close the file."""
-        self._database.close()
 
 
 def key_of(judge: JudgedReward, question: JudgeQuestion, files: Sequence[object] = ()) -> bytes:
@@ -133,7 +92,8 @@ class JudgeService:
     """
 
     def __init__(self, model: Any, folder: Path) -> None:
-        withhold_all(model.secrets)
+        for variable in model.secrets:
+            withhold(variable)  # from the environment of workers
         self.model, self.usage = model, Usage()
         self._open = variants.resolve("judge", model.backend)
         self._backend: Backend | None = None
@@ -335,12 +295,6 @@ def usages() -> dict[str, Usage]:
         known = by_address.get(service.model.address, Usage())
         by_address[service.model.address] = Usage.total((known, service.usage))
     return by_address
-
-
-def withhold_all(variables: tuple[str, ...]) -> None:
-    """Leave the variables that hold keys out of the environment of workers."""
-    for variable in variables:
-        withhold(variable)
 
 
 def _after_fork_in_child() -> None:

@@ -221,7 +221,7 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
             "grpo_sdk.judges.process:open_classifier",
             summary="A sequence classifier or reward model of transformers, in a process of its own.",
         ),
-        "endpoint": Variant("grpo_sdk.judges.endpoint:open_endpoint", summary="An OpenAI-compatible endpoint."),
+        "endpoint": Variant("grpo_sdk.judges.backend:EndpointBackend", summary="An OpenAI-compatible endpoint."),
         "local": Variant(
             "grpo_sdk.judges.process:open_local", summary="A model of this machine, in a process of its own."
         ),

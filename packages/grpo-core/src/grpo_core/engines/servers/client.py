@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from grpo_core.engines.servers.products import Product
 from grpo_sdk.endpoints.background import stream_from_thread
-from grpo_sdk.endpoints.excerpts import excerpt
+from grpo_sdk.endpoints.openai import excerpt
 from grpo_sdk.errors import EngineError, UserError
 
 MAX_REPLY_BYTES = 64 * 2**20
