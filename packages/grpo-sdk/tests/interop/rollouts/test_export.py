@@ -13,11 +13,11 @@ import pytest
 
 from grpo_sdk.cli import main as entry
 from grpo_sdk.errors import UserError
-from grpo_sdk.interop.rollouts.export import export_rollouts
-from grpo_sdk.interop.rollouts.stored import (
+from grpo_sdk.interop.rollouts.export import (
     RunFacts,
     StoredMessage,
     answer_messages,
+    export_rollouts,
     metric_values,
     part_names,
     prompt_messages,

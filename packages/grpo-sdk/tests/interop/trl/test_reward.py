@@ -143,7 +143,7 @@ def test_a_mixture_has_the_proportion_of_its_weights() -> None:
     (dataset, f"{TASKS}:prefill", "which TRL would close"),
     (dataset, f"{TASKS}:turns", "several turns"),
     (reward_funcs, f"{TASKS}:turns", "several turns"),
-    (reward_funcs, f"{TASKS}:duel", "'base', which a reward function cannot sample from.*opponent_url="),
+    (reward_funcs, f"{TASKS}:duel", "has a model as its opponent.*opponent_url="),
     (reward_funcs, WORDS, r"group reward shortest\(\): give num_generations=N"),
 ])  # fmt: skip
 def test_what_trl_cannot_train_is_refused(make: Any, spec: str, message: str) -> None:

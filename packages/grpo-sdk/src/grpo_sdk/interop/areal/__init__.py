@@ -14,12 +14,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from grpo_sdk.interop.areal.rows import record
+from grpo_sdk.interop.adapter import TaskAdapter
+from grpo_sdk.task.row import Row
 
 if TYPE_CHECKING:
     from grpo_sdk.interop.areal.workflow import TaskWorkflow
 
 __all__ = ["TaskWorkflow", "record"]
+
+
+def record(adapter: TaskAdapter, row: Row) -> dict[str, Any]:
+    """One row of AReaL's data."""
+    messages = adapter.first_messages(row)
+    return {"messages": messages, "task": adapter.task.spec, "row": row.model_dump_json()}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,7 @@
-"""A run's rollouts in a folder that another package's viewer reads: `grpo rollouts RUN --export NAME`."""
+"""A run's rollouts in a folder that another package's viewer reads: `grpo rollouts RUN --export NAME`.
+
+What the writers share is here: the facts of the run, and rollouts as messages.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,13 @@ import shutil
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from grpo_sdk.errors import UserError, unknown_name
-from grpo_sdk.interop.rollouts.stored import RunFacts
 from grpo_sdk.paths import check_makeable
-from grpo_sdk.records.rollouts import RolloutRecord
+from grpo_sdk.records.rollouts import RolloutRecord, rollouts_path
+from grpo_sdk.records.run_folder import read_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +110,94 @@ def _umask() -> int:
     umask = os.umask(0)
     os.umask(umask)
     return umask
+
+
+ROLES = ("system", "user", "assistant")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message of a rollout.
+
+    Attributes:
+        role: `system`, `user` or `assistant`.
+        content: Text.
+        is_sampled: Whether it is exactly one completion of the policy.
+    """
+
+    role: str
+    content: str
+    is_sampled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What an exported log says of the run.
+
+    Attributes:
+        name: Name of the run's folder.
+        model: Model that the run started from.
+        settings: The run's settings by dotted key.
+        written: Time of the last write to its completions.
+    """
+
+    name: str
+    model: str
+    settings: dict[str, object]
+    written: datetime
+
+    @classmethod
+    def read(cls, run_dir: Path) -> RunFacts:
+        """Read them from a run's folder.
+
+        Raises:
+            UserError: the folder is not a run, has no completions, or its config.yaml cannot be read.
+        """
+        written = rollouts_path(run_dir).stat().st_mtime
+        settings = read_settings(run_dir)
+        model = str(settings.get("model") or "unknown")
+        return cls(run_dir.resolve().name, model, settings, datetime.fromtimestamp(int(written), UTC))
+
+
+def prompt_messages(record: RolloutRecord) -> list[StoredMessage]:
+    """The prompt as messages: a text is the user's; empty if it is not known."""
+    if record.prompt is None:
+        return []
+    if isinstance(record.prompt, str):
+        return [StoredMessage("user", record.prompt)]
+    return [StoredMessage(_role(message.get("role", "")), message.get("content", "")) for message in record.prompt]
+
+
+def answer_messages(record: RolloutRecord) -> list[StoredMessage]:
+    """What follows the prompt.
+
+    One completion is one message. All turns of a game, and of a conversation that an earlier version stored as one
+    text, are one message that is not marked as sampled.
+    """
+    if record.is_single_turn:
+        return [StoredMessage("assistant", record.text, is_sampled=True)]
+    if not record.role and record.messages:
+        sampled = [message["role"] == "assistant" for message in record.messages]
+        is_known = sum(sampled) == record.turns  # else a reply begins the next completion
+        return [
+            StoredMessage(_role(message["role"]), message["content"], is_sampled=each and is_known)
+            for message, each in zip(record.messages, sampled, strict=True)
+        ]
+    return [StoredMessage("assistant", record.text)]
+
+
+def part_names(records: Iterable[RolloutRecord]) -> tuple[str, ...]:
+    """Names of the parts of the scores, in the order in which they appear."""
+    return tuple(dict.fromkeys(name for record in records for name in record.score.parts))
+
+
+def metric_values(record: RolloutRecord, parts: Iterable[str]) -> dict[str, float]:
+    """`solved`, `valid` and every part of a score; 0 for a part that was not computed, as of an invalid completion."""
+    score = record.score
+    return {"solved": float(score.solved), "valid": float(score.valid)} | {
+        name: score.parts.get(name, 0.0) for name in parts
+    }
+
+
+def _role(role: str) -> str:
+    return role if role in ROLES else "user"

@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from grpo_sdk.interop.adapter import requires
-from grpo_sdk.interop.rollouts.stored import (
+from grpo_sdk.interop.rollouts.export import (
     RunFacts,
     StoredMessage,
     answer_messages,

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from grpo_sdk.interop.adapter import requires
-from grpo_sdk.interop.rollouts.stored import RunFacts, answer_messages, metric_values, part_names, prompt_messages
+from grpo_sdk.interop.rollouts.export import RunFacts, answer_messages, metric_values, part_names, prompt_messages
 from grpo_sdk.records.rollouts import RolloutRecord
 
 with requires("verifiers", "pip install verifiers"):

@@ -7,14 +7,15 @@ themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import Any
 
-from grpo_sdk.episodes.stepwise import SteppedEpisode, run
-from grpo_sdk.interop.adapter import TaskAdapter
-from grpo_sdk.task.row import Prompt
+from grpo_sdk.episodes.stepwise import run
+from grpo_sdk.errors import UnscoredError
+from grpo_sdk.interop.adapter import Conversation, Messages, TaskAdapter
 from grpo_sdk.task.score import Score
 
 OVER = "That was the last turn."
@@ -30,13 +31,18 @@ class Environment:
 
     def __init__(self, adapter: TaskAdapter, samples: Callable[[], int]) -> None:
         self._adapter, self._samples = adapter, samples
-        self._episode: SteppedEpisode | None = None
+        self._begun: Conversation | None = None
 
     def reset(self, row: str, **columns: Any) -> str | None:
         """Begin a rollout; returns what is appended to the prompt."""
-        self._episode = self._adapter.episode(row, self._samples())
-        run(self._episode.begin())
+        self._begun = Conversation(self._adapter, row, self._samples())
+        with suppress(UnscoredError):  # which its score says
+            run(self._begun.begin())
         return None
+
+    def _conversation(self) -> Conversation:  # no property: TRL reads every attribute to find the tools
+        assert self._begun is not None, "TRL resets an environment before it is used"
+        return self._begun
 
     def _score(self, text: str) -> Score:
         """The score of the rollout.
@@ -44,11 +50,10 @@ class Environment:
         Args:
             text: What the model wrote after its last tool call: its turn, where it has one and called no tool.
         """
-        assert self._episode is not None, "TRL resets an environment before it is used"
-        if not self._episode.is_over:
-            run(self._episode.step(self._adapter.completion(text)))
-        (score,) = run(self._episode.scores()).values()
-        return score
+        conversation = self._conversation()
+        if not conversation.is_over:
+            run(conversation.reply(text))
+        return run(conversation.score())
 
 
 class _Turns(Environment):
@@ -57,21 +62,15 @@ class _Turns(Environment):
     def reset(self, row: str, **columns: Any) -> str | None:
         """Begin a rollout; returns what is appended to the prompt."""
         super().reset(row, **columns)
-        assert self._episode is not None
-        prompt = "" if self._adapter.task.task.game is None else _shown(self._episode.play.prompt)
+        prompt = "" if self._adapter.task.task.game is None else _text(self._conversation().messages)
         return f"{prompt}\n\n{self._hint}"
 
     def _take(self, text: str) -> str:
-        episode = self._episode
-        assert episode is not None, "TRL resets an environment before it is used"
-        if episode.is_over:
+        conversation = self._conversation()
+        if conversation.is_over:
             return OVER
-        before = episode.play.prompt
-        if not run(episode.step(self._adapter.completion(text))):
-            return OVER
-        if self._adapter.task.task.game is not None:
-            return _shown(episode.play.prompt)
-        return _feedback(before, episode.play.turns[-1].text, episode.play.prompt)
+        following = run(conversation.reply(text))
+        return OVER if conversation.is_over else _text(following)
 
 
 class AnswerEnvironment(_Turns):
@@ -115,13 +114,5 @@ def environment_factory(adapter: TaskAdapter) -> Callable[[], Environment]:
     return partial(kind, adapter, count().__next__)
 
 
-def _shown(prompt: Prompt) -> str:
-    return prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
-
-
-def _feedback(before: Prompt, text: str, whole: Prompt) -> str:
-    """What a task said about an answer: the part of its next prompt behind the answer."""
-    if isinstance(whole, str):
-        return whole[len(before) + len(text) :]
-    messages: Sequence[Any] = whole[len(before) + 1 :]
+def _text(messages: Messages) -> str:
     return "\n\n".join(message["content"] for message in messages)

@@ -7,19 +7,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from grpo_sdk.endpoints.base import SampleKey
-from grpo_sdk.endpoints.openai import OpenAIEngine
-from grpo_sdk.episodes.opponents import EndpointOpponent, play_opponents
 from grpo_sdk.errors import UserError
+from grpo_sdk.interop.adapter import TaskAdapter
 from grpo_sdk.interop.trl.environment import Environment
 from grpo_sdk.interop.trl.rows import check_single_turn
 from grpo_sdk.plugins.task_objects import AnyTask, Tasks, name_tasks, send
-from grpo_sdk.plugins.tasks import bind, load_task, received_task
+from grpo_sdk.plugins.tasks import bind, received_task
 from grpo_sdk.scoring.abstention import check_abstentions
 from grpo_sdk.scoring.groups import group_scores
-from grpo_sdk.scoring.scorer import Scorer
-from grpo_sdk.task.bound import BoundTask
-from grpo_sdk.task.marks import cut_at_stop
+from grpo_sdk.scoring.parts import part_names
 from grpo_sdk.task.mixture import task_labels
 from grpo_sdk.task.row import Row
 from grpo_sdk.task.score import Score
@@ -41,6 +37,10 @@ class TaskReward:
     engines; TRL itself continues sampling, unless it has `TrlTask.rollout_func`, or vLLM `TrlTask.generation_kwargs`.
 
     Each batch logs the columns `NAME/solved`, `NAME/valid`, `NAME/why` and one per part, and their means as metrics.
+
+    Attributes:
+        adapter: The task behind its workers.
+        task: The task.
 
     Args:
         task: Task or its spec.
@@ -66,18 +66,13 @@ class TaskReward:
         num_generations_eval: int | None = None,
     ) -> None:
         self.__name__ = label  # TRL's name of the reward in its logs
-        self.task = load_task(task)
+        self.adapter = TaskAdapter(task, "TRL", "episodes", workers=workers, opponent_url=opponent_url, end_tokens=())
+        self.task = self.adapter.task
         options = (workers, opponent_url, max_abstain_share, num_generations, labels, num_generations_eval)
         self._arguments = (send(self.task), label, *options)
-        self._parts = [
-            *(spec.name for spec in self.task.rewards),
-            *(spec.name for spec in self.task.task.group_specs()),
-        ]
         self._max_abstain_share = max_abstain_share
         self._num_generations, self._num_generations_eval = num_generations, num_generations_eval
         self._labels, self._is_warned = frozenset(labels), False
-        self._opponent = EndpointOpponent(OpenAIEngine.from_url(opponent_url)) if opponent_url else None
-        self._scorer = Scorer(self.task, workers=workers)
 
     def __reduce__(self) -> tuple[Callable[..., TaskReward], tuple[object, ...]]:
         return _remade, self._arguments
@@ -87,7 +82,7 @@ class TaskReward:
 
     def close(self) -> None:
         """Stop the workers."""
-        self._scorer.close()
+        self.adapter.close()
 
     def __call__(
         self,
@@ -129,8 +124,8 @@ class TaskReward:
                 texts = [columns["scored_text"][index] for index in own]
                 own_scores = [columns["task_score"][index] for index in own]
             else:
-                texts = [cut_at_stop(completion_text(completions[index]), self.task.task.stop)[0] for index in own]
-                own_scores = self._score(texts, rows, step=getattr(trainer_state, "global_step", 0))
+                texts = [self.adapter.completion(completion_text(completions[index])) for index in own]
+                own_scores = self.adapter.score(texts, rows, step=getattr(trainer_state, "global_step", 0))
             if self.task.task.group_specs():
                 own_scores = self._with_group_rewards(texts, rows, own_scores)
         check_abstentions(own_scores, self.__name__, self._max_abstain_share, self.task)
@@ -138,8 +133,9 @@ class TaskReward:
         for index, score in zip(own, own_scores, strict=True):
             scores[index] = score
         if log_extra is not None:
-            for column, value in self._columns().items():
-                log_extra(column, [None if score is None else value(score) for score in scores])
+            logged = [None if score is None else self._logged(score) for score in scores]
+            for name in ("solved", "valid", "why", *part_names(self.task)):
+                log_extra(f"{self.__name__}/{name}", [each and each[name] for each in logged])
         if log_metric is not None and own_scores:
             for name, mean in self._metrics(own_scores).items():
                 log_metric(name, mean)
@@ -157,19 +153,13 @@ class TaskReward:
             stacklevel=3,
         )
 
-    def _score(self, texts: Sequence[str], rows: Sequence[Row], *, step: int) -> list[Score]:
-        if self._opponent is None:
-            return self._scorer.score(texts, rows)
-        keys = [SampleKey(0, step, f"{self.__name__}/{row.id}", index) for index, row in enumerate(rows)]
-        return play_opponents(self._scorer, texts, rows, self._opponent, keys=keys).scores
-
     def _with_group_rewards(self, texts: Sequence[str], rows: Sequence[Row], scores: Sequence[Score]) -> list[Score]:
         """Add the group rewards; TRL puts the completions of a prompt side by side."""
         groups: list[list[int]] = []
         for _, members in groupby(range(len(rows)), key=lambda index: rows[index].id):
             groups += self._split(list(members))
         batch = [([texts[i] for i in own], rows[own[0]], [scores[i] for i in own]) for own in groups]
-        return [score for own in group_scores(self._scorer, batch) for score in own]
+        return [score for own in group_scores(self.adapter.scorer, batch) for score in own]
 
     def _split(self, members: list[int]) -> list[list[int]]:
         """The groups among neighbouring completions of one row, which may have been drawn several times in a row."""
@@ -186,16 +176,10 @@ class TaskReward:
             f"them: per_device_train_batch_size and per_device_eval_batch_size must be {hint}."
         )
 
-    def _columns(self) -> dict[str, Callable[[Score], Any]]:
-        # The same columns in every batch, also for abstained scores: TRL's table needs a value for each completion.
-        columns: dict[str, Callable[[Score], Any]] = {
-            "solved": lambda score: None if score.abstained else score.solved,
-            "valid": lambda score: None if score.abstained else score.valid,
-            "why": lambda score: score.why,
-        }
-        for name in self._parts:
-            columns[name] = _part(name)
-        return {f"{self.__name__}/{name}": value for name, value in columns.items()}
+    def _logged(self, score: Score) -> dict[str, Any]:
+        # Also of a score that abstained: TRL's table needs the same columns in every batch, and a value for each.
+        known = {"solved": None, "valid": None} if score.abstained else {"solved": score.solved, "valid": score.valid}
+        return {**known, "why": score.why, **{name: score.parts.get(name) for name in part_names(self.task)}}
 
     def _metrics(self, scores: Sequence[Score]) -> dict[str, float]:
         scored = [score for score in scores if not score.abstained]
@@ -203,17 +187,13 @@ class TaskReward:
         if scored:
             metrics["solved_rate"] = sum(score.solved for score in scored) / len(scored)
             metrics["valid_rate"] = sum(score.valid for score in scored) / len(scored)
-            for name in self._parts:
+            for name in part_names(self.task):
                 metrics[name] = sum(score.parts.get(name, 0.0) for score in scored) / len(scored)
         return {f"{self.__name__}/{name}": mean for name, mean in metrics.items()}
 
 
 def _remade(sent: tuple[str, ...], label: str, *arguments: Any) -> TaskReward:
     return TaskReward(received_task(*sent), label, *arguments)
-
-
-def _part(name: str) -> Callable[[Score], float | None]:
-    return lambda score: score.parts.get(name)
 
 
 def completion_text(completion: Completion) -> str:
@@ -315,7 +295,7 @@ def reward_functions(
             each,
             label,
             workers,
-            _endpoint_of(each, opponent_url),
+            opponent_url,
             max_abstain_share,
             num_generations,
             labels,
@@ -323,17 +303,3 @@ def reward_functions(
         )
         for each, label in zip(tasks, labels, strict=True)
     ]
-
-
-def _endpoint_of(task: BoundTask, opponent_url: str | None) -> str | None:
-    opponent = task.opponent
-    if opponent is None:
-        return None
-    url = opponent_url or opponent.engine
-    if not OpenAIEngine.is_url(url):
-        raise UserError(
-            f"task {task.name!r} has an opponent, {url!r}, which a reward function cannot sample from: inside TRL it "
-            "needs an endpoint. Serve a model (e.g. vllm serve MODEL) and give "
-            "reward_funcs(…, opponent_url='http://host:port/v1#MODEL')."
-        )
-    return url

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from grpo_sdk.errors import UserError
+from grpo_sdk.interop.adapter import as_messages
 from grpo_sdk.plugins.task_objects import Tasks, name_tasks
 from grpo_sdk.plugins.tasks import bind
 from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.mixture import Mixture, task_labels
-from grpo_sdk.task.row import Prompt, Row
+from grpo_sdk.task.row import Row
 from grpo_sdk.task.spec import parse_task_specs
 
 
@@ -63,15 +64,8 @@ def _prompt(task: BoundTask, row: Row, *, with_turns: bool) -> str | list[dict[s
         check_single_turn(task)
     if task.task.game is not None:  # the rules make the prompt, which an environment adds
         return [{"role": "user", "content": ""}]
-    prompt: Prompt = task.prompt(row)
-    if isinstance(prompt, str):
-        return [{"role": "user", "content": prompt}] if task.has_turns else prompt
-    if prompt[-1]["role"] == "assistant":
-        raise UserError(
-            f"task {task.name!r}: its prompts end in a prefilled message by the assistant, which TRL would close and "
-            "not continue. Use a template without a prefill, or our own trainer."
-        )
-    return [{"role": message["role"], "content": message["content"]} for message in prompt]
+    prompt = task.prompt(row)
+    return prompt if isinstance(prompt, str) and not task.has_turns else as_messages(task, prompt, "TRL")
 
 
 def check_single_turn(task: BoundTask) -> None:

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any, Self
 
 from grpo_sdk.errors import UserError
-from grpo_sdk.interop.adapter import TaskAdapter
 from grpo_sdk.interop.trl.environment import environment_factory
 from grpo_sdk.interop.trl.reward import MAX_ABSTAIN_SHARE, reward_functions
 from grpo_sdk.interop.trl.rows import rows_dataset
@@ -55,7 +54,7 @@ class TrlTask:
         seed: int = 0,
     ) -> None:
         self._spec, self._seed = name_tasks(task).spec, seed
-        self._workers, self._opponent_url = workers, opponent_url
+        self._workers = workers
         sizes = (num_generations, num_generations_eval)
         self.reward_funcs = reward_functions(
             self._spec, workers, opponent_url, max_abstain_share, sizes, with_turns=True
@@ -100,10 +99,9 @@ class TrlTask:
     def environment_factory(self) -> Any:
         """Function that makes environments with the tool `answer`, or `move` in a game; by label for a mixture."""
         factories = {}
-        for label, each in self.tasks.items():
-            adapter = TaskAdapter(each, "TRL", "episode", workers=self._workers, opponent_url=self._opponent_url)
-            self._closing.append(adapter.close)
-            factories[label] = environment_factory(adapter)
+        for function in self.reward_funcs:
+            function.adapter.check("episode")
+            factories[function.__name__] = environment_factory(function.adapter)
         return factories if len(factories) > 1 else next(iter(factories.values()))
 
     @property

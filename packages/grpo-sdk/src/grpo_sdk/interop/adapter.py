@@ -1,0 +1,468 @@
+"""What the adapters of all trainers share: a task behind killable workers, its episodes, the trainers' packages.
+
+A trainer's module says only what differs: its own classes, and its way to leave out what could not be scored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache, partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import orjson
+
+from grpo_sdk.endpoints.base import SampleKey
+from grpo_sdk.episodes.episodes import endpoint_opponent, needs_opponent
+from grpo_sdk.episodes.opponents import play_opponents
+from grpo_sdk.episodes.stepwise import SteppedEpisode, Steps, arun
+from grpo_sdk.errors import DataError, UnscoredError, UserError
+from grpo_sdk.plugins.task_objects import AnyTask, send
+from grpo_sdk.plugins.tasks import load_task, received_task
+from grpo_sdk.scoring.groups import group_scores
+from grpo_sdk.scoring.scorer import Scorer
+from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.game import RANDOM, SELF, GameConfig
+from grpo_sdk.task.marks import END_TOKENS, cut_at_stop, strip_end_tokens
+from grpo_sdk.task.row import Prompt, Row
+from grpo_sdk.task.score import Score
+
+RowReference = str | Mapping[str, Any] | Row
+"""A row as a trainer carries it: JSON text, what a parser made of it, or the row itself."""
+
+Messages = list[dict[str, str]]
+
+Completes = Literal["answer", "group", "episode", "episodes"]
+"""What a trainer hands over: one completion, all those of a prompt, turn after turn, or the turns of a group."""
+
+
+class TaskAdapter:
+    """A task in another trainer, scored by killable workers.
+
+    It pickles; a copy starts workers of its own.
+
+    Args:
+        task: Task or its spec.
+        trainer: Name of the trainer, for errors.
+        completes: What the trainer can hand over, besides one completion by itself.
+        workers: Scoring processes; by default one per usable core.
+        timeout_s: Limit per completion; by default the task's own.
+        opponent_url: Endpoint that plays the task's opponent: `http://host:port/v1#model`.
+        end_tokens: Texts that are removed from the end of a completion that was decoded with special tokens.
+
+    Raises:
+        UserError: the trainer cannot train the task; says why.
+
+    Attributes:
+        task: The task.
+        scorer: Its scorer.
+    """
+
+    def __init__(
+        self,
+        task: AnyTask,
+        trainer: str,
+        completes: Completes = "answer",
+        *,
+        workers: int | None = None,
+        timeout_s: float | None = None,
+        opponent_url: str | None = None,
+        end_tokens: Sequence[str] = END_TOKENS,
+    ) -> None:
+        self.task, self.trainer = load_task(task), trainer
+        self.opponent = endpoint_opponent(self.task, opponent_url)
+        self._end_tokens = tuple(end_tokens)
+        self.check(completes)
+        self.scorer = Scorer(self.task, workers=workers, timeout_s=timeout_s)
+        options = {"timeout_s": timeout_s, "opponent_url": opponent_url, "end_tokens": self._end_tokens}
+        self._remake = partial(_remade, send(self.task), trainer, completes, workers=workers, **options)
+
+    def __repr__(self) -> str:
+        return f"TaskAdapter({self.task.spec!r}, {self.trainer!r})"
+
+    def __reduce__(self) -> tuple[Callable[..., TaskAdapter], tuple[object, ...]]:
+        return self._remake, ()
+
+    def check(self, completes: Completes) -> None:
+        """Check that a trainer which hands that over can train the task.
+
+        Raises:
+            UserError: it cannot; says why.
+        """
+        name, task = self.task.name, self.task.task
+        if self.opponent is None and (self.task.opponent is not None or needs_opponent(self.task)):
+            raise UserError(
+                f"task {name!r} has a model as its opponent: serve one (e.g. vllm serve MODEL) and give "
+                "opponent_url='http://host:port/v1#MODEL'."
+            )
+        if self.task.has_turns and not completes.startswith("episode"):
+            kind = "is a game" if task.game is not None else "has several turns"
+            raise UserError(f"task {name!r} {kind}; {self.trainer}'s reward gets one completion. {ELSEWHERE}")
+        if task.group_specs() and completes not in ("group", "episodes"):
+            raise UserError(
+                f"task {name!r} has the group reward {task.group_specs()[0].name}(), which compares the completions of "
+                f"a prompt; {self.trainer}'s reward gets them one by one. {ELSEWHERE}"
+            )
+        if task.game is not None and isinstance(self.task.config, GameConfig) and self.task.config.opponent == SELF:
+            raise UserError(
+                f"task {name!r}: the policy plays {' and '.join(task.game.roles)}, each with its own score; "
+                f"{self.trainer} takes one per episode. Choose who plays against it: {name}?opponent={RANDOM}."
+            )
+
+    def row(self, reference: RowReference) -> Row:
+        """Read a row.
+
+        Raises:
+            DataError: it does not fit the task; names the field.
+        """
+        if isinstance(reference, Row):
+            return reference
+        if isinstance(reference, Mapping):
+            reference = orjson.dumps(dict(reference)).decode()
+        if not isinstance(reference, str):
+            raise DataError(
+                f"{self.trainer}: a row of task {self.task.name!r} is JSON text, as its data set holds it; got "
+                f"{type(reference).__name__}."
+            )
+        return self.task.row_from_json(reference)
+
+    def completion(self, text: str) -> str:
+        """The completion in a decoded text: without end tokens, up to the task's first stop string."""
+        return cut_at_stop(strip_end_tokens(text, self._end_tokens), self.task.task.stop)[0]
+
+    def score(self, texts: Sequence[str], rows: Sequence[RowReference], step: int = 0) -> list[Score]:
+        """Score completions, each by itself, and wait; a score may have abstained.
+
+        Args:
+            texts: Decoded completions.
+            rows: The row of each.
+            step: Step of the training, for the random numbers of an opponent.
+        """
+        texts, read = [self.completion(text) for text in texts], [self.row(row) for row in rows]
+        if self.opponent is None:
+            return self.scorer.score(texts, read)
+        keys = [SampleKey(0, step, f"{self.task.name}/{row.id}", index) for index, row in enumerate(read)]
+        return play_opponents(self.scorer, texts, read, self.opponent, keys=keys).scores
+
+    async def ascore(self, texts: Sequence[str], rows: Sequence[RowReference]) -> list[Score]:
+        """Like `score`, without blocking the event loop."""
+        if self.opponent is not None:
+            return await asyncio.to_thread(self.score, texts, rows)
+        return await self.scorer.ascore([self.completion(text) for text in texts], [self.row(row) for row in rows])
+
+    def score_group(self, texts: Sequence[str], row: RowReference) -> list[Score]:
+        """Score all completions of a prompt, with the rewards that compare them, and wait."""
+        read = self.row(row)
+        return self.compare(texts, read, self.score(texts, [read] * len(texts)))
+
+    def compare(self, texts: Sequence[str], row: RowReference, scores: Sequence[Score]) -> list[Score]:
+        """Add the rewards that compare the completions of a prompt to the scores that each has by itself, and wait."""
+        if not self.task.task.group_specs():
+            return list(scores)
+        completions = [self.completion(text) for text in texts]
+        (compared,) = group_scores(self.scorer, [(completions, self.row(row), list(scores))])
+        return compared
+
+    def episode(self, row: RowReference, sample: int = 0) -> SteppedEpisode:
+        """Begin an episode of a row, to be played by `stepwise.run` or `stepwise.arun`.
+
+        Args:
+            row: The row.
+            sample: Number of the rollout among those of the row, for the random numbers of an opponent.
+        """
+        read = self.row(row)
+        prompt: Prompt = "" if self.task.task.game is not None else self.task.prompt(read)
+        key = SampleKey(0, 0, f"{self.task.name}/{read.id}", sample)
+        return SteppedEpisode(self.scorer, read, prompt, key, self.opponent)
+
+    async def aplay(
+        self, row: RowReference, answer: Callable[[Prompt], Awaitable[str | None]], sample: int = 0
+    ) -> tuple[Score, frozenset[int]]:
+        """Play an episode to its end and score it; the score may have abstained.
+
+        Args:
+            row: The row.
+            answer: Samples the decoded completion of a prompt; None ends an episode that the context cannot hold.
+            sample: Number of the rollout among those of the row.
+
+        Returns:
+            (score, indices of the turns that are not to be trained, since a random move replaced theirs).
+        """
+        read = self.row(row)
+        episode = self.episode(read, sample)
+        has_turn = await arun(episode.begin())
+        while has_turn and (text := await answer(episode.play.prompt)) is not None:
+            has_turn = await arun(episode.step(self.completion(text)))
+        if not (episode.play.turns or self.task.has_turns):
+            return Score(None, why="the prompt does not fit the model's context", fault="infrastructure"), frozenset()
+        (score,) = (await arun(episode.scores())).values()
+        turns, replaced = episode.play.turns, episode.play.replaced
+        return score, frozenset(index for index, turn in enumerate(turns) if turn.place in replaced)
+
+    def messages(self, prompt: Prompt) -> Messages:
+        """A prompt as messages; see `as_messages`."""
+        return as_messages(self.task, prompt, self.trainer)
+
+    def first_messages(self, row: Row) -> Messages:
+        """The messages that an episode of a row of the task's own begins with, for a data set."""
+        if self.task.task.game is None:
+            return self.messages(self.task.prompt(row))
+        return self.messages(self.task.next_turn(row, ()).prompt or "")
+
+    def scored(self, score: Score) -> Score:
+        """The score, for a trainer whose way to leave out a completion is an exception.
+
+        Raises:
+            UnscoredError: it has abstained.
+        """
+        if score.abstained:
+            raise UnscoredError(f"task {self.task.name!r}: not scored: {score.fault}: {score.why}")
+        return score
+
+    def value(self, score: Score) -> float:
+        """The reward of a score; errors are those of `scored`."""
+        value = self.scored(score).value
+        assert value is not None
+        return value
+
+    def close(self) -> None:
+        """Stop the workers."""
+        self.scorer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def as_messages(task: BoundTask, prompt: Prompt, trainer: str) -> Messages:
+    """A prompt as messages, for a trainer that takes no other; text becomes the user's message.
+
+    Raises:
+        UserError: it ends in a prefilled message by the assistant, which trainers close and do not continue.
+    """
+    if isinstance(prompt, str):
+        return [{"role": "user", "content": prompt}]
+    if prompt and prompt[-1]["role"] == "assistant":
+        raise UserError(
+            f"task {task.name!r}: its prompts end in a prefilled message by the assistant, which {trainer} would close "
+            "and not continue. Use a template without a prefill, or our own trainer."
+        )
+    return [{"role": message["role"], "content": message["content"]} for message in prompt]
+
+
+ELSEWHERE = "Train it with grpo run, or with TRL by grpo_sdk.interop.trl.TrlTask."
+"""Trainers of every task."""
+
+
+_lock = threading.Lock()
+
+
+def shared_adapter(spec: str, trainer: str, completes: Completes = "answer", **options: Any) -> TaskAdapter:
+    """The process's adapter of a task, for functions that get its spec with every completion, from any thread.
+
+    Args:
+        spec: Spec of the task.
+        trainer: Name of the trainer.
+        completes: What it can hand over.
+        **options: `workers`, `timeout_s` and `opponent_url` of the adapter.
+    """
+    with _lock:
+        return _shared(spec, trainer, completes, **options)
+
+
+@lru_cache(maxsize=32)
+def _shared(spec: str, trainer: str, completes: Completes, **options: Any) -> TaskAdapter:
+    return TaskAdapter(spec, trainer, completes, **options)
+
+
+def _remade(sent: tuple[str, ...], trainer: str, completes: Completes, **options: Any) -> TaskAdapter:
+    return TaskAdapter(received_task(*sent), trainer, completes, **options)
+
+
+class Conversation:
+    """One episode of a task.
+
+    Args:
+        adapter: The task.
+        row: The problem.
+        sample: Number of the rollout among those of the row, for the random numbers of an opponent; by default random.
+
+    Attributes:
+        messages: Whole prompt of the next turn: the conversation so far, or in a game what the player sees.
+    """
+
+    def __init__(self, adapter: TaskAdapter, row: RowReference, sample: int | None = None) -> None:
+        self._adapter, self._name = adapter, f"task {adapter.task.name!r}"
+        self._episode = adapter.episode(row, secrets.randbelow(2**31) if sample is None else sample)
+        self.messages: Messages = []
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no turn follows."""
+        return self._episode.is_over
+
+    @property
+    def turns(self) -> int:
+        """Completions so far."""
+        return len(self._episode.play.turns)
+
+    @property
+    def story(self) -> str:
+        """The episode as people read it."""
+        return self._episode.play.story
+
+    def begin(self) -> Steps[Messages]:
+        """Begin; returns the messages of the first turn.
+
+        Raises:
+            UnscoredError: there is no turn to play, e.g. because an opponent does not answer.
+        """
+        if not (yield from self._episode.begin()):
+            score = yield from self.score()
+            raise UnscoredError(f"{self._name}: the episode ended before its first turn: {score.why}")
+        self.messages = self._adapter.messages(self._episode.play.prompt)
+        return self.messages
+
+    def reply(self, text: str) -> Steps[Messages]:
+        """Play a completion; returns the messages that follow it, or none where the episode is over."""
+        text = self._adapter.completion(text)
+        before = self._episode.play.prompt
+        if not (yield from self._episode.step(text)):
+            return []
+        play = self._episode.play
+        if not play.goes_on:
+            self.messages = self._adapter.messages(play.prompt)
+            return self.messages
+        following = self._adapter.messages(_following(before, text, play.prompt))
+        self.messages = [*self.messages, {"role": "assistant", "content": text}, *following]
+        return following
+
+    def score(self) -> Steps[Score]:
+        """Score the episode, also one that was cut off before its end; the score may have abstained."""
+        scores = yield from self._episode.scores()
+        return next(iter(scores.values()))
+
+    def replay(self, texts: Sequence[str]) -> Steps[Score]:
+        """Play completions that were recorded, and score; those after the end of the episode are ignored.
+
+        Raises:
+            UnscoredError: there is none.
+        """
+        if not texts:
+            raise UnscoredError(f"{self._name}: there is no completion to score")
+        if self._adapter.task.has_turns:
+            yield from self.begin()
+        for text in texts if self._adapter.task.has_turns else texts[-1:]:
+            yield from self.reply(text)
+            if self.is_over:
+                break
+        return (yield from self.score())
+
+
+def check_replayable(adapter: TaskAdapter) -> TaskAdapter:
+    """The adapter, for a trainer that scores what was recorded, in which a model's moves are not.
+
+    Raises:
+        UserError: a model plays against the policy.
+    """
+    if adapter.opponent is not None and adapter.task.task.game is not None:
+        raise UserError(
+            f"task {adapter.task.name!r}: {adapter.trainer} scores the recorded completions, and a model's moves as "
+            "the opponent are not among them. Choose an opponent that needs no model, e.g. opponent=random."
+        )
+    return adapter
+
+
+def answer_text(content: str | None, reasoning: str | None = None) -> str:
+    """A completion as the model wrote it, from a message whose reasoning was split off."""
+    return f"<think>{reasoning}</think>{content or ''}" if reasoning else content or ""
+
+
+def _following(before: Prompt, text: str, prompt: Prompt) -> Prompt:
+    """What a prompt adds to the one before and its completion."""
+    if isinstance(prompt, str):
+        return prompt.removeprefix(f"{before}{text}")
+    return prompt[len(before) + 1 :]
+
+
+def write_jsonl(
+    adapter: TaskAdapter, record: Callable[[TaskAdapter, Row], Mapping[str, Any]], path: str | Path
+) -> None:
+    """Write the rows of a task as JSONL.
+
+    Args:
+        adapter: The task.
+        record: Makes what is written of a row.
+        path: The file.
+    """
+    with open(path, "wb") as file:
+        file.writelines(orjson.dumps(record(adapter, row)) + b"\n" for row in adapter.task.rows())
+
+
+def label_of(adapter: TaskAdapter, row: Row) -> str:
+    """A row with the spec of its task as one text, for a trainer whose reward gets no more than a label."""
+    return orjson.dumps({"task": adapter.task.spec, "row": row.model_dump_json()}).decode()
+
+
+def read_label(label: object, trainer: str, written_by: str) -> tuple[str, str]:
+    """Read a label of `label_of`.
+
+    Args:
+        label: The label.
+        trainer: Name of the trainer, for the error.
+        written_by: What writes labels, likewise.
+
+    Returns:
+        (spec of the task, row as JSON).
+
+    Raises:
+        DataError: it is something else.
+    """
+    try:
+        fields = orjson.loads(label)  # type: ignore[arg-type] # a TypeError is one of ours
+        return fields["task"], fields["row"]
+    except (TypeError, KeyError, orjson.JSONDecodeError):
+        raise DataError(f"{trainer}: a row's label is not of {written_by}, with which the data is written.") from None
+
+
+@contextmanager
+def requires(package: str, install: str, *with_it: str, oldest: str = "") -> Iterator[None]:
+    """Import a trainer within this context.
+
+    Args:
+        package: Name that Python imports.
+        install: How to get it, for the error.
+        *with_it: Packages that come with it, as Python imports them.
+        oldest: First version that serves; needs a distribution of the package's name.
+
+    Raises:
+        UserError: it is not installed, or is older. An error within an installed package passes.
+    """
+    installed = _version(package) if oldest else None
+    if installed and _numbers(installed) < _numbers(oldest):
+        raise UserError(f"this needs {package} {oldest} or newer, and {installed} is installed: {install}.")
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if str(error.name).partition(".")[0] not in (package, *with_it):
+            raise
+        raise UserError(f"this needs the package {package}, which is not installed: {install}.") from None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:  # a checkout in the path says no version
+        return None
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]
