@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, PositiveInt, TypeAdapter, ValidationError
 
 from grpo_sdk.errors import UserError
 from grpo_sdk.killable.secrets import withhold
 
 if TYPE_CHECKING:
     from grpo_sdk.endpoints.openai import OpenAIEngine
+
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+AboveZero = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,127}")
 
@@ -39,16 +41,16 @@ class ModelLimits:
         cache: Whether verdicts are kept on disk and used again.
     """
 
-    temperature: float = 0.0
-    max_tokens: int = 512
-    timeout_s: float = 60.0
-    concurrency: int = 8
-    requests_per_minute: int | None = None
-    tokens_per_minute: int | None = None
-    max_requests: int | None = None
-    max_cost: float | None = None
-    input_price: float | None = None
-    output_price: float | None = None
+    temperature: Amount = 0.0
+    max_tokens: PositiveInt = 512
+    timeout_s: AboveZero = 60.0
+    concurrency: PositiveInt = 8
+    requests_per_minute: PositiveInt | None = None
+    tokens_per_minute: PositiveInt | None = None
+    max_requests: PositiveInt | None = None
+    max_cost: AboveZero | None = None
+    input_price: Amount | None = None
+    output_price: Amount | None = None
     cache: bool = True
 
     @property
@@ -62,7 +64,7 @@ class ModelLimits:
         Raises:
             UserError: one is of the wrong type or out of range; names it.
         """
-        hints = get_type_hints(type(self))
+        hints = get_type_hints(type(self), include_extras=True)
         for each in fields(self):
             value = getattr(self, each.name)
             try:
@@ -77,17 +79,6 @@ class ModelLimits:
                     "a judge's api_key_env is the name of an environment variable in capitals, as OPENAI_API_KEY, "
                     "which holds the key: never the key itself."
                 )
-        for name in (
-            "max_tokens", "timeout_s", "concurrency", "requests_per_minute", "tokens_per_minute", "max_requests",
-            "max_cost",
-        ):  # fmt: skip
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise UserError(f"a judge's {name}={value} must be above 0.")
-        for name in ("temperature", "input_price", "output_price"):
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value >= 0):
-                raise UserError(f"a judge's {name}={value} must be 0 or more.")
         if self.max_cost is not None and self.input_price is None and self.output_price is None:
             raise UserError(
                 f"a judge's max_cost={self.max_cost} needs input_price and output_price, per million tokens."
@@ -169,14 +160,12 @@ class LocalModel(ModelLimits):
 
     model: str
     device: str = field(default="auto", kw_only=True)
-    batch_size: int = field(default=8, kw_only=True)
-    timeout_s: float = field(default=120.0, kw_only=True)
-    concurrency: int = field(default=32, kw_only=True)
+    batch_size: PositiveInt = field(default=8, kw_only=True)
+    timeout_s: AboveZero = field(default=120.0, kw_only=True)
+    concurrency: PositiveInt = field(default=32, kw_only=True)
 
     def __post_init__(self) -> None:
         self.check_limits()
-        if self.batch_size < 1:
-            raise UserError(f"a judge's batch_size={self.batch_size} must be above 0.")
 
     @property
     def backend(self) -> str:
