@@ -11,6 +11,14 @@ SDK, TRAINER = "grpo-sdk", "grpo-core"
 _REQUIREMENT = re.compile(r"(?P<package>[\w.-]+)[^;]*(;.*\bextra\s*==\s*['\"](?P<extra>[^'\"]+)['\"])?")
 
 
+def version_of(distribution: str) -> str | None:
+    """Version of a distribution; None where it is not installed, or is a checkout in the path."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
 def packages_of_extras(distribution: str) -> dict[str, list[str]]:
     """Return the packages of each extra, from the metadata of a distribution; none where it is not installed."""
     packages: dict[str, list[str]] = {}

@@ -8,12 +8,13 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import metadata, resources
+from importlib import resources
 from pathlib import Path
 from string import Template
 from typing import Literal, NamedTuple
 
 from grpo_sdk import __version__
+from grpo_sdk.distributions import version_of
 from grpo_sdk.errors import UserError, near_match
 from grpo_sdk.plugins.host import default_host
 
@@ -169,16 +170,8 @@ def check_name(name: str) -> None:
         close = near.split("'")[1]
         if abs(len(close) - len(module)) <= 1 and module.strip("s") == close.strip("s"):
             raise UserError(f"name {name!r} is too near to the plugin {close!r} to tell them apart; try my-{name}.")
-    if importlib.util.find_spec(module) or _is_distribution(name):
+    if importlib.util.find_spec(module) or version_of(name):
         raise UserError(f"name {name!r} is that of an installed package; try my-{name}.")
-
-
-def _is_distribution(name: str) -> bool:
-    try:
-        metadata.distribution(name)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
 
 
 def write(folder: Path, files: Mapping[str, str | bytes]) -> None:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from grpo_sdk.display.text import visible
-from grpo_sdk.task.row import prompt_text
+from rich.console import RenderableType
+from rich.text import Text
+from rich.tree import Tree
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.text import Text
-
-    from grpo_sdk.task.bound import BoundTask
-    from grpo_sdk.task.explanation import Explanation, PartExplanation
-    from grpo_sdk.task.row import Message, Row
+from grpo_sdk.display.text import quoted, spoken, table, visible
+from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.explanation import Explanation, PartExplanation
+from grpo_sdk.task.row import Message, Row, prompt_text
 
 MAX_SHOWN_CHARS = 4000
 """Longest prompt or completion shown: some pages of a terminal; --json has all of it."""
@@ -35,11 +32,6 @@ def explanation_tree(
         explanation: Its explained score.
         messages: Who said what in it, where it stands for several turns.
     """
-    from rich.text import Text
-    from rich.tree import Tree
-
-    from grpo_sdk.display.text import quoted, spoken, table
-
     listing = table("", "")
     listing.add_row("prompt", block(prompt_text(task.prompt(row))))
     if row.gold is not None and row.gold != text:
@@ -66,8 +58,6 @@ def explanation_tree(
 
 def block(text: str) -> Text:
     """Untrusted text in quotes with its line breaks, shortened to `MAX_SHOWN_CHARS`."""
-    from rich.text import Text
-
     if len(text) > MAX_SHOWN_CHARS:
         text = (
             f"{text[: MAX_SHOWN_CHARS // 2]}…[{len(text) - MAX_SHOWN_CHARS} characters]…{text[-MAX_SHOWN_CHARS // 2 :]}"
@@ -76,8 +66,6 @@ def block(text: str) -> Text:
 
 
 def _verdict(explanation: Explanation) -> Text:
-    from rich.text import Text
-
     score = explanation.score
     if score.value is None:
         return Text.assemble(("NOT SCORED", "bold yellow"), f"   {visible(score.fault)}: {visible(score.why)}")
@@ -86,8 +74,6 @@ def _verdict(explanation: Explanation) -> Text:
 
 
 def _validator(explanation: Explanation) -> Text:
-    from rich.text import Text
-
     score = explanation.score
     if score.value is None:
         return _labelled("validator", "-")
@@ -97,14 +83,10 @@ def _validator(explanation: Explanation) -> Text:
 
 
 def _labelled(label: str, what: str | Text) -> Text:
-    from rich.text import Text
-
     return Text.assemble((f"{label}  ", "cyan"), what)
 
 
 def _part(part: PartExplanation, width: int) -> Text:
-    from rich.text import Text
-
     name = f"{visible(part.name):<{width}}  "
     if part.raw is None:
         return Text(f"{name}{part.why}", style="bright_black")

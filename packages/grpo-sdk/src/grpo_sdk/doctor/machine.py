@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from grpo_sdk.distributions import SDK, TRAINER, packages_of_extras
+from grpo_sdk.distributions import SDK, TRAINER, packages_of_extras, version_of
 from grpo_sdk.killable.pool import usable_cores
 from grpo_sdk.paths import existing_part
 from grpo_sdk.plugins.facts import Diagnosis, Status
@@ -89,7 +89,9 @@ def extras() -> Iterator[Diagnosis]:
     """Diagnose the optional packages of grpo-sdk and grpo-core."""
     for distribution in (SDK, TRAINER):
         for extra, packages in sorted(packages_of_extras(distribution).items()):
-            versions = {package: _version(package) or _version(BUILT_AS.get(package, package)) for package in packages}
+            versions = {
+                package: version_of(package) or version_of(BUILT_AS.get(package, package)) for package in packages
+            }
             if None in versions.values():
                 text = f"not installed: pip install '{distribution}[{extra}]'"
             else:
@@ -100,13 +102,6 @@ def extras() -> Iterator[Diagnosis]:
 def size(count: float) -> str:
     """Format a number of bytes: `15.5 GiB`."""
     return f"{count / GIB:.1f} GiB" if count >= GIB else f"{count / 2**20:.0f} MiB"
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _container_limit() -> int | None:

@@ -12,12 +12,12 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import orjson
 
+from grpo_sdk.distributions import version_of
 from grpo_sdk.endpoints.base import SampleKey
 from grpo_sdk.episodes.episodes import endpoint_opponent, needs_opponent
 from grpo_sdk.episodes.opponents import play_opponents
@@ -446,7 +446,7 @@ def requires(package: str, install: str, *with_it: str, oldest: str = "") -> Ite
     Raises:
         UserError: it is not installed, or is older. An error within an installed package passes.
     """
-    installed = _version(package) if oldest else None
+    installed = version_of(package) if oldest else None
     if installed and _numbers(installed) < _numbers(oldest):
         raise UserError(f"this needs {package} {oldest} or newer, and {installed} is installed: {install}.")
     try:
@@ -455,13 +455,6 @@ def requires(package: str, install: str, *with_it: str, oldest: str = "") -> Ite
         if str(error.name).partition(".")[0] not in (package, *with_it):
             raise
         raise UserError(f"this needs the package {package}, which is not installed: {install}.") from None
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:  # a checkout in the path says no version
-        return None
 
 
 def _numbers(version: str) -> list[int]:

@@ -19,6 +19,7 @@ import orjson
 from grpo_sdk.errors import UserError
 from grpo_sdk.interop.adapter import TaskAdapter, check_replayable
 from grpo_sdk.interop.export.targets import Target
+from grpo_sdk.plugins.host import default_host
 from grpo_sdk.plugins.tasks import load_task
 from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.row import Split
@@ -202,8 +203,6 @@ def _values(
 
 def _distributions(task: BoundTask) -> str:
     """What has to be installed wherever the task is scored."""
-    from grpo_sdk.plugins.host import default_host
-
     distribution = default_host().distribution(task.plugin or "core")  # e.g. "grpo-tasks-math 0.1.0"
     return f"'{distribution.replace(' ', '==')}'"
 
