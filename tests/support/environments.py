@@ -13,7 +13,8 @@ from websockets.http11 import Request, Response
 
 from grpo_sdk import Row, Score, Scorer
 from grpo_sdk.endpoints.base import SampleKey
-from grpo_sdk.episodes.episodes import Play, Reply, play
+from grpo_sdk.episodes.episode import Episode, Reply
+from grpo_sdk.episodes.player import Player, play
 
 SCHEMA = {
     "action": {"properties": {"guess": {"type": "string"}, "metadata": {}}, "required": ["guess"]},
@@ -148,17 +149,15 @@ def environment(
         loop.close()
 
 
-def played(scorer: Scorer, row: Row, texts: Sequence[Sequence[str]]) -> tuple[list[Play[str]], list[Score]]:
+def played(scorer: Scorer, row: Row, texts: Sequence[Sequence[str]]) -> tuple[list[Episode[str]], list[Score]]:
     """Play rollouts of one row in lock step, each with its completions."""
-    task = scorer.task
-    plays = [
-        Play[str](task, scorer, row, SampleKey(0, 0, row.id, number), task.prompt(row)) for number in range(len(texts))
-    ]
+    task, player = scorer.task, Player(scorer)
+    plays = [Episode[str](task, row, SampleKey(0, 0, row.id, number), task.prompt(row)) for number in range(len(texts))]
 
-    def answer(open_: Sequence[Play[str]]) -> Iterator[tuple[int, Reply[str]]]:
+    def answer(open_: Sequence[Episode[str]]) -> Iterator[tuple[int, Reply[str]]]:
         for index, each in enumerate(open_):
             text = texts[each.key.sample][len(each.turns)]
             yield index, Reply(text, text)
 
-    play(plays, answer)
-    return plays, [future.result() for each in plays for future in each.scores().values()]
+    play([(player, each) for each in plays], answer)
+    return plays, [future.result() for each in plays for future in player.score(each).values()]

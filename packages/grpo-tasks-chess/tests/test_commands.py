@@ -18,8 +18,7 @@ import grpo_sdk
 from grpo_sdk.cli.main import run_command
 from grpo_tasks_chess.commands import chess as group
 from grpo_tasks_chess.data import making
-from grpo_tasks_chess.match import play_match, write_pgn
-from grpo_tasks_chess.movers import ModelMover, RandomMover, Reply
+from grpo_tasks_chess.match import GAME, Mover, play_match, random_mover, write_pgn
 
 MakeEngine = Callable[..., str]
 MATE_IN_TWO_PLIES = ["f2f3", "e7e5", "g2g4", "d8h4"]  # fool's mate
@@ -29,16 +28,11 @@ def grpo_chess(*words: object) -> int:
     return run_command(group, [str(word) for word in words], "grpo chess")
 
 
-class Scripted:
-    """Plays the moves that it is given."""
-
-    name = "scripted"
-
-    def __init__(self, *moves: str) -> None:
-        self._moves = iter(moves)
-
-    def reply(self, board: chess.Board) -> Reply:
-        return Reply(chess.Move.from_uci(next(self._moves)))
+def scripted(moves: list[str]) -> dict[str, Mover]:
+    """Movers who play the given moves in turn."""
+    left = iter(moves)
+    mover = Mover("scripted", lambda board: GAME.write(chess.Move.from_uci(next(left)), board))
+    return {"white": mover, "black": mover}
 
 
 class FakeCompleter:
@@ -175,9 +169,8 @@ def test_an_illegal_move_loses_or_is_replaced(
 
 
 def test_a_game_ends_by_the_rules() -> None:
-    white, black = Scripted(*MATE_IN_TWO_PLIES[::2]), Scripted(*MATE_IN_TWO_PLIES[1::2])
-    seen = []
-    match = play_match({chess.WHITE: white, chess.BLACK: black}, on_ply=lambda match: seen.append(len(match.plies)))
+    seen = list[int]()
+    match = play_match(scripted(MATE_IN_TWO_PLIES), on_ply=lambda match: seen.append(len(match.position.moves)))
     assert (match.result, match.ended_by, seen) == ("0-1", "checkmate", [1, 2, 3, 4])
     pgn = write_pgn(match, when=date(2026, 1, 2))
     assert parsed(pgn).headers["Date"] == "2026.01.02"
@@ -201,10 +194,8 @@ ROOK = "g8h8 b1a1 h8g8 a1b1"
 def test_a_draw_stands_on_the_board_and_not_in_a_move_to_come(
     fen: str, moves: str, result: str, ended_by: str, plies: int
 ) -> None:
-    start, played = chess.Board(fen), moves.split()
-    players = {start.turn: Scripted(*played[::2]), not start.turn: Scripted(*played[1::2])}
-    match = play_match(players, start=start)
-    assert (match.result, match.ended_by, len(match.plies)) == (result, ended_by, plies)
+    match = play_match(scripted(moves.split()), fen=fen)
+    assert (match.result, match.ended_by, len(match.position.moves)) == (result, ended_by, plies)
 
 
 def test_a_game_may_begin_elsewhere(completer: FakeCompleter, capsys: pytest.CaptureFixture[str]) -> None:
@@ -223,9 +214,8 @@ def test_a_game_may_begin_elsewhere(completer: FakeCompleter, capsys: pytest.Cap
 
 
 def test_illegal_moves_are_counted_by_who_gave_them() -> None:
-    start = chess.Board("6k1/5ppp/8/8/8/8/8/R3K3 b - - 0 1")
-    speechless = ModelMover("m", lambda prompt: "")
-    players = {chess.WHITE: speechless, chess.BLACK: RandomMover(0)}
-    match = play_match(players, start=start, fallback=RandomMover(1), max_moves=2)
+    players: dict[str, Mover] = {"white": Mover("m", lambda board: ""), "black": random_mover(0)}
+    fen = "6k1/5ppp/8/8/8/8/8/R3K3 b - - 0 1"
+    match = play_match(players, fen=fen, replaces_illegal=True, max_moves=2)
     # Black began: of four replies the second and the fourth are White's.
-    assert (len(match.plies), match.illegal_of(chess.WHITE), match.illegal_of(chess.BLACK)) == (4, 2, 0)
+    assert (len(match.position.moves), match.illegal_of("white"), match.illegal_of("black")) == (4, 2, 0)

@@ -103,13 +103,9 @@ def test_the_words_of_a_damaged_line_can_still_be_had() -> None:
     assert (fields.moves, fields.evaluations, fields.best) == (("e4", "e2e4"), ("0.3", "x", "1"), ("Nf3",))
 
 
-def test_evaluations_are_pawns_for_the_side_to_move() -> None:
-    score, pov = chess.engine.PovScore, chess.engine.Cp(-306)
-    assert formats.to_pawns(score(pov, chess.WHITE)) == formats.to_pawns(score(pov, chess.BLACK)) == -3.06
+def test_a_mate_is_worth_more_than_any_pawns() -> None:
     # A mate in n is 1000 − n/100, being mated in n the negative.
-    assert formats.to_pawns(score(chess.engine.Mate(1), chess.WHITE)) == 999.99
-    assert formats.to_pawns(score(chess.engine.Mate(-12), chess.BLACK)) == -999.88
-    assert formats.to_pawns(score(chess.engine.MateGiven, chess.WHITE)) == 1000.0
+    assert [formats.mate_in(moves) for moves in (1, -12, 0)] == [999.99, -999.88, -1000.0]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from grpo_core.config import load_config, resolve
 from grpo_sdk import Game, Invalid, load_task
-from grpo_sdk.task.game import Episode, GameConfig, Rules, replay
+from grpo_sdk.task.game import GameConfig, GameStart, Rules, replay
 from grpo_tasks_games import connect_four, nim, tictactoe
 from grpo_tasks_games.kuhn import game as kuhn_poker
 from grpo_tasks_games.players import DEMOS, weak_demos
@@ -116,7 +116,7 @@ def test_every_scripted_player_plays_legally_and_alike_on_the_same_seed(spec: st
         if "perfect" in player and "rows=6" in spec:
             continue  # refused: see test_connect_four
         for seed in range(4):
-            episode = Episode(id="e", seed=seed)
+            episode = GameStart(id="e", seed=seed)
             played = [replay(rules, episode, (), {"first": player, "second": "random"}) for _ in range(2)]
             assert played[0].returns is not None and not played[0].illegal
             assert played[0].moves == played[1].moves

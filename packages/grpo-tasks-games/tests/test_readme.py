@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from grpo_sdk import Game, GameConfig, load_task
-from grpo_sdk.task.game import Episode, Rules, replay
+from grpo_sdk.task.game import GameStart, Rules, replay
 from grpo_tasks_games.connect_four import Board, apply
-from grpo_tasks_games.kuhn.rules import Hand
+from grpo_tasks_games.kuhn.game import Hand
 from grpo_tasks_games.nim import Heaps
 from grpo_tasks_games.plugin import grpo_games
 from grpo_tasks_games.style import StyledConfig
@@ -65,5 +65,5 @@ def test_the_how_to_games_example_is_a_game_from_a_file(tmp_path: Path) -> None:
     # 12 is lost: perfect play leaves a multiple of 4.
     rules = Rules(task.task.game, task.config)
     for seed in range(10):
-        ended = replay(rules, Episode(id="e", seed=seed), (), {"first": "random", "second": "perfect"})
+        ended = replay(rules, GameStart(id="e", seed=seed), (), {"first": "random", "second": "perfect"})
         assert ended.returns == {"first": -1.0, "second": 1.0}

@@ -1,15 +1,10 @@
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_core.engines.native import MAX_SLOT_SHARE, PREFILL_TOKENS, RequestGroup, plan, prefill_chunks
-from grpo_core.rollouts.rollout import Rollout, Turn
 from grpo_sdk.endpoints.base import Request, SampleKey, Sampling
 from grpo_sdk.endpoints.completion import Completion
-from grpo_sdk.task.row import Row
-from grpo_sdk.task.score import Score
 
 SAMPLING = Sampling(max_completion_length=10)
 
@@ -72,25 +67,9 @@ def test_prefill_chunks_cover_the_prompts_in_order(lengths: list[int]) -> None:
         assert [*prefill_chunks(full)] == [slice(0, len(full))]
 
 
-# --- completions and rollouts
-
-
-COMPLETION = Completion((5, 6), (-0.1, -0.2), "ab", "stop", policy_version=3)
+# --- completions
 
 
 def test_a_completion_has_a_logprob_for_every_token() -> None:
     with pytest.raises(ValueError, match="2 token_ids but 1 logprobs"):
         Completion((5, 6), (-0.1,), "ab", "stop", 0)
-
-
-@pytest.mark.parametrize(
-    ("score", "status"), [(None, "unscored"), (Score(None, fault="timeout"), "abstained"), (Score(0.0), "scored")]
-)
-def test_the_status_of_a_rollout_is_that_of_its_score(score: Score | None, status: Any) -> None:
-    def rollout(said: Any) -> Rollout:
-        return Rollout("math.echo", Row(id="a"), 0, "", (Turn((1, 2), COMPLETION),), score, said)
-
-    assert rollout(status).status == status
-    for other in {"unscored", "abstained", "scored"} - {status}:
-        with pytest.raises(ValueError, match=f"status '{other}' does not fit .* '{status}'"):
-            rollout(other)

@@ -14,7 +14,7 @@ from grpo_core.evaluation.rescoring import NEVER_ASKED, NEVER_SCORED, NO_PREDICT
 from grpo_sdk import load_task
 from grpo_sdk.cli.main import main
 from grpo_sdk.errors import DataError, UserError
-from grpo_sdk.task.game import Episode, write_transcript
+from grpo_sdk.task.game import GameStart, write_transcript
 from grpo_sdk.task.score import Score
 
 TASKS = Path(__file__).parents[1] / "support" / "replayed_tasks.py"
@@ -167,7 +167,7 @@ def test_the_last_completion_of_a_conversation_is_scored_again(tmp_path: Path) -
 
 def test_the_moves_of_a_game_are_scored_by_todays_rules(tmp_path: Path) -> None:
     task = load_task(f"{TASKS}:heap")
-    row = Episode(id="e", seed=0, seat="")
+    row = GameStart(id="e", seed=0, seat="")
     moves = ("3", "2")  # of a heap of five: the second player takes the last one and wins
     lines = [
         stored("heap", row.model_dump(), "a story", task.score(write_transcript(role, moves), row),

@@ -11,13 +11,13 @@ from grpo_core.config import ScoringConfig
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.evaluation.setup import EvaluationTask, ModelOptions, evaluate_model
 from grpo_core.policy.load import load_policy
-from grpo_core.rollouts.task_scoring import PolicyOpponent
+from grpo_core.rollouts.task_scoring import PolicyOpponent, engine_answers
 from grpo_sdk import Row, Task, load_task, reward
 from grpo_sdk.callbacks import Callbacks
 from grpo_sdk.endpoints.base import Request, SampleKey, Sampling
 from grpo_sdk.endpoints.completion import Completion
 from grpo_sdk.endpoints.openai import OpenAIEngine
-from grpo_sdk.episodes.opponents import EndpointOpponent, EngineOpponent, Unanswered, opponent_key, play_opponents
+from grpo_sdk.episodes.opponents import EndpointOpponent, Unanswered, opponent_key, play_opponents
 from grpo_sdk.errors import EmptyPromptError, UserError
 from grpo_sdk.scoring.scorer import Scorer
 from grpo_sdk.task.opponent import Opponent
@@ -127,8 +127,8 @@ def test_an_engine_answers_in_order_and_a_prompt_that_it_cannot_read_harms_no_ot
         return [len(prompt)] * len(prompt)
 
     engine = Echo()
-    opponent = EngineOpponent(engine, encode, max_context=14)  # 9 are for the answer
-    first, empty, fits, too_long = opponent.sample(["abc", "", "abcde", "abcdef"], OPPONENT, keys(4))
+    prompts = ["abc", "", "abcde", "abcdef"]  # 9 are for the answer
+    first, empty, fits, too_long = engine_answers(engine, encode, 14, prompts, OPPONENT, keys(4))
     assert engine.sampling == Sampling(temperature=0.3, max_completion_length=9)
     assert {request.stop for request in engine.requests} == {("\n",)}
     assert (first, fits) == (("3.0", "3.1"), ("5.0", "5.1"))

@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from grpo_core.rollouts import multi_turn
-from grpo_core.rollouts.multi_turn import RolloutContext
+from grpo_core.rollouts import sample
+from grpo_core.rollouts.sample import RolloutContext
 from grpo_sdk.endpoints.base import StopRequested
 
 
@@ -14,8 +14,8 @@ def context(**options: Any) -> RolloutContext:
 
 
 def test_scores_that_take_long_are_told_of_and_come_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(multi_turn, "ASK_EVERY_S", 0.02)
-    monkeypatch.setattr(multi_turn, "SHOW_AFTER_S", 0.05)
+    monkeypatch.setattr(sample, "ASK_EVERY_S", 0.02)
+    monkeypatch.setattr(sample, "SHOW_AFTER_S", 0.05)
     futures, told = [Future[int]() for _ in range(3)], list[tuple[int, int]]()
 
     def tell(done: int, total: int) -> None:

@@ -42,7 +42,7 @@ def batch(sampler_shift: float = 0.0) -> TrainBatch:
         ids = torch.randint(0, 13, (n_prompt + n_completion,), generator=generator).tolist()
         completion = Completion(tuple(ids[n_prompt:]), (-2.0 + sampler_shift,) * n_completion, "", "stop", 0)
         turn = Turn(tuple(ids[:n_prompt]), completion)
-        rollouts.append(Rollout("t.t", Row(id=str(index)), index, "", (turn,), Score(0.0), "scored"))
+        rollouts.append(Rollout("t.t", Row(id=str(index)), index, "", (turn,), Score(0.0)))
     return replace(collate(rollouts, pad_id=0, mask_truncated=False), advantages=ADVANTAGES)
 
 

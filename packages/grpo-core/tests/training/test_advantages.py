@@ -47,7 +47,7 @@ def advantages(
     rollouts = [
         Rollout(
             label, Row(id="x"), number // size, "", (Turn((3,), Completion((1, 2), (-1.0, -1.0), "", "stop", 0)),),
-            Score(None) if parts is None else Score(0.0, parts=dict(parts)), "abstained" if parts is None else "scored",
+            Score(None) if parts is None else Score(0.0, parts=dict(parts)),
         )
         for number, (label, parts) in enumerate(rows)
     ]  # fmt: skip

@@ -110,7 +110,7 @@ def rows_of(policy: Policy, completions: list[Completion]) -> TrainBatch:
     for index, completion in enumerate(completions):
         group = index * len(PROMPTS) // len(completions)
         turn = Turn(tuple(policy.tokenizer(PROMPTS[group]).input_ids), completion)
-        rollouts.append(Rollout("t.t", Row(id=str(group)), group, "", (turn,), Score(0.0), "scored"))
+        rollouts.append(Rollout("t.t", Row(id=str(group)), group, "", (turn,), Score(0.0)))
     return collate(rollouts, pad_id=policy.tokenizer.pad_token_id, mask_truncated=False)
 
 

@@ -224,7 +224,7 @@ def test_k3_in_the_loss_with_and_without_the_ratio(policy: Policy, placement: st
 def every_token(policy: Policy, sampler: Tensor | None, **options: object) -> tuple[Updater, TrainBatch]:
     """Every token of the vocabulary once after one prompt, weighed by its probability [V] under the sampler."""
     turns = [Turn((3, 1), Completion((token,), (-2.0,), "", "stop", 0)) for token in range(13)]
-    rollouts = [Rollout("t", Row(id="x"), 0, "", (turn,), Score(0.0), "scored") for turn in turns]
+    rollouts = [Rollout("t", Row(id="x"), 0, "", (turn,), Score(0.0)) for turn in turns]
     updater = updater_of(policy, **options)
     made = updater.forward.freeze(collate(rollouts, pad_id=0, mask_truncated=False))
     old = made.old_logprobs if sampler is None else sampler[:, None]

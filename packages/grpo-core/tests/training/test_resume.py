@@ -39,7 +39,7 @@ Straight = Callable[..., Path]
 @pytest.fixture(scope="module", autouse=True)
 def _opponents_write_as_much_as_the_learner() -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("grpo_sdk.episodes.episodes.OPPONENT_TOKENS", 5)
+        patch.setattr("grpo_sdk.episodes.opponents.OPPONENT_TOKENS", 5)
         yield
 
 

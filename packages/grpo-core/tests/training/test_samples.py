@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from grpo_core.rollouts.prompt_group import PromptGroup, rollout_of
-from grpo_core.rollouts.rollout import Rollout, Turn
+from grpo_core.rollouts.rollout import PromptGroup, Rollout, Turn, rollout_of
 from grpo_core.training.report import samples_of
 from grpo_sdk import Message, Row, Task, load_task, reward
 from grpo_sdk.endpoints.completion import Completion

@@ -125,7 +125,7 @@ def test_a_rollout_of_several_sequences_is_refused() -> None:
     def turns(*prompts: tuple[int, ...]) -> Rollout:
         completion = Completion((7,), (-0.5,), "x", "stop", 0)
         rounds = tuple(Turn(prompt, completion) for prompt in prompts)
-        return Rollout("t", Row(id="r", gold="x"), 0, "", rounds, Score(1.0), "scored")
+        return Rollout("t", Row(id="r", gold="x"), 0, "", rounds, Score(1.0))
 
     rollouts = [turns((1, 2), (1, 2, 7, 3)), turns((1, 2))]
     fields = completion_fields(collate(rollouts, pad_id=0, mask_truncated=False), range(2))

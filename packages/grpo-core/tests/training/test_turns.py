@@ -29,7 +29,7 @@ def turn(
 
 
 def rollout(*turns: Turn, group: int = 0, value: float = 1.0, role: str = "") -> Rollout:
-    return Rollout("t", Row(id="r"), group, role, turns, Score(value), "scored")
+    return Rollout("t", Row(id="r"), group, role, turns, Score(value))
 
 
 def collated(*rollouts: Rollout, mask_truncated: bool = False) -> TrainBatch:

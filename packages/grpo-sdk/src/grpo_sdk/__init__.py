@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from grpo_sdk.task.calling import errors_named
     from grpo_sdk.task.composition import graduated, ladder, reward, weighted_sum
     from grpo_sdk.task.evaluation import EvaluationDefaults, EvaluationRecord, EvaluationReport
-    from grpo_sdk.task.game.rules import Game, GameConfig, Rules
+    from grpo_sdk.task.game.rules import Game, GameConfig, GamePosition, GameStart, Rules
     from grpo_sdk.task.group_rewards import group_reward
     from grpo_sdk.task.opponent import Opponent
     from grpo_sdk.task.remote import Moves, Remote, RemoteReply, RemoteTurn
@@ -62,6 +62,8 @@ _MODULE_OF = {
     "Frame": "plugins.facts",
     "Game": "task.game.rules",
     "GameConfig": "task.game.rules",
+    "GamePosition": "task.game.rules",
+    "GameStart": "task.game.rules",
     "GpuProfile": "plugins.gpu_profile",
     "GrpoError": "errors",
     "InfrastructureError": "errors",
@@ -109,6 +111,8 @@ __all__ = [
     "Frame",
     "Game",
     "GameConfig",
+    "GamePosition",
+    "GameStart",
     "GpuProfile",
     "GrpoError",
     "InfrastructureError",

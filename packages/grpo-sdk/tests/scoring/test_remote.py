@@ -7,7 +7,8 @@ from remote_tasks import TOKEN_VARIABLE, WAIT_S, Server, several, single
 
 from grpo_sdk import Row, Score, Scorer, UserError, load_task
 from grpo_sdk.endpoints.base import SampleKey
-from grpo_sdk.episodes.episodes import Play, Reply, play
+from grpo_sdk.episodes.episode import Episode, Reply
+from grpo_sdk.episodes.player import Player, play
 from grpo_sdk.errors import InfrastructureError
 from grpo_sdk.scoring.abstention import reason_head
 from grpo_sdk.task.remote import read_moves, write_moves
@@ -99,10 +100,10 @@ def test_turns_are_played_by_the_server_and_all_of_them_are_judged() -> None:
     assert task.has_turns and task.max_turns == 4
     answers = iter(["one two", "three", "stop"])
     with Scorer(task, workers=1) as scorer:
-        episode = Play(task, scorer, ROW, SampleKey(0, 0, "r0", 0), task.prompt(ROW))
-        play([episode], lambda plays: iter([(0, Reply(text := next(answers), text))]))
-        score = episode.scores()[""].result()
-    assert episode.moves == ("one two", 1, "three", 3, "stop")
+        episode = Episode[str](task, ROW, SampleKey(0, 0, "r0", 0), task.prompt(ROW))
+        play([(Player(scorer), episode)], lambda asked: iter([(0, Reply(text := next(answers), text))]))
+        score = Player(scorer).score(episode)[""].result()
+    assert episode.state.moves == ("one two", 1, "three", 3, "stop")
     said = [("assistant", "one two"), ("user", " 1 "), ("assistant", "three"), ("user", " 3 "), ("assistant", "stop")]
     assert [(each["role"], each["content"]) for each in episode.messages] == said
     assert score.parts["length"] == 4.0 and score.parts["turns"] == 5.0

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from grpo_core.evaluation.plan import matchups
 from grpo_sdk import Game, UserError, load_task
 from grpo_sdk.task.bound import BoundTask
-from grpo_sdk.task.game import Episode, Rules, game_metrics, game_task, read_transcript, replay, write_transcript
+from grpo_sdk.task.game import GameStart, Rules, game_metrics, game_task, read_transcript, replay, write_transcript
 
 FILE = Path(small_games.__file__).resolve()
-EPISODE = Episode(id="e", seed=1)
+EPISODE = GameStart(id="e", seed=1)
 
 
 def heap(**options: object) -> BoundTask:
@@ -66,7 +66,7 @@ def test_the_limit_of_turns_is_a_draw() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_perfect_play_wins_a_won_position_whatever_the_other_does(seed: int) -> None:
-    episode = Episode(id="e", seed=seed, seat="second")
+    episode = GameStart(id="e", seed=seed, seat="second")
     position = replay(rules(heap=5), episode, (), {"first": "perfect", "second": "random"})
     assert position.returns == {"first": 1.0, "second": -1.0}
 
@@ -178,7 +178,7 @@ def test_an_episode_that_is_over_before_the_policy_moves_is_no_row() -> None:
 
 
 def test_rates_and_counts_of_a_batch_leave_out_what_did_not_end() -> None:
-    task, seated = heap(), Episode(id="f", seed=1, seat="first")
+    task, seated = heap(), GameStart(id="f", seed=1, seat="first")
     # In self-play both sides of one episode; against an opponent one that the first player lost.
     scores = [task.score(LOST, EPISODE), task.score(WON, EPISODE), task.score(LOST, seated)]
     made = game_metrics(small_games.HEAP, scores)

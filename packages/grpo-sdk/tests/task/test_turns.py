@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import small_games
 
-from grpo_sdk import Message, Scorer, UserError, load_task
+from grpo_sdk import Message, Score, Scorer, UserError, load_task
 from grpo_sdk.endpoints.base import SampleKey
-from grpo_sdk.episodes.episodes import Play, PlayedTurn, Reply, learning_roles, needs_opponent, play
-from grpo_sdk.episodes.opponents import Unanswered
-from grpo_sdk.episodes.stepwise import retold
+from grpo_sdk.episodes.episode import Episode, PlayedTurn, Reply, learning_roles
+from grpo_sdk.episodes.opponents import OpponentSampler, Unanswered, opponent_of
+from grpo_sdk.episodes.player import Player, play, retold
 from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.opponent import Opponent
 from grpo_sdk.task.row import Prompt, Row, labelled
@@ -69,7 +69,7 @@ class Answers:
     def __init__(self, answer: object) -> None:
         self.answer, self.rounds, self.keys = answer, [], []  # type: ignore[var-annotated]
 
-    def __call__(self, asked: Sequence[Play[str]]) -> Iterator[tuple[int, Reply[str]]]:
+    def __call__(self, asked: list[Episode[str]]) -> Iterator[tuple[int, Reply[str] | Unanswered]]:
         self.rounds.append([one.prompt for one in asked])
         self.keys += [one.turn_key for one in asked]
         for index in reversed(range(len(asked))):  # engines finish in any order
@@ -77,15 +77,22 @@ class Answers:
             yield index, Reply(text, text)
 
 
-def played(scorer: Scorer, answers: object, rows: Sequence[Row] | None = None, **given: object) -> list[Play[str]]:
-    """A rollout of each row, or of the first of the task."""
-    task = scorer.task
+def played(
+    scorer: Scorer, answers: object, rows: Sequence[Row] | None = None, opponent: OpponentSampler | None = None
+) -> list[Episode[str]]:
+    """An episode of each row, or of the first of the task."""
+    task, player = scorer.task, Player(scorer, opponent)
     made = [
-        Play(task, scorer, row, SampleKey(0, 1, f"p/{row.id}", 0), task.prompt(row), **given)  # type: ignore[arg-type]
-        for row in rows or task.rows()[:1]
+        Episode[str](task, row, SampleKey(0, 1, f"p/{row.id}", 0), task.prompt(row)) for row in rows or task.rows()[:1]
     ]
-    play(made, answers if isinstance(answers, Answers) else Answers(answers))
+    ended: list[int] = []
+    play([(player, one) for one in made], answers if isinstance(answers, Answers) else Answers(answers), ended.append)
+    assert sorted(ended) == list(range(len(made)))
     return made
+
+
+def scored(scorer: Scorer, one: Episode[str]) -> dict[str, Score]:
+    return {role: future.result() for role, future in Player(scorer).score(one).items()}
 
 
 def by_halves(prompt: str) -> str:
@@ -105,11 +112,10 @@ def test_a_conversation_goes_on_until_the_task_is_content(scorers: dict[str, Sco
     assert len(answers.rounds[0]) == 4 and len(answers.rounds) <= 3
     assert len(set(answers.keys)) == len(answers.keys) > 4, "every turn has random numbers of its own"
     for one in made:
-        assert len(one.turns) <= 3 and not one.fault
+        assert len(one.turns) <= 3 and not one.state.fault and one.is_over
         for earlier, later in zip(one.turns, one.turns[1:], strict=False):
             assert str(later.prompt).startswith(str(earlier.prompt) + earlier.text)
-            assert later.goes_on
-        score = one.scores()[""].result()
+        score = scored(scorers["guess"], one)[""]
         assert score.value == float(int(one.turns[-1].text) == one.row.secret)  # type: ignore[attr-defined]
 
 
@@ -122,8 +128,8 @@ def test_who_said_what_begins_with_the_first_completion(
     scorers: dict[str, Scorer], prompts: list[Prompt], said: list[str]
 ) -> None:
     scorer = scorers["guess"]
-    one = Play[None](scorer.task, scorer, scorer.task.rows()[0], SampleKey(0, 1, "p", 0), prompts[0])
-    one.turns += [PlayedTurn("", prompt, text, None, 0, True) for prompt, text in zip(prompts, "54", strict=False)]
+    one = Episode[None](scorer.task, scorer.task.rows()[0], SampleKey(0, 1, "p", 0), prompts[0])
+    one.turns += [PlayedTurn("", prompt, text, None, 0) for prompt, text in zip(prompts, "54", strict=False)]
     assert [f"{each['role']}: {each['content']}" for each in one.messages] == said
     assert one.story == ("\n".join(said) or "5")
 
@@ -131,7 +137,7 @@ def test_who_said_what_begins_with_the_first_completion(
 def test_the_limit_of_turns_ends_a_conversation(scorers: dict[str, Scorer]) -> None:
     (one,) = played(scorers["guess"], "no digit")
     assert [turn.place for turn in one.turns] == [0, 1, 2]
-    assert one.scores()[""].result().valid is False
+    assert scored(scorers["guess"], one)[""].valid is False
 
 
 def test_a_validator_and_feedback_may_see_all_turns(scorers: dict[str, Scorer]) -> None:
@@ -139,7 +145,7 @@ def test_a_validator_and_feedback_may_see_all_turns(scorers: dict[str, Scorer]) 
     row = scorer.task.rows()[0].model_copy(update={"secret": 7})
     (one,) = played(scorer, lambda prompt: "7" if "not 3:" in prompt else "3", [row])
     assert [turn.text for turn in one.turns] == ["3", "7"]
-    assert one.scores()[""].result().value == 0.5
+    assert scored(scorer, one)[""].value == 0.5
     said = [message("assistant", "3"), message("user", "\nnot 3:"), message("assistant", "7")]
     assert list(one.messages) == said and one.story == "assistant: 3\nuser: \nnot 3:\nassistant: 7"
     assert list(retold(scorer, row, one.scored_texts()[""])) == said, "of the text alone"
@@ -171,12 +177,11 @@ def test_any_text_survives_in_a_conversation() -> None:
 
 def test_one_policy_plays_both_seats(scorers: dict[str, Scorer]) -> None:
     (one,) = played(scorers["heap"], lambda prompt: "2" if "5" in prompt else "3")
-    turns = [(turn.role, turn.text, turn.goes_on) for turn in one.turns]
-    assert turns == [("first", "2", False), ("second", "3", False)]
+    assert [(turn.role, turn.text) for turn in one.turns] == [("first", "2"), ("second", "3")] and not one.goes_on
     assert [label for label, _ in labelled(one.messages)] == ["", "1. first", "", "2. second", "", ""]
     assert retold(scorers["heap"], one.row, one.scored_texts()["second"]) == one.messages
     assert retold(scorers["heap"], one.row, "no transcript") == ()
-    assert {role: score.result().value for role, score in one.scores().items()} == {"first": -1.0, "second": 1.0}
+    assert {role: score.value for role, score in scored(scorers["heap"], one).items()} == {"first": -1.0, "second": 1.0}
 
 
 @pytest.mark.parametrize("opponent", ["random", "greedy"])
@@ -188,9 +193,9 @@ def test_a_game_is_evaluated_by_sampling_and_declares_its_returns(opponent: str)
 
 def test_a_scripted_player_moves_without_being_asked(scorers: dict[str, Scorer]) -> None:
     (one,) = played(scorers["seat"], "1")
-    assert one.moves == ("1", 2, "1", 2, "1")  # 9-1-3-1-3-1 = 0; the greedy one's moves are places in [1, 2, 3]
+    assert one.state.moves == ("1", 2, "1", 2, "1")  # 9-1-3-1-3-1 = 0; the greedy one's moves are places in [1, 2, 3]
     assert learning_roles(one.task, one.row) == ("first",)
-    assert one.scores()["first"].result().solved
+    assert scored(scorers["seat"], one)["first"].solved
 
 
 class Rival:
@@ -204,10 +209,10 @@ class Rival:
 
 
 def test_a_model_plays_the_other_seat(scorers: dict[str, Scorer]) -> None:
-    assert needs_opponent(scorers["second"].task) and not needs_opponent(scorers["seat"].task)
+    assert opponent_of(scorers["second"].task) is not None and opponent_of(scorers["seat"].task) is None
     (one,) = played(scorers["second"], "2", opponent=Rival("3"))
-    assert one.moves == ("3", "2") and [turn.role for turn in one.turns] == ["second"]
-    assert one.scores()["second"].result().value == 1.0
+    assert one.state.moves == ("3", "2") and [turn.role for turn in one.turns] == ["second"]
+    assert scored(scorers["second"], one)["second"].value == 1.0
 
 
 UNREADABLE = Unanswered("600 tokens", is_unreadable=True)
@@ -220,18 +225,18 @@ UNREADABLE = Unanswered("600 tokens", is_unreadable=True)
 ])  # fmt: skip
 def test_an_opponent_that_does_not_answer_is_no_win(scorers, seat, answer, value, fault, why):
     (one,) = played(scorers[seat], "2", opponent=Rival(answer))
-    score = one.scores()[seat].result()
+    score = scored(scorers[seat], one)[seat]
     assert (score.value, score.valid, score.fault) == (value, False, fault) and why in score.why
 
 
 def test_a_conversation_that_is_full_is_scored_as_it_is(scorers: dict[str, Scorer]) -> None:
     class Full(Answers):
-        def __call__(self, asked: Sequence[Play[str]]) -> Iterator[tuple[int, Reply[str]]]:
+        def __call__(self, asked: list[Episode[str]]) -> Iterator[tuple[int, Reply[str] | Unanswered]]:
             for index, one in enumerate(asked):
-                yield index, Reply("", None, is_full=True) if one.turns else Reply("x", "x")
+                yield index, Unanswered("full", is_unreadable=True) if one.turns else Reply("x", "x")
 
     (one,) = played(scorers["guess"], Full(None))
-    score = one.scores()[""].result()
+    score = scored(scorers["guess"], one)[""]
     assert (score.value, score.fault, len(one.turns)) == (0.0, "", 1)
 
 
@@ -240,7 +245,7 @@ def test_a_task_that_hangs_between_turns(name: str, value: float | None, fault: 
     started = time.monotonic()
     with Scorer(load_task(f"{SLOW}:{name}"), workers=1, timeout_s=0.3) as scorer:
         (one,) = played(scorer, "x")
-        score = one.scores()[""].result()
+        score = scored(scorer, one)[""]
     assert (score.value, score.fault) == (value, fault) and time.monotonic() - started < 20
     assert score.why == "task slow_turns.slow: no answer within 0.3 s"
 
@@ -248,7 +253,7 @@ def test_a_task_that_hangs_between_turns(name: str, value: float | None, fault: 
 def test_a_move_that_cannot_be_read_in_time_is_an_illegal_one() -> None:
     with Scorer(load_task(f"{SLOW}:HEAP"), workers=1, timeout_s=0.5) as scorer:
         (one,) = played(scorer, lambda prompt: "spin" if prompt.startswith("second") else "1")
-        scores = {role: future.result() for role, future in one.scores().items()}
-    assert [turn.text for turn in one.turns] == ["1", "spin"] and one.moves == ("1", "")
+        scores = scored(scorer, one)
+    assert [turn.text for turn in one.turns] == ["1", "spin"] and one.state.moves == ("1", "")
     assert (scores["second"].valid, scores["second"].why) == (False, "invalid: illegal move: no number")
     assert {role: score.value for role, score in scores.items()} == {"first": 1.0, "second": -1.0}

@@ -16,12 +16,14 @@ import click
 from grpo_sdk import UserError
 
 if TYPE_CHECKING:
-    from grpo_tasks_chess.match import Match
-    from grpo_tasks_chess.movers import Mover
+    from grpo_tasks_chess.match import Match, Mover
 
 HELP = {"help_option_names": ["-h", "--help"], "show_default": True}
 
 SEED = click.IntRange(0, 2**63 - 1)
+
+START = "rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - 0 1"
+"""Start of chess."""
 
 MAX_COMPLETION_LENGTH = 176
 """Longest answer to a position, in tokens: the longest line of labels at one token per character."""
@@ -144,7 +146,9 @@ def verify(files: tuple[str, ...], as_json: bool) -> int:
 @click.option("--colour", default="white", type=click.Choice(["white", "black"]), help="Colour of the model.")
 @click.option("--engine", metavar="PATH", help="UCI engine; by default Stockfish, if found.")
 @click.option("--depth", default=1, type=click.IntRange(1, 20), help="Search depth of the engine, in plies.")
-@click.option("--start", metavar="FEN", help="Start position; by default that of chess.")
+@click.option(
+    "--start", metavar="FEN", default=START, show_default=False, help="Start position; by default that of chess."
+)
 @click.option("--fallback", is_flag=True, help="Replace an illegal move by a random one; else it loses.")
 @click.option(
     "--max-moves", default=200, type=click.IntRange(min=1), help="Moves of each side; then the game is stopped."
@@ -162,44 +166,47 @@ def verify(files: tuple[str, ...], as_json: bool) -> int:
 @click.option("--quiet", is_flag=True, help="Print the result only.")
 def play(as_json: bool, quiet: bool, **options: Any) -> None:
     """Let a model play a game against an engine or random moves: it reads `P: FEN`, and its move follows `B:`."""
-    import chess as rules_of_chess
-
     from grpo_sdk import check_model, show_progress
     from grpo_tasks_chess.match import draw_text, play_match, write_pgn
-    from grpo_tasks_chess.movers import RandomMover
     from grpo_tasks_chess.rules import position
 
     if math.isnan(options["temperature"]):
         raise UserError("--temperature nan: a number from 0 to 100.")
     check_model(options["model"], options["adapter"])  # before torch is imported, which takes seconds
-    colour = rules_of_chess.WHITE if options["colour"] == "white" else rules_of_chess.BLACK
-    start = None if options["start"] is None else position(options["start"])
+    colour, other = ("white", "black") if options["colour"] == "white" else ("black", "white")
+    start = position(options["start"]).fen()
     for path in (options["pgn"], options["svg"]):
         if path is not None and "{ply}" not in str(path.parent):
             _make_parent(path)  # now, and not when the game is over
 
     def show(match: Match) -> None:
         if not (quiet or as_json):
-            click.echo(draw_text(match, orientation=colour))
+            click.echo(draw_text(match, orientation=colour == "white"))
         if options["svg"] is not None and "{ply}" in str(options["svg"]):
-            _draw(options["svg"], match, colour)
+            _draw(options["svg"], match, orientation=colour == "white")
 
     with ExitStack() as resources:
         opponent = _opponent(options, resources)
         with show_progress("loading the model", quiet=quiet):
-            players = {colour: _model(options), not colour: opponent}
-        fallback = RandomMover(-1 - options["seed"]) if options["fallback"] else None  # not the opponent's seed
-        match = play_match(players, start=start, fallback=fallback, max_moves=options["max_moves"], on_ply=show)
+            players = {colour: _model(options), other: opponent}
+        match = play_match(
+            players,
+            fen=start,
+            replaces_illegal=options["fallback"],
+            max_moves=options["max_moves"],
+            seed=options["seed"],
+            on_ply=show,
+        )
     pgn = write_pgn(match, when=date.today())
     if options["pgn"] is not None:
         _write(options["pgn"], pgn)
     if options["svg"] is not None and "{ply}" not in str(options["svg"]):
-        _draw(options["svg"], match, colour)
+        _draw(options["svg"], match, orientation=colour == "white")
     result = {
         "result": match.result,
         "ended_by": match.ended_by,
-        "white": match.players[rules_of_chess.WHITE],
-        "black": match.players[rules_of_chess.BLACK],
+        "white": match.players["white"],
+        "black": match.players["black"],
         "plies": len(match.board.move_stack),
         "illegal_moves_of_the_model": match.illegal_of(colour),
         "fen": match.board.fen(),
@@ -215,12 +222,12 @@ def play(as_json: bool, quiet: bool, **options: Any) -> None:
 
 def _opponent(options: Mapping[str, Any], resources: ExitStack) -> Mover:
     from grpo_tasks_chess.engine import EngineMissingError, EnginePool
-    from grpo_tasks_chess.movers import EngineMover, RandomMover
+    from grpo_tasks_chess.match import engine_mover, random_mover
 
     if options["opponent"] == "random":
-        return RandomMover(options["seed"])
+        return random_mover(options["seed"])
     try:
-        return EngineMover(resources.enter_context(EnginePool(options["engine"], size=1)), options["depth"])
+        return engine_mover(resources.enter_context(EnginePool(options["engine"], size=1)), options["depth"])
     except EngineMissingError as error:
         raise EngineMissingError(f"{error} Without an engine: --opponent random.") from None
 
@@ -228,7 +235,8 @@ def _opponent(options: Mapping[str, Any], resources: ExitStack) -> Mover:
 def _model(options: Mapping[str, Any]) -> Mover:
     """Return the model as a mover; loading it imports torch."""
     from grpo_core import Completer
-    from grpo_tasks_chess.movers import ModelMover
+    from grpo_tasks_chess.formats import write_policy_prompt
+    from grpo_tasks_chess.match import Mover
 
     complete = Completer(
         options["model"],
@@ -239,14 +247,14 @@ def _model(options: Mapping[str, Any]) -> Mover:
         seed=options["seed"],
         stop=("\n",),
     )
-    return ModelMover(options["model"], lambda prompt: complete([prompt])[0])
+    return Mover(options["model"], lambda board: complete([write_policy_prompt(board.fen())])[0])
 
 
-def _draw(path: Path, match: Match, colour: bool) -> None:
+def _draw(path: Path, match: Match, *, orientation: bool) -> None:
     from grpo_tasks_chess.match import draw_svg
 
     numbered = Path(str(path).replace("{ply}", f"{len(match.board.move_stack):03}"))
-    _write(numbered, draw_svg(match.board, orientation=colour))
+    _write(numbered, draw_svg(match.board, orientation=orientation))
 
 
 def _make_parent(path: Path) -> None:

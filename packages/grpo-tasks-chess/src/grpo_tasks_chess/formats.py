@@ -10,13 +10,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from grpo_sdk import Invalid
 from grpo_sdk.rewards import outside_thinking
-
-if TYPE_CHECKING:
-    from chess.engine import PovScore
 
 FEN_WIDTH, MOVES_WIDTH, EVALUATIONS_WIDTH = 90, 30, 40
 """Widths of the fields of a `P:` line, each after its label of three characters. (RookWorld's validation file pads its
@@ -120,9 +116,9 @@ def is_uci(word: str) -> bool:
     return _MOVE.fullmatch(word) is not None
 
 
-def to_pawns(score: PovScore) -> float:
-    """Convert an engine's score to pawns, for the side to move; a mate in n is ±(1000 − n/100)."""
-    return score.relative.score(mate_score=round(MATE_PAWNS * 100)) / 100
+def mate_in(moves: int) -> float:
+    """Return the evaluation of a mate in n, or of being mated in −n, in pawns: ±(1000 − n/100)."""
+    return ((100 if moves > 0 else -100) * MATE_PAWNS - moves) / 100
 
 
 def format_evaluation(pawns: float) -> str:

@@ -1,100 +1,180 @@
-"""A game between two movers, and its record."""
+"""A game between two movers, as `grpo chess play` shows it, and its record."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import date
+from random import Random
+from typing import NamedTuple
 
 import chess
 import chess.pgn
 import chess.svg
 
-from grpo_tasks_chess.movers import Mover
+from grpo_sdk import Game, GameConfig, GamePosition, GameStart, Invalid, Rules
+from grpo_tasks_chess.engine import EnginePool
+from grpo_tasks_chess.formats import read_policy_fields, write_policy_prompt
+from grpo_tasks_chess.rules import legal_moves
 
 EVENT = "grpo chess play"
 
 BOARD_PIXELS = 480
 
+SHOWN_CHARS = 80
+"""Longest excerpt of an illegal reply."""
 
-@dataclass(slots=True)
-class Ply:
-    """One half-move of a game.
+COLOURS = ("white", "black")
+
+
+class PlayConfig(GameConfig):
+    """Options of a game.
 
     Attributes:
-        move: Move that was played; None if an illegal reply ended the game.
-        mover: Name of the mover.
-        problem: Description of an illegal reply; empty for a legal move.
+        fen: Its start.
     """
 
-    move: chess.Move | None
-    mover: str
-    problem: str = ""
+    fen: str = chess.STARTING_FEN
 
 
-@dataclass(slots=True)
+def _apply(board: chess.Board, move: chess.Move) -> chess.Board:
+    after = board.copy()
+    after.push(move)
+    return after
+
+
+def _parse(text: str, board: chess.Board) -> chess.Move:
+    """Read a line of `chess.policy`; only the move after `B:` has to be legal."""
+    try:
+        best = " ".join(read_policy_fields(text).best)
+    except Invalid as problem:
+        raise Invalid(f"{problem}: {text.strip()[:SHOWN_CHARS]!a}") from None
+    if best not in (legal := legal_moves(board)):
+        raise Invalid(f"no legal move in UCI: {best[:SHOWN_CHARS]!a}")
+    return legal[best]
+
+
+def _outcome(board: chess.Board) -> Mapping[str, float] | None:
+    outcome = outcome_of(board)
+    if outcome is None:
+        return None
+    value = 0.0 if outcome.winner is None else 1.0 if outcome.winner else -1.0
+    return {"white": value, "black": -value}
+
+
+GAME = Game(
+    name="play",
+    roles=COLOURS,
+    initial=lambda seed, config: chess.Board(config.fen),
+    to_move=lambda board: COLOURS[not board.turn],
+    observe=lambda board, role: write_policy_prompt(board.fen()),
+    parse=_parse,
+    apply=_apply,
+    legal=lambda board: list(board.legal_moves),
+    outcome=_outcome,
+    render=lambda board: board.unicode(empty_square="·"),
+    write=lambda move, board: f" M: {move.uci()} E: 0.0 B: {move.uci()}",
+    config=PlayConfig,
+)
+
+
+class Mover(NamedTuple):
+    """Who plays a colour.
+
+    Attributes:
+        name: Name for the record.
+        reply: Position with legal moves -> the reply, as models write it.
+    """
+
+    name: str
+    reply: Callable[[chess.Board], str]
+
+
+def engine_mover(pool: EnginePool, depth: int) -> Mover:
+    """An engine that searches to a fixed depth in plies; 1 is a beginner who sees every capture."""
+
+    def reply(board: chess.Board) -> str:
+        (line,) = pool.analyse(board.fen(), multipv=1, depth=depth)
+        return GAME.write(chess.Move.from_uci(line.move), board)
+
+    return Mover(f"{pool.engine.name}, depth {depth}", reply)
+
+
+def random_mover(seed: int) -> Mover:
+    """A player of random legal moves."""
+    random = Random(f"chess/mover/{seed}")
+    return Mover("random", lambda board: GAME.write(random.choice(list(board.legal_moves)), board))
+
+
+@dataclass(frozen=True, slots=True)
 class Match:
     """A game, finished or not.
 
     Attributes:
-        board: Position reached, with the moves that led to it.
+        position: What was played.
         players: Names by colour.
-        plies: Replies, in order.
-        result: `1-0`, `0-1`, `1/2-1/2`, or `*` for a game that was stopped.
-        ended_by: Description of the end.
     """
 
-    board: chess.Board
-    players: dict[chess.Color, str]
-    plies: list[Ply] = field(default_factory=list)
-    result: str = "*"
-    ended_by: str = ""
+    position: GamePosition
+    players: Mapping[str, str]
 
-    def illegal_of(self, colour: chess.Color) -> int:
+    @property
+    def board(self) -> chess.Board:
+        """The position reached, with the moves that led to it."""
+        board: chess.Board = self.position.state
+        return board
+
+    @property
+    def result(self) -> str:
+        """`1-0`, `0-1`, `1/2-1/2`, or `*` for a game that was stopped."""
+        returns = self.position.returns
+        if returns is None or self.position.capped:
+            return "*"
+        return {1.0: "1-0", -1.0: "0-1"}.get(returns["white"], "1/2-1/2")
+
+    @property
+    def ended_by(self) -> str:
+        """Description of the end."""
+        if self.position.illegal:
+            return f"illegal move of {self.players[self.position.illegal]}"
+        if self.position.capped:
+            return f"broken off after {len(self.position.moves) // 2} moves"
+        outcome = outcome_of(self.board)
+        return "" if outcome is None else outcome.termination.name.lower().replace("_", " ")
+
+    def illegal_of(self, colour: str) -> int:
         """Return the number of illegal replies of a side."""
-        first = self.board.root().turn
-        return sum(bool(ply.problem) for ply in self.plies[0 if colour == first else 1 :: 2])
+        replaced = sum(self.position.movers[place] == colour for place in self.position.replaced)
+        return replaced + (self.position.illegal == colour)
 
 
 def play_match(
-    players: dict[chess.Color, Mover],
+    players: Mapping[str, Mover],
     *,
-    start: chess.Board | None = None,
-    fallback: Mover | None = None,
+    fen: str = chess.STARTING_FEN,
+    replaces_illegal: bool = False,
     max_moves: int = 200,
+    seed: int = 0,
     on_ply: Callable[[Match], None] = lambda match: None,
 ) -> Match:
     """Play a game to its end (see `outcome_of`), or to `max_moves` of each side.
 
     Args:
         players: Movers by colour.
-        start: Start position; by default that of chess.
-        fallback: Mover that replaces an illegal reply; None: the side loses.
+        fen: Start position.
+        replaces_illegal: Whether a random move replaces an illegal reply; else the side loses.
         max_moves: Full moves after which the game is stopped.
+        seed: Seed of these random moves.
         on_ply: Function called after every reply.
     """
-    board = chess.Board() if start is None else start.copy()
-    match = Match(board, {colour: mover.name for colour, mover in players.items()})
-    while (outcome := outcome_of(board)) is None and len(board.move_stack) < 2 * max_moves:
-        mover = players[board.turn]
-        reply = mover.reply(board)
-        move = reply.move
-        if move is None and fallback is not None:
-            move = fallback.reply(board).move
-        match.plies.append(Ply(move, mover.name, reply.why))
-        if move is None:
-            match.result = "0-1" if board.turn else "1-0"
-            match.ended_by = f"illegal move of {mover.name}"
-            on_ply(match)
-            return match
-        board.push(move)
-        on_ply(match)
-    if outcome is None:
-        match.ended_by = f"broken off after {max_moves} moves"
-    else:
-        match.result = outcome.result()
-        match.ended_by = outcome.termination.name.lower().replace("_", " ")
-    return match
+    config = PlayConfig(fen=fen, illegal="random" if replaces_illegal else "loses")
+    rules = Rules(replace(GAME, max_turns=2 * max_moves), config)
+    names = {colour: mover.name for colour, mover in players.items()}
+    position = rules.begin(GameStart(id="play", seed=seed))
+    while position.to_move:
+        position = rules.advance(position, players[position.to_move].reply(position.state))
+        on_ply(Match(position, names))
+    return Match(position, names)
 
 
 def outcome_of(board: chess.Board) -> chess.Outcome | None:
@@ -114,36 +194,31 @@ def outcome_of(board: chess.Board) -> chess.Outcome | None:
 
 def write_pgn(match: Match, *, when: date) -> str:
     """Return the game in Portable Game Notation, with illegal replies as comments."""
-    root = match.board.root()
+    position = match.position
+    stopped = "unterminated" if match.result == "*" else "normal"
     game = chess.pgn.Game()
-    game.setup(root)
+    game.setup(position.states[0])
     game.headers.update(
         {
             "Event": EVENT,
             "Site": "?",
             "Date": when.strftime("%Y.%m.%d"),
             "Round": "-",
-            "White": match.players[chess.WHITE],
-            "Black": match.players[chess.BLACK],
+            "White": match.players["white"],
+            "Black": match.players["black"],
             "Result": match.result,
-            "Termination": _termination(match),
+            "Termination": "rules infraction" if position.illegal else stopped,
         }
     )
     node: chess.pgn.GameNode = game
-    for ply in match.plies:
-        if ply.move is not None:
-            node = node.add_variation(ply.move)
-        if ply.problem:
-            replaced = "replaced by this" if ply.move is not None else "it loses"
-            node.comment = f"{ply.mover} gave no legal move ({ply.problem}); {replaced}"
+    for place, after in enumerate(position.states[1:]):
+        node = node.add_variation(after.peek())
+        if place in position.replaced:
+            name = match.players[position.movers[place]]
+            node.comment = f"{name} gave no legal move ({position.replaced[place]}); replaced by this"
+    if position.illegal:
+        node.comment = f"{match.players[position.illegal]} gave no legal move ({position.why}); it loses"
     return f"{game}\n"
-
-
-def _termination(match: Match) -> str:
-    """Return the termination in a word of the standard."""
-    if match.plies and match.plies[-1].move is None:
-        return "rules infraction"
-    return "unterminated" if match.result == "*" else "normal"
 
 
 def draw_svg(board: chess.Board, *, orientation: chess.Color) -> str:
@@ -159,13 +234,12 @@ def draw_svg(board: chess.Board, *, orientation: chess.Color) -> str:
 
 def draw_text(match: Match, *, orientation: chess.Color) -> str:
     """Return the last reply and the position as text."""
-    board = match.board
-    last = match.plies[-1]
-    if last.move is None:
-        return f"{last.mover}: {last.problem}"
-    before = board.copy(stack=1)
-    before.pop()
+    position, name = match.position, match.players[match.position.movers[-1]]
+    if position.illegal:
+        return f"{name}: {position.why}"
+    before, board = position.states[-2], match.board
     number = f"{before.fullmove_number}{'.' if before.turn else '…'}"
-    note = f"   (in place of: {last.problem})" if last.problem else ""
+    problem = position.replaced.get(len(position.moves) - 1)
+    note = f"   (in place of: {problem})" if problem else ""
     drawn = board.unicode(orientation=orientation, empty_square="·")
-    return f"{number} {before.san(last.move)}   {last.mover}{note}\n{drawn}\n"
+    return f"{number} {before.san(board.peek())}   {name}{note}\n{drawn}\n"

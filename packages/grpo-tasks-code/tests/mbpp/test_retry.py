@@ -6,7 +6,8 @@ import pytest
 
 from grpo_sdk import Scorer, load_task
 from grpo_sdk.endpoints.base import SampleKey
-from grpo_sdk.episodes.episodes import Play, Reply, play
+from grpo_sdk.episodes.episode import Episode, Reply
+from grpo_sdk.episodes.player import Player, play
 
 PROBLEM = {
     "task_id": 601,
@@ -25,16 +26,16 @@ def scorer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scorer]:
         yield made
 
 
-def answered(scorer: Scorer, *texts: str) -> Play[str]:
+def answered(scorer: Scorer, *texts: str) -> Episode[str]:
     row = scorer.task.rows()[0]
-    one = Play[str](scorer.task, scorer, row, SampleKey(0, 1, "p", 0), scorer.task.prompt(row))
+    one = Episode[str](scorer.task, row, SampleKey(0, 1, "p", 0), scorer.task.prompt(row))
 
-    def answer(asked: Sequence[Play[str]]) -> Iterator[tuple[int, Reply[str]]]:
+    def answer(asked: Sequence[Episode[str]]) -> Iterator[tuple[int, Reply[str]]]:
         for index, each in enumerate(asked):
             text = texts[len(each.turns)]
             yield index, Reply(text, text)
 
-    play([one], answer)
+    play([(Player(scorer), one)], answer)
     return one
 
 
@@ -43,14 +44,14 @@ def test_a_second_attempt_sees_the_test_that_failed(scorer: Scorer) -> None:
     assert [turn.text for turn in made.turns] == [WRONG, RIGHT]
     second = str(made.turns[1].prompt)
     assert second.startswith(str(made.turns[0].prompt) + WRONG) and "assert inc(5) == 6" in second
-    assert made.scores()[""].result().value == 1.0
+    assert Player(scorer).score(made)[""].result().value == 1.0
 
 
 def test_there_is_no_third_attempt_and_the_last_one_counts(scorer: Scorer) -> None:
     made = answered(scorer, RIGHT.replace("x + 1", "x - 1"), WRONG)
     assert len(made.turns) == 2
     # one of two tests: half of half the reward
-    assert made.scores()[""].result().value == pytest.approx(0.25)
+    assert Player(scorer).score(made)[""].result().value == pytest.approx(0.25)
 
 
 def test_who_is_right_at_once_is_not_asked_again(scorer: Scorer) -> None:
@@ -59,4 +60,4 @@ def test_who_is_right_at_once_is_not_asked_again(scorer: Scorer) -> None:
 
 def test_nonsense_is_told_so(scorer: Scorer) -> None:
     made = answered(scorer, "\ud800\x00 (", RIGHT)
-    assert len(made.turns) == 2 and made.scores()[""].result().solved
+    assert len(made.turns) == 2 and Player(scorer).score(made)[""].result().solved

@@ -145,12 +145,12 @@ def _kuhn(specs: Mapping[str, str], against: tuple[str, ...], *, device: str, as
 
     with show_progress("models", quiet=quiet) as report:
         from grpo_tasks_games import best_response
-        from grpo_tasks_games.kuhn.model import play_of  # here, because it imports torch
-        from grpo_tasks_games.kuhn.rules import DEALS, Hand
+        from grpo_tasks_games.kuhn import theory
+        from grpo_tasks_games.kuhn.game import DEALS, Hand
 
         plays, played = {}, {}
         for model, spec in specs.items():
-            plays[model] = play_of(spec, model, device=device)
+            plays[model] = theory.play_of(spec, model, device=device)
             if against:  # its best response sees both cards, and is not asked for
                 deals = [Hand(deal) for deal in DEALS]
                 played[model] = best_response.play_of(spec, model, against=against, starts=deals, device=device)

@@ -16,8 +16,7 @@ from grpo_tasks_games.kuhn import (
     nash,
     strategy_from,
 )
-from grpo_tasks_games.kuhn.game import GAME, equilibrium, initial, observe, parse
-from grpo_tasks_games.kuhn.rules import DEALS, Hand, apply, outcome
+from grpo_tasks_games.kuhn.game import DEALS, GAME, Hand, apply, equilibrium, initial, observe, outcome, parse
 from grpo_tasks_games.kuhn.theory import NAMES
 
 CONFIG, SHORT = KuhnConfig(), KuhnConfig(style="short")

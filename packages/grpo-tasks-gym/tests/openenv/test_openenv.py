@@ -16,7 +16,7 @@ from small_games import GUESS, HEAP
 
 from grpo_sdk import BoundTask, Score, Scorer, UserError, load_task
 from grpo_sdk.data import DataError
-from grpo_sdk.episodes.episodes import Play
+from grpo_sdk.episodes.episode import Episode
 from grpo_sdk.serve.server import TaskServer
 
 
@@ -29,7 +29,7 @@ def bound(address: str, **options: Any) -> BoundTask:
     return load_task(f"openenv.remote?url={quote(address, safe='')}", **options)
 
 
-def play(task: BoundTask, texts: list[list[str]]) -> tuple[list[Play[str]], list[Score]]:
+def play(task: BoundTask, texts: list[list[str]]) -> tuple[list[Episode[str]], list[Score]]:
     """Rollouts of the first row, and their scores."""
     with Scorer(task, workers=1) as scorer:
         return played(scorer, task.rows()[0], texts)

@@ -17,10 +17,10 @@ from grpo_core.evaluation.surprisal import ROWS_AT_ONCE, Certainty, certainty
 from grpo_core.policy.memory import peak_memory_mib
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
-from grpo_core.rollouts.task_scoring import TaskScoring
 from grpo_sdk.endpoints.base import Engine, SampleKey, Sampling, StopRequested
-from grpo_sdk.episodes.episodes import Play, Reply, play
-from grpo_sdk.episodes.opponents import OpponentSampler, play_opponents
+from grpo_sdk.episodes.episode import Episode, Reply
+from grpo_sdk.episodes.opponents import OpponentSampler, Unanswered, play_opponents
+from grpo_sdk.episodes.player import Player, play
 from grpo_sdk.errors import InfrastructureError
 from grpo_sdk.killable.pool import resolved
 from grpo_sdk.scoring.abstention import reason_head
@@ -85,7 +85,7 @@ def evaluate_rows(
     rows: Sequence[Row],
     settings: EvaluationSettings,
     model: EvaluatedModel,
-    scoring: TaskScoring,
+    scoring: Player,
     hooks: EvaluationHooks | None = None,
 ) -> Evaluation:
     """Answer every row as often as the settings say, and score the completions while others are sampled.
@@ -118,7 +118,7 @@ def _evaluate(
     rows: Sequence[Row],
     settings: EvaluationSettings,
     model: EvaluatedModel,
-    scoring: TaskScoring,
+    scoring: Player,
     hooks: EvaluationHooks,
 ) -> Evaluation:
     started = time.perf_counter()
@@ -178,7 +178,7 @@ def _answer(
     questions: Sequence[Question],
     sampler: Sampler,
     sampling: Sampling,
-    scoring: TaskScoring,
+    scoring: Player,
     hooks: EvaluationHooks,
 ) -> tuple[list[Sampled], dict[int, Future[Score]]]:
     """Answer questions of one turn; without an opponent, each answer is scored as soon as it is there."""
@@ -251,7 +251,7 @@ def converse(
     questions: Sequence[Question],
     sampler: Sampler,
     sampling: Sampling,
-    scoring: TaskScoring,
+    scoring: Player,
     hooks: EvaluationHooks,
 ) -> tuple[list[Sampled], dict[int, Future[Score]]]:
     """Play every rollout to its end.
@@ -271,39 +271,38 @@ def converse(
     Raises:
         StopRequested: `hooks.should_stop` is true.
     """
-    plays = [
-        Play[Sampled](task, scoring.scorer, row, question.key, question.prompt, scoring.opponent)
+    tables = [
+        (scoring, Episode[Sampled](task, row, question.key, question.prompt))
         for row, question in zip(rows, questions, strict=True)
     ]
 
-    def answer(active: Sequence[Play[Sampled]]) -> Iterator[tuple[int, Reply[Sampled]]]:
-        hooks.progress(len(plays) - len(active), len(plays))
+    def answer(active: Sequence[Episode[Sampled]]) -> Iterator[tuple[int, Reply[Sampled] | Unanswered]]:
+        hooks.progress(len(tables) - len(active), len(tables))
         turns = [
-            Question(played.prompt, played.turn_key, task.task.stop, task.task.max_completion_length)
-            for played in active
+            Question(episode.prompt, episode.turn_key, task.task.stop, task.task.max_completion_length)
+            for episode in active
         ]
         fitting = [index for index, turn in enumerate(turns) if not active[index].turns or sampler.fits(turn, sampling)]
         for index in set(range(len(turns))) - set(fitting):
-            yield index, Reply("", None, is_full=True)
+            yield index, Unanswered("", is_unreadable=True)
         for at, sampled in sampler.sample([turns[index] for index in fitting], sampling):
             if hooks.should_stop():
                 raise StopRequested
-            index = fitting[at]
-            is_full = sampled.is_too_long and bool(active[index].turns)
-            yield index, Reply(sampled.text, None if sampled.error else sampled, error=sampled.error, is_full=is_full)
+            failed = Unanswered(sampled.error, is_unreadable=sampled.is_too_long)
+            yield fitting[at], failed if sampled.error else Reply(sampled.text, sampled)
 
-    play(plays, answer)
-    hooks.progress(len(plays), len(plays))
-    futures = {index: next(iter(played.scores().values())) for index, played in enumerate(plays)}
-    return [_as_one(played) for played in plays], futures
+    play(tables, answer)
+    hooks.progress(len(tables), len(tables))
+    futures = {index: next(iter(scoring.score(episode).values())) for index, (_, episode) in enumerate(tables)}
+    return [_as_one(episode) for _, episode in tables], futures
 
 
-def _as_one(played: Play[Sampled]) -> Sampled:
-    turns = [turn.answer for turn in played.turns]
+def _as_one(episode: Episode[Sampled]) -> Sampled:
+    turns = [turn.answer for turn in episode.turns]
     lengths = [turn.length for turn in turns if turn.length is not None]
     thoughts = [turn.think_length for turn in turns if turn.think_length is not None]
     return Sampled(
-        text=played.story,
+        text=episode.story,
         length=sum(lengths) if len(lengths) == len(turns) else None,
         is_truncated=any(turn.is_truncated for turn in turns),
         think_length=sum(thoughts) if thoughts else None,

@@ -11,7 +11,7 @@ from grpo_core.evaluation.rows import subset
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.profiles.accelerator import check_device
 from grpo_sdk.check.overlap import held_out
-from grpo_sdk.episodes.episodes import check_opponent
+from grpo_sdk.episodes.opponents import check_opponent
 from grpo_sdk.plugins.models import check_model
 from grpo_sdk.plugins.tasks import bind
 from grpo_sdk.task.spec import parse_task_specs

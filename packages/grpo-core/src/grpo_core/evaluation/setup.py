@@ -196,7 +196,7 @@ def load_evaluated(
     """Load a model with its sampler, which `resources` closes; the other arguments are those of `evaluate_model`."""
     from grpo_core.policy.load import load_policy
     from grpo_core.policy.sampler import bind_engine, open_engine
-    from grpo_sdk.episodes.episodes import plays_base
+    from grpo_sdk.episodes.opponents import plays_base
 
     bind_engine(options.engine)
 

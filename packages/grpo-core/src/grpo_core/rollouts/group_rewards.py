@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from grpo_core.rollouts.prompt_group import PromptGroup
-from grpo_core.rollouts.rollout import Rollout
+from grpo_core.rollouts.rollout import PromptGroup, Rollout
 from grpo_core.rollouts.task_scoring import Scoring
 from grpo_sdk.killable.pool import WaitAll, wait_all
 from grpo_sdk.scoring.groups import group_scores
@@ -25,39 +24,31 @@ def with_group_rewards(
         scoring: Scorers of their tasks.
         wait: Waits for results.
     """
-    if not groups:
-        return list(rollouts)
-    size = len(rollouts) // len(groups)
+    size = len(rollouts) // max(1, len(groups))
     completed = list(rollouts)
     for label, scorer in scoring.scorers.items():
         if not scorer.task.task.group_specs():
             continue
-        numbers = [number for number, group in enumerate(groups) if group.draw.label == label]
-        members = [rollouts[number * size : (number + 1) * size] for number in numbers]
-        scored = compared_scores(members, scorer, wait)
-        for number, own, scores in zip(numbers, members, scored, strict=True):
-            completed[number * size : (number + 1) * size] = [
-                replace(rollout, score=score, status="abstained" if score.abstained else "scored")
-                for rollout, score in zip(own, scores, strict=True)
-            ]
+        starts = [number * size for number, group in enumerate(groups) if group.draw.label == label]
+        members = [rollouts[start : start + size] for start in starts]
+        for start, scores in zip(starts, compared_scores(members, scorer, wait), strict=True):
+            for place, score in enumerate(scores, start):
+                completed[place] = replace(rollouts[place], score=score)
     return completed
 
 
 def compared_scores(groups: Sequence[Sequence[Rollout]], scorer: Scorer, wait: WaitAll = wait_all) -> list[list[Score]]:
     """The scores of the rollouts of each group, with the group rewards of their task.
 
+    They see the texts that were scored, which are the answers that the other rewards see.
+
     Args:
         groups: Scored rollouts, group by group.
         scorer: Scorer of their task.
         wait: Waits for results.
     """
-    return group_scores(scorer, [(_texts(own), own[0].row, _scores(own)) for own in groups], wait)
-
-
-def _texts(rollouts: Sequence[Rollout]) -> list[str]:
-    """The texts that were scored, so that a group reward sees the answers that the other rewards see."""
-    return [rollout.text if rollout.scored_text is None else rollout.scored_text for rollout in rollouts]
-
-
-def _scores(rollouts: Sequence[Rollout]) -> list[Score]:
-    return [rollout.score for rollout in rollouts if rollout.score is not None]
+    compared = []
+    for own in groups:
+        texts = [rollout.text if rollout.scored_text is None else rollout.scored_text for rollout in own]
+        compared.append((texts, own[0].row, [rollout.score for rollout in own]))
+    return group_scores(scorer, compared, wait)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from grpo_sdk.endpoints.completion import Completion
-from grpo_sdk.task.row import story_of
-
-if TYPE_CHECKING:
-    from grpo_sdk.task.row import Message, Row
-    from grpo_sdk.task.score import Score
-
-RolloutStatus = Literal["scored", "abstained", "unscored"]
+from grpo_sdk.task.mixture import Draw
+from grpo_sdk.task.row import Message, Row, story_of
+from grpo_sdk.task.score import Score
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +29,21 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptGroup:
+    """A drawn prompt with its tokens: one group of rollouts.
+
+    Attributes:
+        draw: The prompt; an episode that the policy plays alone gives a group for each role.
+        prompt_ids: Tokens of the first turn's prompt.
+        role: Role that the policy plays in these rollouts; empty in a task that is no game.
+    """
+
+    draw: Draw
+    prompt_ids: tuple[int, ...]
+    role: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Rollout:
     """One attempt at one row.
 
@@ -40,8 +53,7 @@ class Rollout:
         group: Index of the group in the batch: its members answer the same prompt and share a baseline.
         role: Role that the policy played, in a game; empty otherwise.
         turns: One, or several with feedback or in a game; a turn's prompt may extend the turn before.
-        score: The task's score; None before scoring.
-        status: `scored`; `abstained` (no value: masked and counted, never 0); or `unscored` so far.
+        score: The task's score; one that abstained is masked and counted, never 0.
         messages: Who said what, in several turns or a game; empty where there is one completion.
         scored_text: Text that was scored: the completion, the last one of a conversation, or the transcript of a game;
             None where nothing was.
@@ -53,8 +65,7 @@ class Rollout:
     group: int
     role: str
     turns: tuple[Turn, ...]
-    score: Score | None = None
-    status: RolloutStatus = "unscored"
+    score: Score
     messages: tuple[Message, ...] = ()
     scored_text: str | None = None
     predictions: tuple[str, ...] | None = None
@@ -79,7 +90,66 @@ class Rollout:
         """Whether a turn was ended by the length limit."""
         return any(turn.completion.finish_reason == "length" for turn in self.turns)
 
-    def __post_init__(self) -> None:
-        expected = "unscored" if self.score is None else "abstained" if self.score.value is None else "scored"
-        if self.status != expected:
-            raise ValueError(f"status {self.status!r} does not fit score {self.score!r}, which is {expected!r}.")
+
+def rollout_of(
+    group: PromptGroup,
+    number: int,
+    turns: Sequence[Turn],
+    score: Score,
+    messages: Sequence[Message] = (),
+    *,
+    scored_text: str | None,
+    predictions: Sequence[str] | None = None,
+) -> Rollout:
+    """Make a scored rollout of a group, which has this number in the batch."""
+    return Rollout(
+        spec=group.draw.task.spec,
+        row=group.draw.row,
+        group=number,
+        role=group.role,
+        turns=tuple(turns),
+        score=score,
+        messages=tuple(messages),
+        scored_text=scored_text,
+        predictions=None if predictions is None else tuple(predictions),
+    )
+
+
+def packed(rollouts: Sequence[Rollout], first_group: int) -> bytes:
+    """Encode rollouts for the other ranks: JSON in ASCII, so that any text survives.
+
+    Groups are counted from `first_group` on. Rows and prompts every rank has itself.
+    """
+    records = []
+    for rollout in rollouts:
+        turns = [asdict(turn) for turn in rollout.turns]
+        if turns and not rollout.role:
+            turns[0]["prompt_ids"] = None  # that of the group; in a game, each player sees its own
+        scored = {"scored_text": rollout.scored_text, "predictions": rollout.predictions}
+        records.append([rollout.group + first_group, turns, asdict(rollout.score), rollout.messages, scored])
+    return json.dumps(records).encode("ascii")  # orjson refuses lone surrogates
+
+
+def unpacked(data: bytes, groups: Sequence[PromptGroup]) -> list[Rollout]:
+    """Decode the rollouts of one rank.
+
+    Args:
+        data: Result of `packed`.
+        groups: The prompts of all ranks, by group.
+    """
+    rollouts = []
+    for number, turns, score, messages, scored in json.loads(data):
+        group = groups[number]
+        answered = [_turn(turn, group.prompt_ids) for turn in turns]
+        rollouts.append(rollout_of(group, number, answered, Score(**score), messages, **scored))
+    return rollouts
+
+
+def _turn(record: Mapping[str, Any], first_prompt: tuple[int, ...]) -> Turn:
+    completion, prompt = record["completion"], record["prompt_ids"]
+    tuples = {name: tuple(completion[name]) for name in ("token_ids", "logprobs")}
+    return Turn(
+        first_prompt if prompt is None else tuple(prompt),
+        Completion(**{**completion, **tuples}),
+        trained=record["trained"],
+    )

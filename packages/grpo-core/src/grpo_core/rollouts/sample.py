@@ -1,26 +1,89 @@
-"""From prompts to scored rollouts: sample every completion, scoring each one as it finishes.
-
-Tasks of one turn are sampled at once; those of several, games among them, follow in lock step.
-"""
+"""From prompts to scored rollouts: sample every completion, and score each episode as soon as it is over."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
-from grpo_core.rollouts.multi_turn import RolloutContext, episode_rollouts
-from grpo_core.rollouts.prompt_group import PromptGroup, rollout_of
-from grpo_core.rollouts.rollout import Rollout, Turn
-from grpo_sdk.endpoints.base import Request, Sampling
+from grpo_core.rollouts.rollout import PromptGroup, Rollout, Turn, rollout_of
+from grpo_core.rollouts.task_scoring import Scoring
+from grpo_sdk.endpoints.base import Engine, Request, SampleKey, Sampling, StopRequested
 from grpo_sdk.endpoints.completion import Completion
-from grpo_sdk.episodes.opponents import play_opponents
+from grpo_sdk.endpoints.encode import encode_continuation, encode_prompt
+from grpo_sdk.episodes.episode import Episode, Reply
+from grpo_sdk.episodes.opponents import Unanswered
+from grpo_sdk.episodes.player import Table, play
+from grpo_sdk.killable.pool import wait_all
 from grpo_sdk.task.score import Score
+
+Result = TypeVar("Result")
+
+ASK_EVERY_S = 0.25
+"""Time between looks at scores that are waited for."""
+
+SHOW_AFTER_S = 2.0
+"""Time after which waiting is shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutContext:
+    """Engine, scorers and seed of rollouts, the same in every step.
+
+    Attributes:
+        engine: Samples the completions.
+        scoring: Scorers and opponents of the tasks.
+        seed: Seed of the run; with the step it names the random numbers.
+        tokenizer: Tokenizer of the policy.
+        max_context: Tokens that fit the model; a conversation that leaves no room for a completion is over.
+        should_stop: Whether to stop; called after every completion, and while scores are waited for.
+        on_wait: Told how many scores there are, and how many there will be, once they take a while.
+    """
+
+    engine: Engine
+    scoring: Scoring
+    seed: int
+    tokenizer: Any
+    max_context: int | None = None
+    should_stop: Callable[[], bool] = lambda: False
+    on_wait: Callable[[int, int], None] = lambda done, total: None
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[tuple[int, Completion]]:
+        """Sample completions; yields (index, completion) as each finishes.
+
+        Raises:
+            StopRequested: `should_stop` is true.
+        """
+        for index, completion in self.engine.generate(requests, sampling):
+            if self.should_stop():
+                raise StopRequested
+            yield index, completion
+
+    def wait(self, futures: Sequence[Future[Result]]) -> list[Result]:
+        """Results in order. A judge may take minutes, so a stop takes the rest back.
+
+        Raises:
+            StopRequested: `should_stop` is true.
+        """
+        started = time.monotonic()
+        while (outcome := wait(futures, timeout=ASK_EVERY_S)).not_done:
+            if self.should_stop():
+                for future in outcome.not_done:
+                    future.cancel()
+                raise StopRequested
+            if time.monotonic() - started >= SHOW_AFTER_S:
+                self.on_wait(len(futures) - len(outcome.not_done), len(futures))
+        return wait_all(futures)
 
 
 def sample_rollouts(
     groups: Sequence[PromptGroup], context: RolloutContext, sampling: Sampling, generations: int, step: int
 ) -> list[Rollout]:
     """Sample `generations` rollouts of each group and score them.
+
+    Tasks of one turn are sampled in one batch; those of several turns and games follow, in a batch for each turn.
 
     Args:
         groups: One for each group, in order; the groups of an episode side by side.
@@ -38,54 +101,108 @@ def sample_rollouts(
     single = {number: group for number, group in enumerate(groups) if not group.draw.task.has_turns}
     several = {number: group for number, group in enumerate(groups) if group.draw.task.has_turns}
     rollouts: dict[int, list[Rollout]] = {}
-    if single or not several:
-        rollouts |= _single_turns(single, context, sampling, generations, step)
-    if several:
-        rollouts |= episode_rollouts(several, context, sampling, generations, step)
+    for part in (single, several):
+        if part:
+            rollouts |= _sampled(part, context, sampling, generations, step)
     return [rollout for number in range(len(groups)) for rollout in rollouts[number]]
 
 
-def _single_turns(
+def _sampled(
     groups: Mapping[int, PromptGroup], context: RolloutContext, sampling: Sampling, generations: int, step: int
 ) -> dict[int, list[Rollout]]:
-    """Rollouts by group. Scores overlap with sampling; a task with an opponent waits for its whole batch."""
-    scorers, opponents = context.scoring.scorers, context.scoring.opponents
-    draws = [group.draw for group in groups.values() for _ in range(generations)]
-    requests = [
-        Request(
-            group.prompt_ids,
-            context.key(group, sample, step),
-            stop=group.draw.task.task.stop,
-            max_completion_length=group.draw.task.task.max_completion_length,
-        )
-        for group in groups.values()
-        for sample in range(generations)
-    ]
-    completions: dict[int, Completion] = {}
-    pending: dict[int, Future[Score]] = {}
-    for index, completion in context.generate(requests, sampling):
-        completions[index] = completion
-        draw = draws[index]
-        if draw.label not in opponents:
-            pending[index] = scorers[draw.label].submit(completion.text, draw.row)
-    scores = dict(zip(pending, context.wait(list(pending.values())), strict=True))
-    predictions: dict[int, tuple[str, ...] | None] = {}
-    for label, opponent in opponents.items():
-        indices = [index for index, draw in enumerate(draws) if draw.label == label]
-        if not indices:
+    """Rollouts by the number of their group; several groups are the sides of one episode."""
+    players = {label: context.scoring[label] for label in {group.draw.label for group in groups.values()}}
+    tables: dict[tuple[str, int], Table[Turn]] = {}
+    for group in groups.values():
+        draw, task = group.draw, group.draw.task
+        if (draw.prompt_id, 0) in tables:
             continue
-        texts = [completions[index].text for index in indices]
-        rows = [draws[index].row for index in indices]
-        keys = [requests[index].key for index in indices]
-        played = play_opponents(scorers[label], texts, rows, opponent, keys=keys)
-        scores.update(zip(indices, played.scores, strict=True))
-        predictions.update(zip(indices, played.predictions, strict=True))
-    numbers = [number for number in groups for _ in range(generations)]
-    rollouts: dict[int, list[Rollout]] = {number: [] for number in groups}
-    for index, (number, request) in enumerate(zip(numbers, requests, strict=True)):
-        text, turns = completions[index].text, (Turn(request.prompt_ids, completions[index], trained=True),)
-        answers = predictions.get(index)
-        rollouts[number].append(
-            rollout_of(groups[number], number, turns, scores[index], scored_text=text, predictions=answers)
+        prompt = task.prompt(draw.row) if task.has_turns and task.task.game is None else ""
+        for sample in range(generations):
+            key = SampleKey(context.seed, step, draw.prompt_id, sample)
+            tables[draw.prompt_id, sample] = players[draw.label], Episode(task, draw.row, key, prompt)
+    scored = _played(list(tables.values()), groups, context, sampling)
+    outcomes = dict(zip(tables, scored, strict=True))
+
+    def rollout(number: int, group: PromptGroup, sample: int) -> Rollout:
+        _, episode = tables[group.draw.prompt_id, sample]
+        scores, predictions = outcomes[group.draw.prompt_id, sample]
+        return rollout_of(
+            group,
+            number,
+            _turns(episode, group.role),
+            scores[group.role],
+            episode.messages,
+            scored_text=episode.scored_texts().get(group.role),
+            predictions=predictions,
         )
-    return rollouts
+
+    return {
+        number: [rollout(number, group, sample) for sample in range(generations)] for number, group in groups.items()
+    }
+
+
+Outcome = tuple[Mapping[str, Score], Sequence[str] | None]
+"""Role -> score of an episode, and the opponent's answers to its completion; None where none was asked."""
+
+
+def _played(
+    tables: Sequence[Table[Turn]], groups: Mapping[int, PromptGroup], context: RolloutContext, sampling: Sampling
+) -> list[Outcome]:
+    """Play the episodes in place, and score them; a task whose answers go to an opponent waits for its whole batch."""
+    first_ids = {group.draw.prompt_id: group.prompt_ids for group in groups.values()}
+    pending: dict[tuple[int, str], Future[Score]] = {}
+    asking: dict[int, list[int]] = {}
+
+    def sample(episodes: list[Episode[Turn]]) -> Iterator[tuple[int, Reply[Turn] | Unanswered]]:
+        requests: dict[int, Request] = {}
+        for index, episode in enumerate(episodes):
+            task = episode.task.task
+            ids = _encoded(episode, context.tokenizer) if episode.task.has_turns else first_ids[episode.key.prompt_id]
+            request = Request(ids, episode.turn_key, stop=task.stop, max_completion_length=task.max_completion_length)
+            needed = len(ids) + request.limit(sampling)
+            if episode.task.has_turns and context.max_context is not None and needed > context.max_context:
+                why = f"{needed} tokens with the completion; the model's context is {context.max_context}"
+                yield index, Unanswered(why, is_unreadable=True)
+            else:
+                requests[index] = request
+        indices = list(requests)
+        for position, completion in context.generate(list(requests.values()), sampling):
+            index = indices[position]
+            yield index, Reply(completion.text, Turn(requests[index].prompt_ids, completion))
+
+    def ended(index: int) -> None:
+        player, episode = tables[index]
+        if player.asks_opponent:
+            asking.setdefault(id(player), []).append(index)
+        else:
+            pending.update({(index, role): future for role, future in player.score(episode).items()})
+
+    play(tables, sample, ended)
+    scores: list[dict[str, Score]] = [{} for _ in tables]
+    predictions: list[Sequence[str] | None] = [None] * len(tables)
+    for (index, role), score in zip(pending, context.wait(list(pending.values())), strict=True):
+        scores[index][role] = score
+    for indices in asking.values():
+        answered = tables[indices[0]][0].ask_opponent([tables[index][1] for index in sorted(indices)])
+        for index, score, said in zip(sorted(indices), answered.scores, answered.predictions, strict=True):
+            scores[index][""], predictions[index] = score, said
+    return list(zip(scores, predictions, strict=True))
+
+
+def _encoded(episode: Episode[Turn], tokenizer: Any) -> tuple[int, ...]:
+    if not episode.goes_on:
+        return encode_prompt(tokenizer, episode.prompt)
+    last = episode.turns[-1]
+    sampled = last.answer.completion.token_ids
+    return encode_continuation(tokenizer, last.answer.prompt_ids, sampled, last.prompt, last.text, episode.prompt)
+
+
+def _turns(episode: Episode[Turn], role: str) -> list[Turn]:
+    """The turns of a role; an illegal move that a random one replaced is no decision that had consequences."""
+    replaced = episode.state.replaced
+    return [
+        replace(turn.answer, trained=False) if turn.place in replaced else turn.answer
+        for turn in episode.turns
+        if turn.role == role
+    ]

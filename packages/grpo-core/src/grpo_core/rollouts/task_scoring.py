@@ -1,10 +1,10 @@
-"""Scoring of a set of tasks: their scorers, and the opponents that answer them."""
+"""Scoring of a set of tasks: their scorers, and the models that answer the policy or play against it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from typing import NamedTuple, Self
+from typing import Self
 
 from grpo_core.config import ScoringConfig
 from grpo_core.engines.compatibility import max_context
@@ -12,12 +12,20 @@ from grpo_core.engines.native import NativeEngine
 from grpo_core.policy.load import load_policy
 from grpo_core.policy.policy import Policy
 from grpo_sdk.callbacks import ResolvedDefault
-from grpo_sdk.endpoints.base import SampleKey
+from grpo_sdk.endpoints.base import Engine, Request, SampleKey
 from grpo_sdk.endpoints.encode import encode_prompt
 from grpo_sdk.endpoints.openai import OpenAIEngine
-from grpo_sdk.episodes.episodes import BASE, game_opponent, needs_opponent
-from grpo_sdk.episodes.opponents import EndpointOpponent, EngineOpponent, OpponentSampler, Unanswered
-from grpo_sdk.errors import UserError
+from grpo_sdk.episodes.opponents import (
+    BASE,
+    EndpointOpponent,
+    OpponentSampler,
+    Unanswered,
+    opponent_key,
+    opponent_of,
+    sampling_of,
+)
+from grpo_sdk.episodes.player import Player
+from grpo_sdk.errors import EmptyPromptError, UserError
 from grpo_sdk.scoring.cluster import ray_cluster, use_nodes
 from grpo_sdk.scoring.scorer import Scorer
 from grpo_sdk.task.bound import BoundTask, scores_by_config
@@ -43,18 +51,6 @@ def scorer_of(task: BoundTask, config: ScoringConfig) -> Scorer:
 def prepare_nodes(config: ScoringConfig, tasks: Sequence[BoundTask]) -> list[ResolvedDefault]:
     """Where another machine scores, check that it can; see `use_nodes`."""
     return use_nodes(ray_cluster(config.ray_address), tasks) if config.executor == "ray" else []
-
-
-class TaskScoring(NamedTuple):
-    """Scorer and opponent of one task.
-
-    Attributes:
-        scorer: The task's scorer.
-        opponent: Sampler of the opponent's answers; None for a task without an opponent.
-    """
-
-    scorer: Scorer
-    opponent: OpponentSampler | None = None
 
 
 class Scoring:
@@ -91,13 +87,13 @@ class Scoring:
                     scorer = resources.enter_context(scorer_of(task, config))
                 self.scorers[label] = scorer
             for label, task in tasks.items():
-                if task.opponent is not None or needs_opponent(task):
-                    opponent = None if shared is None else shared.opponents.get(label)
-                    self.opponents[label] = opponent or opponent_sampler(task, policy)
+                if own := opponent_of(task):
+                    sampler = None if shared is None else shared.opponents.get(label)
+                    self.opponents[label] = sampler or opponent_sampler(task.name, own, policy)
             self._resources = resources.pop_all()
 
-    def __getitem__(self, label: str) -> TaskScoring:
-        return TaskScoring(self.scorers[label], self.opponents.get(label))
+    def __getitem__(self, label: str) -> Player:
+        return Player(self.scorers[label], self.opponents.get(label))
 
     def __enter__(self) -> Self:
         return self
@@ -108,6 +104,30 @@ class Scoring:
     def close(self) -> None:
         """Shut down the scorers that were started here."""
         self._resources.close()
+
+
+def opponent_sampler(task: str, opponent: Opponent, policy: Policy | None) -> OpponentSampler:
+    """The sampler that an opponent's `engine` names.
+
+    Args:
+        task: Name of its task, for messages.
+        opponent: The opponent.
+        policy: The policy in training, at its start: `base` freezes it as it is now. None where an endpoint answers.
+
+    Raises:
+        UserError: the engine names a model that does not exist, or needs a model in this process.
+    """
+    if OpenAIEngine.is_url(opponent.engine):
+        return EndpointOpponent(OpenAIEngine.from_url(opponent.engine))
+    if policy is None:
+        raise UserError(
+            f"task {task!r} has an opponent, {opponent.engine!r}, that needs a model in this process; "
+            "an endpoint is none. Evaluate with --model."
+        )
+    if opponent.engine == BASE:
+        policy.freeze_reference()
+        return PolicyOpponent(policy, frozen=True)
+    return PolicyOpponent(load_policy(opponent.engine, device=str(policy.device)), frozen=False)
 
 
 class PolicyOpponent:
@@ -124,39 +144,56 @@ class PolicyOpponent:
     def sample(
         self, prompts: Sequence[Prompt], opponent: Opponent, keys: Sequence[SampleKey]
     ) -> list[tuple[str, ...] | Unanswered]:
-        """Answer the whole batch; see `OpponentSampler`."""
+        """Answer the whole batch in one call of the engine; see `OpponentSampler`."""
         playing: AbstractContextManager[Policy] = (
             self._policy.reference() if self._frozen else nullcontext(self._policy)
         )
         with playing as policy, policy.precision():
-            engine = NativeEngine(policy.model, policy.tokenizer)
-            opponent_of_engine = EngineOpponent(
-                engine,
-                lambda prompt: encode_prompt(policy.tokenizer, prompt),
-                max_context=max_context(policy.model),
+            engine, limit = NativeEngine(policy.model, policy.tokenizer), max_context(policy.model)
+            return engine_answers(
+                engine, lambda prompt: encode_prompt(policy.tokenizer, prompt), limit, prompts, opponent, keys
             )
-            return opponent_of_engine.sample(prompts, opponent, keys)
 
 
-def opponent_sampler(task: BoundTask, policy: Policy | None) -> OpponentSampler:
-    """The sampler that a task's `Opponent.engine` names.
+def engine_answers(
+    engine: Engine,
+    encode: Callable[[Prompt], Sequence[int]],
+    max_context: int | None,
+    prompts: Sequence[Prompt],
+    opponent: Opponent,
+    keys: Sequence[SampleKey],
+) -> list[tuple[str, ...] | Unanswered]:
+    """Sample an opponent's answers from an engine of this process; see `OpponentSampler`.
 
     Args:
-        task: A task with an opponent, or a game against one that is no scripted player.
-        policy: The policy in training, at its start: `base` freezes it as it is now. None where an endpoint answers.
-
-    Raises:
-        UserError: the engine names a model that does not exist, or needs a model in this process.
+        engine: Engine that samples.
+        encode: A prompt -> its tokens.
+        max_context: Tokens of prompt and answer that the model can read, if they are limited.
+        prompts: The opponent's prompts of a whole batch.
+        opponent: How many answers, and how they are sampled.
+        keys: Names the random numbers of each prompt's completion.
     """
-    opponent = task.opponent or game_opponent(task)
-    if OpenAIEngine.is_url(opponent.engine):
-        return EndpointOpponent(OpenAIEngine.from_url(opponent.engine))
-    if policy is None:
-        raise UserError(
-            f"task {task.name!r} has an opponent, {opponent.engine!r}, that needs a model in this process; "
-            "an endpoint is none. Evaluate with --model."
-        )
-    if opponent.engine == BASE:
-        policy.freeze_reference()
-        return PolicyOpponent(policy, frozen=True)
-    return PolicyOpponent(load_policy(opponent.engine, device=str(policy.device)), frozen=False)
+    texts: list[list[str] | Unanswered] = []
+    requests: list[Request] = []
+    places: list[tuple[int, int]] = []
+    longest = opponent.max_completion_length
+    for place, (prompt, key) in enumerate(zip(prompts, keys, strict=True)):
+        try:
+            ids = tuple(encode(prompt))
+        except EmptyPromptError as error:
+            texts.append(Unanswered(str(error), is_unreadable=True))
+            continue
+        if max_context is not None and len(ids) + longest > max_context:
+            why = f"a prompt of {len(ids)} tokens and {longest} for the answer; the opponent's context is {max_context}"
+            texts.append(Unanswered(why, is_unreadable=True))
+            continue
+        texts.append([""] * opponent.samples)
+        for sample in range(opponent.samples):
+            requests.append(Request(ids, opponent_key(key, sample), stop=opponent.stop))
+            places.append((place, sample))
+    for index, completion in engine.generate(requests, sampling_of(opponent)):
+        place, sample = places[index]
+        answers = texts[place]
+        assert not isinstance(answers, Unanswered)
+        answers[sample] = completion.text
+    return [answers if isinstance(answers, Unanswered) else tuple(answers) for answers in texts]

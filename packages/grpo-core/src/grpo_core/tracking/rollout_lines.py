@@ -96,9 +96,9 @@ def _rollout_fields(step: int, rollout: Rollout, identity: str) -> dict[str, Any
         "tokens": rollout.n_tokens,
         "finish_reason": "length" if rollout.is_truncated else "stop",
         "logprob": math.fsum(rollout.logprobs),
-        "status": rollout.status,
-        "score": score and score.as_json(),
-        **({"score_s": {name: round(s, 6) for name, s in score.seconds.items()}} if score and score.seconds else {}),
+        "status": "abstained" if score.abstained else "scored",
+        "score": score.as_json(),
+        **({"score_s": {name: round(s, 6) for name, s in score.seconds.items()}} if score.seconds else {}),
     }
 
 
@@ -110,7 +110,7 @@ def _batch_fields(index: int, rollout: Rollout, origin: BatchOrigin, group_rate:
         "prompt_id": group.prompt_id,
         "prompt": group.prompt,
         "reward": origin.rewards[index],  # orjson writes NaN as null
-        "included": rollout.status == "scored" and not is_masked,
+        "included": not rollout.score.abstained and not is_masked,
         "pass_rate": rate,
         "difficulty": None if rate is None else difficulty_of(rate, origin.boundaries),
         "think_tokens": origin.think_tokens[index],
@@ -136,7 +136,7 @@ def _group_rates(rollouts: Sequence[Rollout]) -> dict[int, float]:
     """Return the share of solved completions of each group that has scored ones."""
     counts: dict[int, list[int]] = {}
     for rollout in rollouts:
-        if rollout.score is not None and not rollout.score.abstained:
+        if not rollout.score.abstained:
             counts.setdefault(rollout.group, []).append(rollout.score.solved)
     return {group: sum(each) / len(each) for group, each in counts.items()}
 

@@ -16,7 +16,8 @@ from grpo_core.policy.fresh import PRESETS, check_vocab_size, tokenizer_location
 from grpo_core.profiles.accelerator import check_device
 from grpo_core.tracking.observe import check_trackers
 from grpo_core.training.trl_settings import check_trl
-from grpo_sdk.episodes.episodes import check_opponent, learning_roles, plays_base
+from grpo_sdk.episodes.episode import learning_roles
+from grpo_sdk.episodes.opponents import check_opponent, plays_base
 from grpo_sdk.errors import ExhaustedError, UserError, unknown_name
 from grpo_sdk.paths import check_makeable, kind_of
 from grpo_sdk.plugins import variants as registry

@@ -16,14 +16,11 @@ from grpo_core.engines.compatibility import context_of
 from grpo_core.policy.ranks import Ranks
 from grpo_core.policy.sampler import sampling_of
 from grpo_core.rollouts.group_rewards import with_group_rewards
-from grpo_core.rollouts.multi_turn import RolloutContext
-from grpo_core.rollouts.prompt_group import PromptGroup
-from grpo_core.rollouts.rollout import Rollout
-from grpo_core.rollouts.sample import sample_rollouts
-from grpo_core.rollouts.transfer import packed, unpacked
+from grpo_core.rollouts.rollout import PromptGroup, Rollout, packed, unpacked
+from grpo_core.rollouts.sample import RolloutContext, sample_rollouts
 from grpo_core.training.setup import Setup
 from grpo_sdk.endpoints.base import Sampling, rest
-from grpo_sdk.episodes.episodes import learning_roles
+from grpo_sdk.episodes.episode import learning_roles
 from grpo_sdk.errors import EngineError, UserError
 from grpo_sdk.rewards import soft_overlong
 from grpo_sdk.task.mixture import Draw

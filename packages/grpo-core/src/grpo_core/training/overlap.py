@@ -25,8 +25,7 @@ from grpo_core.engines.native import NativeEngine
 from grpo_core.policy.parts import local_part
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
-from grpo_core.rollouts.prompt_group import PromptGroup
-from grpo_core.rollouts.transfer import packed, unpacked
+from grpo_core.rollouts.rollout import PromptGroup, packed, unpacked
 from grpo_core.training.collect import Collected, groups_of
 from grpo_core.training.setup import Setup
 from grpo_sdk.errors import GrpoError

@@ -12,8 +12,7 @@ from grpo_core.config import RunConfig, flatten
 from grpo_core.policy.memory import peak_memory_mib
 from grpo_core.policy.memory_meter import PhaseMemory, memory_meter
 from grpo_core.prompts.curriculum import PassRateCurriculum
-from grpo_core.rollouts.prompt_group import PromptGroup
-from grpo_core.rollouts.rollout import Rollout
+from grpo_core.rollouts.rollout import PromptGroup, Rollout
 from grpo_core.rollouts.thinking import think_tokens
 from grpo_core.tracking.rollout_lines import BatchOrigin, GroupOrigin
 from grpo_core.training.batch import TrainBatch

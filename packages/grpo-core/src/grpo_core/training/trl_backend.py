@@ -30,7 +30,7 @@ from grpo_core.training.setup import Setup
 from grpo_core.training.trl_settings import algorithm_arguments, rows_per_pass
 from grpo_core.training.update import Updater, mean_metrics
 from grpo_sdk.callbacks import ResolvedDefault
-from grpo_sdk.episodes.episodes import plays_base
+from grpo_sdk.episodes.opponents import plays_base
 from grpo_sdk.errors import NonFiniteError, UnknownNameError, UserError, near_match
 
 METRICS: Mapping[str, str] = {

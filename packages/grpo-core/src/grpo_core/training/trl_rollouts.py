@@ -16,9 +16,8 @@ from grpo_core.engines.native import NativeEngine
 from grpo_core.evaluation.setup import ModelOptions
 from grpo_core.evaluation.trl import policy_of
 from grpo_core.policy.memory import tokens_that_fit
-from grpo_core.rollouts.multi_turn import RolloutContext
-from grpo_core.rollouts.prompt_group import PromptGroup
-from grpo_core.rollouts.sample import sample_rollouts
+from grpo_core.rollouts.rollout import PromptGroup
+from grpo_core.rollouts.sample import RolloutContext, sample_rollouts
 from grpo_core.rollouts.task_scoring import Scoring
 from grpo_core.training.batch import collate
 from grpo_core.training.trl_backend import check_whole, completion_fields

@@ -21,7 +21,7 @@ from grpo_sdk.plugins.tasks import received_task
 from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.calling import prints_to_stderr
 from grpo_sdk.task.game import GameConfig, Rules
-from grpo_sdk.task.game.rules import Episode
+from grpo_sdk.task.game.rules import GameStart
 from grpo_sdk.task.judging import Pending
 from grpo_sdk.task.row import Row
 from grpo_sdk.task.score import Invalid, Score
@@ -126,7 +126,7 @@ def play_perfectly(task: BoundTask, sent: Sequence[str], row: str, nodes: int) -
 def _start(task: BoundTask, row: str) -> tuple[Rules, Any]:
     """The rules of a game, and the first position of an episode."""
     game, config, episode = task.task.game, task.config, task.row_from_json(row)
-    assert game is not None and isinstance(config, GameConfig) and isinstance(episode, Episode)
+    assert game is not None and isinstance(config, GameConfig) and isinstance(episode, GameStart)
     rules = Rules(game, config)
     return rules, rules.call("initial", seed=episode.seed)
 
@@ -198,7 +198,7 @@ def read_demo_moves(task: BoundTask, sent: Sequence[str], rows: Sequence[str], l
     starts = {}
     for text in rows:
         episode = task.row_from_json(text)
-        assert isinstance(episode, Episode)
+        assert isinstance(episode, GameStart)
         state = rules.call("initial", seed=episode.seed)
         starts[json.dumps(rules.call("observe", state=state, role=rules.call("to_move", state=state)))] = state
     matched = legal = 0

@@ -10,7 +10,7 @@ from grpo_sdk.cli.options import HELP, JSON, open_input
 from grpo_sdk.display.explanation import explanation_tree
 from grpo_sdk.display.progress import Waiting
 from grpo_sdk.display.text import err, print_json, print_out
-from grpo_sdk.episodes.stepwise import retold
+from grpo_sdk.episodes.player import retold
 from grpo_sdk.errors import ExitCode, UserError
 from grpo_sdk.plugins.tasks import load_task
 from grpo_sdk.scoring.scorer import MAX_TEXT_CHARS, Scorer

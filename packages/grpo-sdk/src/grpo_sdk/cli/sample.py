@@ -12,7 +12,7 @@ from grpo_sdk.cli.options import COUNT, HELP, JSON
 from grpo_sdk.cli.tasks import readable
 from grpo_sdk.display.progress import Waiting
 from grpo_sdk.display.text import err, print_json, print_out, spoken, table, visible
-from grpo_sdk.episodes.stepwise import retold
+from grpo_sdk.episodes.player import retold
 from grpo_sdk.errors import GrpoError
 from grpo_sdk.plugins.tasks import bind
 from grpo_sdk.scoring.conditions import condition_choices

@@ -1,16 +1,19 @@
-"""Tasks with an opponent: its answers for a whole batch at once, then the scores that depend on them."""
+"""Models that answer the policy or play against it: who they are, and their answers for a whole batch at once."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from grpo_sdk.endpoints.base import Engine, Request, SampleKey, Sampling
-from grpo_sdk.errors import EmptyPromptError
+from grpo_sdk.endpoints.base import SampleKey, Sampling
+from grpo_sdk.errors import UserError
+from grpo_sdk.plugins.models import check_model
 from grpo_sdk.scoring.scorer import Scorer
+from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.game import SELF, GameConfig
 from grpo_sdk.task.opponent import Opponent
 from grpo_sdk.task.row import Prompt, Row
 from grpo_sdk.task.score import Fault, Score
@@ -24,15 +27,20 @@ OPPONENT_KEY_PREFIX = "opponent of "
 MAX_SEED = 2**31 - 1
 """Largest seed that every endpoint takes."""
 
+OPPONENT_TOKENS = 256
+"""Tokens of an opponent's move where the game does not say how long one is."""
+
+BASE = "base"
+"""Name of the opponent that plays with the policy as it was at the start of training."""
+
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """The opponent gave no answers, which says nothing about the completion unless its prompt was unreadable.
+    """A model gave no answer, which says nothing about what was written before, unless that made it unreadable.
 
     Attributes:
         why: Reason, in one line.
-        is_unreadable: The prompt that the completion made has no tokens, or more than the opponent can read: the
-            completion is at fault.
+        is_unreadable: Whether the prompt has no tokens, or more than the model can read.
     """
 
     why: str
@@ -115,56 +123,6 @@ def play_opponents(
     )
 
 
-class EngineOpponent:
-    """An opponent played by an engine of this process, e.g. on the base with the adapter off.
-
-    Args:
-        engine: Engine that samples.
-        encode: A prompt -> its tokens.
-        max_context: Tokens of prompt and answer that the model can read, if they are limited.
-    """
-
-    def __init__(
-        self, engine: Engine, encode: Callable[[Prompt], Sequence[int]], *, max_context: int | None = None
-    ) -> None:
-        self._engine, self._encode, self._max_context = engine, encode, max_context
-
-    def sample(
-        self, prompts: Sequence[Prompt], opponent: Opponent, keys: Sequence[SampleKey]
-    ) -> list[tuple[str, ...] | Unanswered]:
-        """Sample the whole batch in one call of the engine; see `OpponentSampler`."""
-        unreadable: dict[int, Unanswered] = {}
-        requests: list[Request] = []
-        places: list[tuple[int, int]] = []
-        for place, (prompt, key) in enumerate(zip(prompts, keys, strict=True)):
-            encoded = self._encoded(prompt, opponent)
-            if isinstance(encoded, Unanswered):
-                unreadable[place] = encoded
-                continue
-            for sample in range(opponent.samples):
-                requests.append(Request(encoded, opponent_key(key, sample), stop=opponent.stop))
-                places.append((place, sample))
-        texts = [[""] * opponent.samples for _ in prompts]
-        for index, completion in self._engine.generate(requests, sampling_of(opponent)):
-            place, sample = places[index]
-            texts[place][sample] = completion.text
-        return [unreadable.get(place, tuple(answers)) for place, answers in enumerate(texts)]
-
-    def _encoded(self, prompt: Prompt, opponent: Opponent) -> tuple[int, ...] | Unanswered:
-        try:
-            prompt_ids = tuple(self._encode(prompt))
-        except EmptyPromptError as error:
-            return Unanswered(str(error), is_unreadable=True)
-        needed = len(prompt_ids) + opponent.max_completion_length
-        if self._max_context is not None and needed > self._max_context:
-            why = (
-                f"a prompt of {len(prompt_ids)} tokens and {opponent.max_completion_length} for the answer; "
-                f"the opponent's context is {self._max_context}"
-            )
-            return Unanswered(why, is_unreadable=True)
-        return prompt_ids
-
-
 class EndpointOpponent:
     """An opponent behind an OpenAI-compatible endpoint.
 
@@ -196,6 +154,77 @@ class EndpointOpponent:
             else tuple(answer.text for answer in group)
             for group, failure in zip(groups, failures, strict=True)
         ]
+
+
+def opponent_of(task: BoundTask) -> Opponent | None:
+    """How the model is sampled that answers the policy, or plays a game against it; None where none does."""
+    game = task.task.game
+    if game is None:
+        return task.opponent
+    assert isinstance(task.config, GameConfig)
+    if task.config.opponent in (SELF, *game.scripted):
+        return None
+    return Opponent(
+        prompt=task.prompt,
+        samples=1,
+        engine=task.config.opponent,
+        temperature=1.0,
+        max_completion_length=task.task.max_completion_length or OPPONENT_TOKENS,
+        stop=task.task.stop,
+    )
+
+
+def check_opponent(task: BoundTask) -> None:
+    """Check that the model exists that plays a game against the policy, where one does.
+
+    Raises:
+        UserError: it does not; names the players that are no models.
+    """
+    game, opponent = task.task.game, opponent_of(task)
+    if game is None or opponent is None:
+        return
+    from grpo_sdk.endpoints.openai import OpenAIEngine  # here: most tasks have no opponent
+
+    name = opponent.engine
+    if name == BASE or OpenAIEngine.is_url(name):
+        return
+    try:
+        check_model(name)
+    except UserError as error:
+        players = ", ".join((SELF, *game.scripted, BASE))
+        raise UserError(
+            f"{task.name}: opponent={name} is none of {players}, so it has to be a model: {error}"
+        ) from None
+
+
+def plays_base(task: BoundTask) -> bool:
+    """Whether a task has an opponent that is the policy at its start."""
+    opponent = opponent_of(task)
+    return opponent is not None and opponent.engine == BASE
+
+
+def endpoint_opponent(task: BoundTask, url: str | None = None) -> OpponentSampler | None:
+    """The endpoint that plays a task's opponent; None where there is no opponent, or no endpoint.
+
+    Args:
+        task: The task.
+        url: The endpoint, `http://host:port/v1#model`; by default that of the task's options.
+
+    Raises:
+        UserError: `url` is no address.
+    """
+    own = opponent_of(task)
+    if own is None and url is None:
+        return None
+    from grpo_sdk.endpoints.openai import OpenAIEngine  # here: most tasks have no opponent
+
+    if url is not None and not OpenAIEngine.is_url(url):
+        raise UserError(f"opponent_url={url!r}: write http://host:port/v1#model.")
+    address = url or (own.engine if own is not None else "")
+    if not OpenAIEngine.is_url(address):
+        return None
+    engine = OpenAIEngine.from_url(address)  # also where nobody plays: a wrong address is refused
+    return None if own is None else EndpointOpponent(engine)
 
 
 def sampling_of(opponent: Opponent) -> Sampling:

@@ -19,9 +19,8 @@ import orjson
 
 from grpo_sdk.distributions import version_of
 from grpo_sdk.endpoints.base import SampleKey
-from grpo_sdk.episodes.episodes import endpoint_opponent, needs_opponent
-from grpo_sdk.episodes.opponents import play_opponents
-from grpo_sdk.episodes.stepwise import SteppedEpisode, Steps, arun
+from grpo_sdk.episodes.opponents import endpoint_opponent, opponent_of, play_opponents
+from grpo_sdk.episodes.player import Player, SteppedEpisode, Steps, arun
 from grpo_sdk.errors import DataError, UnscoredError, UserError
 from grpo_sdk.plugins.task_objects import AnyTask, send
 from grpo_sdk.plugins.tasks import load_task, received_task
@@ -96,7 +95,7 @@ class TaskAdapter:
             UserError: it cannot; says why.
         """
         name, task = self.task.name, self.task.task
-        if self.opponent is None and (self.task.opponent is not None or needs_opponent(self.task)):
+        if self.opponent is None and opponent_of(self.task) is not None:
             raise UserError(
                 f"task {name!r} has a model as its opponent: serve one (e.g. vllm serve MODEL) and give "
                 "opponent_url='http://host:port/v1#MODEL'."
@@ -170,7 +169,7 @@ class TaskAdapter:
         return compared
 
     def episode(self, row: RowReference, sample: int = 0) -> SteppedEpisode:
-        """Begin an episode of a row, to be played by `stepwise.run` or `stepwise.arun`.
+        """Begin an episode of a row, to be played by `player.run` or `player.arun`.
 
         Args:
             row: The row.
@@ -179,7 +178,7 @@ class TaskAdapter:
         read = self.row(row)
         prompt: Prompt = "" if self.task.task.game is not None else self.task.prompt(read)
         key = SampleKey(0, 0, f"{self.task.name}/{read.id}", sample)
-        return SteppedEpisode(self.scorer, read, prompt, key, self.opponent)
+        return SteppedEpisode(Player(self.scorer, self.opponent), read, prompt, key)
 
     async def aplay(
         self, row: RowReference, answer: Callable[[Prompt], Awaitable[str | None]], sample: int = 0
@@ -195,15 +194,15 @@ class TaskAdapter:
             (score, indices of the turns that are not to be trained, since a random move replaced theirs).
         """
         read = self.row(row)
-        episode = self.episode(read, sample)
-        has_turn = await arun(episode.begin())
-        while has_turn and (text := await answer(episode.play.prompt)) is not None:
-            has_turn = await arun(episode.step(self.completion(text)))
-        if not (episode.play.turns or self.task.has_turns):
+        stepped = self.episode(read, sample)
+        has_turn, episode = await arun(stepped.begin()), stepped.episode
+        while has_turn and (text := await answer(episode.prompt)) is not None:
+            has_turn = await arun(stepped.step(self.completion(text)))
+        if not (episode.turns or self.task.has_turns):
             return Score(None, why="the prompt does not fit the model's context", fault="infrastructure"), frozenset()
-        (score,) = (await arun(episode.scores())).values()
-        turns, replaced = episode.play.turns, episode.play.replaced
-        return score, frozenset(index for index, turn in enumerate(turns) if turn.place in replaced)
+        (score,) = (await arun(stepped.scores())).values()
+        replaced = (index for index, turn in enumerate(episode.turns) if turn.place in episode.state.replaced)
+        return score, frozenset(replaced)
 
     def messages(self, prompt: Prompt) -> Messages:
         """A prompt as messages; see `as_messages`."""
@@ -301,7 +300,8 @@ class Conversation:
 
     def __init__(self, adapter: TaskAdapter, row: RowReference, sample: int | None = None) -> None:
         self._adapter, self._name = adapter, f"task {adapter.task.name!r}"
-        self._episode = adapter.episode(row, secrets.randbelow(2**31) if sample is None else sample)
+        self._stepped = adapter.episode(row, secrets.randbelow(2**31) if sample is None else sample)
+        self._episode = self._stepped.episode
         self.messages: Messages = []
 
     @property
@@ -312,12 +312,12 @@ class Conversation:
     @property
     def turns(self) -> int:
         """Completions so far."""
-        return len(self._episode.play.turns)
+        return len(self._episode.turns)
 
     @property
     def story(self) -> str:
         """The episode as people read it."""
-        return self._episode.play.story
+        return self._episode.story
 
     def begin(self) -> Steps[Messages]:
         """Begin; returns the messages of the first turn.
@@ -325,29 +325,25 @@ class Conversation:
         Raises:
             UnscoredError: there is no turn to play, e.g. because an opponent does not answer.
         """
-        if not (yield from self._episode.begin()):
+        if not (yield from self._stepped.begin()):
             score = yield from self.score()
             raise UnscoredError(f"{self._name}: the episode ended before its first turn: {score.why}")
-        self.messages = self._adapter.messages(self._episode.play.prompt)
+        self.messages = self._adapter.messages(self._episode.prompt)
         return self.messages
 
     def reply(self, text: str) -> Steps[Messages]:
         """Play a completion; returns the messages that follow it, or none where the episode is over."""
         text = self._adapter.completion(text)
-        before = self._episode.play.prompt
-        if not (yield from self._episode.step(text)):
+        if not (yield from self._stepped.step(text)):
             return []
-        play = self._episode.play
-        if not play.goes_on:
-            self.messages = self._adapter.messages(play.prompt)
-            return self.messages
-        following = self._adapter.messages(_following(before, text, play.prompt))
-        self.messages = [*self.messages, {"role": "assistant", "content": text}, *following]
+        following = self._adapter.messages(self._episode.added)
+        answered = [*self.messages, {"role": "assistant", "content": text}] if self._episode.goes_on else []
+        self.messages = [*answered, *following]
         return following
 
     def score(self) -> Steps[Score]:
         """Score the episode, also one that was cut off before its end; the score may have abstained."""
-        scores = yield from self._episode.scores()
+        scores = yield from self._stepped.scores()
         return next(iter(scores.values()))
 
     def replay(self, texts: Sequence[str]) -> Steps[Score]:
@@ -384,13 +380,6 @@ def check_replayable(adapter: TaskAdapter) -> TaskAdapter:
 def answer_text(content: str | None, reasoning: str | None = None) -> str:
     """A completion as the model wrote it, from a message whose reasoning was split off."""
     return f"<think>{reasoning}</think>{content or ''}" if reasoning else content or ""
-
-
-def _following(before: Prompt, text: str, prompt: Prompt) -> Prompt:
-    """What a prompt adds to the one before and its completion."""
-    if isinstance(prompt, str):
-        return prompt.removeprefix(f"{before}{text}")
-    return prompt[len(before) + 1 :]
 
 
 def write_jsonl(

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from grpo_sdk.episodes.stepwise import arun
+from grpo_sdk.episodes.player import arun
 from grpo_sdk.interop.adapter import Conversation, RowReference, answer_text, requires, shared_adapter
 from grpo_sdk.plugins.tasks import load_task
 from grpo_sdk.scoring.parts import log_values

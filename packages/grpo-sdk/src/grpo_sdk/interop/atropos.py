@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic import Field
 
-from grpo_sdk.episodes.stepwise import arun
+from grpo_sdk.episodes.player import arun
 from grpo_sdk.errors import UnscoredError, UserError
 from grpo_sdk.interop.adapter import Conversation, TaskAdapter, requires, shared_adapter
 from grpo_sdk.scoring.parts import log_values

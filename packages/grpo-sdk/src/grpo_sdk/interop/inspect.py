@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from grpo_sdk.episodes.stepwise import arun
+from grpo_sdk.episodes.player import arun
 from grpo_sdk.errors import UnscoredError
 from grpo_sdk.interop.adapter import (
     Conversation,

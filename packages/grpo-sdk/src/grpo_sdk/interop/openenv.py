@@ -21,7 +21,7 @@ from typing import Any, get_args
 
 from pydantic import Field
 
-from grpo_sdk.episodes.stepwise import Steps, arun, run
+from grpo_sdk.episodes.player import Steps, arun, run
 from grpo_sdk.errors import UserError
 from grpo_sdk.interop.adapter import Conversation, TaskAdapter, requires, shared_adapter
 from grpo_sdk.plugins.loading import describe

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from grpo_sdk.episodes.stepwise import run
+from grpo_sdk.episodes.player import run
 from grpo_sdk.errors import UserError
 from grpo_sdk.interop.adapter import Conversation, Messages, TaskAdapter, requires, shared_adapter
 from grpo_sdk.plugins.task_objects import AnyTask

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_sdk.episodes.stepwise import arun
+from grpo_sdk.episodes.player import arun
 from grpo_sdk.errors import UserError
 from grpo_sdk.interop.adapter import Conversation, TaskAdapter, requires, shared_adapter
 from grpo_sdk.scoring.parts import log_values

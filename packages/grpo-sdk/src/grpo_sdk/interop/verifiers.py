@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grpo_sdk.episodes.stepwise import arun
+from grpo_sdk.episodes.player import arun
 from grpo_sdk.errors import UserError
 from grpo_sdk.interop.adapter import Conversation, TaskAdapter, answer_text, check_replayable, requires, shared_adapter
 from grpo_sdk.scoring.parts import log_values

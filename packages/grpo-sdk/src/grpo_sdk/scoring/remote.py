@@ -15,11 +15,10 @@ from grpo_sdk.scoring.wire import abstention
 from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.game import Move
 from grpo_sdk.task.grading import fault_of, with_parts
-from grpo_sdk.task.playing import remote_of
 from grpo_sdk.task.remote import Remote, read_moves
 from grpo_sdk.task.row import Row
 from grpo_sdk.task.score import Score
-from grpo_sdk.task.turns import TurnState
+from grpo_sdk.task.turns import TurnState, remote_of
 
 CLOSE_S = 2.0
 """Time for saying goodbye to a server."""

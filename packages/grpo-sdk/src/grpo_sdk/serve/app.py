@@ -57,7 +57,7 @@ class TaskApplication:
     def __init__(self, service: Service, environments: OpenEnv) -> None:
         self._service, self._openenv = service, environments
         self.app = Starlette(routes=self._routes())
-        service.metrics.watch("episodes", "Episodes that are played.", lambda: len(environments.episodes))
+        service.metrics.watch("episodes", "Episodes that are played.", lambda: len(environments.sessions))
         service.metrics.watch("scorers", "Tasks whose workers run.", lambda: len(service.tasks.stats))
         restarts = partial(_restarts, service)
         service.metrics.watch("worker_restarts", "Workers replaced, of the tasks whose workers run.", restarts)

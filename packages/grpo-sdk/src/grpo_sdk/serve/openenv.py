@@ -22,9 +22,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from grpo_sdk.errors import GrpoError
 from grpo_sdk.plugins.loading import describe
 from grpo_sdk.serve.body import Message, dumps, loads, parse
-from grpo_sdk.serve.episodes import MAX_IDLE_S, Episode, Episodes
 from grpo_sdk.serve.errors import RequestError, bad_request
 from grpo_sdk.serve.scoring import Service
+from grpo_sdk.serve.sessions import MAX_IDLE_S, Session, Sessions
 from grpo_sdk.serve.tasks import ServedTask
 from grpo_sdk.task.row import Row
 
@@ -51,7 +51,7 @@ class Action(Message):
 
 
 class Observation(BaseModel):
-    """What follows a turn; `Episode` writes it.
+    """What follows a turn; `Session` writes it.
 
     Attributes:
         prompt: Whole prompt of the next completion, a text or messages; null when the episode is over.
@@ -127,47 +127,47 @@ class OpenEnv:
 
     Args:
         service: What the protocols share.
-        episodes: Episodes that are played.
+        sessions: Sessions of its clients.
     """
 
-    def __init__(self, service: Service, episodes: Episodes | None = None) -> None:
-        self._service, self.episodes = service, episodes or Episodes()
+    def __init__(self, service: Service, sessions: Sessions | None = None) -> None:
+        self._service, self.sessions = service, sessions or Sessions()
 
     async def reset(self, service: Service, task: ServedTask, body: dict[str, Any]) -> dict[str, Any]:
         """Begin an episode over HTTP."""
-        if self.episodes.is_full:
-            raise RequestError(HTTPStatus.TOO_MANY_REQUESTS, _full(self.episodes), {"Retry-After": "1"})
-        episode = Episode(service, task)
-        result = await episode.reset(body)
+        if self.sessions.is_full:
+            raise RequestError(HTTPStatus.TOO_MANY_REQUESTS, _full(self.sessions), {"Retry-After": "1"})
+        session = Session(service, task)
+        result = await session.reset(body)
         if not result["done"]:
-            self.episodes.add(episode)
+            self.sessions.add(session)
         return result
 
     async def step(self, service: Service, task: ServedTask, body: dict[str, Any]) -> dict[str, Any]:
         """Play a turn over HTTP."""
         request = parse(StepRequest, body)
-        episode = self.episodes.get(task, request.episode_id)
-        result = await episode.step(request.action.text)
+        session = self.sessions.get(task, request.episode_id)
+        result = await session.step(request.action.text)
         if result["done"]:
-            self.episodes.remove(episode)
+            self.sessions.remove(session)
         return result
 
     def state(self, task: ServedTask, episode_id: str | None) -> dict[str, Any]:
         """State of an episode over HTTP."""
-        return self.episodes.get(task, episode_id).state()
+        return self.sessions.get(task, episode_id).state()
 
     async def play(self, task: ServedTask, socket: WebSocket) -> None:
         """Play the episodes of a connection, one after another."""
         await socket.accept()
-        if self.episodes.is_full:
-            await _send(socket, _error("CAPACITY_REACHED", _full(self.episodes)))
+        if self.sessions.is_full:
+            await _send(socket, _error("CAPACITY_REACHED", _full(self.sessions)))
             await socket.close()
             return
-        self.episodes.sockets += 1
+        self.sessions.sockets += 1
         try:
-            episode = Episode(self._service, task)
+            session = Session(self._service, task)
             while (message := await _received(socket)) is not None:
-                answer = await self._answer(episode, message)
+                answer = await self._answer(session, message)
                 if answer is None:
                     break
                 await _send(socket, answer)
@@ -175,9 +175,9 @@ class OpenEnv:
         except (WebSocketDisconnect, TimeoutError, RuntimeError):  # the client has gone, or does not read
             pass
         finally:
-            self.episodes.sockets -= 1
+            self.sessions.sockets -= 1
 
-    async def _answer(self, episode: Episode, message: str) -> dict[str, Any] | None:
+    async def _answer(self, session: Session, message: str) -> dict[str, Any] | None:
         """Answer a message; None ends the connection."""
         try:
             body = loads(message)
@@ -188,9 +188,9 @@ class OpenEnv:
             return _error("VALIDATION_ERROR", "'data' is an object.")
         try:
             if kind == "reset":
-                return {"type": "observation", "data": await episode.reset(data)}
+                return {"type": "observation", "data": await session.reset(data)}
             if kind == "step":
-                return {"type": "observation", "data": await episode.step(parse(Action, data).text)}
+                return {"type": "observation", "data": await session.step(parse(Action, data).text)}
         except RequestError as error:
             code = "VALIDATION_ERROR" if error.status == HTTPStatus.BAD_REQUEST else "EXECUTION_ERROR"
             return _error(code, error.why)
@@ -200,7 +200,7 @@ class OpenEnv:
             logger.exception("an episode failed")
             return _error("SESSION_ERROR", f"the server failed: {type(error).__name__}")
         if kind == "state":
-            return {"type": "state", "data": episode.state()}
+            return {"type": "state", "data": session.state()}
         if kind == "close":
             return None
         return _error("UNKNOWN_TYPE", f"unknown type {str(kind)[:40]!r}: reset, step, state and close are known.")
@@ -270,5 +270,5 @@ def _error(code: str, why: str) -> dict[str, Any]:
     return {"type": "error", "data": {"message": why, "code": code}}
 
 
-def _full(episodes: Episodes) -> str:
-    return f"{len(episodes)} episodes are played already; try again later"
+def _full(sessions: Sessions) -> str:
+    return f"{len(sessions)} episodes are played already; try again later"

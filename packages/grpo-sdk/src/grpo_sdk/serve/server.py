@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from grpo_sdk.episodes.episodes import endpoint_opponent
+from grpo_sdk.episodes.opponents import endpoint_opponent
 from grpo_sdk.plugins.task_objects import AnyTask
 from grpo_sdk.plugins.tasks import load_task
 from grpo_sdk.scoring.scorer import Scorer

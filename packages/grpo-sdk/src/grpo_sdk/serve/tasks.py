@@ -12,8 +12,7 @@ from http import HTTPStatus
 from itertools import chain, islice
 from typing import Any, get_args
 
-from grpo_sdk.episodes.episodes import needs_opponent
-from grpo_sdk.episodes.opponents import OpponentSampler
+from grpo_sdk.episodes.opponents import OpponentSampler, opponent_of
 from grpo_sdk.errors import MAX_NAME_CHARS, GrpoError, UserError, near_match, unknown_name
 from grpo_sdk.scoring.abstention import ScorerStats
 from grpo_sdk.scoring.scorer import Scorer
@@ -150,7 +149,7 @@ class ServedTask:
             RequestError: it cannot; says why.
         """
         if self.task.has_turns:
-            if needs_opponent(self.task) and self.opponent is None:
+            if opponent_of(self.task) is not None and self.opponent is None:
                 why = f"plays against the model {getattr(self.task.config, 'opponent', '')!r}, which is not here"
                 raise RequestError(HTTPStatus.NOT_IMPLEMENTED, f"OpenEnv: task {self.label!r} {why}.")
             return

@@ -15,12 +15,11 @@ from grpo_sdk.task.composition import RewardSpec
 from grpo_sdk.task.game import Move
 from grpo_sdk.task.judging import Graded, JudgedReward, JudgeQuestion, Pending, TooLong, arguments_of, question_of
 from grpo_sdk.task.opponent import Opponent
-from grpo_sdk.task.playing import remote_of
 from grpo_sdk.task.remote import Moves, ask_now
 from grpo_sdk.task.row import Prompt, Row, TaskConfig, as_prompt
 from grpo_sdk.task.score import Invalid, Score, one_line
 from grpo_sdk.task.task import Task
-from grpo_sdk.task.turns import TurnState, read_turns, turn_state
+from grpo_sdk.task.turns import TurnState, partner_of, read_turns, remote_of
 
 
 class Grader:
@@ -280,7 +279,7 @@ def next_turn(task: Task, config: TaskConfig, row: Row, moves: Sequence[Move], m
         name: Full name of the task, for messages.
     """
     try:
-        state = turn_state(task, config, row, moves, max_turns)
+        state = partner_of(task, config, max_turns).follow(moves, row)
         if state.prompt is not None:
             state = replace(state, prompt=as_prompt(state.prompt, f"task {name!r}: respond()"))
     except (Exception, SystemExit) as error:  # untrusted text met the task's code

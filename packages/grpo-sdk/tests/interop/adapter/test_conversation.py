@@ -6,7 +6,7 @@ import pytest
 import scoring_tasks
 import small_games
 
-from grpo_sdk.episodes.stepwise import run
+from grpo_sdk.episodes.player import run
 from grpo_sdk.errors import UnscoredError, UserError
 from grpo_sdk.interop.adapter import Conversation, TaskAdapter, answer_text, check_replayable
 from grpo_sdk.plugins.tasks import load_task

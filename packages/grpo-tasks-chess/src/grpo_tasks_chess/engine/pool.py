@@ -5,7 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache, partial
+from functools import lru_cache
 from types import TracebackType
 from typing import Self
 
@@ -83,21 +83,18 @@ class EnginePool:
         board = _checked(fen, multipv=multipv, depth=depth, timeout_s=timeout_s)
         if not any(board.legal_moves):
             return ()
-        ask = partial(self._ask, board, multipv=multipv, depth=depth, timeout_s=timeout_s)
         try:
-            return ask()
+            with self._lent() as process:
+                return process.analyse(board, multipv=multipv, depth=depth, timeout_s=timeout_s)
         except EngineDiedError:  # perhaps killed for memory; a second death is raised
-            return ask()
+            with self._lent() as process:
+                return process.analyse(board, multipv=multipv, depth=depth, timeout_s=timeout_s)
 
     def close(self) -> None:
         """Kill the engines; those that are searching end after their search."""
         self._is_closed = True
         while self._idle:
             self._idle.pop().close()
-
-    def _ask(self, board: chess.Board, *, multipv: int, depth: int, timeout_s: float) -> tuple[Line, ...]:
-        with self._lent() as process:
-            return process.analyse(board, multipv=multipv, depth=depth, timeout_s=timeout_s)
 
     @contextmanager
     def _lent(self) -> Iterator[EngineProcess]:

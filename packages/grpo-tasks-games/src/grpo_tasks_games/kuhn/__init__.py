@@ -1,14 +1,7 @@
 """Kuhn poker: the game, and the exact exploitability of strategies."""
 
-from grpo_tasks_games.kuhn.game import InformationSet, KuhnConfig, information_sets
-from grpo_tasks_games.kuhn.theory import (
-    Strategy,
-    best_response_value,
-    expected_value,
-    exploitability,
-    nash,
-    strategy_from,
-)
+from grpo_tasks_games.kuhn.game import InformationSet, KuhnConfig, information_sets, nash
+from grpo_tasks_games.kuhn.theory import Strategy, best_response_value, expected_value, exploitability, strategy_from
 
 __all__ = [
     "InformationSet",

@@ -1,33 +1,39 @@
-"""`games.kuhn_poker`: the smallest game in which bluffing is optimal."""
+"""`games.kuhn_poker` (Kuhn 1950), the smallest game in which bluffing is optimal: three cards, one bet of 1."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
+from itertools import permutations, product
 
 from pydantic import Field
 
-from grpo_sdk import Game, Prompt
-from grpo_tasks_games.kuhn.rules import (
-    ACTIONS,
-    BET,
-    CARDS,
-    DEALS,
-    PASS,
-    Hand,
-    apply,
-    card_of,
-    legal,
-    outcome,
-    set_name,
-    to_move,
-)
-from grpo_tasks_games.kuhn.theory import DECISIONS, MAX_ALPHA, nash
+from grpo_sdk import Game, Prompt, UserError
 from grpo_tasks_games.players import weak_demos
 from grpo_tasks_games.style import COMPLETION_TOKENS, ROLES, STOP, StyledConfig, ask, read_move, reply
+
+CARDS = "JQK"
+"""Cards, lowest first."""
+
+PASS, BET = "pass", "bet"
+ACTIONS = (PASS, BET)
+
+DEALS = tuple("".join(pair) for pair in permutations(CARDS, 2))
+"""The six deals: the cards of the first and the second player."""
+
+SHOWDOWNS: Mapping[tuple[str, ...], int] = {(PASS, PASS): 1, (BET, BET): 2, (PASS, BET, BET): 2}
+"""Actions after which the higher card wins -> chips won."""
+
+FOLDS: Mapping[tuple[str, ...], str] = {(BET, PASS): "first", (PASS, BET, PASS): "second"}
+"""Actions after which a player has folded -> role that wins the other's ante."""
+
+DECISIONS: Mapping[str, tuple[tuple[str, ...], ...]] = {"first": ((), (PASS, BET)), "second": ((PASS,), (BET,))}
+"""Role -> the actions after which the role is to move."""
+
+MAX_ALPHA = 1 / 3
+"""Largest probability of a bluff with the jack by the first player in equilibrium."""
 
 ILLEGAL_WORDS = ("call", "raise")
 """Words of poker that are no moves in this game, for demos with an illegal move."""
@@ -46,6 +52,56 @@ class KuhnConfig(StyledConfig):
     illegal_reward: float = -2.0
     illegal_other: float = 2.0
     alpha: float = Field(default=0.2, ge=0, le=MAX_ALPHA)
+
+
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """A deal and the actions so far.
+
+    Attributes:
+        cards: Cards of the first and the second player.
+        actions: Actions, in order.
+    """
+
+    cards: str
+    actions: tuple[str, ...] = ()
+
+
+def to_move(hand: Hand) -> str:
+    """Return the role to move; the two take turns."""
+    return ROLES[len(hand.actions) % 2]
+
+
+def legal(hand: Hand) -> list[str]:
+    """Return both actions: after a bet, a pass folds and a bet calls."""
+    return list(ACTIONS)
+
+
+def apply(hand: Hand, action: str) -> Hand:
+    """Pass or bet."""
+    return replace(hand, actions=(*hand.actions, action))
+
+
+def outcome(hand: Hand) -> Mapping[str, float] | None:
+    """Return the chips won: ±1 after two passes or a fold, ±2 after a called bet."""
+    if hand.actions in FOLDS:
+        winner, chips = FOLDS[hand.actions], 1
+    elif hand.actions in SHOWDOWNS:
+        first, second = map(CARDS.index, hand.cards)
+        winner, chips = ROLES[first < second], SHOWDOWNS[hand.actions]
+    else:
+        return None
+    return {role: float(chips if role == winner else -chips) for role in ROLES}
+
+
+def card_of(hand: Hand, role: str) -> str:
+    """Return the card of a player."""
+    return hand.cards[ROLES.index(role)]
+
+
+def set_name(card: str, actions: tuple[str, ...]) -> str:
+    """Return the name of an information set: the card and the first letter of each action, as `Kpb`."""
+    return card + "".join(action[0] for action in actions)
 
 
 def initial(seed: int, config: KuhnConfig) -> Hand:
@@ -93,6 +149,22 @@ def parse(text: str, hand: Hand) -> str:
 def write(action: str, hand: Hand, config: KuhnConfig) -> str:
     """Return the completion that makes a move."""
     return reply(action, _thought(card_of(hand, to_move(hand))), config.style)
+
+
+def nash(alpha: float = 0.0) -> dict[str, float]:
+    """Return an equilibrium; all have value −1/18 for the first player (Kuhn 1950).
+
+    Args:
+        alpha: Probability of a bluff with the jack by the first player, 0 to 1/3, which determines the others.
+
+    Raises:
+        UserError: no equilibrium has this alpha.
+    """
+    if not 0 <= alpha <= MAX_ALPHA:
+        raise UserError(f"alpha={alpha} must be from 0 to 1/3.")
+    first = {"J": alpha, "Jpb": 0.0, "Q": 0.0, "Qpb": alpha + 1 / 3, "K": 3 * alpha, "Kpb": 1.0}
+    second = {"Jp": 1 / 3, "Jb": 0.0, "Qp": 0.0, "Qb": 1 / 3, "Kp": 1.0, "Kb": 1.0}
+    return first | second
 
 
 def equilibrium(hand: Hand, rng: random.Random, config: KuhnConfig) -> str:

@@ -1,21 +1,27 @@
-"""Exact analysis of Kuhn poker: values, best responses, exploitability and equilibria."""
+"""Exact analysis of Kuhn poker: values, best responses and exploitability of strategies, and those of models."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
-from grpo_sdk import UserError
-from grpo_tasks_games.kuhn.rules import (
+from grpo_sdk import UserError, load_task
+from grpo_tasks_games.kuhn.game import (
     ACTIONS,
     BET,
     CARDS,
     DEALS,
+    DECISIONS,
+    GAME,
     PASS,
     Hand,
+    KuhnConfig,
     apply,
     card_of,
+    information_sets,
     outcome,
     set_name,
     to_move,
@@ -25,14 +31,8 @@ from grpo_tasks_games.style import ROLES
 Strategy = Mapping[str, float]
 """Name of each information set of both seats (`J`, `Jpb`, `Jp`, `Jb`, …) -> probability of a bet."""
 
-DECISIONS: Mapping[str, tuple[tuple[str, ...], ...]] = {"first": ((), (PASS, BET)), "second": ((PASS,), (BET,))}
-"""Role -> the actions after which the role is to move."""
-
 NAMES = tuple(set_name(card, actions) for role in ROLES for card in CARDS for actions in DECISIONS[role])
 """The twelve information sets, those of the first player first."""
-
-MAX_ALPHA = 1 / 3
-"""Largest probability of a bluff with the jack by the first player in equilibrium."""
 
 
 def strategy_from(probabilities: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
@@ -55,22 +55,6 @@ def strategy_from(probabilities: Mapping[str, Mapping[str, float]]) -> dict[str,
             )
         strategy[name] = masses[ACTIONS.index(BET)] / sum(masses)
     return strategy
-
-
-def nash(alpha: float = 0.0) -> dict[str, float]:
-    """Return an equilibrium; all have value −1/18 for the first player (Kuhn 1950).
-
-    Args:
-        alpha: Probability of a bluff with the jack by the first player, 0 to 1/3, which determines the others.
-
-    Raises:
-        UserError: no equilibrium has this alpha.
-    """
-    if not 0 <= alpha <= MAX_ALPHA:
-        raise UserError(f"alpha={alpha} must be from 0 to 1/3.")
-    first = {"J": alpha, "Jpb": 0.0, "Q": 0.0, "Qpb": alpha + 1 / 3, "K": 3 * alpha, "Kpb": 1.0}
-    second = {"Jp": 1 / 3, "Jb": 0.0, "Qp": 0.0, "Qb": 1 / 3, "Kp": 1.0, "Kb": 1.0}
-    return first | second
 
 
 def expected_value(strategy: Strategy) -> float:
@@ -134,3 +118,75 @@ def _check(strategy: Strategy) -> None:
                 f"a strategy needs the probability of a bet in each of {', '.join(NAMES)}; {name!r} has "
                 f"{'none' if name not in strategy else bet}."
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """Strategy of a model.
+
+    Attributes:
+        strategy: Information set -> probability of a bet, given a legal move.
+        illegal: Probability, averaged over the information sets, of a completion other than the two moves as demos
+            write them.
+    """
+
+    strategy: Mapping[str, float]
+    illegal: float
+
+    @property
+    def exploitability(self) -> float:
+        """Exploitability, in chips per game."""
+        return exploitability(self.strategy)
+
+    @property
+    def value(self) -> float:
+        """Value of self-play for the first player, in chips per game; −1/18 in equilibrium."""
+        return expected_value(self.strategy)
+
+    def summary(self) -> str:
+        """Return the probability of a bet in each information set: `Jpb` is a jack after pass and bet."""
+        return " ".join(f"{name}={bet:.2f}" for name, bet in self.strategy.items())
+
+    def as_json(self) -> dict[str, Any]:
+        """Return exploitability, value and strategy for JSON."""
+        return {
+            "exploitability": self.exploitability,
+            "value": self.value,
+            "illegal": self.illegal,
+            "strategy": dict(self.strategy),
+        }
+
+
+def play_of(task: str, model: str, *, device: str = "auto") -> Play:
+    """Compute the strategy of a model from the probability of every move in every information set.
+
+    Args:
+        task: Spec `games.kuhn_poker` with its options.
+        model: Model, as for `--model`, or `random`.
+        device: Device of the model.
+
+    Raises:
+        UserError: the task is another one, or the probabilities of both moves underflow, as with another style.
+    """
+    bound = load_task(task)
+    if not isinstance(bound.config, KuhnConfig):
+        raise UserError(f"{bound.name} is not games.kuhn_poker, the game whose exploitability is exact.")
+    sets = information_sets(bound.config)
+    if model == "random":
+        return Play({known.name: 1 / len(ACTIONS) for known in sets}, illegal=0.0)
+    moves = [(known, action, text) for known in sets for action, text in known.completions.items()]
+    from grpo_core import Completer  # here, because it imports torch
+
+    completer = Completer(model, device=device, stop=GAME.stop)
+    logprobs = completer.logprobs([known.prompt for known, _, _ in moves], [text for _, _, text in moves])
+    probabilities: dict[str, dict[str, float]] = {known.name: {} for known in sets}
+    for (known, action, _), logprob in zip(moves, logprobs, strict=True):
+        probabilities[known.name][action] = math.exp(logprob)
+    legal = [math.fsum(by_action.values()) for by_action in probabilities.values()]
+    if not all(legal):
+        raise UserError(
+            f"{model} gives no probability to {' or '.join(ACTIONS)} in some information sets, with the prompts of "
+            f"style={bound.config.style}. Give the options that it was trained with, as "
+            "--task 'games.kuhn_poker?style=short'."
+        )
+    return Play(strategy_from(probabilities), 1 - math.fsum(legal) / len(legal))

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from grpo_sdk.episodes.stepwise import run
+from grpo_sdk.episodes.player import run
 from grpo_sdk.errors import UnscoredError
 from grpo_sdk.interop.adapter import Conversation, Messages, TaskAdapter
 from grpo_sdk.task.score import Score

@@ -1,4 +1,4 @@
-"""Games: their functions, options and episodes."""
+"""Games: their functions, options and starts."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pydantic import Field
 from grpo_sdk.errors import UserError
 from grpo_sdk.task.calling import BOUNDS, binding_of, call_by_name, in_bounds
 from grpo_sdk.task.row import Prompt, Row, TaskConfig
+from grpo_sdk.task.score import Invalid
 from grpo_sdk.task.watching import calling
 
 SELF = "self"
@@ -54,8 +55,8 @@ class GameConfig(TaskConfig):
     illegal_other: float = 1.0
 
 
-class Episode(Row):
-    """One start of a game.
+class GameStart(Row):
+    """One start of a game: a row of its task.
 
     Attributes:
         seed: Seed of the start (a deal of cards) and of scripted players.
@@ -178,6 +179,44 @@ _CALLS: Mapping[str, tuple[tuple[str, ...], int]] = {
 """Contribution -> what it may ask for by name, and how many of these an author may rename."""
 
 
+@dataclass(frozen=True, slots=True)
+class GamePosition:
+    """State of a game that is played.
+
+    Attributes:
+        start: Seed and seat.
+        states: States of the game, from the first to this one; an illegal move that ended it has none.
+        moves: Moves so far, those of scripted players included.
+        movers: Role that made each move.
+        replaced: Illegal moves that a random move replaced: place -> why the move was illegal.
+        to_move: Role whose turn it is; empty when the game is over.
+        returns: Role -> return when it is over.
+        illegal: The role whose illegal move ended it; empty otherwise.
+        why: Why that move was illegal.
+        capped: Whether the limit of turns ended it.
+    """
+
+    start: GameStart
+    states: tuple[Any, ...]
+    moves: tuple[Move, ...] = ()
+    movers: tuple[str, ...] = ()
+    replaced: Mapping[int, str] = field(default_factory=dict)
+    to_move: str = ""
+    returns: Mapping[str, float] | None = None
+    illegal: str = ""
+    why: str = ""
+    capped: bool = False
+
+    @property
+    def state(self) -> Any:
+        """The current state of the game."""
+        return self.states[-1]
+
+    def rng(self, who: str) -> random.Random:
+        """Random numbers of a scripted player, or of a replacement, at the next move."""
+        return random.Random(f"{self.start.id}/{self.start.seed}/{len(self.moves)}/{who}")
+
+
 class Rules:
     """A game with its options.
 
@@ -188,6 +227,13 @@ class Rules:
 
     def __init__(self, game: Game, config: GameConfig) -> None:
         self.game, self.config = game, config
+
+    def scripted(self, start: GameStart) -> dict[str, str]:
+        """Role -> scripted player, for the seats that the policy does not have."""
+        opponent = self.config.opponent
+        if not start.seat or opponent not in self.game.scripted:
+            return {}
+        return {role: opponent for role in self.game.roles if role != start.seat}
 
     def call(self, contribution: str, **arguments: Any) -> Any:
         """Call one of the game's functions with the arguments that it takes."""
@@ -259,3 +305,58 @@ class Rules:
                 f"actions {actions!r:.80} in state {state!r:.80}"
             )
         return actions.index(action)
+
+    def begin(self, start: GameStart) -> GamePosition:
+        """The first position of a game."""
+        return self._judged(start, (self.call("initial", seed=start.seed),), (), (), {})
+
+    def advance(self, position: GamePosition, move: Move) -> GamePosition:
+        """The position after a move of the role whose turn it is; an illegal one does what the options say."""
+        role, place, actions = position.to_move, len(position.moves), self.legal(position.state)
+        moves, movers, replaced = (*position.moves, move), (*position.movers, role), position.replaced
+        action, why = self._read(move, position.state, actions)
+        if why and self.config.illegal == "loses":
+            other, own = self.config.illegal_other, self.config.illegal_reward
+            returns = {player: own if player == role else other for player in self.game.roles}
+            played = (position.start, position.states, moves, movers, replaced)
+            return GamePosition(*played, returns=returns, illegal=role, why=why)
+        if why:
+            replaced = {**replaced, place: why}
+            action = actions[position.rng("replacement").randrange(len(actions))]
+        after = self.call("apply", state=position.state, action=action)
+        return self._judged(position.start, (*position.states, after), moves, movers, replaced)
+
+    def _judged(
+        self,
+        start: GameStart,
+        states: tuple[Any, ...],
+        moves: tuple[Move, ...],
+        movers: tuple[str, ...],
+        replaced: Mapping[int, str],
+    ) -> GamePosition:
+        """The position after these moves: decided, at the limit of turns, or with a role to move."""
+        played, game = (start, states, moves, movers, replaced), self.game
+        returns = self.outcome(states[-1])
+        if returns is not None:
+            return GamePosition(*played, returns=returns)
+        if len(moves) >= game.max_turns:
+            return GamePosition(*played, returns=dict.fromkeys(game.roles, 0.0), capped=True)
+        role = self.call("to_move", state=states[-1])
+        if role not in game.roles:
+            raise ValueError(f"game {game.name!r}: to_move() gave {role!r}, which is none of its roles")
+        return GamePosition(*played, to_move=role)
+
+    def _read(self, move: Move, state: Any, actions: Sequence[Any]) -> tuple[Any, str]:
+        """The action of a move, and why it is illegal; empty where it is legal."""
+        if isinstance(move, int):
+            return actions[move], ""
+        try:
+            action = self.call("parse", text=move, state=state)
+        except Invalid as invalid:
+            return None, str(invalid) or "unreadable"
+        return action, "" if action in actions else f"{_short(action)} is not legal"
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

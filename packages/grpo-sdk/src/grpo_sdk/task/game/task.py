@@ -11,8 +11,18 @@ from itertools import count, islice
 from grpo_sdk.errors import UserError
 from grpo_sdk.task.composition import reward, weighted_sum
 from grpo_sdk.task.evaluation import EvaluationDefaults
-from grpo_sdk.task.game.replay import Position, read_transcript, replay, scripted_roles
-from grpo_sdk.task.game.rules import BOTH, DEFAULT_EPISODES, PERFECT, SELF, Episode, Game, GameConfig, Rules
+from grpo_sdk.task.game.replay import read_transcript, replay
+from grpo_sdk.task.game.rules import (
+    BOTH,
+    DEFAULT_EPISODES,
+    PERFECT,
+    SELF,
+    Game,
+    GameConfig,
+    GamePosition,
+    GameStart,
+    Rules,
+)
 from grpo_sdk.task.row import Prompt
 from grpo_sdk.task.score import Invalid, Score
 from grpo_sdk.task.task import Task
@@ -23,7 +33,7 @@ class Result:
     """An episode from one role's side."""
 
     role: str
-    position: Position
+    position: GamePosition
 
     @property
     def value(self) -> float:
@@ -40,26 +50,26 @@ def game_task(game: Game) -> Task:
     """
     result = lru_cache(maxsize=256)(partial(_result, game))
 
-    def of(text: str, row: Episode, config: GameConfig) -> Result | None:
+    def of(text: str, row: GameStart, config: GameConfig) -> Result | None:
         try:
             return result(text, row, config.model_dump_json())
         except Invalid:
             return None
 
-    def load(config: GameConfig) -> Iterator[Episode]:
+    def load(config: GameConfig) -> Iterator[GameStart]:
         return _episodes(game, config)
 
     load.__doc__ = game.description or f"A game of {', '.join(game.roles)}."
 
-    def prompt(row: Episode, config: GameConfig) -> Prompt:
+    def prompt(row: GameStart, config: GameConfig) -> Prompt:
         rules = Rules(game, config)
-        position = replay(rules, row, (), scripted_roles(game, config, row))
+        position = replay(rules, row, (), rules.scripted(row))
         if not position.to_move:
             raise UserError(f"game {game.name!r}: episode {row.id!r} is over before the policy has moved.")
         observation: Prompt = rules.call("observe", state=position.state, role=position.to_move)
         return observation
 
-    def validate(text: str, row: Episode, config: GameConfig) -> Result:
+    def validate(text: str, row: GameStart, config: GameConfig) -> Result:
         played = result(text, row, config.model_dump_json())
         if played.position.illegal == played.role:
             raise Invalid(f"illegal move: {played.position.why}")
@@ -72,7 +82,7 @@ def game_task(game: Game) -> Task:
         validate=validate,
         rewards=_rewards(game, of),
         config=game.config,
-        row=Episode,
+        row=GameStart,
         version=game.version,
         compose=weighted_sum(),
         solved=lambda parts: parts["win"] == 1.0,
@@ -90,7 +100,7 @@ def game_task(game: Game) -> Task:
     )
 
 
-def _result(game: Game, text: str, episode: Episode, config_json: str) -> Result:
+def _result(game: Game, text: str, start: GameStart, config_json: str) -> Result:
     """The result of a transcript.
 
     Raises:
@@ -100,14 +110,14 @@ def _result(game: Game, text: str, episode: Episode, config_json: str) -> Result
     config = game.config.model_validate_json(config_json)
     if role not in game.roles:
         raise Invalid(f"{role!r} is none of {', '.join(game.roles)}")
-    position = replay(Rules(game, config), episode, moves)
+    position = replay(Rules(game, config), start, moves)
     if position.returns is None:
         raise Invalid(f"the episode is not over: {position.to_move} is to move")
     return Result(role, position)
 
 
 # Names of arguments and of enclosed variables below are part of the identity of every game.
-def _rewards(game: Game, of: Callable[[str, Episode, GameConfig], Result | None]) -> tuple[Callable[..., float], ...]:
+def _rewards(game: Game, of: Callable[[str, GameStart, GameConfig], Result | None]) -> tuple[Callable[..., float], ...]:
     """The return of an episode, and facts of weight 0 that the metrics count.
 
     Args:
@@ -117,16 +127,16 @@ def _rewards(game: Game, of: Callable[[str, Episode, GameConfig], Result | None]
 
     # These ask for the text and not for the answer: an episode lost by an illegal move has a return too.
     @reward(maximum=game.maximum)
-    def outcome(text: str, row: Episode, config: GameConfig) -> float:
+    def outcome(text: str, row: GameStart, config: GameConfig) -> float:
         result = of(text, row, config)
         return 0.0 if result is None else result.value
 
-    def sides(row: Episode) -> float:
+    def sides(row: GameStart) -> float:
         """Scores that the episode gives: one for each seat that learns."""
         return 1.0 if row.seat else float(len(game.roles))
 
     def fact(name: str, holds: Callable[[Result], float]) -> Callable[..., float]:
-        def measured(text: str, row: Episode, config: GameConfig) -> float:
+        def measured(text: str, row: GameStart, config: GameConfig) -> float:
             result = of(text, row, config)
             return 0.0 if result is None else float(holds(result))
 
@@ -184,7 +194,7 @@ def game_metrics(game: Game, scores: Sequence[Score]) -> dict[str, float]:
     return metrics
 
 
-def _episodes(game: Game, config: GameConfig) -> Iterator[Episode]:
+def _episodes(game: Game, config: GameConfig) -> Iterator[GameStart]:
     if config.seat != BOTH and config.seat not in game.roles:
         raise UserError(f"game {game.name!r}: seat={config.seat!r} must be {', '.join(game.roles)} or {BOTH}.")
     if config.opponent == PERFECT and game.best is None:
@@ -200,7 +210,7 @@ def _episodes(game: Game, config: GameConfig) -> Iterator[Episode]:
     for index in count():
         # A start is drawn once for all seats, so that they are compared on the same starts.
         start = random.Random(f"{config.split}/{config.seed}/{index // len(seats)}").getrandbits(32)
-        episode = Episode(id=f"{config.split}-{config.seed}-{index}", seed=start, seat=seats[index % len(seats)])
+        episode = GameStart(id=f"{config.split}-{config.seed}-{index}", seed=start, seat=seats[index % len(seats)])
         if not _is_over_at_once(Rules(game, config), episode):
             yield episode
         else:
@@ -214,10 +224,10 @@ def _episodes(game: Game, config: GameConfig) -> Iterator[Episode]:
             return
 
 
-def _is_over_at_once(rules: Rules, episode: Episode) -> bool:
+def _is_over_at_once(rules: Rules, start: GameStart) -> bool:
     """Whether the episode is over before the policy has moved, so that there is nothing to learn or to measure."""
     try:
-        return replay(rules, episode, (), scripted_roles(rules.game, rules.config, episode)).returns is not None
+        return replay(rules, start, (), rules.scripted(start)).returns is not None
     except Exception:  # what the game raises is attributed where the episode is played
         return False
 

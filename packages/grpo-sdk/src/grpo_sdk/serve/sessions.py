@@ -1,4 +1,4 @@
-"""Episodes: a task played turn by turn, one completion at a time."""
+"""Sessions of clients, who play a task turn by turn, one completion at a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import Any
 
 from grpo_sdk.endpoints.base import SampleKey
-from grpo_sdk.episodes.stepwise import SteppedEpisode, arun
+from grpo_sdk.episodes.player import Player, SteppedEpisode, arun
 from grpo_sdk.scoring.scorer import Scorer
 from grpo_sdk.serve.errors import RequestError, abstention_of, bad_request
 from grpo_sdk.serve.scoring import Service
@@ -20,17 +20,17 @@ from grpo_sdk.serve.tasks import ServedTask
 from grpo_sdk.task.row import Prompt, Row
 from grpo_sdk.task.score import Score
 
-MAX_EPISODES = 1024
-"""Episodes that are played at the same time."""
+MAX_SESSIONS = 1024
+"""Sessions at the same time."""
 
 MAX_IDLE_S = 3600.0
-"""Time until an episode that nobody goes on with is forgotten; sampling a turn of a whole batch may take minutes."""
+"""Time until a session that nobody goes on with is forgotten; sampling a turn of a whole batch may take minutes."""
 
 MAX_ID_CHARS = 255
 
 
-class Episode:
-    """One episode of a task.
+class Session:
+    """A client's episodes of a task, one after another.
 
     Args:
         service: What the protocols share.
@@ -45,7 +45,7 @@ class Episode:
     def __init__(self, service: Service, task: ServedTask) -> None:
         self.task, self.episode_id, self.used = task, "", time.monotonic()
         self._service = service
-        self._episode: SteppedEpisode | None = None
+        self._stepped: SteppedEpisode | None = None
         self._lock = asyncio.Lock()
 
     async def reset(self, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,9 +68,10 @@ class Episode:
             self.episode_id = episode_id or uuid.uuid4().hex
             with self._service.tasks.scorer(self.task) as scorer:
                 prompt = "" if self.task.kind == "game" else await self._prompt(scorer, row, is_own=is_own)
-                self._episode = SteppedEpisode(scorer, row, prompt, _key(self.task, row), self.task.opponent)
-                goes_on = await arun(self._episode.begin())
-                return self._observation(self._episode) if goes_on else await self._end(self._episode)
+                key = SampleKey(0, 0, f"{self.task.label}/{row.id}", secrets.randbelow(2**31))
+                self._stepped = stepped = SteppedEpisode(Player(scorer, self.task.opponent), row, prompt, key)
+                goes_on = await arun(stepped.begin())
+                return self._observation(stepped) if goes_on else await self._end(stepped)
 
     async def step(self, text: str) -> dict[str, Any]:
         """Play a completion and return what follows.
@@ -80,23 +81,23 @@ class Episode:
         """
         async with self._lock:
             self.used = time.monotonic()
-            episode = self._episode
-            if episode is None or episode.is_over:
+            stepped = self._stepped
+            if stepped is None or stepped.is_over:
                 raise RequestError(HTTPStatus.CONFLICT, "the episode is over: reset begins another.")
             text = self._service.completion(self.task, text)
             with self._service.tasks.scorer(self.task) as scorer:
-                episode.play.scorer = scorer
-                goes_on = await arun(episode.step(text))
-                return self._observation(episode) if goes_on else await self._end(episode)
+                stepped.player.scorer = scorer  # that of the step before may be closed
+                goes_on = await arun(stepped.step(text))
+                return self._observation(stepped) if goes_on else await self._end(stepped)
 
     def state(self) -> dict[str, Any]:
         """Facts about the episode."""
-        episode = self._episode
+        episode = None if self._stepped is None else self._stepped.episode
         return {
             "episode_id": self.episode_id or None,
-            "step_count": 0 if episode is None else len(episode.play.turns),
+            "step_count": 0 if episode is None else len(episode.turns),
             "task": self.task.label,
-            "row": None if episode is None else episode.play.row.id,
+            "row": None if episode is None else episode.row.id,
             "done": episode is None or episode.is_over,
         }
 
@@ -128,31 +129,31 @@ class Episode:
             raise bad_request(f"task {self.task.label!r} makes no prompt of this row: {why}")
         return prompt
 
-    async def _end(self, episode: SteppedEpisode) -> dict[str, Any]:
+    async def _end(self, stepped: SteppedEpisode) -> dict[str, Any]:
         """Score an episode that is over."""
-        scores = await arun(episode.scores())
+        scores = await arun(stepped.scores())
         self._service.metrics.count_scores(self.task.label, scores.values())
-        return self._observation(episode, scores)
+        return self._observation(stepped, scores)
 
-    def _observation(self, episode: SteppedEpisode, scores: Mapping[str, Score] | None = None) -> dict[str, Any]:
+    def _observation(self, stepped: SteppedEpisode, scores: Mapping[str, Score] | None = None) -> dict[str, Any]:
         """What OpenEnv calls a result; with scores, that of an episode that is over.
 
         A policy that plays all roles of a game gets the reward of the role that moved last; `rewards` has those of all.
         """
-        played, last = episode.play, episode.last_role
+        episode, last = stepped.episode, stepped.last_role
         score = None if scores is None else scores.get(last) or next(iter(scores.values()))
         observation: dict[str, Any] = {
-            "prompt": played.prompt if score is None else None,
-            "row": played.row.id,
-            "turn": len(played.turns),
-            "role": played.role if score is None else last,
+            "prompt": episode.prompt if score is None else None,
+            "row": episode.row.id,
+            "turn": len(episode.turns),
+            "role": episode.state.role if score is None else last,
             "stop": list(self.task.task.task.stop),
             "parts": {} if score is None else score.parts,
             "valid": score is not None and score.valid,
             "solved": score is not None and score.solved,
             "why": "" if score is None else score.why,
             "rewards": {} if scores is None else {role: each.value for role, each in scores.items() if role},
-            "story": "" if score is None else played.story,
+            "story": "" if score is None else episode.story,
         }
         metadata = {"episode_id": self.episode_id, "task": self.task.label}
         if score is not None and score.abstained:
@@ -165,50 +166,46 @@ class Episode:
         }
 
 
-class Episodes:
-    """Episodes by their id, for a protocol without connections.
+class Sessions:
+    """Sessions by the id of their episode, for a protocol without connections.
 
     Args:
-        most: Largest number of episodes.
-        max_idle_s: Time until an episode that nobody goes on with is forgotten.
+        most: Largest number of sessions.
+        max_idle_s: Time until a session that nobody goes on with is forgotten.
     """
 
-    def __init__(self, most: int = MAX_EPISODES, max_idle_s: float = MAX_IDLE_S) -> None:
-        self._episodes: dict[str, Episode] = {}
+    def __init__(self, most: int = MAX_SESSIONS, max_idle_s: float = MAX_IDLE_S) -> None:
+        self._sessions: dict[str, Session] = {}
         self._most, self._max_idle_s = most, max_idle_s
         self.sockets = 0
 
     def __len__(self) -> int:
-        return len(self._episodes) + self.sockets
+        return len(self._sessions) + self.sockets
 
     @property
     def is_full(self) -> bool:
-        """Whether no episode can be added, after those that nobody goes on with are forgotten."""
+        """Whether no session can be added, after those that nobody goes on with are forgotten."""
         if len(self) >= self._most:
             since = time.monotonic() - self._max_idle_s
-            self._episodes = {name: each for name, each in self._episodes.items() if each.used > since}
+            self._sessions = {name: each for name, each in self._sessions.items() if each.used > since}
         return len(self) >= self._most
 
-    def add(self, episode: Episode) -> None:
-        """Add an episode that has begun."""
-        self._episodes[episode.episode_id] = episode
+    def add(self, session: Session) -> None:
+        """Add a session whose episode has begun."""
+        self._sessions[session.episode_id] = session
 
-    def get(self, task: ServedTask, episode_id: Any) -> Episode:
-        """The episode of an id.
+    def get(self, task: ServedTask, episode_id: Any) -> Session:
+        """The session of an episode's id.
 
         Raises:
             RequestError: there is none of this task.
         """
-        episode = self._episodes.get(episode_id) if isinstance(episode_id, str) else None
-        if episode is None or episode.task is not task:
+        session = self._sessions.get(episode_id) if isinstance(episode_id, str) else None
+        if session is None or session.task is not task:
             why = "no such episode: give the 'episode_id' that reset answered with in 'metadata'; it may have expired."
             raise RequestError(HTTPStatus.NOT_FOUND, why)
-        return episode
+        return session
 
-    def remove(self, episode: Episode) -> None:
-        """Forget an episode that is over."""
-        self._episodes.pop(episode.episode_id, None)
-
-
-def _key(task: ServedTask, row: Row) -> SampleKey:
-    return SampleKey(0, 0, f"{task.label}/{row.id}", secrets.randbelow(2**31))
+    def remove(self, session: Session) -> None:
+        """Forget a session whose episode is over."""
+        self._sessions.pop(session.episode_id, None)
