@@ -10,9 +10,8 @@ from click.testing import CliRunner
 from grpo_sdk import UserError
 from grpo_tasks_games.best_response import Play
 from grpo_tasks_games.commands import games
-from grpo_tasks_games.elo import ratings
+from grpo_tasks_games.elo import Result, pairs_of, ratings
 from grpo_tasks_games.kuhn.theory import NAMES, exploitability
-from grpo_tasks_games.matches import Result, pairs_of
 
 
 def run(*arguments: str) -> str:
@@ -62,7 +61,7 @@ def fixed(monkeypatch: pytest.MonkeyPatch, results: dict[tuple[str, str], Result
         asked.append((task, options))
         return results[player, other]
 
-    monkeypatch.setattr("grpo_tasks_games.matches.meet", meet)
+    monkeypatch.setattr("grpo_tasks_games.elo.meet", meet)
     return asked
 
 

@@ -125,8 +125,7 @@ def verify(files: tuple[str, ...], as_json: bool) -> int:
 
     FILES are .jsonl, .parquet or .txt, or hub:owner/name. The exit status is 1 if there is a problem.
     """
-    from grpo_tasks_chess.data.checking import check
-    from grpo_tasks_chess.data.described import report_lines
+    from grpo_tasks_chess.data.checking import check, report_lines
 
     report = check(files)
     if as_json:
@@ -276,9 +275,8 @@ def _write(path: Path, text: str) -> None:
 
 def _make(out: Path, as_json: bool, quiet: bool, **options: Any) -> None:
     from grpo_sdk import show_progress
-    from grpo_tasks_chess.data.described import summary_lines
     from grpo_tasks_chess.data.journal import SUFFIX
-    from grpo_tasks_chess.data.making import Order, make
+    from grpo_tasks_chess.data.making import Order, make, summary_lines
 
     order = Order(out=out, **options)
     try:

@@ -9,8 +9,8 @@ import orjson
 import pytest
 
 from grpo_sdk import BoundTask, Score, load_task
+from grpo_tasks_chess.data.environment import generated_rows
 from grpo_tasks_chess.data.games import endgame, light_player, played
-from grpo_tasks_chess.environment.games import generated_rows
 from grpo_tasks_chess.environment.grading import fen_distance, game_state_grade, reward_grade
 from grpo_tasks_chess.environment.rows import make_row
 from grpo_tasks_chess.environment.task import metrics

@@ -62,9 +62,7 @@ def elo(
 
     results = {}
     with show_progress("pairs of players", quiet=quiet) as report:
-        # Here, because it imports torch, which takes seconds: a wrong name is refused before.
-        from grpo_tasks_games.elo import ratings
-        from grpo_tasks_games.matches import meet, pairs_of
+        from grpo_tasks_games.elo import meet, pairs_of, ratings
 
         pairs = pairs_of(spec, players)
         for player, other in pairs:

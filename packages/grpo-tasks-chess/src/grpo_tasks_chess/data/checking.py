@@ -11,7 +11,7 @@ from typing import Any
 from grpo_sdk import UserError
 from grpo_sdk.data import read_records, split_of
 from grpo_tasks_chess.data import rookworld
-from grpo_tasks_chess.data.output import Kind
+from grpo_tasks_chess.data.output import Kind, listed
 from grpo_tasks_chess.environment.rows import make_row as environment_row
 from grpo_tasks_chess.formats import MAX_CANDIDATES, PolicyAnswer
 from grpo_tasks_chess.policy.rows import PolicyRow
@@ -138,3 +138,18 @@ def _check_environment(checked: Checked, where: str, record: Mapping[str, Any]) 
     if play(row.fen, row.move, row.history) != row.outcome:
         checked.note("the rules say another outcome", where)
     return row.fen
+
+
+def report_lines(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the report on files that were checked."""
+    for file in report["files"]:
+        yield f"{file['source']}   rows: {listed(file['rows']) or 'none'}   splits: {listed(file['splits'])}"
+        for side, counts in file["best_move_is_evaluated"].items():
+            yield f"  {side}'s best move is evaluated {listed(counts)}"
+        for problem, rows in file["problems"].items():
+            yield f"  PROBLEM   {problem}: {rows['rows']} rows"
+            yield from (f"    {ascii(first)[1:-1]}" for first in rows["first"])
+    for pair in report["shared"]:
+        label = "PROBLEM   " if pair["positions"] else ""
+        yield f"{label}{pair['positions']} positions of {pair['kind']} are in both {' and '.join(pair['files'])}"
+    yield "all is right" if report["ok"] else "something is wrong"

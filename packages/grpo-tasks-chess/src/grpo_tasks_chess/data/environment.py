@@ -1,9 +1,10 @@
-"""Generating moves with their outcomes for `chess.environment`; row i depends on the seed and i alone."""
+"""Moves with their outcomes for `chess.environment`: `environment_records` for files, `generated_rows` for runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import count, islice
 from random import Random
 from types import MappingProxyType
 from typing import Any
@@ -11,10 +12,11 @@ from typing import Any
 import chess
 
 from grpo_sdk.data import split_of
-from grpo_tasks_chess.data.games import endgame, light_player, played
+from grpo_tasks_chess.data.games import endgame, handler_of, light_player, played
 from grpo_tasks_chess.data.output import environment_record
+from grpo_tasks_chess.environment.rows import EnvironmentRow, row_of
 from grpo_tasks_chess.formats import MAX_HISTORY, Transition
-from grpo_tasks_chess.records import position_key
+from grpo_tasks_chess.records import position_key, position_key_of
 from grpo_tasks_chess.rules import play
 
 QUOTAS: Mapping[str, int] = MappingProxyType(
@@ -43,6 +45,27 @@ _TERMINATIONS = {
 _ENDGAMES = {"stalemate": 1.0, "insufficient_material": 1.0, "seventyfive_moves": 1.0, "promotion": 0.5}
 _ENDGAME_SHARE = 0.2
 """Share of games that start as endgames, by the wanted kind of move, and for other kinds."""
+
+GENERATED_ENDGAME_SHARE = 0.3
+"""Share of games of `generated_rows` that start with few pieces; in others, promotions and draws are rare."""
+
+GENERATED_PLIES = (4, 160)
+"""Shortest and longest game in half-moves; random games of full length are mostly long endings."""
+
+MAX_CLOCK = 149
+"""Largest number of half-moves without capture or pawn move at the start of an endgame; 150 end a game."""
+
+EXAMINED_SHARES: Mapping[str, float] = MappingProxyType({"train": 0.3, "validation": 1.0, "test": 1.0})
+"""Share of a split's positions that are examined: neighbours in a game are alike, and the small splits have few."""
+
+FEW_PIECES = 6
+"""Positions with more pieces are not searched for moves that end in a draw, which are very rare there."""
+
+GENERATED_KINDS: Mapping[str, float] = MappingProxyType(
+    {"ordinary": 0.16, "illegal": 0.04, "castling": 0.25, "promotion": 0.6, "insufficient_material": 0.5}
+)
+"""Probability of taking a move of a kind, 1 for kinds not listed. Of a thousand rows, about 130 are illegal, 40
+promotions, 33 mates, 27 draws, 23 castling, 10 en passant and the others ordinary."""
 
 MAX_SKIPPED = 120
 """Largest number of half-moves skipped before a move is taken, to cover openings, middle games and endings."""
@@ -75,6 +98,52 @@ def environment_records(seed: int, start: int, stop: int, *, split: str | None) 
             continue
         outcome = play(fen, move, history)
         yield {"index": index, "kind": kind, **environment_record(Transition(fen, move, history), outcome)}
+
+
+def generated_rows(seed: int, split: str) -> Iterator[EnvironmentRow]:
+    """Yield rows without end; the i-th one is a pure function of seed, split and i.
+
+    The split of a row depends on the hash of its position, so splits are disjoint for every pair of seeds. Each split
+    has games of its own.
+    """
+    for number in count():
+        yield from _rows_of_game(Random(f"chess.environment/{seed}/{split}/{number}"), split)
+
+
+def _rows_of_game(random: Random, split: str) -> list[EnvironmentRow]:
+    """Return a few moves of a game, from positions of this split, in random order."""
+    is_endgame = random.random() < GENERATED_ENDGAME_SHARE
+    board = endgame(random, clock=random.randint(0, MAX_CLOCK)) if is_endgame else chess.Board()
+    rows = []
+    for position in islice(played(board, light_player(random)), random.randint(*GENERATED_PLIES)):
+        if random.random() < EXAMINED_SHARES[split] and split_of(position_key_of(position)) == split:
+            history = [each.uci() for each in position.move_stack[-(MAX_HISTORY - 1) :]]
+            for kind, move in _moves_by_kind(position, random).items():
+                if random.random() < GENERATED_KINDS.get(kind, 1.0):
+                    transition = Transition(position.fen(), move, (*history, move))
+                    rows.append(row_of(transition, play(transition.fen, transition.move, transition.history)))
+    random.shuffle(rows)
+    return rows
+
+
+def _moves_by_kind(board: chess.Board, random: Random) -> dict[str, str]:
+    """Return moves of a position by kind: an ordinary one, an illegal one, and one of each rare kind, if possible."""
+    moves = list(board.legal_moves)
+    random.shuffle(moves)
+    may_draw = chess.popcount(board.occupied) <= FEW_PIECES or board.halfmove_clock >= MAX_CLOCK
+    by_kind: dict[str, str] = {}
+    for number, move in enumerate(moves):
+        is_special = move.promotion or board.is_castling(move) or board.is_en_passant(move)
+        if number == 0 or is_special or may_draw or board.gives_check(move):
+            by_kind.setdefault(kind_of(board, move), move.uci())
+    by_kind.pop("", None)
+    illegal = illegal_move(board, random)
+    return {**by_kind, "illegal": illegal} if illegal else by_kind
+
+
+def make_handler(seed: int, split: str | None) -> Callable[[bytes], bytes]:
+    """Return what a worker of `making` does: a range of row numbers, as `0:8` -> these rows as lines of JSON."""
+    return handler_of(partial(environment_records, seed, split=split))
 
 
 def _kind(seed: int, index: int) -> str:

@@ -20,8 +20,7 @@ from grpo_tasks_chess.data import output
 from grpo_tasks_chess.data.environment import QUOTAS
 from grpo_tasks_chess.data.journal import SUFFIX, Journal
 from grpo_tasks_chess.data.output import Format, Kind
-from grpo_tasks_chess.data.policy import POSITIONS_PER_GAME
-from grpo_tasks_chess.data.workers import LABEL_TIMEOUT_S
+from grpo_tasks_chess.data.policy import LABEL_TIMEOUT_S, POSITIONS_PER_GAME
 from grpo_tasks_chess.engine import DEPTH, VARIABLES, find_engine, require_engine
 from grpo_tasks_chess.records import position_key
 from grpo_tasks_chess.search import MAX_DEPTH, SEARCH, SEARCH_DEPTH, VERSION
@@ -142,7 +141,7 @@ def _fill(
     if journal.rows >= order.count:
         return
     with KillablePool(
-        f"grpo_tasks_chess.data.workers:{target}", args=args, workers=order.workers, name="chess data"
+        f"grpo_tasks_chess.data.{target}:make_handler", args=args, workers=order.workers, name="chess data"
     ) as pool:
         size = order.positions_per_game if order.kind == "policy" else ROWS_PER_CHUNK
         for records in _chunks(pool, journal.next_index, size):
@@ -198,3 +197,16 @@ def summarise(records: Iterator[Mapping[str, Any]]) -> dict[str, Any]:
     if kinds:
         summary["kinds"] = {kind: {"rows": kinds[kind], "quota": share / 100} for kind, share in QUOTAS.items()}
     return summary
+
+
+def summary_lines(out: Path, summary: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the summary of a file that was made."""
+    settings = summary["settings"]
+    labelled = f", labelled by {settings['engine']} to depth {settings['depth']}" if "engine" in settings else ""
+    finished = "was finished before: " if summary.get("finished_before") else ""
+    yield f"{out}   {finished}{summary['rows']} rows, {settings['format']}, seed {settings['seed']}{labelled}"
+    yield f"splits   {output.listed(summary['splits'])}"
+    yield f"to move   {output.listed(summary['to_move'])}"
+    for kind, counts in summary.get("kinds", {}).items():
+        share = counts["rows"] / summary["rows"]
+        yield f"  {kind:<22}{counts['rows']:>7}   {share:6.1%} of the rows, {counts['quota']:.0%} wanted"

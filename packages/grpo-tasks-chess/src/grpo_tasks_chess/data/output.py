@@ -147,3 +147,8 @@ def _write_parquet(path: Path, records: Iterable[Mapping[str, Any]], kind: Kind)
 def _batches(records: Iterator[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
     while batch := list(islice(records, _PARQUET_ROWS)):
         yield batch
+
+
+def listed(counts: Mapping[str, int]) -> str:
+    """Return counts by name as text."""
+    return ", ".join(f"{name} {count}" for name, count in counts.items())

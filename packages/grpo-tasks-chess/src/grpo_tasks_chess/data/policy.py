@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
 from random import Random
 from typing import Any
 
 import chess
 
 from grpo_sdk.data import split_of
-from grpo_tasks_chess.data.games import Analyse, endgame, guided_player, light_player, played
-from grpo_tasks_chess.formats import MAX_CANDIDATES
+from grpo_tasks_chess.data.games import Analyse, endgame, guided_player, handler_of, light_player, played
+from grpo_tasks_chess.formats import MAX_CANDIDATES, Line
 from grpo_tasks_chess.records import position_key
+from grpo_tasks_chess.search import SEARCH, best_moves
 
 POSITIONS_PER_GAME = 8
 """Default number of positions per game. A game costs as much as labelling tens of its positions to a small depth, but
@@ -23,6 +24,9 @@ SHORTEST_GAME = 8
 
 ENDGAME_SHARE = 0.2
 """Share of games that start with few pieces, which other games rarely reach."""
+
+LABEL_TIMEOUT_S = 600.0
+"""Time limit of one position; depth 20 takes Stockfish 15 seconds."""
 
 LIGHT_SHARE = 0.15
 """Share of games of random moves, for unbalanced positions."""
@@ -87,3 +91,29 @@ def _positions(key: str, game: int, wanted: int, analyse: Analyse) -> tuple[str,
         if len(fens) >= SHORTEST_GAME:
             return tuple(random.sample(fens, min(wanted, len(fens))))
         attempt += 1
+
+
+def make_handler(seed: int, split: str | None, depth: int, engine: str, per_game: int) -> Callable[[bytes], bytes]:
+    """Return what a worker of `making` does: a range of row numbers, as `0:8` -> these rows as lines of JSON.
+
+    Args:
+        seed: Random seed.
+        split: Split of the rows; None is all.
+        depth: Search depth of the labels, in plies.
+        engine: Program of the engine, which each worker starts for itself; or `search`, the built-in search.
+        per_game: Row numbers per game.
+    """
+    analyse = partial(_searching, depth) if engine == SEARCH else _analysing(engine)
+    return handler_of(partial(policy_records, seed, analyse=analyse, depth=depth, split=split, per_game=per_game))
+
+
+def _searching(most: int, fen: str, multipv: int, depth: int) -> tuple[Line, ...]:
+    """Search no deeper than for the labels: an engine that guides a game does so in a fraction of the time."""
+    return best_moves(fen, lines=multipv, depth=min(depth, most))
+
+
+def _analysing(engine: str) -> Analyse:
+    from grpo_tasks_chess.engine import EnginePool
+
+    pool = EnginePool(engine, size=1)
+    return lambda fen, multipv, depth: pool.analyse(fen, multipv=multipv, depth=depth, timeout_s=LABEL_TIMEOUT_S)

@@ -51,7 +51,7 @@ def load(config: EnvironmentConfig) -> Iterator[EnvironmentRow]:
         config = config.model_copy(update={"path": packaged("environment.jsonl")})
     if config.path is not None:
         return rows_of(config, "environment", make_row)
-    from grpo_tasks_chess.environment.games import generated_rows  # loads the engine's client, which scoring needs not
+    from grpo_tasks_chess.data.environment import generated_rows  # which scoring needs not
 
     return islice(distinct(generated_rows(config.seed, config.split)), config.size or GENERATED)
 
