@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from grpo_tasks_chess.engine import FoundEngine, analyse
+from grpo_tasks_chess.engine.finding import FoundEngine
+from grpo_tasks_chess.engine.pool import analyse
 
 
 def best_move(path: str) -> Callable[[bytes], bytes]:

@@ -155,15 +155,6 @@ def test_a_resumed_ladder_goes_on_as_if_it_had_not_stopped() -> None:
         assert draw(resumed, 5) == draw(straight, 5)
 
 
-@pytest.mark.parametrize(("kind", "bad"), [
-    (PassRateCurriculum, {"boundaries": (0.8, 0.2)}),
-    (PassRateCurriculum, {"ema_alpha": 0.0}),
-    (PassRateCurriculum, {"weights": (0, 0, 0)}),
-    (LadderCurriculum, {"threshold": 1.1}),
-    (LadderCurriculum, {"current_share": 0.0}),
-])  # fmt: skip
-def test_values_out_of_range_are_refused(kind: Any, bad: dict[str, object]) -> None:
-    with pytest.raises(UserError):
-        kind(rungs(3), "k", **bad)
+def test_a_ladder_needs_difficulties() -> None:
     with pytest.raises(DataError, match="'r0' has no difficulty"):
         LadderCurriculum(rows(1), "k")

@@ -220,7 +220,8 @@ def play(as_json: bool, quiet: bool, **options: Any) -> None:
 
 
 def _opponent(options: Mapping[str, Any], resources: ExitStack) -> Mover:
-    from grpo_tasks_chess.engine import EngineMissingError, EnginePool
+    from grpo_tasks_chess.engine.finding import EngineMissingError
+    from grpo_tasks_chess.engine.pool import EnginePool
     from grpo_tasks_chess.match import engine_mover, random_mover
 
     if options["opponent"] == "random":

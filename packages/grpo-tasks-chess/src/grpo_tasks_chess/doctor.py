@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import chess
 
 from grpo_sdk import Diagnosis, InfrastructureError
-from grpo_tasks_chess.engine import analyse, find_engine, why_not
+from grpo_tasks_chess.engine.finding import find_engine, why_not
+from grpo_tasks_chess.engine.pool import analyse
 
 NAME = "chess engine"
 

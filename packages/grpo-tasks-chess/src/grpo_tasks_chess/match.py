@@ -13,7 +13,7 @@ import chess.pgn
 import chess.svg
 
 from grpo_sdk import Game, GameConfig, GamePosition, GameStart, Invalid, Rules
-from grpo_tasks_chess.engine import EnginePool
+from grpo_tasks_chess.engine.pool import EnginePool
 from grpo_tasks_chess.formats import read_policy_fields, write_policy_prompt
 from grpo_tasks_chess.rules import legal_moves
 

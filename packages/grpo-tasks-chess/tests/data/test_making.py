@@ -13,7 +13,8 @@ from grpo_sdk.data import read_records, split_of
 from grpo_tasks_chess.data import output
 from grpo_tasks_chess.data.journal import Journal
 from grpo_tasks_chess.data.making import RECIPE, Order, make
-from grpo_tasks_chess.engine import EngineMissingError, finding
+from grpo_tasks_chess.engine import finding
+from grpo_tasks_chess.engine.finding import EngineMissingError
 from grpo_tasks_chess.formats import read_environment_line
 from grpo_tasks_chess.records import position_key
 from grpo_tasks_chess.search import best_moves

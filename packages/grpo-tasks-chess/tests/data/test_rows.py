@@ -11,7 +11,7 @@ import pytest
 from grpo_sdk.data import split_of
 from grpo_tasks_chess.data.environment import QUOTAS, environment_records, illegal_move
 from grpo_tasks_chess.data.policy import POSITIONS_PER_GAME, policy_records
-from grpo_tasks_chess.engine import Line
+from grpo_tasks_chess.formats import Line
 from grpo_tasks_chess.records import position_key
 
 VALUES = {chess.PAWN: 1, chess.KNIGHT: 3, chess.BISHOP: 3, chess.ROOK: 5, chess.QUEEN: 9, chess.KING: 0}

@@ -11,8 +11,10 @@ import chess
 import pytest
 
 from grpo_sdk import InfrastructureError, KillablePool, UserError
-from grpo_tasks_chess.engine import EngineDiedError, EnginePool, FoundEngine, Line, analyse, find_engine
-from grpo_tasks_chess.engine.process import EngineProcess
+from grpo_tasks_chess.engine.finding import FoundEngine, find_engine
+from grpo_tasks_chess.engine.pool import EnginePool, analyse
+from grpo_tasks_chess.engine.process import EngineDiedError, EngineProcess
+from grpo_tasks_chess.formats import Line
 
 MakeEngine = Callable[..., str]
 Pids = Callable[[], list[int]]

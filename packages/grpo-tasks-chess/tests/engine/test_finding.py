@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from grpo_sdk import UserError
-from grpo_tasks_chess.engine import EngineMissingError, EnginePool, find_engine, finding, require_engine, why_not
+from grpo_tasks_chess.engine import finding
+from grpo_tasks_chess.engine.finding import EngineMissingError, find_engine, require_engine, why_not
+from grpo_tasks_chess.engine.pool import EnginePool
 
 MakeEngine = Callable[..., str]
 

@@ -37,9 +37,6 @@ class PassRateCurriculum:
         ema_alpha: Weight of the newest value, in (0, 1].
         boundaries: Pass rates that separate hard from normal and normal from easy.
         weights: Shares of hard, normal and easy.
-
-    Raises:
-        UserError: a value outside these ranges.
     """
 
     def __init__(
@@ -51,10 +48,6 @@ class PassRateCurriculum:
         boundaries: tuple[float, float] = (0.2, 0.8),
         weights: tuple[float, float, float] = (1.0, 1.0, 1.0),
     ) -> None:
-        if not 0 < ema_alpha <= 1:
-            raise UserError(f"curriculum ema_alpha={ema_alpha} must be above 0 and at most 1.")
-        if not 0 <= boundaries[0] <= boundaries[1] <= 1:
-            raise UserError(f"curriculum boundaries={list(boundaries)} must be two rising pass rates between 0 and 1.")
         self._alpha, self._boundaries = ema_alpha, boundaries
         self._rows = {row.id: row for row in rows}
         self._rank = {row_id: rank for rank, row_id in enumerate(shuffled(self._rows, key))}
@@ -175,7 +168,6 @@ class LadderCurriculum:
 
     Raises:
         DataError: a row has no difficulty.
-        UserError: a value outside these ranges.
     """
 
     def __init__(
@@ -187,10 +179,6 @@ class LadderCurriculum:
         min_held_out: int = 32,
         current_share: float = 0.75,
     ) -> None:
-        if not 0 < threshold <= 1:
-            raise UserError(f"ladder threshold={threshold} must be a solved rate above 0 and at most 1.")
-        if not 0 < current_share <= 1:
-            raise UserError(f"ladder current_share={current_share} must be above 0 and at most 1.")
         by_rung: dict[float, list[Row]] = {}
         for row in rows:
             if row.difficulty is None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from grpo_sdk.errors import DataError, UserError
+from grpo_sdk.errors import DataError
 from grpo_sdk.task.row import Row
 
 OverlongPolicy = Literal["drop", "truncate"]
@@ -72,11 +72,7 @@ def filter_rows(
 
     Raises:
         DataError: nothing is left; says how long the shortest and longest are.
-        UserError: a limit below 1.
     """
-    _at_least_one("max_prompt_length", max_prompt_length)
-    if max_gold_length is not None:
-        _at_least_one("max_gold_length", max_gold_length)
     prompts = {row.id: prompt_length(row) for row in rows}
     golds: dict[str, int] = {}
     if gold_length is not None and max_gold_length is not None:
@@ -111,10 +107,4 @@ def filter_rows(
 
 def truncate_prompt(prompt_ids: tuple[int, ...], max_prompt_length: int) -> tuple[int, ...]:
     """The last `max_prompt_length` tokens: a prompt's end holds the question and the start of the answer."""
-    _at_least_one("max_prompt_length", max_prompt_length)
-    return prompt_ids[-max_prompt_length:]
-
-
-def _at_least_one(name: str, limit: int) -> None:
-    if limit < 1:
-        raise UserError(f"{name}={limit} leaves no token: it must be at least 1.")
+    return prompt_ids[max(0, len(prompt_ids) - max_prompt_length) :]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import glob
 import math
 import time
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Collection, Iterable, Iterator
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, get_args
 
@@ -65,7 +65,7 @@ class RowLoader:
                     loaded = call_by_name(self._task.load, {"config": self._config}, positional=1)
                 if not isinstance(loaded, Iterable):
                     raise DataError(f"task {self._name!r}: load() gave {type(loaded).__name__}; it must give rows.")
-                rows = tuple(self._checked(self._reported(islice(islice(loaded, self._config.size), limit))))
+                rows = tuple(self._checked(islice(islice(loaded, self._config.size), limit)))
         except ValidationError as error:
             raise RowError(f"task {self._name!r}: load() made a row that is refused: {first_problem(error)}") from None
         if not rows:
@@ -115,10 +115,15 @@ class RowLoader:
                 f"task {self._name!r}: a row does not fit {self._row_type.__name__}: {first_problem(error)}"
             ) from None
 
-    def _reported(self, rows: Iterable[Any]) -> Iterator[Any]:
-        """Yield the rows, and report how many there are."""
-        reported, size, watch = -math.inf, self._config.size, watcher()
-        for number, row in enumerate(self._told(rows)):
+    def _checked(self, loaded: Iterable[Any]) -> Iterator[Row]:
+        """Yield the rows, each checked; a display is told how many there are, and of one that does not come."""
+        ids: set[str] = set()
+        rows, reported, size, watch = iter(loaded), -math.inf, self._config.size, watcher()
+        for number in count():
+            with calling(f"load() of {self._name}"):
+                row: Any = next(rows, _END)
+            if row is _END:
+                return
             if number == MOST_ROWS:
                 raise DataError(
                     f"task {self._name!r}: load() gave more than {MOST_ROWS:,} rows. If it does not end, give the size "
@@ -129,37 +134,22 @@ class RowLoader:
                 hint = "; size=N takes the first N" if number >= MANY_ROWS else ""
                 what = f"rows of {self._name}" + ("" if size else f", {number} so far{hint}")
                 watch(what, number if size else 0, size or 0)
-            yield row
-
-    def _told(self, rows: Iterable[Any]) -> Iterator[Any]:
-        """Yield the rows; one that does not come is told."""
-        iterator = iter(rows)
-        while True:
-            with calling(f"load() of {self._name}"):
-                row = next(iterator, _END)
-            if row is _END:
-                return
-            yield row
-
-    def _checked(self, rows: Iterable[Any]) -> Iterator[Row]:
-        ids: set[str] = set()
-        for row in rows:
-            if not isinstance(row, self._row_type):
-                raise RowError(
-                    f"task {self._name!r}: load() gave a {type(row).__name__}, not a {self._row_type.__name__}."
-                )
-            if row.id in ids:
-                raise RowError(f"task {self._name!r}: two rows have the id {row.id!r}; ids name prompts in every log.")
+            self._check(row, ids)
             ids.add(row.id)
-            try:
-                text = row.model_dump_json()
-            except PydanticSerializationError as error:  # a lone surrogate, an object of a class without JSON
-                raise RowError(f"task {self._name!r}: row {row.id!r} cannot be written as JSON: {error}") from None
-            if self.from_json(text) != row:
-                raise RowError(
-                    f"task {self._name!r}: row {row.id!r} changes when written as JSON; use plain JSON types."
-                )
             yield row
+
+    def _check(self, row: Any, ids: Collection[str]) -> None:
+        """Refuse a row that is no row of the task, has an id of `ids`, or does not survive JSON."""
+        if not isinstance(row, self._row_type):
+            raise RowError(f"task {self._name!r}: load() gave a {type(row).__name__}, not a {self._row_type.__name__}.")
+        if row.id in ids:
+            raise RowError(f"task {self._name!r}: two rows have the id {row.id!r}; ids name prompts in every log.")
+        try:
+            text = row.model_dump_json()
+        except PydanticSerializationError as error:  # a lone surrogate, an object of a class without JSON
+            raise RowError(f"task {self._name!r}: row {row.id!r} cannot be written as JSON: {error}") from None
+        if self.from_json(text) != row:
+            raise RowError(f"task {self._name!r}: row {row.id!r} changes when written as JSON; use plain JSON types.")
 
 
 def data_files(config: TaskConfig) -> list[Path]:

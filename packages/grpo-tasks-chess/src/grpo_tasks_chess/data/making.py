@@ -21,7 +21,8 @@ from grpo_tasks_chess.data.environment import QUOTAS
 from grpo_tasks_chess.data.journal import SUFFIX, Journal
 from grpo_tasks_chess.data.output import Format, Kind
 from grpo_tasks_chess.data.policy import LABEL_TIMEOUT_S, POSITIONS_PER_GAME
-from grpo_tasks_chess.engine import DEPTH, VARIABLES, find_engine, require_engine
+from grpo_tasks_chess.engine.finding import VARIABLES, find_engine, require_engine
+from grpo_tasks_chess.engine.pool import DEPTH
 from grpo_tasks_chess.records import position_key
 from grpo_tasks_chess.search import MAX_DEPTH, SEARCH, SEARCH_DEPTH, VERSION
 

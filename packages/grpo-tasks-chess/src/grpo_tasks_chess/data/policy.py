@@ -113,7 +113,7 @@ def _searching(most: int, fen: str, multipv: int, depth: int) -> tuple[Line, ...
 
 
 def _analysing(engine: str) -> Analyse:
-    from grpo_tasks_chess.engine import EnginePool
+    from grpo_tasks_chess.engine.pool import EnginePool
 
     pool = EnginePool(engine, size=1)
     return lambda fen, multipv, depth: pool.analyse(fen, multipv=multipv, depth=depth, timeout_s=LABEL_TIMEOUT_S)

@@ -18,7 +18,7 @@ from grpo_tasks_chess.policy.rows import PolicyRow, labelled
 from grpo_tasks_chess.search import MAX_DEPTH, SEARCH, SEARCH_DEPTH, best_moves
 
 if TYPE_CHECKING:
-    from grpo_tasks_chess.engine import FoundEngine
+    from grpo_tasks_chess.engine.finding import FoundEngine
 
 TIMEOUT_S = 6.0
 """Time limit of an analysis while scoring."""
@@ -78,7 +78,7 @@ def _looked_up(fen: str, labeller: Labeller) -> Truth:
     source, engine = _source(labeller)
     lines: tuple[Line, ...] = ()
     if engine is not None:
-        from grpo_tasks_chess.engine import analyse
+        from grpo_tasks_chess.engine.pool import analyse
 
         lines = analyse(fen, depth=labeller.depth, timeout_s=TIMEOUT_S, engine=engine)
     elif source == "search":
@@ -110,7 +110,7 @@ def source_of(row: PolicyRow, labeller: Labeller) -> Source:
 def _source(labeller: Labeller) -> tuple[Source, FoundEngine | None]:
     if labeller.engine in (NO_ENGINE, SEARCH):
         return ("search" if labeller.engine == SEARCH else "legality"), None
-    from grpo_tasks_chess.engine import find_engine  # rows with labels need no engine, and do not import it
+    from grpo_tasks_chess.engine.finding import find_engine  # rows with labels need no engine, and do not import it
 
     found = find_engine(None if labeller.engine == "auto" else labeller.engine)
     return ("search", None) if found is None else ("engine", found)
@@ -124,7 +124,7 @@ def conditions_of(labeller: Labeller) -> Mapping[str, str]:
     elif source == "legality":
         text = "none, as asked: rows without labels are graded by legality alone"
     else:
-        from grpo_tasks_chess.engine import why_not
+        from grpo_tasks_chess.engine.finding import why_not
 
         why = "as asked" if labeller.engine == SEARCH else why_not()
         text = f"the built-in search to depth {labeller.search_depth}, for rows without labels: {why}"

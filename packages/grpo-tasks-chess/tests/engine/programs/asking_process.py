@@ -7,7 +7,7 @@ import threading
 import time
 from pathlib import Path
 
-from grpo_tasks_chess.engine import EnginePool
+from grpo_tasks_chess.engine.pool import EnginePool
 
 engine, fen, end = sys.argv[1:]
 asking = threading.Thread(target=EnginePool(engine).analyse, args=[fen], daemon=True)
