@@ -11,7 +11,7 @@ from grpo_tasks_chess.policy.labels import TASK_TIMEOUT_S, source_of, truth_of, 
 from grpo_tasks_chess.policy.rows import PolicyRow
 from grpo_tasks_chess.policy.task import PositionsConfig, conditions
 from grpo_tasks_chess.policy.task import load as load_positions
-from grpo_tasks_chess.questions import QuestionConfig, read_moves, write_question
+from grpo_tasks_chess.questions import QuestionConfig, read_move, write_question
 from grpo_tasks_chess.rules import legal_moves, position
 
 
@@ -37,15 +37,6 @@ def demos(config: BestMoveConfig) -> Iterator[tuple[str, str]]:
 def prompt(row: PolicyRow, config: BestMoveConfig) -> str:
     """Return the position and the question."""
     return write_question(row.fen, "Best move in UCI:", "B", config.template)
-
-
-def validate(text: str) -> str:
-    """Read the move.
-
-    Raises:
-        Invalid: it is not one move in UCI.
-    """
-    return read_moves(text, 1)[0]
 
 
 @reward(1.0)
@@ -76,7 +67,7 @@ TASK = Task(
     "best_move",
     load,
     prompt,
-    validate,
+    read_move,
     (best_move, best_move_accuracy, legality, graded_by_labels),
     config=BestMoveConfig,
     row=PolicyRow,

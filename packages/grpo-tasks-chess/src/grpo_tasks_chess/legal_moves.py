@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
-from typing import Any
 
 import chess
 from pydantic import Field
 
 from grpo_sdk import Task, reward
-from grpo_sdk.data import DatasetConfig, read_rows, stable_id
+from grpo_sdk.data import DatasetConfig, stable_id
 from grpo_tasks_chess.data.positions import positions
-from grpo_tasks_chess.questions import QuestionConfig, read_moves, write_moves, write_question
-from grpo_tasks_chess.records import PositionRow, distinct, position_key, position_key_of, word
+from grpo_tasks_chess.questions import QuestionConfig, read_moves, read_positions, write_moves, write_question
+from grpo_tasks_chess.records import PositionRow, distinct, position_key_of
 from grpo_tasks_chess.rules import legal_moves, position
 
 GENERATED = 1000
@@ -54,20 +53,10 @@ def row_of(board: chess.Board) -> LegalMovesRow:
     )
 
 
-def make_row(record: Mapping[str, Any]) -> LegalMovesRow:
-    """Make a row from `{fen}`.
-
-    Raises:
-        ValueError: the field is missing or wrong, or there is no legal move.
-    """
-    return row_of(position(word(record, "fen")))
-
-
 def load(config: LegalMovesConfig) -> Iterator[LegalMovesRow]:
     """Positions of generated games, or of a file."""
     if config.path is not None:
-        rows = read_rows(config, make_row, needs=("fen",), content=lambda row: position_key(row.fen))
-        return (row for row in distinct(rows) if (row.difficulty or 0) <= config.max_moves)
+        return (row for row in read_positions(config, row_of) if (row.difficulty or 0) <= config.max_moves)
     boards = positions(config.seed, config.split, label="chess.legal_moves", in_check=config.in_check)
     generated = (row_of(board) for board in boards if board.legal_moves.count() <= config.max_moves)
     return islice(distinct(generated), config.size or GENERATED)

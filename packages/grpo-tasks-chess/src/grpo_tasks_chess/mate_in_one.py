@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
-from typing import Any
 
 import chess
 
 from grpo_sdk import Task, reward
-from grpo_sdk.data import DatasetConfig, read_rows, stable_id
+from grpo_sdk.data import DatasetConfig, stable_id
 from grpo_tasks_chess.data.mates import GENERATED, ThemesConfig, mates_in_one, mating_moves, themes_of
-from grpo_tasks_chess.questions import QuestionConfig, read_moves, write_moves, write_question
-from grpo_tasks_chess.records import PositionRow, distinct, position_key, position_key_of, word
+from grpo_tasks_chess.questions import QuestionConfig, read_move, read_positions, write_moves, write_question
+from grpo_tasks_chess.records import PositionRow, distinct, position_key_of
 from grpo_tasks_chess.rules import legal_moves, position
 
 
@@ -55,20 +54,10 @@ def row_of(board: chess.Board) -> MateRow:
     )
 
 
-def make_row(record: Mapping[str, Any]) -> MateRow:
-    """Make a row from `{fen}`.
-
-    Raises:
-        ValueError: the field is missing or wrong, or no move mates.
-    """
-    return row_of(position(word(record, "fen")))
-
-
 def load(config: MateConfig) -> Iterator[MateRow]:
     """Positions in which a move mates: from generated games and composed endings, or a file."""
     if config.path is not None:
-        rows = read_rows(config, make_row, needs=("fen",), content=lambda row: position_key(row.fen))
-        return (row for row in distinct(rows) if config.takes(row.themes))
+        return (row for row in read_positions(config, row_of) if config.takes(row.themes))
     boards = mates_in_one(config.seed, config.split, label="chess.mate_in_one", attackers=config.attackers)
     return islice(config.taken(distinct(map(row_of, boards)), lambda row: row.themes), config.size or GENERATED)
 
@@ -76,15 +65,6 @@ def load(config: MateConfig) -> Iterator[MateRow]:
 def prompt(row: MateRow, config: MateConfig) -> str:
     """Return the position and the question."""
     return write_question(row.fen, "Mate in one, the move in UCI:", "#", config.template)
-
-
-def validate(text: str) -> str:
-    """Read the move.
-
-    Raises:
-        Invalid: it is not one move in UCI.
-    """
-    return read_moves(text, 1)[0]
 
 
 @reward(0.9)
@@ -103,7 +83,7 @@ TASK = Task(
     "mate_in_one",
     load,
     prompt,
-    validate,
+    read_move,
     (mate, legal),
     config=MateConfig,
     row=MateRow,

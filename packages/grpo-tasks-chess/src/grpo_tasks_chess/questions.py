@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Iterator
+from typing import Literal, TypeVar
 
 import chess
 
 from grpo_sdk import Invalid, TaskConfig
+from grpo_sdk.data import DatasetConfig, read_rows
 from grpo_tasks_chess.formats import first_line, is_uci
+from grpo_tasks_chess.records import PositionRow, distinct, position_key, word
+from grpo_tasks_chess.rules import position
+
+RowType = TypeVar("RowType", bound=PositionRow)
 
 Template = Literal["plain", "policy"]
 
@@ -46,6 +52,26 @@ def write_moves(moves: list[chess.Move]) -> str:
     """Return an answer: moves in the order in which a FEN has their first squares, then their last ones."""
     ordered = sorted(moves, key=lambda move: (move.from_square ^ 56, move.to_square ^ 56, move.promotion or 0))
     return "".join(f" {move.uci()}" for move in ordered)
+
+
+def read_positions(config: DatasetConfig, row_of: Callable[[chess.Board], RowType]) -> Iterator[RowType]:
+    """Yield the rows of a file of positions, `{fen}` in each record, each position once.
+
+    Raises:
+        DataError: no file, or a position that `row_of` refuses by a ValueError; names file, line and field.
+    """
+    rows = read_rows(
+        config,
+        lambda record: row_of(position(word(record, "fen"))),
+        needs=("fen",),
+        content=lambda row: position_key(row.fen),
+    )
+    return distinct(rows)
+
+
+def read_move(text: str) -> str:
+    """Read the one move that a completion is; errors are those of `read_moves`."""
+    return read_moves(text, 1)[0]
 
 
 def read_moves(text: str, most: int) -> tuple[str, ...]:

@@ -384,7 +384,7 @@ def play_of(
         if model == UNIFORM:
             probabilities = [1 / len(after) for turn in tree.turns for after in turn.values() for _ in after]
         else:
-            probabilities = _probabilities(model, moves, game.stop, device, report)
+            probabilities = completion_probabilities(model, moves, game.stop, device, report)
             _check_form(model, math.fsum(probabilities) / max(1, tree.positions), bound)
         strategy = tree.strategy(probabilities)
         seats = {role: tree.against_best_response(strategy, role) for role in game.roles}
@@ -394,8 +394,12 @@ def play_of(
     return Play(seats, scripted, tree.positions, len(set(tree.starts)), len(starts))
 
 
-def _probabilities(
-    model: str, moves: Sequence[tuple[Any, str]], stop: tuple[str, ...], device: str, report: Callable[[int, int], None]
+def completion_probabilities(
+    model: str,
+    moves: Sequence[tuple[Any, str]],
+    stop: tuple[str, ...],
+    device: str,
+    report: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[float]:
     """Return the probability of each completion after its prompt."""
     from grpo_core import Completer  # here, because it imports torch

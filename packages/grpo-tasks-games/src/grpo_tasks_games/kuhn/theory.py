@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any
 
 from grpo_sdk import UserError, load_task
+from grpo_tasks_games.best_response import completion_probabilities
 from grpo_tasks_games.kuhn.game import (
     ACTIONS,
     BET,
@@ -174,14 +175,9 @@ def play_of(task: str, model: str, *, device: str = "auto") -> Play:
     sets = information_sets(bound.config)
     if model == "random":
         return Play({known.name: 1 / len(ACTIONS) for known in sets}, illegal=0.0)
-    moves = [(known, action, text) for known in sets for action, text in known.completions.items()]
-    from grpo_core import Completer  # here, because it imports torch
-
-    completer = Completer(model, device=device, stop=GAME.stop)
-    logprobs = completer.logprobs([known.prompt for known, _, _ in moves], [text for _, _, text in moves])
-    probabilities: dict[str, dict[str, float]] = {known.name: {} for known in sets}
-    for (known, action, _), logprob in zip(moves, logprobs, strict=True):
-        probabilities[known.name][action] = math.exp(logprob)
+    moves = [(known.prompt, text) for known in sets for text in known.completions.values()]
+    found = iter(completion_probabilities(model, moves, GAME.stop, device))
+    probabilities = {known.name: {action: next(found) for action in known.completions} for known in sets}
     legal = [math.fsum(by_action.values()) for by_action in probabilities.values()]
     if not all(legal):
         raise UserError(
