@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from grpo_sdk.endpoints.base import SampleKey, Sampling
 from grpo_sdk.errors import UserError
+from grpo_sdk.killable.pool import resolved
 from grpo_sdk.plugins.models import check_model
 from grpo_sdk.scoring.scorer import Scorer
 from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.game import SELF, GameConfig
 from grpo_sdk.task.opponent import Opponent
 from grpo_sdk.task.row import Prompt, Row
-from grpo_sdk.task.score import Fault, Score
+from grpo_sdk.task.score import Score
 
 if TYPE_CHECKING:
     from grpo_sdk.endpoints.openai import OpenAIEngine
@@ -97,30 +98,25 @@ def play_opponents(
     prompts = {index: prompt for index, prompt in enumerate(scorer.opponent_prompts(texts, rows)) if prompt is not None}
     prompt_keys = [keys[index] for index in prompts]
     answers = sampler.sample(list(prompts.values()), opponent, prompt_keys) if prompts else []
-    predictions: dict[int, tuple[str, ...]] = {}
-    scores: dict[int, Score] = {}
-    refused: dict[int, Future[Score]] = {}
-    for index, answer in zip(prompts, answers, strict=True):
-        if not isinstance(answer, Unanswered):
-            predictions[index] = answer
-        elif answer.is_unreadable:
-            refused[index] = scorer.refuse(texts[index], rows[index], f"the opponent cannot read it: {answer.why}")
-        else:
-            scores[index] = _abstention(scorer, f"the opponent did not answer: {answer.why}")
-    scores |= {index: future.result() for index, future in refused.items()}
-    scored = [index for index in range(len(texts)) if index not in scores]
-    completed = scorer.score(
-        [texts[index] for index in scored],
-        [rows[index] for index in scored],
-        predictions=[predictions.get(index, ()) for index in scored],
-    )
-    for index, score in zip(scored, completed, strict=True):
-        if score.valid and index not in predictions:  # a reward may take "nobody guessed it" for a success
-            score = _abstention(scorer, "the opponent's prompt could not be made: it crashed or timed out", "reward")
-        scores[index] = score
-    return OpponentScores(
-        [scores[index] for index in range(len(texts))], [predictions.get(index) for index in range(len(texts))]
-    )
+    answered = dict(zip(prompts, answers, strict=True))
+    found = [answered.get(index) for index in range(len(texts))]
+    futures = [_scored(scorer, *each) for each in zip(texts, rows, found, strict=True)]
+    scores = [future.result() for future in futures]
+    for index, score in enumerate(scores):
+        if score.valid and index not in answered:  # a reward may take "nobody guessed it" for a success
+            why = f"task {scorer.task.name}, the opponent's prompt could not be made: it crashed or timed out"
+            scores[index] = Score(None, why=why, fault="reward")
+    return OpponentScores(scores, [None if isinstance(answer, Unanswered) else answer for answer in found])
+
+
+def _scored(scorer: Scorer, text: str, row: Row, answer: tuple[str, ...] | Unanswered | None) -> Future[Score]:
+    """Queue the score of a completion with what the opponent answered; None where it was not asked."""
+    if not isinstance(answer, Unanswered):
+        return scorer.submit(text, row, answer or ())
+    if answer.is_unreadable:
+        return scorer.refuse(text, row, f"the opponent cannot read it: {answer.why}")
+    why = f"task {scorer.task.name}, the opponent did not answer: {answer.why}"
+    return resolved(Score(None, why=why, fault="infrastructure"))
 
 
 class EndpointOpponent:
@@ -241,7 +237,3 @@ def endpoint_seed(key: SampleKey) -> int:
     """The seed that an endpoint is given for a completion."""
     digest = hashlib.blake2b(repr(tuple(key)).encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big") % (MAX_SEED + 1)
-
-
-def _abstention(scorer: Scorer, why: str, fault: Fault = "infrastructure") -> Score:
-    return Score(None, why=f"task {scorer.task.name}, {why}", fault=fault)
