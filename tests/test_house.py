@@ -19,7 +19,7 @@ import pytest
 PACKAGES = Path(__file__).parents[1] / "packages"
 
 CODE_LINES = {
-    "grpo-core": 29_330,
+    "grpo-core": 29_114,
     "grpo-sdk": 21_056,
     "grpo-tasks-chess": 3_575,
     "grpo-tasks-code": 7_816,
@@ -29,7 +29,7 @@ CODE_LINES = {
 }
 """Most lines with a token, without comments and docstrings, of each package."""
 
-FAN_OUT, WIDE = 20, 10
+FAN_OUT, WIDE = 20, 2
 """Modules of ours that one module imports, re-exports looked through; modules that still import more."""
 
 LONELY_LINES, LONELY = 60, 40

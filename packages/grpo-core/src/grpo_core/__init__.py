@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from grpo_core.config.resolution import task_for_model
     from grpo_core.evaluation.completer import Completer
     from grpo_core.evaluation.evaluate import evaluate
-    from grpo_core.training.python import resume, train, warm_start
+    from grpo_core.training.resume import resume
+    from grpo_core.training.start import train
+    from grpo_core.training.warm_start import warm_start
     from grpo_sdk import *  # noqa: F403
 
 
@@ -75,10 +77,10 @@ sys.meta_path.insert(0, _SecondNames())  # before the one that would import a fi
 _MODULE_OF = {
     "Completer": "evaluation.completer",
     "evaluate": "evaluation.evaluate",
-    "resume": "training.python",
+    "resume": "training.resume",
     "task_for_model": "config.resolution",
-    "train": "training.python",
-    "warm_start": "training.python",
+    "train": "training.start",
+    "warm_start": "training.warm_start",
 }
 
 __all__ = ["Completer", "evaluate", "resume", "task_for_model", "train", "warm_start"]

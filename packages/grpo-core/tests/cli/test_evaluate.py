@@ -12,8 +12,8 @@ from local_endpoint import completion, serving
 import grpo_core.evaluation
 from grpo_core.cli import evaluate as command
 from grpo_core.evaluation import runs
-from grpo_core.evaluation.evaluate import Candidate
-from grpo_core.evaluation.evaluate import evaluate_as as real_evaluate
+from grpo_core.evaluation.one_model import Candidate
+from grpo_core.evaluation.one_model import evaluate_as as real_evaluate
 from grpo_core.evaluation.runs import RunEvaluation
 from grpo_sdk.cli import main as entry
 from grpo_sdk.errors import UserError
@@ -55,7 +55,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def fake(home: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     made = Fake()
     monkeypatch.setattr(
-        grpo_core.evaluation, "evaluate", SimpleNamespace(evaluate_as=made, Candidate=Candidate), raising=False
+        grpo_core.evaluation, "one_model", SimpleNamespace(evaluate_as=made, Candidate=Candidate), raising=False
     )
     return made
 

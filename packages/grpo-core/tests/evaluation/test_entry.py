@@ -32,7 +32,7 @@ def own_metrics(scores: Sequence[Score]) -> dict[str, float]:
     n = len(scores)
     rows = [Row(id=str(index)) for index in range(n)]
     evaluation = Evaluation(rows, [""] * n, [1] * n, [False] * n, scores, temperature=0.0, split="test")
-    return dict(entry_of(evaluation, TASK, seed=0)["metrics"])
+    return dict(entry_of(evaluation, TASK, "play", None, seed=0)["metrics"])
 
 
 def test_a_rate_of_zero_is_not_certain() -> None:

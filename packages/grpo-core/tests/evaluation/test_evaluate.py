@@ -9,9 +9,9 @@ from evaluation_runs import TASKS
 from local_endpoint import Reply, completion, serving
 
 from grpo_core import evaluate
-from grpo_core.evaluation import evaluate as evaluate_module
+from grpo_core.evaluation import one_model
+from grpo_core.evaluation.held_out import prepare_tasks
 from grpo_core.evaluation.settings import EvaluationSettings
-from grpo_core.evaluation.setup import prepare_tasks
 from grpo_core.policy.fresh import fresh_model
 from grpo_sdk.endpoints.openai import OpenAIEngine
 from grpo_sdk.errors import UserError
@@ -114,7 +114,7 @@ def test_several_completions_a_row_with_a_control_and_files(folder: Path, spec: 
 def test_mistakes_are_found_before_a_model_is_loaded(
     task: str | None, model: str, options: dict[str, Any], why: str, spec: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("grpo_core.policy.load.load_policy", lambda *given, **options: pytest.fail("loaded"))
+    monkeypatch.setattr("grpo_core.evaluation.candidate.load_policy", lambda *given, **options: pytest.fail("loaded"))
     with pytest.raises(UserError, match=why):
         evaluate(task or spec, model, **options)
 
@@ -166,6 +166,6 @@ def test_a_few_failures_abstain_and_are_told_once(spec: str) -> None:
 
 def test_only_judges_that_were_asked_meanwhile_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     earlier, asked = Usage(verdicts=3, requests=3), Usage(verdicts=5, requests=4)
-    monkeypatch.setattr(evaluate_module, "usages", lambda: {"one": earlier, "two": asked})
-    (choice,) = evaluate_module.usage_choices(dict.fromkeys(("one", "two"), earlier))
+    monkeypatch.setattr(one_model, "usages", lambda: {"one": earlier, "two": asked})
+    (choice,) = one_model.usage_choices(dict.fromkeys(("one", "two"), earlier))
     assert choice.value == "two" and choice.why.startswith("2 verdicts")

@@ -12,8 +12,9 @@ from evaluation_runs import TASKS
 
 from grpo_core.config import EvalConfig, RunConfig, TrainerConfig
 from grpo_core.engines.native import NativeEngine
-from grpo_core.evaluation.answers import in_process
-from grpo_core.evaluation.held_out import HeldOutEvaluator, held_out_tasks
+from grpo_core.evaluation.candidate import in_process
+from grpo_core.evaluation.evaluator import HeldOutEvaluator
+from grpo_core.evaluation.held_out import held_out_tasks
 from grpo_core.policy.fresh import fresh_model
 from grpo_core.policy.policy import Policy
 from grpo_core.rollouts.task_scoring import Scoring

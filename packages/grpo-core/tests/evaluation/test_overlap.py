@@ -9,7 +9,7 @@ import pytest
 
 from grpo_core.config import EvalConfig, RunConfig, TrainerConfig
 from grpo_core.evaluation.held_out import held_out_tasks
-from grpo_core.training.trainer import train
+from grpo_core.training.start import train
 from grpo_sdk import Row, Task, TaskConfig, UserError, reward
 from grpo_sdk.check.overlap import NAMED, Overlap, TrainedProblems, overlap_choices, own_overlap
 from grpo_sdk.cli import main as entry

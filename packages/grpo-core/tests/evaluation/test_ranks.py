@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_core.evaluation.ranks import evaluate_together
 from grpo_core.evaluation.results import Evaluation
 from grpo_core.evaluation.surprisal import Certainty, TokenStatistics
+from grpo_core.evaluation.together import evaluate_together
 from grpo_core.policy.ranks import Ranks
 from grpo_sdk import Row, Score
 from grpo_sdk.endpoints.base import StopRequested

@@ -5,7 +5,6 @@ from typing import Any
 import orjson
 import pytest
 
-from grpo_core.evaluation.answers import unscored_warnings
 from grpo_core.evaluation.results import Evaluation, RowRates
 from grpo_core.evaluation.surprisal import Certainty, TokenStatistics
 from grpo_sdk.task.row import Row
@@ -60,9 +59,9 @@ def test_what_was_not_scored_leaves_every_rate_and_pass_at_k_says_of_how_many_ro
     results = evaluation([score(True)] + [score(False)] * 6 + [LOST], n=4)
     found = results.summary()
     assert [found[name] for name in ("n", "pass@2_n", "pass@4_n", "pass@2", "pass@4")] == [2, 2, 1, 0.25, 1.0]
-    (warned,) = unscored_warnings("t", results)[1:]
+    (warned,) = results.unscored("t")[1:]
     assert warned.startswith("t: pass@4 is of 1 rows and the solved rate of 2")
-    assert len(unscored_warnings("t", evaluation([score(True), LOST], n=1))) == 1, "there is no pass@k"
+    assert len(evaluation([score(True), LOST], n=1).unscored("t")) == 1, "there is no pass@k"
 
 
 def test_rows_are_resampled_not_completions() -> None:

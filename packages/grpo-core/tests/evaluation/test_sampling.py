@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from grpo_core.evaluation.rows import subset
+from grpo_core.evaluation.held_out import subset
 from grpo_core.evaluation.sampling import EngineSampler, Question, Sampled
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.policy.memory import Budget, OutOfMemoryError, is_out_of_memory

@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from grpo_core.config import ScoringConfig
-from grpo_core.evaluation.settings import EvaluationSettings
-from grpo_core.evaluation.setup import EvaluationTask, ModelOptions, evaluate_model
+from grpo_core.evaluation.answers import evaluate_model
+from grpo_core.evaluation.held_out import HeldOutTask
+from grpo_core.evaluation.plan import EvaluationPlan
+from grpo_core.evaluation.settings import EvaluationSettings, ModelOptions
 from grpo_core.policy.load import load_policy
 from grpo_core.rollouts.task_scoring import PolicyOpponent, engine_answers
 from grpo_sdk import Row, Task, load_task, reward
@@ -185,7 +187,8 @@ def test_base_is_what_a_run_started_from_and_not_its_checkpoint(tmp_path: Path) 
         "guess", lambda config: [Row(id="a")], lambda row: "Say something.", lambda text, row: text, (by_the_start,),
         opponent=opponent, exempt={"split": "one row"}, row=Row,
     )  # fmt: skip
-    tasks = {"guess": EvaluationTask(load_task(made), EvaluationSettings(max_completion_length=4))}
+    plan = EvaluationPlan(settings=EvaluationSettings(max_completion_length=4))
+    tasks = {"guess": HeldOutTask.of(load_task(made), plan)}
     options, checkpoint = ModelOptions(device="cpu", scoring=ScoringConfig(workers=1)), str(tmp_path / "checkpoint")
     values = []
     for model in ("tiny", checkpoint):

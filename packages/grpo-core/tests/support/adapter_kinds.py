@@ -17,7 +17,7 @@ from grpo_core.config import EvalConfig, RunConfig, ScoringConfig, TrainerConfig
 from grpo_core.policy.load import load_policy
 from grpo_core.publish import publish
 from grpo_core.training.resume import resume
-from grpo_core.training.trainer import train
+from grpo_core.training.start import train
 from grpo_sdk.errors import UserError
 
 EMBEDDINGS = ["q_proj", "embed_tokens"]

@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 from grpo_core.checkpoints import CheckpointStore
 from grpo_core.config import EvalConfig, RunConfig, TrainerConfig, to_yaml
+from grpo_core.evaluation.held_out import HeldOutTask
 from grpo_core.evaluation.results import Evaluation
-from grpo_core.evaluation.setup import EvaluationTask, ModelOptions
+from grpo_core.evaluation.settings import ModelOptions
 from grpo_sdk.callbacks import Callbacks
 from grpo_sdk.endpoints.base import StopRequested
 from grpo_sdk.task.score import Score
@@ -67,7 +68,7 @@ class FakeModels:
         self.errors: dict[str, Exception] = {}
 
     def __call__(
-        self, model: str, adapter: str | None, tasks: Mapping[str, EvaluationTask], options: ModelOptions,
+        self, model: str, adapter: str | None, tasks: Mapping[str, HeldOutTask], options: ModelOptions,
         callbacks: Callbacks, *, start: tuple[str, str | None], should_stop: Callable[[], bool],
     ) -> dict[str, Evaluation]:  # fmt: skip
         folder = Path(adapter or model).parent.name
@@ -83,7 +84,7 @@ class FakeModels:
             raise error
         return {label: self._evaluation(task, self.shares.get(step, 0.5)) for label, task in tasks.items()}
 
-    def _evaluation(self, task: EvaluationTask, share: float) -> Evaluation:
+    def _evaluation(self, task: HeldOutTask, share: float) -> Evaluation:
         rows, n = task.rows, task.settings.n
         scores = [Score(1.0 * solved, {}, True, solved) for index in range(len(rows))
                   for solved in [index < share * len(rows)] * n]  # fmt: skip

@@ -8,9 +8,8 @@ import small_games
 
 from grpo_core.config import RunConfig, load_config, resolve
 from grpo_core.engines.servers import products
-from grpo_core.evaluation.rows import limited_rows, trained_tasks
-from grpo_core.training.checks import check_training
-from grpo_core.training.setup import _without_effect
+from grpo_core.evaluation.held_out import limited_rows, trained_tasks
+from grpo_core.training.checks import check_training, without_effect
 from grpo_sdk import load_task
 from grpo_sdk.errors import UserError
 
@@ -67,14 +66,14 @@ def test_a_file_is_read_no_further_than_the_rows_that_are_trained_on(tmp_path: P
     ({"curriculum": {"ladder_threshold": 0.5}}, {"curriculum.ladder_threshold": "no task is a ladder"}),
 ])  # fmt: skip
 def test_settings_that_nothing_reads_are_said(settings: dict[str, Any], unread: dict[str, str]) -> None:
-    found = _without_effect(RunConfig(**settings), {"math.arithmetic": load_task("math.arithmetic")})
+    found = without_effect(RunConfig(**settings), {"math.arithmetic": load_task("math.arithmetic")})
     assert {choice.what: choice.why for choice in found} == unread
     assert {choice.value for choice in found} <= {"without effect"}
 
 
 def test_a_ladder_reads_its_own() -> None:
     config = RunConfig(curriculum={"ladder_threshold": 0.5})  # type: ignore[arg-type] # validated
-    assert _without_effect(config, {"math.ladder": load_task("math.ladder")}) == []
+    assert without_effect(config, {"math.ladder": load_task("math.ladder")}) == []
 
 
 def test_the_part_of_a_file_that_is_used_is_said(tmp_path: Path) -> None:
@@ -82,7 +81,7 @@ def test_the_part_of_a_file_that_is_used_is_said(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text("\n".join([*lines, ""]))
     task = f"core.qa?path={tmp_path}/{{split}}.jsonl"
     limited = trained_tasks(RunConfig(task=task, trainer={"train_size": 2}))  # type: ignore[arg-type] # validated
-    (choice,) = limited_rows({"core.qa": limited[0]})
+    (choice,) = limited_rows(limited)
     assert choice.what == "rows" and "the first 2 of split train" in choice.value and "(99 bytes, hash" in choice.value
     assert "within the rows in use" in choice.why
     assert limited_rows({"core.qa": load_task(task), "math.echo": load_task("math.echo?size=3")}) == []

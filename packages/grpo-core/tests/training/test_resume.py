@@ -21,7 +21,7 @@ from resumed_runs import VARIANTS, assert_same, config, evaluations, log
 from grpo_core import train
 from grpo_core.checkpoints.reader import CheckpointReader
 from grpo_core.config import EvalConfig, RunConfig
-from grpo_core.evaluation.held_out import HeldOutEvaluator
+from grpo_core.evaluation.evaluator import HeldOutEvaluator
 from grpo_core.tracking.events import read_events, read_sources
 from grpo_core.tracking.presence import working_in
 from grpo_core.tracking.runs import read_run
@@ -147,7 +147,7 @@ def test_without_planned_steps_a_schedule_has_time(
 ) -> None:
     ticks = itertools.count(step=2.0)
     clock = SimpleNamespace(monotonic=lambda: next(ticks), perf_counter=time.perf_counter)
-    monkeypatch.setattr("grpo_core.training.clock.time", clock)
+    monkeypatch.setattr("grpo_core.training.stop.time", clock)
     timed = {"max_steps": None, "max_minutes": 1.0, "warmup_steps": 0, "warmup_ratio": 0.75, "stop_after": 3}
     run = train(config(folder, tmp_path, "plain", **timed)).run_dir
     ticks = itertools.count(start=10**6, step=2.0)  # another process, days later

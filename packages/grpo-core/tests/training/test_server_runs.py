@@ -12,9 +12,8 @@ from vllm_server import FakeVLLM, native_answers, serving
 
 from grpo_core import evaluate, resume
 from grpo_core.config import EngineConfig, RunConfig, TrainerConfig, resolve
-from grpo_core.evaluation.evaluate import Candidate, evaluate_as
-from grpo_core.evaluation.settings import EvaluationSettings
-from grpo_core.evaluation.setup import ModelOptions
+from grpo_core.evaluation.one_model import Candidate, evaluate_as
+from grpo_core.evaluation.settings import EvaluationSettings, ModelOptions
 from grpo_core.policy.fresh import byte_tokenizer
 from grpo_core.training.result import RunResult
 from grpo_sdk.errors import DataError, EngineError, UserError

@@ -102,7 +102,7 @@ def test_weights_are_as_small_as_asked_for_and_examples_beyond_the_context_are_l
 
 
 def test_half_precision_is_of_the_products_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grpo_core.training.warm_start.emulates_bfloat16", lambda device: True)
+    monkeypatch.setattr("grpo_core.training.fine_tuning.emulates_bfloat16", lambda device: True)
     half = warm_start(LETTERS, tmp_path / "half", precision="bfloat16", callbacks=[heard := Heard()], **SHORT)
     assert f"--precision bfloat16: {EMULATED}" in heard.warnings
     whole = warm_start(LETTERS, tmp_path / "whole", **SHORT)

@@ -108,7 +108,7 @@ def test_other_threads_may_work_while_a_file_is_imported() -> None:
 
 
 @pytest.mark.parametrize(("name", "arguments"), [
-    ("grpo_core.training.trainer:train", ()),
+    ("grpo_core.training.start:train", ()),
     ("grpo_core.training.resume:resume", ("run",)),
     ("grpo_core.training.warm_start:warm_start", ("math.echo", "out")),
     ("grpo_core.evaluation.evaluate:evaluate", ("math.echo", "tiny")),

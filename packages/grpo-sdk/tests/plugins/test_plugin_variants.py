@@ -14,9 +14,8 @@ from evaluation_runs import TASKS
 
 from grpo_core import evaluate, train
 from grpo_core.config import EngineConfig, EvalConfig, RunConfig, TrackingConfig, TrainerConfig, load_config
-from grpo_core.evaluation.evaluate import Candidate, evaluate_as
-from grpo_core.evaluation.settings import EvaluationSettings
-from grpo_core.evaluation.setup import ModelOptions
+from grpo_core.evaluation.one_model import Candidate, evaluate_as
+from grpo_core.evaluation.settings import EvaluationSettings, ModelOptions
 from grpo_core.policy.fresh import fresh_model
 from grpo_sdk.errors import UserError
 from grpo_sdk.plugins.host import PluginHost

@@ -6,8 +6,8 @@ import chess
 import orjson
 import pytest
 
+from grpo_core.evaluation.held_out import prepare_tasks
 from grpo_core.evaluation.settings import EvaluationSettings
-from grpo_core.evaluation.setup import prepare_tasks
 from grpo_sdk import BoundTask, Score, UserError, load_task
 from grpo_tasks_chess.engine.process import CLOSE_TIMEOUT_S, START_TIMEOUT_S, EngineProcess
 from grpo_tasks_chess.formats import PolicyAnswer, read_policy, write_policy_line

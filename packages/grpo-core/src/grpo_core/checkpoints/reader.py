@@ -54,7 +54,7 @@ class CheckpointReader:
             CheckpointError: there is none; the message says which exist and which is near. Or it is not complete;
                 the message names the file and the last good checkpoint.
         """
-        folders = self._folders()
+        folders = self.folders()
         step = self._latest(folders) if which == "latest" else which
         if step not in folders:
             raise CheckpointError(f"{self.run_dir} has no {checkpoint_name(step)}: {self._existing(near=step)}.")
@@ -102,7 +102,7 @@ class CheckpointReader:
             )
         return step
 
-    def _folders(self) -> dict[Step, Path]:
+    def folders(self) -> dict[Step, Path]:
         """Return every folder with a checkpoint's name, complete or not; links are not followed."""
         present: dict[Step, Path] = {}
         replaced: dict[Step, Path] = {}
@@ -125,7 +125,7 @@ class CheckpointReader:
     def _complete(self) -> dict[Step, tuple[Path, Checksums]]:
         """Return the checkpoints whose files are all there, the one written last first."""
         complete = {}
-        for step, folder in self._folders().items():
+        for step, folder in self.folders().items():
             with suppress(CheckpointError):  # `path` and `verify` say why
                 complete[step] = folder, check_complete(folder)
         return dict(sorted(complete.items(), key=lambda item: item[1][1].serial, reverse=True))
@@ -145,7 +145,7 @@ class CheckpointReader:
 
     def _why_none(self) -> str:
         """Say what is wrong with the first checkpoint, where none is complete."""
-        for _, folder in sorted(self._folders().items(), key=str):
+        for _, folder in sorted(self.folders().items(), key=str):
             try:
                 check_complete(folder)
             except CheckpointError as error:

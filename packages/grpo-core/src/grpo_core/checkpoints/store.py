@@ -191,7 +191,7 @@ class CheckpointStore(CheckpointReader):
 
     def _commit(self, partial: Path, target: Path) -> None:
         serials = [0]
-        for folder in self._folders().values():
+        for folder in self.folders().values():
             try:
                 serials.append(read_checksums(folder).serial)
             except CheckpointError:

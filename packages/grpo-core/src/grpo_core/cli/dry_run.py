@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_core.config.hardware import hardware_of, machine_choice, memory_plan, needs
-from grpo_core.evaluation.rows import trained_tasks
+from grpo_core.evaluation.held_out import trained_tasks
 from grpo_core.profiles import accelerator as accelerators
 from grpo_core.profiles.estimate import MemoryEstimate, estimate, tokens_in_pass
 from grpo_core.profiles.model_shape import ModelShape, model_shape
@@ -155,7 +155,7 @@ def _prompt_tokens(resolved: ResolvedConfig) -> tuple[int, str]:
     """Mean tokens of the tasks' prompts, within the limit; the limit itself where their rows cannot be read."""
     longest = resolved.config.trainer.max_prompt_length
     try:
-        tasks = trained_tasks(resolved.config)
+        tasks = list(trained_tasks(resolved.config).values())
         texts = [text for task in tasks for text in _texts(task)]
     except GrpoError as error:  # a data set that is not in the cache: the rest can be told all the same
         return longest, f"the limit: {first_line(error)}"

@@ -101,8 +101,9 @@ def run_evaluation(
         callbacks: Callbacks notified of progress and results.
     """
     from grpo_core.config import resolve
-    from grpo_core.evaluation.checks import check_evaluation, check_model_and_device
-    from grpo_core.evaluation.settings import EvaluationSettings
+    from grpo_core.evaluation.held_out import check_evaluation
+    from grpo_core.evaluation.settings import EvaluationSettings, ModelOptions
+    from grpo_core.profiles.accelerator import check_device
     from grpo_sdk.plugins.models import check_model
 
     config = loaded.config if options["endpoint"] else resolve(loaded.config, loaded.sources, trains=False).config
@@ -122,15 +123,15 @@ def run_evaluation(
     if options["endpoint"] is None:
         if options["base"] is not None:
             check_model(options["base"])
-        check_model_and_device(config)
+        check_model(config.model, config.adapter)
+        check_device(config.device)
     check_evaluation(config.task, overrides, defaults)
     with only_results_on_stdout(callbacks):
-        from grpo_core.evaluation import evaluate as evaluation
-        from grpo_core.evaluation.setup import ModelOptions
+        from grpo_core.evaluation import one_model
 
-        return evaluation.evaluate_as(
+        return one_model.evaluate_as(
             config.task,
-            evaluation.Candidate(
+            one_model.Candidate(
                 model=config.model,
                 adapter=config.adapter,
                 base=options["base"],

@@ -11,7 +11,8 @@ from pathlib import Path
 from grpo_core.cli.settings import only_results_on_stdout
 from grpo_core.config import LoadedConfig, RunConfig, resolve
 from grpo_core.config.trainer import LIMITS
-from grpo_core.training.checks import check_training, check_warm_start
+from grpo_core.training.checks import check_training
+from grpo_core.training.warm_start_options import WarmStartOptions
 from grpo_sdk.paths import check_makeable
 from grpo_sdk.plugins.tasks import bind
 from grpo_sdk.task.spec import parse_task_specs
@@ -53,7 +54,7 @@ def quick_settings(loaded: LoadedConfig, *, quiet: bool) -> dict[str, str]:
     check_training(resolved)  # before minutes are spent on a start
     folder = _free_folder(Path(config.output_dir), config.task)
     start: dict[str, str | None] = {"model": config.model, "preset": "tiny" if config.model is None else None}
-    check_warm_start(config.task, folder, model=start["model"], preset=start["preset"], vocab_size=None, tokenizer=None)
+    WarmStartOptions(model=start["model"], preset=start["preset"]).check(config.task, folder)
     if warm_model := _fine_tuned(resolved, folder, start, quiet=quiet):
         settings["model"] = warm_model
     return settings

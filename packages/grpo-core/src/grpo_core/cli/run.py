@@ -154,9 +154,9 @@ def train(config: ResolvedConfig, callbacks: Sequence[Callback]) -> RunResult:
     """Call `grpo_core.train`, which is imported here because it imports torch."""
     _check(config, process_count(), node_process_count())
     with only_results_on_stdout(callbacks):
-        from grpo_core.training import trainer
+        from grpo_core.training import start
 
-        return trainer.train(config, callbacks=callbacks)
+        return start.train(config, callbacks=callbacks)
 
 
 def _train(resolved: ResolvedConfig, *, quiet: bool, every: int | None) -> RunResult:

@@ -11,7 +11,7 @@ import click
 
 from grpo_core.cli.settings import only_results_on_stdout
 from grpo_core.profiles.accelerator import check_device
-from grpo_core.training.checks import check_warm_start
+from grpo_core.training.warm_start_options import WarmStartOptions
 from grpo_sdk.cli.options import COUNT, HELP, RATE, SEED
 from grpo_sdk.errors import ExitCode
 from grpo_sdk.paths import user_path_text
@@ -124,8 +124,7 @@ def fine_tune(folder: str, callbacks: tuple[Callback, ...], **options: Any) -> M
     """Call `grpo_core.training.warm_start`, which is imported here because it imports torch."""
     task = options.pop("task")
     command = shlex.join(["grpo", *sys.argv[1:]])
-    start = {name: options[name] for name in ("model", "add_layers", "preset", "vocab_size", "tokenizer", "eval_size")}
-    check_warm_start(task, folder, **start)  # before torch is imported, which takes seconds
+    WarmStartOptions(**options).check(task, folder)  # before torch is imported, which takes seconds
     check_device(options["device"])
     with only_results_on_stdout(callbacks):
         from grpo_core.training import warm_start as training

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_core.display.libraries import without_bars
 from grpo_core.display.live_text import closing_curve
-from grpo_core.display.notebook import NotebookConsole, RunPanel
+from grpo_core.display.notebook import NotebookConsole, RunPanel, progress_console
 from grpo_core.profiles.accelerator import process_options
 from grpo_core.tracking.runs import ENDLESS
 from grpo_sdk.callbacks import Callback, EvalPhase, RunInfo, StepRecord
@@ -44,17 +44,6 @@ class EvaluationDisplay(Waiting):
         """Print the result of a task."""
         self.clear()
         self.say("result", lines.evaluation(result, visible(task)))
-
-
-@contextmanager
-def watched(callbacks: Sequence[Callback], display: Waiting | None) -> Iterator[Sequence[Callback]]:
-    """The callbacks of a call from Python: with the display before them, if there is one, and no bars of libraries."""
-    with without_bars():
-        if display is None:
-            yield callbacks
-            return
-        with display:
-            yield (display, *callbacks)
 
 
 class ProgressDisplay(Waiting):
@@ -211,3 +200,28 @@ class ProgressDisplay(Waiting):
         if self._time_limit:
             shares.append((now - self._started) / self._time_limit)
         return max(shares, default=None)
+
+
+@contextmanager
+def watched(
+    callbacks: Sequence[Callback], config: RunConfig | None = None, *, progress: bool
+) -> Iterator[Sequence[Callback]]:
+    """The callbacks of a call from Python: with a display before them, and no bars of libraries.
+
+    Commands have a display of their own, and have hidden the bars before the libraries were imported.
+
+    Args:
+        callbacks: The caller's.
+        config: The run whose progress is shown; None shows that of an evaluation.
+        progress: Whether there is a display.
+    """
+    if any(isinstance(callback, Waiting) for callback in callbacks):
+        yield callbacks
+        return
+    with without_bars():
+        if not progress:
+            yield callbacks
+            return
+        console = progress_console()
+        with EvaluationDisplay(console) if config is None else ProgressDisplay(console, config) as display:
+            yield (display, *callbacks)

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 
-from grpo_core.engines.compatibility import context_of
-from grpo_core.evaluation.hooks import EvaluationHooks
-from grpo_core.evaluation.ranks import evaluate_together
+from grpo_core.config import ScoringConfig
+from grpo_core.evaluation.candidate import EvaluatedModel, load_evaluated
+from grpo_core.evaluation.held_out import HeldOutTask
 from grpo_core.evaluation.results import Evaluation
-from grpo_core.evaluation.sampling import EngineSampler, Question, Sampled, Sampler
-from grpo_core.evaluation.settings import EvaluationSettings
+from grpo_core.evaluation.sampling import Question, Sampled, Sampler
+from grpo_core.evaluation.settings import EvaluationSettings, ModelOptions
 from grpo_core.evaluation.surprisal import ROWS_AT_ONCE, Certainty, certainty
+from grpo_core.evaluation.together import evaluate_together
 from grpo_core.policy.memory import peak_memory_mib
 from grpo_core.policy.policy import Policy
-from grpo_core.policy.ranks import Ranks
-from grpo_sdk.endpoints.base import Engine, SampleKey, Sampling, StopRequested
+from grpo_core.rollouts.task_scoring import Scoring
+from grpo_sdk.callbacks import Callbacks
+from grpo_sdk.endpoints.base import SampleKey, Sampling, StopRequested
 from grpo_sdk.episodes.episode import Episode, Reply
 from grpo_sdk.episodes.opponents import OpponentSampler, Unanswered, play_opponents
 from grpo_sdk.episodes.player import Player, play
 from grpo_sdk.errors import InfrastructureError
 from grpo_sdk.killable.pool import resolved
-from grpo_sdk.scoring.abstention import reason_head
-from grpo_sdk.scoring.scorer import Scorer
 from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.row import Row
 from grpo_sdk.task.score import Score
@@ -33,51 +35,87 @@ EVALUATION_STEP = 0
 """The step in sampling keys of an evaluation: training steps count from 1, so no random number is used twice."""
 
 
-@dataclass(frozen=True, slots=True)
-class EvaluatedModel:
-    """The model that is evaluated.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationHooks:
+    """Functions that an evaluation calls while it runs.
 
     Attributes:
-        sampler: Generates the completions.
-        policy: The sampler's model, where it runs in this process.
-        ranks: The processes that share the rows.
-        start: The policy of the opponent `base`; None is `policy`.
+        progress: Receives (completions done, completions) after each.
+        should_stop: Whether to stop; called after every completion.
+        warn: Receives a warning when memory ran out.
     """
 
-    sampler: Sampler
-    policy: Policy | None = None
-    ranks: Ranks = field(default_factory=Ranks)
-    start: Policy | None = None
+    progress: Callable[[int, int], None] = lambda done, total: None
+    should_stop: Callable[[], bool] = lambda: False
+    warn: Callable[[str], None] = lambda message: None
 
 
-def in_process(
-    policy: Policy,
-    engine: Engine,
+def evaluate_model(
+    model: str,
+    adapter: str | None,
+    tasks: Mapping[str, HeldOutTask],
+    options: ModelOptions,
+    callbacks: Callbacks,
     *,
-    tokens_at_once: int,
-    prompts_at_once: int | None,
-    warn: Callable[[str], None],
-    ranks: Ranks | None = None,
-) -> EvaluatedModel:
-    """A model of this process.
+    start: tuple[str, str | None] | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> dict[str, Evaluation]:
+    """Load a model and evaluate it on tasks.
 
     Args:
-        policy: The model.
-        engine: Engine that samples from the model.
-        tokens_at_once: Most tokens sampled at once, prompts and longest completions together.
-        prompts_at_once: Most different prompts sampled at once; None is as many as tokens allow.
-        warn: Receives a warning when memory ran out.
-        ranks: The processes that share the rows; by default this one alone.
+        model: As for `load_evaluated`, like the next four and `start`.
+        adapter: PEFT adapter.
+        tasks: Tasks by label.
+        options: How the model is loaded.
+        callbacks: Notified of progress, choices and warnings.
+        start: The opponent `base`.
+        should_stop: Whether to stop; called after every completion.
+
+    Returns:
+        Task label -> evaluation.
+
+    Raises:
+        StopRequested: `should_stop` is true.
     """
-    sampler = EngineSampler(
-        engine,
-        policy.tokenizer,
-        tokens_at_once=tokens_at_once,
-        prompts_at_once=prompts_at_once,
-        max_context=context_of(engine, policy.model),
-        warn=warn,
-    )
-    return EvaluatedModel(sampler, policy, ranks or Ranks())
+    with ExitStack() as resources:
+        evaluated = load_evaluated(model, adapter, tasks, options, callbacks, resources, start=start)
+        return evaluate_tasks(tasks, evaluated, options.scoring, callbacks, should_stop)
+
+
+def evaluate_tasks(
+    tasks: Mapping[str, HeldOutTask],
+    model: EvaluatedModel,
+    scoring: ScoringConfig,
+    callbacks: Callbacks,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> dict[str, Evaluation]:
+    """Evaluate a model on tasks, one after the other.
+
+    Args:
+        tasks: Tasks by label.
+        model: The model that answers.
+        scoring: The scorers' worker processes.
+        callbacks: Notified of progress and warnings.
+        should_stop: Whether to stop; called after every completion.
+
+    Returns:
+        Task label -> evaluation.
+
+    Raises:
+        StopRequested: `should_stop` is true.
+    """
+    results = {}
+    for label, held in tasks.items():
+        hooks = EvaluationHooks(
+            progress=partial(callbacks.on_progress, f"evaluating {label}"),
+            should_stop=should_stop,
+            warn=callbacks.warn_once,
+        )
+        with Scoring({label: held.task}, scoring, model.start or model.policy) as scorers:
+            results[label] = evaluate_rows(held.task, held.rows, held.settings, model, scorers[label], hooks)
+        for warning in results[label].unscored(label):
+            callbacks.warn_once(warning)
+    return results
 
 
 def evaluate_rows(
@@ -131,7 +169,7 @@ def _evaluate(
     if answers and all(answer.error and not answer.is_too_long for answer in answers):
         raise InfrastructureError(f"task {task.name}: none of {len(answers)} completions came: {answers[0].error}")
     if scoring.opponent is not None and not task.has_turns:
-        futures = _play(scoring.scorer, answers, repeated, scoring.opponent, questions)
+        futures = _play(scoring, scoring.opponent, answers, repeated, questions)
     scores = [
         Score(None, why=f"no completion: {answer.error}", fault="infrastructure")
         if answer.error
@@ -194,26 +232,6 @@ def _answer(
     return [answers[index] for index in range(len(questions))], futures
 
 
-def unscored_warnings(label: str, evaluation: Evaluation) -> list[str]:
-    """A warning for each kind of reason for which completions abstained, and one where pass@k lacks rows for that."""
-    counts: dict[str, int] = {}
-    first: dict[str, str] = {}
-    for score in evaluation.scores:
-        if score.abstained:
-            why = first.setdefault(reason_head(score.why), f"({score.fault}) {score.why}")
-            counts[why] = counts.get(why, 0) + 1
-    total = len(evaluation.scores)
-    warnings = [f"{label}: {count} of {total} completions were not scored: {why}" for why, count in counts.items()]
-    largest, scored = max(evaluation.ks()), [count for count, _ in evaluation.counts()]
-    rows, whole = sum(count > 0 for count in scored), sum(count >= largest for count in scored)
-    if whole < rows:
-        warnings.append(
-            f"{label}: pass@{largest} is of {whole} rows and the solved rate of {rows}: in the others, fewer than "
-            f"{largest} completions were scored, so the rates cannot be compared"
-        )
-    return warnings
-
-
 def _certainty(policy: Policy, answers: Sequence[Sampled], warn: Callable[[str], None]) -> tuple[Certainty | None, ...]:
     answered = [index for index, answer in enumerate(answers) if answer.token_ids]
     certainties = certainty(
@@ -228,15 +246,15 @@ def _certainty(policy: Policy, answers: Sequence[Sampled], warn: Callable[[str],
 
 
 def _play(
-    scorer: Scorer,
+    scoring: Player,
+    opponent: OpponentSampler,
     answers: Sequence[Sampled],
     rows: Sequence[Row],
-    opponent: OpponentSampler,
     questions: Sequence[Question],
 ) -> dict[int, Future[Score]]:
     answered = [index for index, answer in enumerate(answers) if not answer.error]
     played = play_opponents(
-        scorer,
+        scoring.scorer,
         [answers[index].text for index in answered],
         [rows[index] for index in answered],
         opponent,

@@ -41,14 +41,26 @@ class Moment:
 
 
 def entry_of(
-    evaluation: Evaluation, task: BoundTask, *, seed: int, warn: Callable[[str], None] = lambda message: None
+    evaluation: Evaluation,
+    task: BoundTask,
+    label: str,
+    moment: Moment | None,
+    *,
+    seed: int,
+    base: RowRates | None = None,
+    names: MetricNames | None = None,
+    warn: Callable[[str], None] = lambda message: None,
 ) -> dict[str, Any]:
-    """An evaluation's numbers with those of `Task.metrics`, each with its interval, and the task's conditions.
+    """The numbers of an evaluation, those of the task's own metrics and report, and the conditions that they depend on.
 
     Args:
         evaluation: Evaluation of the task.
         task: Task on the rows that were evaluated.
+        label: Task label.
+        moment: When it is made, for the task's report; None does not ask for one.
         seed: Seed of the resampling of the task's own metrics.
+        base: What each row earned in the evaluation that this one is compared with, if it is.
+        names: Owners of the metrics' names.
         warn: Receives what is wrong with the task's own numbers.
     """
     entry = evaluation.summary()
@@ -56,83 +68,23 @@ def entry_of(
         entry[METRICS] = _own_metrics(evaluation, task, entry, seed, warn)
     if task.conditions:
         entry["conditions"] = dict(task.conditions)
+    if base is not None:
+        entry |= evaluation.paired_delta(base)
+    if moment is not None and task.evaluation.report is not None:
+        report = EvaluationReport(
+            task=label,
+            config=task.config,
+            phase=moment.phase,
+            step=moment.step,
+            results=dict(entry),
+            records=records_of(evaluation, task),
+            seconds=evaluation.seconds,
+            folder=moment.folder,
+        )
+        numbers = (names or MetricNames()).claimed(reported_numbers(task, report), f"{task.name}'s report")
+        _warn_of(numbers, warn)
+        entry[REPORT] = numbers.values
     return entry
-
-
-def add_report(
-    entry: dict[str, Any],
-    evaluation: Evaluation,
-    task: BoundTask,
-    label: str,
-    moment: Moment,
-    *,
-    names: MetricNames | None = None,
-    warn: Callable[[str], None] = lambda message: None,
-) -> None:
-    """Call the task's `EvaluationDefaults.report`, and put its numbers into the entry.
-
-    Args:
-        entry: Entry made by `entry_of`, with a paired difference where there is one.
-        evaluation: Evaluation of the task.
-        task: Task on the rows that were evaluated.
-        label: Task label.
-        moment: When the evaluation is made.
-        names: Owners of the metrics' names.
-        warn: Receives what is wrong with the report.
-    """
-    if task.evaluation.report is None:
-        return
-    report = EvaluationReport(
-        task=label,
-        config=task.config,
-        phase=moment.phase,
-        step=moment.step,
-        results=dict(entry),
-        records=records_of(evaluation, task),
-        seconds=evaluation.seconds,
-        folder=moment.folder,
-    )
-    numbers = (names or MetricNames()).claimed(reported_numbers(task, report), f"{task.name}'s report")
-    _warn_of(numbers, warn)
-    entry[REPORT] = numbers.values
-
-
-class TrainingEntries:
-    """Makes the entries of the evaluations within one training, with their differences over phase `initial`.
-
-    Args:
-        names: Owners of the metrics' names.
-        warn: Receives what is wrong with a task's own numbers.
-
-    Attributes:
-        initial: Label -> what each row earned in phase `initial`.
-    """
-
-    def __init__(self, names: MetricNames, warn: Callable[[str], None]) -> None:
-        self.initial: dict[str, RowRates] = {}
-        self._names, self._warn = names, warn
-
-    def make(
-        self, evaluation: Evaluation, task: BoundTask, label: str, moment: Moment, *, seed: int, with_report: bool
-    ) -> dict[str, Any]:
-        """Make the entry of one evaluation.
-
-        Args:
-            evaluation: Evaluation of the task.
-            task: Task on the rows that were evaluated.
-            label: Task label.
-            moment: When the evaluation is made.
-            seed: Seed of the bootstrap.
-            with_report: Whether the task is asked for its report.
-        """
-        entry = entry_of(evaluation, task, seed=seed, warn=self._warn)
-        if moment.phase == "initial":
-            self.initial[label] = evaluation.rates()
-        elif label in self.initial:
-            entry |= evaluation.paired_delta(self.initial[label])
-        if with_report:
-            add_report(entry, evaluation, task, label, moment, names=self._names, warn=self._warn)
-        return entry
 
 
 def records_of(evaluation: Evaluation, task: BoundTask) -> list[EvaluationRecord]:

@@ -1,39 +1,35 @@
-"""Evaluation inside a training run: the same held-out rows at its start, every few steps and at its end."""
+"""The tasks that are evaluated, each on held-out rows that are the same for every seed, model and phase. No torch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
-from statistics import fmean
-from typing import Any
+from typing import Any, Self
 
-from grpo_core.checkpoints import evaluation_dir
 from grpo_core.config import RunConfig
-from grpo_core.evaluation.answers import EvaluatedModel, evaluate_rows, unscored_warnings
-from grpo_core.evaluation.entry import Moment, TrainingEntries
-from grpo_core.evaluation.evaluate import meta_of
-from grpo_core.evaluation.hooks import EvaluationHooks
-from grpo_core.evaluation.output import BASE, META, EvaluationFolder, read_meta, write_results
-from grpo_core.evaluation.plan import EvaluationPlan, matchups, plan_of
-from grpo_core.evaluation.results import Evaluation, RowRates
-from grpo_core.evaluation.rows import subset
-from grpo_core.rollouts.task_scoring import Scoring
-from grpo_core.tracking.evaluations import evaluation_metrics
-from grpo_sdk.callbacks import Callbacks, EvalPhase, ResolvedDefault
+from grpo_core.evaluation.plan import EvaluationPlan, matchups, plan_of, settings_of
+from grpo_core.evaluation.settings import EvaluationSettings
+from grpo_sdk.callbacks import ResolvedDefault
 from grpo_sdk.check.overlap import Overlap, TrainedProblems, held_out, overlap_choices
+from grpo_sdk.episodes.opponents import check_opponent
 from grpo_sdk.errors import UserError
+from grpo_sdk.paths import file_digest
 from grpo_sdk.plugins.tasks import bind
-from grpo_sdk.scoring.metrics import MetricNames
+from grpo_sdk.scoring.conditions import condition_choices
 from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.mixture import shuffled, task_labels
 from grpo_sdk.task.row import Row
+from grpo_sdk.task.rows import data_files
 from grpo_sdk.task.spec import parse_task_specs
+
+SUBSET_KEY = "evaluation subset"
+"""Seeds the choice of a subset. It is not the run's seed: results of different seeds are compared on the same rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOutTask:
-    """A task that a run evaluates.
+    """A task that is evaluated.
 
     Attributes:
         task: Task on its held-out rows.
@@ -47,6 +43,58 @@ class HeldOutTask:
     rows: Sequence[Row]
     overlap: Overlap | None = None
 
+    @classmethod
+    def of(cls, task: BoundTask, plan: EvaluationPlan, trained: TrainedProblems | None = None) -> Self:
+        """A task on the held-out rows that its settings choose, compared with those that are trained on.
+
+        Raises:
+            UserError: the settings' share of the rows is out of range.
+        """
+        held = held_out(task, size=plan.settings.size, split=plan.settings.split)
+        rows = subset(held.rows(), plan.settings.subset_frac)
+        return cls(held, plan, rows, None if trained is None else trained.overlap(held, rows))
+
+    @property
+    def settings(self) -> EvaluationSettings:
+        """Settings of every evaluation of the task."""
+        return self.plan.settings
+
+
+def labelled(tasks: Iterable[BoundTask]) -> dict[str, BoundTask]:
+    """Tasks by their names in logs and summaries."""
+    tasks = list(tasks)
+    return dict(zip(task_labels(tasks), tasks, strict=True))
+
+
+def trained_tasks(config: RunConfig) -> dict[str, BoundTask]:
+    """The tasks that a configuration trains, by label, on their first rows where `trainer.train_size` says how many.
+
+    That number becomes the task's option `size`, so that a file is read no further than these rows.
+    """
+    size = config.trainer.train_size
+    return labelled(
+        task if size is None or size >= (task.config.size or math.inf) else task.with_options(size=size)
+        for task in map(bind, parse_task_specs(config.task))
+    )
+
+
+def evaluated_specs(config: RunConfig) -> str:
+    """Spec of the tasks that a run evaluates: those it trains and those of `eval.task`, each once."""
+    specs = (*parse_task_specs(config.task), *(parse_task_specs(config.eval.task) if config.eval.task else ()))
+    return ",".join(dict.fromkeys(str(spec) for spec in specs))
+
+
+def limited_rows(tasks: Mapping[str, BoundTask]) -> list[ResolvedDefault]:
+    """What is used of files that may hold more rows than `size` takes, for the user."""
+    choices = []
+    for label, task in tasks.items():
+        if task.config.size is not None and (files := data_files(task.config)):
+            facts = ", ".join(f"{size:,} bytes, hash {digest[:8]}" for size, digest in map(file_digest, files[:3]))
+            used = f"{label}: the first {len(task.rows()):,} of split {task.config.split} in {task.config.path}"
+            why = "repeated rows, and held-out ones among them, are looked for within the rows in use"
+            choices.append(ResolvedDefault("rows", f"{used} ({facts}{', …' * (len(files) > 3)})", why))
+    return choices
+
 
 def held_out_tasks(
     config: RunConfig,
@@ -55,7 +103,7 @@ def held_out_tasks(
     *,
     others: str | None = None,
 ) -> tuple[dict[str, HeldOutTask], list[ResolvedDefault]]:
-    """The tasks that a run evaluates, on their held-out rows: the trained ones and those of `eval.task`.
+    """The tasks that a run evaluates: the trained ones and those of `eval.task`.
 
     Rows that are also trained on are counted and named.
 
@@ -79,17 +127,12 @@ def held_out_tasks(
         choices += wishes
         if not plan.has_any and needed is not None and label not in needed:
             continue
-        size = plan.settings.size
-        held = held_out(task, size=size, split=plan.settings.split)
-        count = len(held.rows())
+        held = tasks[label] = HeldOutTask.of(task, plan, problems)
+        size, count = plan.settings.size, len(held.task.rows())
         if size is not None and count < size:
-            choices.append(
-                ResolvedDefault("held-out", f"{label}: {count} rows", f"eval.size={size}, and only {count} exist")
-            )
-        rows = subset(held.rows(), plan.settings.subset_frac)
-        overlap = problems.overlap(held, rows)
-        tasks[label] = HeldOutTask(held, plan, rows, overlap)
-        choices += overlap_choices(label, held, overlap)
+            why = f"eval.size={size}, and only {count} exist"
+            choices.append(ResolvedDefault("held-out", f"{label}: {count} rows", why))
+        choices += overlap_choices(label, held.task, held.overlap)
     return tasks, choices
 
 
@@ -99,166 +142,91 @@ def _others(evaluated: str | None, trained: Mapping[str, BoundTask]) -> dict[str
     others: dict[str, BoundTask] = {}
     for spec in parse_task_specs(evaluated) if evaluated else ():
         task = bind(spec)
-        if task.spec in specs:
-            continue
-        others[task.spec if task.label in {**trained, **others} else task.label] = task
+        if task.spec not in specs:
+            others[task.spec if task.label in {**trained, **others} else task.label] = task
     return others
 
 
-class HeldOutEvaluator:
-    """Evaluates a policy while it is trained, always on the same rows, and compares with its start.
-
-    Every rank makes one and calls it at the same moments: each answers its share of the rows, and all get the results.
+def prepare_tasks(
+    task: str, given: Mapping[str, Any], defaults: EvaluationSettings, *, rows_of_spec: bool = False
+) -> tuple[dict[str, HeldOutTask], list[ResolvedDefault]]:
+    """The tasks of a spec that are evaluated outside a run, by label.
 
     Args:
-        tasks: The tasks that are evaluated, by label; see `held_out_tasks`.
-        model: The policy in training; its engine is synced by the caller.
-        scoring: Scorers and opponents of the tasks.
-        run: Folder of the run; None writes no files.
-        callbacks: Notified of progress, results and warnings.
-        names: Owners of the metrics' names.
-        should_stop: Whether to stop; called after every completion.
-        max_abstain_share: Largest share of unscored completions with which a task judges which checkpoint is best.
+        task: Spec of the tasks.
+        given: Settings of the user, by the names of `EvaluationSettings`.
+        defaults: Settings where neither the user nor the task gives one.
+        rows_of_spec: Whether the split that a spec names is evaluated, and no more rows than the size that it names;
+            those of a training's spec are its training's.
 
-    Attributes:
-        results: Label -> phase -> entry of `summary.json`; of the interval evaluations the newest.
+    Returns:
+        (tasks, choices to be shown: what the scores depend on, and settings of the tasks).
+
+    Raises:
+        UserError: a task that does not exist, or cannot say what it depends on; a spec that names another split than
+            the user does.
     """
+    tasks, choices = {}, []
+    for label, bound in matchups(labelled(map(bind, parse_task_specs(task)))).items():
+        settings, wishes = settings_of(bound, {**_split_of(bound, given), **given} if rows_of_spec else given, defaults)
+        if rows_of_spec and "size" not in given:
+            settings = replace(settings, size=_size_of(bound, settings.size))
+        tasks[label] = HeldOutTask.of(bound, EvaluationPlan(settings=settings))
+        choices += wishes
+    return tasks, [*condition_choices({label: held.task for label, held in tasks.items()}), *choices]
 
-    def __init__(
-        self,
-        tasks: Mapping[str, HeldOutTask],
-        model: EvaluatedModel,
-        scoring: Scoring,
-        *,
-        run: Path | None = None,
-        callbacks: Callbacks | None = None,
-        names: MetricNames | None = None,
-        should_stop: Callable[[], bool] = lambda: False,
-        max_abstain_share: float = 0.5,
-    ) -> None:
-        self.results: dict[str, dict[str, dict[str, Any]]] = {label: {} for label in tasks}
-        self._tasks, self._model, self._scoring, self._run = tasks, model, scoring, run
-        self._callbacks, self._should_stop = callbacks or Callbacks(), should_stop
-        self._max_abstain_share = max_abstain_share
-        self._entries = TrainingEntries(names or MetricNames(), partial(self._callbacks.warn_once, kind="metrics"))
-        self._newest: dict[tuple[str, int], Evaluation] = {}  # the end may fall on an interval: no need to do it twice
-        self._folders: dict[str, EvaluationFolder] = {}
-        if run is not None and model.ranks.is_main:
-            output_dir, name = evaluation_dir(run), run.resolve().name
-            self._folders = {label: EvaluationFolder(output_dir, name, label) for label in tasks}
 
-    def due(self, phase: EvalPhase, step: int) -> list[str]:
-        """Labels of the tasks that are evaluated in a phase after `step` steps."""
-        return [label for label, held in self._tasks.items() if held.plan.is_due(phase, step)]
+def check_evaluation(task: str, given: Mapping[str, Any], defaults: EvaluationSettings) -> None:
+    """Check that tasks exist, that their held-out rows can be read, and that the settings fit them.
 
-    def judged_rate(self, step: int) -> float | None:
-        """Number by which the best checkpoint is chosen; None where a task was not evaluated after `step`.
+    Args:
+        task: Spec of the tasks.
+        given: Settings of the user, by the names of `EvaluationSettings`.
+        defaults: Settings where neither the user nor the task gives one.
 
-        The mean solved rate of the tasks that are evaluated most often: the same ones at each of these steps. Where
-        too much of a task was not scored it is None, with a warning: the rate of an outage says nothing of the model.
-        """
-        intervals = {label: held.plan.interval_steps for label, held in self._tasks.items()}
-        shortest = min((every for every in intervals.values() if every is not None), default=None)
-        judges = [label for label, every in intervals.items() if every == shortest is not None]
-        if not judges or not set(judges) <= set(self.due("interval", step)):
-            return None
-        results = [self.results[label]["interval"] for label in judges]
-        for label, result in zip(judges, results, strict=True):
-            unscored = result["abstained"]
-            total = len(self._tasks[label].rows) * result["completions_per_row"]
-            if result["solved_rate"] is None or unscored > self._max_abstain_share * total:
-                self._callbacks.on_warning(
-                    f"{label}: {unscored} of {total} completions were not scored, so this evaluation is left out of "
-                    f"the choice of the best checkpoint and of patience (scoring.max_abstain_share is "
-                    f"{self._max_abstain_share:g})"
-                )
-                return None
-        return fmean(result["solved_rate"] for result in results)
+    Raises:
+        UserError: the first thing that is wrong.
+    """
+    for bound in map(bind, parse_task_specs(task)):
+        check_opponent(bound)
+        HeldOutTask.of(bound, EvaluationPlan(settings=settings_of(bound, given, defaults)[0]))
 
-    def run(self, phase: EvalPhase, step: int) -> dict[str, float]:
-        """Evaluate the tasks that are due and tell the callbacks; later evaluations are compared with phase `initial`.
 
-        Args:
-            phase: `initial` before the first step, `interval` or `final`.
-            step: Steps done.
+def _size_of(task: BoundTask, size: int | None) -> int | None:
+    """`size` rows, but no more than the task's spec names."""
+    if "size" not in parse_task_specs(task.spec)[0].options or task.config.size is None:
+        return size
+    return task.config.size if size is None else min(size, task.config.size)
 
-        Returns:
-            `eval/TASK/solved_rate` and the other metrics.
 
-        Raises:
-            StopRequested: `should_stop` is true; tasks done until then are in `results`.
-        """
-        metrics: dict[str, float] = {}
-        for label in self.due(phase, step):
-            held = self._tasks[label]
-            what = f"{phase} evaluation of {label}" if phase != "interval" else f"evaluation of {label} at step {step}"
-            evaluation = self._newest.pop((label, step), None) or self.evaluate_rows(label, held.rows, what)
-            self._newest = {key: kept for key, kept in self._newest.items() if key[1] == step}
-            self._newest[label, step] = evaluation
-            result = self.results[label][phase] = self._entries.make(
-                evaluation,
-                held.task,
-                label,
-                Moment(phase, step, self._run),
-                seed=held.plan.settings.seed,
-                with_report=self._model.ranks.is_main,
-            )
-            for warning in unscored_warnings(label, evaluation):
-                self._callbacks.on_warning(warning)
-            self._write(label, held, phase, step, evaluation, result)
-            metrics |= evaluation_metrics(label, {**result, "timing": evaluation.timing()})
-            self._callbacks.on_evaluation(label, phase, result)
-        return metrics
+def _split_of(task: BoundTask, given: Mapping[str, Any]) -> dict[str, str]:
+    """The split that the task's spec names, as a setting.
 
-    def evaluate_rows(self, label: str, rows: Sequence[Row], what: str) -> Evaluation:
-        """Evaluate some rows of a task, as a ladder's rung; of the callbacks only progress is called.
+    Raises:
+        UserError: the user names another one.
+    """
+    named = parse_task_specs(task.spec)[0].options.get("split")
+    if named is None:
+        return {}
+    if given.get("split", named) != named:
+        raise UserError(f"{task.spec} names the split {named}, and split={given['split']} is asked for: give one.")
+    return {"split": named}
 
-        Args:
-            label: Task label.
-            rows: Rows of the task.
-            what: Name of the evaluation in progress messages.
 
-        Raises:
-            StopRequested: `should_stop` is true.
-        """
-        held = self._tasks[label]
-        hooks = EvaluationHooks(
-            progress=partial(self._callbacks.on_progress, what),
-            should_stop=self._should_stop,
-            warn=self._callbacks.on_warning,
-        )
-        return evaluate_rows(held.task, rows, held.plan.settings, self._model, self._scoring[label], hooks)
+def subset(rows: Sequence[Row], share: float | None) -> list[Row]:
+    """A share of the rows, drawn by the hash of their ids: always the same ones, and a smaller share is part of it.
 
-    def state(self) -> dict[str, Any]:
-        """State of the evaluations as JSON, for `load_state` of a resumed run."""
-        initial = {label: rates.as_json() for label, rates in self._entries.initial.items()}
-        return {"initial": initial, "results": self.results}
+    Args:
+        rows: Rows in the task's order, which is kept.
+        share: Share above 0, at most 1; None takes all. At least one row is taken.
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state`; a task that is new has no control."""
-        self._entries.initial = {
-            label: RowRates.from_json(rates) for label, rates in state["initial"].items() if label in self._tasks
-        }
-        self.results |= {label: results for label, results in state["results"].items() if label in self.results}
-
-    def _write(
-        self, label: str, held: HeldOutTask, phase: EvalPhase, step: int, evaluation: Evaluation, result: dict[str, Any]
-    ) -> None:
-        if label not in self._folders:
-            return
-        folder, settings = self._folders[label], held.plan.settings
-        name = {"initial": BASE, "interval": f"step_{step}", "final": "step_final"}[phase]
-        target, run = folder.results(name, settings), str(self._run.resolve() if self._run else "")
-        policy = self._model.policy
-        assert policy is not None, "a policy in training runs in this process"
-        model = policy.source.name
-        meta = meta_of(evaluation, held.task, settings, result, run=run, step=name, model=model, adapter=None)
-        meta = replace(meta, precision=policy.precision_name, steps_done=step)
-        try:
-            if (target / META).is_file() and read_meta(target).run != run:
-                raise UserError(f"{target} belongs to another run of this name; it is left as it is.")
-            write_results(target, evaluation, meta)
-            folder.write_config({"task": held.task.spec, "run": run, **settings.deciding()})
-            folder.consolidate(settings, BASE)
-        except (UserError, OSError) as error:  # a full disk here must not end the training
-            self._callbacks.on_warning(f"the evaluation's files are not written: {error}")
+    Raises:
+        UserError: the share is out of range.
+    """
+    if share is None:
+        return list(rows)
+    if not 0 < share <= 1:
+        raise UserError(f"eval.subset_frac={share:g}: must be above 0 and at most 1, as 0.1 for a tenth of them.")
+    count = max(1, math.floor(len(rows) * share))
+    chosen = set(shuffled([row.id for row in rows], SUBSET_KEY)[:count])
+    return [row for row in rows if row.id in chosen]

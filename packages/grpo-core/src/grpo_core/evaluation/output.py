@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from grpo_core.checkpoints import is_run, read_json, write_json
+from grpo_core.evaluation.held_out import HeldOutTask
 from grpo_core.evaluation.intervals import bounds_in
 from grpo_core.evaluation.results import Evaluation, RowRates
 from grpo_core.evaluation.settings import EvaluationSettings
@@ -54,6 +55,23 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _MAX_NAME_CHARS = 120
 _FORMULA = re.compile(r"[=@\t\r]|[+-](?!(inf|[\d.]+(e[+-]?\d+)?)$)")
 """Start of a cell that a spreadsheet takes for a formula (OWASP, CSV Injection), but for numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedModel:
+    """A model that is evaluated, with the name of its folder of results: `step_K`, `step_final`, `base` or `model`.
+
+    Attributes:
+        name: Name of the folder.
+        model: Embedded name, local folder, GGUF file or hub id.
+        adapter: PEFT adapter on it.
+        steps_done: Training steps of the model; None where that is not known.
+    """
+
+    name: str
+    model: str
+    adapter: str | None = None
+    steps_done: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +121,41 @@ class Meta:
             facts["precision"] = self.precision
         different = [name for name in facts if facts[name] != other[name]]
         return ", ".join(f"{name}={facts[name]!r} there, {other[name]!r} here" for name in different)
+
+
+def meta_of(
+    evaluation: Evaluation,
+    held: HeldOutTask,
+    entry: Mapping[str, Any],
+    model: NamedModel,
+    *,
+    run: str = "",
+    precision: str = "",
+) -> Meta:
+    """What is written beside the completions of a model.
+
+    Args:
+        evaluation: The completions.
+        held: The task.
+        entry: Entry made by `entry_of`.
+        model: The model.
+        run: Folder of its run.
+        precision: Floating-point type of its products, where that is known.
+    """
+    return Meta(
+        run=run,
+        step=model.name,
+        model=model.model,
+        adapter=model.adapter,
+        task=held.task.spec,
+        identity=held.task.identity,
+        settings=held.settings.deciding(),
+        summary=entry,
+        timing=evaluation.timing(),
+        conditions=held.task.conditions,
+        precision=precision,
+        steps_done=model.steps_done,
+    )
 
 
 def write_results(folder: Path, evaluation: Evaluation, meta: Meta) -> None:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from itertools import count, groupby
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from grpo_core.config import RunConfig
 from grpo_core.evaluation.replayed_advantages import Comparison, ReplayedBaseline
-from grpo_core.evaluation.rescoring import score_again
+from grpo_core.evaluation.rescoring import Scored, score_again
 from grpo_core.rollouts.task_scoring import scorer_of
 from grpo_sdk.errors import DataError, UserError, unknown_name
 from grpo_sdk.plugins.tasks import load_task
-from grpo_sdk.records.rollouts import RolloutRecord, read_rollouts
+from grpo_sdk.records.rollouts import read_rollouts
 from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.fingerprint import name_changes
 from grpo_sdk.task.score import Score
@@ -46,6 +46,11 @@ class Change:
     text: str
     old: Score
     new: Score
+
+    @property
+    def flips(self) -> bool:
+        """Whether the verdict differs."""
+        return verdict(self.old) != verdict(self.new)
 
     @property
     def size(self) -> float:
@@ -93,7 +98,6 @@ class TaskReplay:
         spec: Spec of the task that scored now.
         identity_now: Identity of that task; None where its data is missing.
         identities_then: Identities that the log holds.
-        is_same: Whether every identity of the log is the task's.
         changed_ingredients: The ingredients of the identity that differ, with their hashes; empty where it is the same,
             or where it is not known.
         completions: Completions scored again.
@@ -106,7 +110,6 @@ class TaskReplay:
     spec: str
     identity_now: str | None
     identities_then: set[str] = field(default_factory=set)
-    is_same: bool = True
     changed_ingredients: str = ""
     completions: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
@@ -114,17 +117,36 @@ class TaskReplay:
     flips: Counter[tuple[str, str]] = field(default_factory=Counter)
     means: Means = field(default_factory=Means)
 
-    def compare_identity(self, stored: str) -> None:
-        """Compare the identity of a stored completion with that of today's task."""
-        if stored not in self.identities_then:
-            self.identities_then.add(stored)
-            self.is_same &= self.identity_now == stored
+    @property
+    def is_same(self) -> bool:
+        """Whether every identity of the log is the task's."""
+        return all(identity == self.identity_now for identity in self.identities_then)
 
-    def name_ingredients(self, bound: BoundTask, stored: Mapping[str, str] | None) -> None:
-        """Name the ingredients that differ, where all completions are of one identity, whose ingredients are stored."""
-        now = None if self.is_same or stored is None else _ingredients(bound)
-        if now is not None and stored is not None and len(self.identities_then) == 1:
-            self.changed_ingredients = name_changes(now, stored)
+    def add(self, change: Change) -> bool:
+        """Count a completion; returns whether its score differs."""
+        self.completions += 1
+        self.means.add(change.old, change.new)
+        if change.flips:
+            self.flips[verdict(change.old), verdict(change.new)] += 1
+        differs = change.flips or change.size > 1e-9
+        self.changed += differs
+        return differs
+
+    def as_json(self) -> dict[str, Any]:
+        """The result as plain values."""
+        return {
+            "task_now": self.spec,
+            "identity_now": self.identity_now,
+            "identities_then": sorted(self.identities_then),
+            "same_identity": self.is_same,
+            "completions": self.completions,
+            "changed_ingredients": self.changed_ingredients,
+            "skipped": self.skipped.total(),
+            "skipped_because": dict(self.skipped),
+            "changed": self.changed,
+            "flips": [{"then": then, "now": now, "n": number} for (then, now), number in self.flips.most_common()],
+            **self.means.as_json(),
+        }
 
 
 @dataclass(slots=True)
@@ -152,29 +174,28 @@ class Replay:
         """Completions scored again."""
         return sum(task.completions for task in self.tasks.values())
 
+    def add(self, scored: Iterable[Scored], limit: int) -> None:
+        """Compare the scores of some completions.
+
+        Args:
+            scored: Stored completions with their new scores.
+            limit: Largest number of changes kept: verdicts that flipped first, then the largest, then the earliest.
+        """
+        changes = self.changes
+        for record, new in scored:
+            self.abstained += new.abstained
+            self.steps.setdefault(record.step, Means()).add(record.score, new)
+            change = Change(record.step, record.task, record.row_id, record.group, record.text, record.score, new)
+            if self.tasks[record.task].add(change):
+                changes.append(change)
+        self.changes = heapq.nlargest(limit, changes, key=lambda change: (change.flips, change.size))
+
     def as_json(self) -> dict[str, Any]:
         """The result as plain values."""
         return {
             "completions": self.completions,
             "abstained": self.abstained,
-            "tasks": {
-                spec: {
-                    "task_now": task.spec,
-                    "identity_now": task.identity_now,
-                    "identities_then": sorted(task.identities_then),
-                    "same_identity": task.is_same,
-                    "completions": task.completions,
-                    "changed_ingredients": task.changed_ingredients,
-                    "skipped": task.skipped.total(),
-                    "skipped_because": dict(task.skipped),
-                    "changed": task.changed,
-                    "flips": [
-                        {"then": then, "now": now, "n": number} for (then, now), number in task.flips.most_common()
-                    ],
-                    **task.means.as_json(),
-                }
-                for spec, task in self.tasks.items()
-            },
+            "tasks": {spec: task.as_json() for spec, task in self.tasks.items()},
             "steps": [{"step": step, **means.as_json()} for step, means in self.steps.items()],
             "advantages": {"baseline": self.baseline, **self.advantages.as_json()},
             "changes": [asdict(change) for change in self.changes],
@@ -215,24 +236,25 @@ def replay(
     with ExitStack() as resources:
         scorers = {spec: resources.enter_context(scorer_of(bound, config.scoring)) for spec, bound in tasks.items()}
         for spec, bound in tasks.items():
-            result.tasks[spec] = TaskReplay(bound.spec, _identity(bound))
+            result.tasks[spec] = TaskReplay(bound.spec, _of_today(bound, "identity"))
         baseline = ReplayedBaseline(config.trainer, tasks, is_whole=step is None and task is None)
         result.baseline = baseline.description
-        collector = _Collector(result, limit)
         for number, records in groupby(chosen, key=lambda record: record.step):
             step_records = list(records)
             for record in step_records:
-                result.tasks[record.task].compare_identity(record.identity)
-            rescored = score_again(step_records, scorers)
-            for spec, reasons in rescored.skipped.items():
-                result.tasks[spec].skipped += reasons
-            for record, new in rescored.scores:
-                collector.add(record, new)
-            result.advantages.add(*baseline.signs(rescored.scores))
+                result.tasks[record.task].identities_then.add(record.identity)
+            scored, skipped = score_again(step_records, scorers)
+            for record, why in skipped:
+                result.tasks[record.task].skipped[why] += 1
+            result.add(scored, limit)
+            result.advantages.add(*baseline.signs(scored))
             progress(number)
-    for spec, changes in result.tasks.items():
-        changes.name_ingredients(tasks[spec], (ingredients or {}).get(spec))
-    result.changes = collector.largest()
+    for spec, replayed in result.tasks.items():
+        stored = (ingredients or {}).get(spec)
+        # They are stored for one identity.
+        if stored is not None and not replayed.is_same and len(replayed.identities_then) == 1:
+            now = _of_today(tasks[spec], "ingredients")
+            replayed.changed_ingredients = "" if now is None else name_changes(now, stored)
     return result
 
 
@@ -247,51 +269,9 @@ def _tasks_now(specs: Sequence[str], task: str | None) -> dict[str, BoundTask]:
     return dict.fromkeys(same_name or specs, bound)
 
 
-def _identity(bound: BoundTask) -> str | None:
+def _of_today(bound: BoundTask, name: Literal["identity", "ingredients"]) -> Any:
+    """What today's task is made of; None without its data, which scoring does not need: the log holds the rows."""
     try:
-        return bound.identity
-    except DataError:  # the log holds the rows, so that the task's data is not needed to score
+        return getattr(bound, name)
+    except DataError:
         return None
-
-
-def _ingredients(bound: BoundTask) -> Mapping[str, str] | None:
-    try:
-        return bound.ingredients
-    except DataError:  # as above
-        return None
-
-
-class _Collector:
-    """Adds up what changed.
-
-    Args:
-        result: Receives the sums.
-        limit: Largest number of changes kept.
-    """
-
-    def __init__(self, result: Replay, limit: int) -> None:
-        self._result, self._limit = result, limit
-        self._order = count()
-        self._heap: list[tuple[bool, float, int, Change]] = []
-
-    def add(self, record: RolloutRecord, new: Score) -> None:
-        """Compare the scores of a completion."""
-        old, task = record.score, self._result.tasks[record.task]
-        task.completions += 1
-        self._result.abstained += new.abstained
-        task.means.add(old, new)
-        self._result.steps.setdefault(record.step, Means()).add(old, new)
-        change = Change(record.step, record.task, record.row_id, record.group, record.text, old, new)
-        flips = verdict(old) != verdict(new)
-        if flips:
-            task.flips[verdict(old), verdict(new)] += 1
-        if flips or change.size > 1e-9:
-            task.changed += 1
-            # The order makes every entry different, and earlier completions win ties.
-            entry = (flips, change.size, -next(self._order), change)
-            push = heapq.heappush if len(self._heap) < self._limit else heapq.heappushpop
-            push(self._heap, entry)
-
-    def largest(self) -> list[Change]:
-        """The largest changes, flips first."""
-        return [entry[-1] for entry in sorted(self._heap, key=lambda entry: entry[:3], reverse=True)]

@@ -13,6 +13,7 @@ from torch import Tensor
 from grpo_core.algorithms.advantages.baselines import group_mean
 from grpo_core.algorithms.advantages.groups import zero_std_fraction
 from grpo_core.config import TrainerConfig
+from grpo_core.evaluation.rescoring import Scored
 from grpo_sdk.plugins import variants as registry
 from grpo_sdk.records.rollouts import RolloutRecord
 from grpo_sdk.scoring.parts import PartColumns
@@ -24,8 +25,6 @@ LOGGED = frozenset({"keys", "roles", "state", "lengths", "reward_parts", "part_w
 
 ZERO = 1e-9
 """Advantages up to this size have no sign: they are equal rewards, up to rounding."""
-
-Scored = Sequence[tuple[RolloutRecord, Score]]
 
 
 @dataclass(slots=True)
@@ -103,7 +102,7 @@ class ReplayedBaseline:
         if config.beta and config.kl_placement == "reward":
             self.description += ", without the KL penalty of the reward"
 
-    def signs(self, scored: Scored) -> tuple[Tensor, tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    def signs(self, scored: Sequence[Scored]) -> tuple[Tensor, tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
         """Groups, rewards and the advantages' signs of a step, each pair as (then, now).
 
         A reward now has the length penalty that the run added to the stored value.
@@ -122,7 +121,12 @@ class ReplayedBaseline:
         return groups, rewards, (then, now)
 
     def _sign(
-        self, rewards: Tensor, groups: Tensor, scored: Scored, scores: Sequence[Score], state: dict[str, float]
+        self,
+        rewards: Tensor,
+        groups: Tensor,
+        scored: Sequence[Scored],
+        scores: Sequence[Score],
+        state: dict[str, float],
     ) -> Tensor:
         if not len(rewards):
             return rewards

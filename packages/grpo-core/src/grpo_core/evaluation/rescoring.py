@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 
 import orjson
 
@@ -23,24 +21,13 @@ NO_PREDICTIONS = "the log is of an earlier version, which does not hold the oppo
 NEVER_ASKED = "they are valid now, and the run did not ask the opponent about them, since they were not then"
 
 
-@dataclass(slots=True)
-class Rescored:
-    """New scores of some completions.
-
-    Attributes:
-        scores: The completions that were scored again, with their new scores.
-        skipped: Task spec -> why completions were not scored again -> their number.
-    """
-
-    scores: list[tuple[RolloutRecord, Score]] = field(default_factory=list)
-    skipped: dict[str, Counter[str]] = field(default_factory=dict)
-
-    def skip(self, record: RolloutRecord, why: str) -> None:
-        """Count a completion that cannot be scored again."""
-        self.skipped.setdefault(record.task, Counter())[why] += 1
+Scored = tuple[RolloutRecord, Score]
+"""A stored completion with its new score."""
 
 
-def score_again(records: Iterable[RolloutRecord], scorers: Mapping[str, Scorer]) -> Rescored:
+def score_again(
+    records: Iterable[RolloutRecord], scorers: Mapping[str, Scorer]
+) -> tuple[list[Scored], list[tuple[RolloutRecord, str]]]:
     """Score the completions of one step.
 
     What the log holds of the rollout is scored, not played again: the last completion of a conversation, whatever the
@@ -50,32 +37,33 @@ def score_again(records: Iterable[RolloutRecord], scorers: Mapping[str, Scorer])
         records: Completions of the step.
         scorers: Spec of the run -> scorer of today's task.
 
+    Returns:
+        (completions with their new scores, completions that cannot be scored again, each with the reason).
+
     Raises:
         DataError: a stored row does not fit its task.
     """
-    result = Rescored()
     waiting: list[tuple[RolloutRecord, str, Future[Score]]] = []
+    skipped: list[tuple[RolloutRecord, str]] = []
     rows: dict[tuple[str, int], Row] = {}  # the members of a group share their row
     for record in records:
-        task = scorers[record.task].task
+        scorer, key = scorers[record.task], (record.task, record.group)
         text = record.text if record.is_single_turn else record.scored_text
-        if (why := _why_not(record, task)) or text is None:
-            result.skip(record, why)
+        if (why := _why_not(record, scorer.task)) or text is None:
+            skipped.append((record, why))
             continue
-        key = (record.task, record.group)
         if key not in rows or rows[key].id != record.row_id:
-            rows[key] = _row(task, record)
-        predictions = None if task.opponent is None else record.predictions or ()
-        waiting.append((record, text, scorers[record.task].submit(text, rows[key], predictions)))
+            rows[key] = _row(scorer.task, record)
+        predictions = None if scorer.task.opponent is None else record.predictions or ()
+        waiting.append((record, text, scorer.submit(text, rows[key], predictions)))
     scored: list[tuple[RolloutRecord, str, Score]] = []
     for record, text, future in waiting:
         score = future.result()
         if scorers[record.task].task.opponent is not None and record.predictions is None and score.valid:
-            result.skip(record, NEVER_ASKED)
+            skipped.append((record, NEVER_ASKED))
         else:
             scored.append((record, text, score))
-    result.scores = _with_group_rewards(scored, rows, scorers)
-    return result
+    return _with_group_rewards(scored, rows, scorers), skipped
 
 
 def _why_not(record: RolloutRecord, task: BoundTask) -> str:
@@ -92,7 +80,7 @@ def _with_group_rewards(
     scored: Sequence[tuple[RolloutRecord, str, Score]],
     rows: Mapping[tuple[str, int], Row],
     scorers: Mapping[str, Scorer],
-) -> list[tuple[RolloutRecord, Score]]:
+) -> list[Scored]:
     """Add the group rewards of the tasks that have any; the completions of a group are those of its prompt."""
     completed = [(record, score) for record, _, score in scored]
     for spec, scorer in scorers.items():

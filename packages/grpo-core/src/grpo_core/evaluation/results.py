@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from grpo_core.algorithms.diagnostics import pass_at_k
 from grpo_core.evaluation.intervals import RATE, UNBOUNDED, Bounds, bounds_in, difference_interval, mean_interval
 from grpo_core.evaluation.surprisal import Certainty, TokenStatistics
+from grpo_sdk.scoring.abstention import reason_head
 from grpo_sdk.task.marks import first_thinking_end
 from grpo_sdk.task.row import Row, Split
 from grpo_sdk.task.score import Score
@@ -121,21 +122,39 @@ class Evaluation:
         """Difference over `base` on the same rows, with its interval; see `RowRates.paired_delta`."""
         return self.rates().paired_delta(base.rates() if isinstance(base, Evaluation) else base)
 
+    def unscored(self, label: str) -> list[str]:
+        """A warning for each kind of reason for which completions abstained, and one where pass@k lacks rows for that.
+
+        Args:
+            label: Task label.
+        """
+        counts: dict[str, int] = {}
+        first: dict[str, str] = {}
+        for score in self.scores:
+            if score.abstained:
+                why = first.setdefault(reason_head(score.why), f"({score.fault}) {score.why}")
+                counts[why] = counts.get(why, 0) + 1
+        of = f"of {len(self.scores)} completions were not scored"
+        warnings = [f"{label}: {count} {of}: {why}" for why, count in counts.items()]
+        largest, scored = max(self.ks()), [count for count, _ in self.counts()]
+        rows, whole = sum(count > 0 for count in scored), sum(count >= largest for count in scored)
+        if whole < rows:
+            warnings.append(
+                f"{label}: pass@{largest} is of {whole} rows and the solved rate of {rows}: in the others, fewer than "
+                f"{largest} completions were scored, so the rates cannot be compared"
+            )
+        return warnings
+
     def part_of(self, rows: Sequence[int]) -> Evaluation:
         """The evaluation of some of the rows, by index."""
         at = [row * self.n + sample for row in rows for sample in range(self.n)]
-        return Evaluation(
+        return replace(
+            self,
             rows=[self.rows[row] for row in rows],
             texts=[self.texts[index] for index in at],
             lengths=[self.lengths[index] for index in at],
             truncated=[self.truncated[index] for index in at],
             scores=[self.scores[index] for index in at],
-            temperature=self.temperature,
-            split=self.split,
-            n=self.n,
-            top_p=self.top_p,
-            reward_bounds=self.reward_bounds,
-            part_bounds=self.part_bounds,
             certainty=[self.certainty[index] for index in at] if self.certainty else (),
             think_lengths=[self.think_lengths[index] for index in at] if self.think_lengths else (),
         )

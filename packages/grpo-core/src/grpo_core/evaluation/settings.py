@@ -1,11 +1,12 @@
-"""Settings of an evaluation: its rows, the number of completions, and how they are sampled."""
+"""Settings of an evaluation: its rows, its completions and how they are sampled; and how a model is set up for it."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any, Final, Literal
 
+from grpo_core.config import EngineConfig, LoraConfig, ScoringConfig
 from grpo_sdk.endpoints.base import Sampling
 from grpo_sdk.errors import UserError
 from grpo_sdk.task.row import Split
@@ -75,3 +76,22 @@ class EvaluationSettings:
     def deciding(self) -> dict[str, Any]:
         """The settings that decide the numbers; two evaluations that differ in one cannot be compared."""
         return {name: value for name, value in asdict(self).items() if name not in ("batch_size", "surprisal")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    """Options with which a model and the scorers are set up.
+
+    Attributes:
+        device: Device of the model.
+        precision: Floating-point type of the model's products.
+        engine: Engine that samples the completions; on an accelerator its free memory decides the tokens held at once.
+        scoring: The scorers' worker processes.
+        lora: Quantization of the base model, where the run's was quantized.
+    """
+
+    device: str = "auto"
+    precision: str = "auto"
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    scoring: ScoringConfig = field(default_factory=ScoringConfig)
+    lora: LoraConfig | None = None

@@ -7,7 +7,7 @@ trainer.add_callback(EvaluationCallback("math.gsm8k", interval_steps=50, trainer
 from __future__ import annotations
 
 import warnings
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,13 @@ import torch
 from transformers import Trainer, TrainerCallback
 
 from grpo_core.engines.native import NativeEngine
-from grpo_core.evaluation.answers import evaluate_rows, in_process
-from grpo_core.evaluation.entry import Moment, TrainingEntries
-from grpo_core.evaluation.hooks import EvaluationHooks
+from grpo_core.evaluation.answers import EvaluationHooks, evaluate_rows
+from grpo_core.evaluation.candidate import in_process
+from grpo_core.evaluation.entry import Moment, entry_of
+from grpo_core.evaluation.held_out import prepare_tasks
 from grpo_core.evaluation.plan import EvaluationPlan, settled
-from grpo_core.evaluation.settings import OPEN, EvaluationSettings, Open
-from grpo_core.evaluation.setup import ModelOptions, prepare_tasks
+from grpo_core.evaluation.results import RowRates
+from grpo_core.evaluation.settings import OPEN, EvaluationSettings, ModelOptions, Open
 from grpo_core.policy.memory import tokens_that_fit
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
@@ -77,15 +78,18 @@ class EvaluationCallback(TrainerCallback):
         self._options, self._trainer = loading or ModelOptions(), trainer
         overrides = {} if settings is None else asdict(settings)
         named = name_tasks(task)
-        self._tasks, self.choices = prepare_tasks(named.spec, overrides, settings or EvaluationSettings())
+        tasks, self.choices = prepare_tasks(named.spec, overrides, settings or EvaluationSettings())
         moments = {"interval_steps": interval_steps, "at_start": at_start, "at_end": at_end}
         arguments = {name: value for name, value in moments.items() if value is not OPEN}
         defaults = {"interval_steps": None, "at_start": True, "at_end": True}
-        self._plans = {
-            label: EvaluationPlan(settings=each.settings, **settled(arguments, each.task, defaults)[0])
-            for label, each in self._tasks.items()
+        self._tasks = {
+            label: replace(
+                held, plan=EvaluationPlan(settings=held.settings, **settled(arguments, held.task, defaults)[0])
+            )
+            for label, held in tasks.items()
         }
-        self._entries = TrainingEntries(MetricNames(), _warn)
+        self._names = MetricNames()
+        self._initial: dict[str, RowRates] = {}
         self._evaluated: dict[str, int] = {}
         self._scoring: Scoring | None = None
         self.results: list[tuple[str, int, str, dict[str, Any]]] = []
@@ -110,8 +114,8 @@ class EvaluationCallback(TrainerCallback):
         step = state.global_step
         due = [
             label
-            for label, plan in self._plans.items()
-            if plan.is_due(phase, step) and not (phase == "final" and self._evaluated.get(label) == step)
+            for label, held in self._tasks.items()
+            if held.plan.is_due(phase, step) and not (phase == "final" and self._evaluated.get(label) == step)
         ]
         if not due:
             return
@@ -130,11 +134,22 @@ class EvaluationCallback(TrainerCallback):
         )
         metrics: dict[str, float] = {}
         for label in due:
-            task, settings = self._tasks[label].task, self._tasks[label].settings
-            hooks = EvaluationHooks(warn=_warn)
-            evaluation = evaluate_rows(task, self._tasks[label].rows, settings, model, self._scoring[label], hooks)
-            moment = Moment(phase, step, Path(args.output_dir))
-            result = self._entries.make(evaluation, task, label, moment, seed=settings.seed, with_report=ranks.is_main)
+            held, moment = self._tasks[label], Moment(phase, step, Path(args.output_dir))
+            evaluation = evaluate_rows(
+                held.task, held.rows, held.settings, model, self._scoring[label], EvaluationHooks(warn=_warn)
+            )
+            if phase == "initial":
+                self._initial[label] = evaluation.rates()
+            result = entry_of(
+                evaluation,
+                held.task,
+                label,
+                moment if ranks.is_main else None,
+                seed=held.settings.seed,
+                base=None if phase == "initial" else self._initial.get(label),
+                names=self._names,
+                warn=_warn,
+            )
             result["timing"] = evaluation.timing()
             self.results.append((phase, step, label, result))
             self._evaluated[label] = step

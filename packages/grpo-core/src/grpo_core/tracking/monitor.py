@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from grpo_core.tracking.diagnoses import DEFAULT_KL_TARGET, DIAGNOSES
+from grpo_core.tracking.diagnoses import DEFAULT_KL_TARGET, DIAGNOSES, named
 from grpo_core.tracking.diagnosis import Diagnosis, History, Moment, Streak
 from grpo_core.tracking.events import read_branch
 from grpo_sdk.callbacks import Callback, Callbacks, EvalPhase, Finding, RunInfo, StepRecord
@@ -106,6 +106,20 @@ def finding(diagnosis: Diagnosis, history: History, seen: str, about: str = "", 
     """
     number = history.step if step is None else step
     return Finding(diagnosis.name, number, seen, diagnosis.why, diagnosis.fix(history, about), about)
+
+
+def diagnose_held_out(config: RunConfig, held_out: Mapping[str, int], callbacks: Callbacks) -> None:
+    """Say, outside a run, where a task has too few held-out rows to tell a rate.
+
+    Args:
+        config: Settings of the evaluation; advice depends on them.
+        held_out: Task label -> rows that are evaluated.
+        callbacks: Notified of what is found.
+    """
+    diagnosis, history = named("few-held-out-rows"), History(config, DEFAULT_KL_TARGET, held_out=held_out)
+    for about, seen in diagnosis.see(history, diagnosis):
+        if seen:
+            callbacks.on_diagnosis(finding(diagnosis, history, seen, about))
 
 
 def _tasks(config: RunConfig) -> dict[str, BoundTask]:

@@ -45,12 +45,10 @@ class Batches:
         if setup.config.trainer.off_policy_steps:
             sampler = self._sampler = resources.enter_context(closing(SamplingAhead(setup, ranks)))
             self._collector = Collector(
-                setup.config, sampler.setup, sampler.ranks, greedy=greedy, should_stop=lambda: sampler.abandoned
+                sampler.setup, sampler.ranks, greedy=greedy, should_stop=lambda: sampler.abandoned
             )
         else:
-            self._collector = Collector(
-                setup.config, setup, ranks, greedy=greedy, should_stop=should_stop, on_wait=on_wait
-            )
+            self._collector = Collector(setup, ranks, greedy=greedy, should_stop=should_stop, on_wait=on_wait)
         self.ahead: AheadBatch | None = None
         self._failure: BaseException | None = None
 
@@ -91,9 +89,9 @@ class Batches:
         Returns:
             The update's metrics, and how sampling and training overlapped.
         """
-        if self._sampler is None or step >= self._setup.total_steps:
+        if self._sampler is None or step >= self._setup.plan.total_steps:
             return update()
-        prompts = self._setup.mixture.state()
+        prompts = self._setup.data.mixture.state()
         try:
             sampled = self._sampler.start(version, partial(self._collector.collect, step + 1))
             metrics = update()
@@ -105,7 +103,7 @@ class Batches:
         if self._failure is None:
             self.ahead = AheadBatch(sampled.result(), prompts)
         else:
-            self._setup.mixture.load_state(prompts)
+            self._setup.data.mixture.load_state(prompts)
         if self._sampler.failed_alone:  # the other ranks wait for it
             sampled.result()
         return {**metrics, **idle}
@@ -122,5 +120,5 @@ class Batches:
         try:
             yield
         except BaseException:
-            self._setup.mixture.load_state(mixture)
+            self._setup.data.mixture.load_state(mixture)
             raise

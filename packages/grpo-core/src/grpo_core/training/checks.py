@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
-from grpo_core.config import RunConfig, TrainerConfig
+from grpo_core.config import CurriculumConfig, LoraConfig, RunConfig, TrainerConfig, flatten
 from grpo_core.engines.servers.products import VLLM, check_installed
-from grpo_core.evaluation.checks import check_evaluation
+from grpo_core.evaluation.held_out import labelled, trained_tasks
 from grpo_core.evaluation.plan import matchups, plan_of
-from grpo_core.evaluation.rows import trained_tasks
-from grpo_core.evaluation.settings import EvaluationSettings
-from grpo_core.policy.fresh import PRESETS, check_vocab_size, tokenizer_location
 from grpo_core.profiles.accelerator import check_device
 from grpo_core.tracking.observe import check_trackers
 from grpo_core.training.trl_settings import check_trl
+from grpo_sdk.callbacks import ResolvedDefault
 from grpo_sdk.episodes.episode import learning_roles
 from grpo_sdk.episodes.opponents import check_opponent, plays_base
-from grpo_sdk.errors import ExhaustedError, UserError, unknown_name
-from grpo_sdk.paths import check_makeable, kind_of
+from grpo_sdk.errors import ExhaustedError, UserError
 from grpo_sdk.plugins import variants as registry
 from grpo_sdk.plugins.models import check_model, model_source
 from grpo_sdk.plugins.tasks import bind
 from grpo_sdk.task.bound import BoundTask
-from grpo_sdk.task.mixture import task_labels
 from grpo_sdk.task.spec import parse_task_specs
-
-CHECKED_ROWS = 100
-"""Rows in which a gold is looked for before a warm start: all of them can take minutes to generate."""
 
 
 def check_training(config: RunConfig) -> None:
@@ -40,7 +31,7 @@ def check_training(config: RunConfig) -> None:
     assert config.model is not None, "the configuration is resolved"
     check_model(config.model, config.adapter)
     check_device(config.device)
-    tasks = trained_tasks(config)
+    tasks = list(trained_tasks(config).values())
     engine = config.engine
     if engine.name == VLLM.engine and engine.url is None and engine.fallback is None:
         check_installed(VLLM)
@@ -60,7 +51,7 @@ def check_choices(config: RunConfig, tasks: Sequence[BoundTask]) -> None:
         registry.check_argument_names(variant.kind, variant.name, variant.arguments, variant.section)
     others = [bind(spec) for spec in parse_task_specs(config.eval.task)] if config.eval.task is not None else []
     held_out = [*tasks, *others]
-    for task in matchups(dict(zip(task_labels(held_out), held_out, strict=True))).values():
+    for task in matchups(labelled(held_out)).values():
         plan_of(config, task)
 
 
@@ -148,76 +139,30 @@ def _check_group_rewards(trainer: TrainerConfig, tasks: Sequence[BoundTask]) -> 
             )
 
 
-def check_warm_start(
-    task: str,
-    out: str | Path,
-    *,
-    model: str | None,
-    add_layers: int = 0,
-    preset: str | None,
-    vocab_size: int | None,
-    tokenizer: str | None,
-    eval_size: int = 512,
-) -> None:
-    """Check the start, the folder and the tasks of a warm start.
+def without_effect(config: RunConfig, tasks: Mapping[str, BoundTask]) -> list[ResolvedDefault]:
+    """Settings that are not their default and that nothing in this run reads, and a probe that cannot be had.
 
     Args:
-        task: A task spec.
-        out: Folder that receives the model.
-        model: Model to start from.
-        add_layers: Layers that it gets first.
-        preset: Shape of a new model.
-        vocab_size: Tokens of a new model's tokenizer.
-        tokenizer: Model whose tokenizer a new model gets.
-        eval_size: Held-out rows per task.
-
-    Raises:
-        UserError: no start or two, no such model, preset, tokenizer or task, a folder that is taken or cannot be
-            made, rows without gold, or TRL is missing.
+        config: The run.
+        tasks: Its trained tasks, by label.
     """
-    if (model is None) == (preset is None):
-        raise UserError("give what to start from: --model NAME, or --preset tiny for a new model; not both.")
-    if add_layers and model is None:
-        raise UserError(f"--add-layers {add_layers} is for a --model; a --preset has its depth.")
-    if model is not None and (vocab_size, tokenizer) != (None, None):
-        raise UserError(f"--model {model} has its tokenizer: --vocab-size and --tokenizer are for a --preset.")
-    if vocab_size is not None and tokenizer is not None:
-        raise UserError("give --vocab-size, to learn a tokenizer, or --tokenizer, to take one; not both.")
-    if preset is not None and preset not in PRESETS:
-        raise unknown_name("preset", preset, PRESETS)
-    if vocab_size is not None:
-        check_vocab_size(vocab_size)
-    if importlib.util.find_spec("trl") is None:
-        raise UserError("grpo warm-start needs TRL: pip install 'grpo-core[trl]'.")
-    folder = Path(out)
-    if (kind := kind_of(folder)) not in ("", "a folder"):
-        raise UserError(f"--out {out}: it is {kind}; choose another name.")
-    if kind and any(folder.iterdir()):
-        raise UserError(f"--out {out}: the folder is not empty; choose another.")
-    check_makeable(folder, f"--out {out}")
-    if model is not None:
-        check_model(model)
-    if tokenizer is not None:
-        tokenizer_location(tokenizer)
-    check_evaluation(task, {}, EvaluationSettings(size=eval_size))
-    _check_demos(task)
-
-
-def _check_demos(task: str) -> None:
-    """Check that TRL trains what GRPO samples: prompts of one kind, none of which goes on within a message."""
-    kinds: dict[str, str] = {}
-    for spec in parse_task_specs(task):
-        bound = bind(spec)
-        demos = bound.with_options(size=min(bound.config.size or CHECKED_ROWS, CHECKED_ROWS)).demos()
-        prompt, _ = next(demos, ("", ""))
-        kinds["text" if isinstance(prompt, str) else "messages"] = bound.name
-        if not isinstance(prompt, str) and prompt[-1]["role"] == "assistant":
-            raise UserError(
-                f"task {bound.name!r}: its prompts end in a prefilled message by the assistant, which TRL would close "
-                "and not continue. Use a template without a prefill."
-            )
-    if len(kinds) > 1:
-        raise UserError(
-            f"prompts of {kinds['text']} are text and those of {kinds['messages']} are messages; fine-tune on one kind "
-            "at a time."
-        )
+    trainer = config.trainer
+    own = registry.arguments("loss", trainer.loss_type)
+    takes = f"the loss {trainer.loss_type} takes {', '.join(sorted(own)) or 'none'}"
+    unread = {f"trainer.{name}": takes for name in ("epsilon", "epsilon_high") if name not in own}
+    if not config.lora.enabled:
+        unread |= {f"lora.{name}": "lora.enabled is false" for name in LoraConfig.model_fields}
+    if not config.curriculum.enabled:
+        of_rates = ("ema_alpha", "boundaries", "weights")
+        unread |= {f"curriculum.{name}": "curriculum.enabled is false" for name in of_rates}
+    if not any(task.task.order == "ladder" for task in tasks.values()):
+        of_ladders = (name for name in CurriculumConfig.model_fields if name.startswith("ladder_"))
+        unread |= {f"curriculum.{name}": "no task is a ladder" for name in of_ladders}
+    values, defaults = flatten(config), flatten(RunConfig())
+    choices = [
+        ResolvedDefault(key, "without effect", why) for key, why in unread.items() if values[key] != defaults[key]
+    ]
+    if trainer.gradient_noise_scale and trainer.micro_batch_prompts is None:
+        why = "micro-batches hold completions of like length, which are no random sample; set micro_batch_prompts"
+        choices.insert(0, ResolvedDefault("trainer.gradient_noise_scale", "unavailable", why))
+    return choices

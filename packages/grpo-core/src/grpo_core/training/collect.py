@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from grpo_core.algorithms.advantages.groups import group_std
-from grpo_core.config import RunConfig, TrainerConfig
+from grpo_core.config import TrainerConfig
 from grpo_core.engines.compatibility import context_of
 from grpo_core.policy.ranks import Ranks
 from grpo_core.policy.sampler import sampling_of
@@ -71,7 +71,7 @@ def rollout_context(
 
 def groups_of(setup: Setup, draw: Draw) -> list[PromptGroup]:
     """The groups of a drawn prompt: one, or one for each side of an episode that the policy plays alone."""
-    prompt_ids = setup.prompt_ids[draw.label][draw.row.id]
+    prompt_ids = setup.data.prompt_ids[draw.label][draw.row.id]
     return [PromptGroup(draw, prompt_ids, role) for role in learning_roles(draw.task, draw.row)]
 
 
@@ -93,7 +93,6 @@ class Collector:
     """Draws prompts from the mixture and completes them.
 
     Args:
-        config: Configuration of the run.
         setup: Engine, tasks, scorers, prompts and opponents of the run.
         ranks: The processes; each completes its share of the prompts.
         greedy: Whether each prompt also gets a greedy completion, whose reward is a baseline.
@@ -104,7 +103,6 @@ class Collector:
 
     def __init__(
         self,
-        config: RunConfig,
         setup: Setup,
         ranks: Ranks,
         *,
@@ -112,9 +110,9 @@ class Collector:
         should_stop: Callable[[], bool] = lambda: False,
         on_wait: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
-        self.config, self.setup, self.ranks, self._greedy = config, setup, ranks, greedy
-        trainer = config.trainer
-        compared = [task.name for task in setup.mixture.tasks.values() if task.task.group_specs()]
+        self.config, self.setup, self.ranks, self._greedy = setup.config, setup, ranks, greedy
+        trainer = self.config.trainer
+        compared = [task.name for task in setup.tasks.trained.values() if task.task.group_specs()]
         if greedy and compared:
             raise UserError(
                 f"{compared[0]}: its group rewards would be missing in the baseline {trainer.baseline}, which is the "
@@ -133,7 +131,7 @@ class Collector:
             StopRequested: the user asked to stop.
         """
         trainer, started = self.config.trainer, time.perf_counter()
-        draws = self.setup.mixture.draw(trainer.prompts_per_step)
+        draws = self.setup.data.mixture.draw(trainer.prompts_per_step)
         groups = [group for draw in draws for group in groups_of(self.setup, draw)]
         rollouts = self._complete_and_update(groups, step)
         metrics = self._resample(groups, rollouts, step) if trainer.dynamic_sampling else {}
@@ -165,7 +163,7 @@ class Collector:
         while useless and attempts < trainer.dynamic_sampling_attempts:
             attempts += 1
             rejected += len(useless)
-            draws = self.setup.mixture.replace([groups[group].draw for group in useless])
+            draws = self.setup.data.mixture.replace([groups[group].draw for group in useless])
             new_groups = [group for draw in draws for group in groups_of(self.setup, draw)]
             new_rollouts = self._complete_and_update(new_groups, step)
             for index, number in enumerate(useless):
@@ -194,7 +192,7 @@ class Collector:
             scores = [rollout.score for rollout in rollouts[number * size : (number + 1) * size]]
             solved = [float(score.solved) for score in scores if score is not None and not score.abstained]
             if solved:
-                self.setup.mixture.update(group.draw, sum(solved) / len(solved))
+                self.setup.data.mixture.update(group.draw, sum(solved) / len(solved))
         return rollouts
 
     def _complete(

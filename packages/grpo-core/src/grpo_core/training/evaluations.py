@@ -7,9 +7,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from grpo_core.config.models import CurriculumConfig
-from grpo_core.evaluation.answers import in_process
-from grpo_core.evaluation.held_out import HeldOutEvaluator
+from grpo_core.evaluation.candidate import in_process
+from grpo_core.evaluation.evaluator import HeldOutEvaluator
 from grpo_core.policy.ranks import Ranks
 from grpo_core.prompts.curriculum import LadderCurriculum
 from grpo_core.rollouts.task_scoring import Scoring
@@ -43,15 +42,15 @@ class Best:
 
 
 class Evaluations:
-    """Evaluates before the first step, after those that are due, and at the end.
+    """Evaluates before the first step, after those that are due, and at the end, with the policy that is trained.
 
     Args:
-        curriculum: How often a ladder's rung is evaluated.
         setup: Tasks, policy and engine of the run.
-        evaluator: Evaluates held-out rows.
         folder: Receives the results.
+        ranks: The processes of the run.
+        resources: Closes the scorers.
+        callbacks: Notified of progress, results and warnings.
         stop: Ends an evaluation early.
-        warn: Receives what the user should know.
         updates: Optimizer steps taken so far: the version of the weights.
 
     Attributes:
@@ -60,16 +59,36 @@ class Evaluations:
 
     def __init__(
         self,
-        curriculum: CurriculumConfig,
         setup: Setup,
-        evaluator: HeldOutEvaluator,
         folder: RunFolder,
+        ranks: Ranks,
+        resources: ExitStack,
+        callbacks: Callbacks,
         stop: StopSwitch,
-        warn: Callable[[str], None],
         updates: Callable[[], int],
     ) -> None:
-        self._curriculum, self._setup, self._folder = curriculum, setup, folder
-        self._evaluator, self._stop, self._warn, self._updates = evaluator, stop, warn, updates
+        config, held_out = setup.config, setup.tasks.held_out
+        self._setup, self._folder, self._stop = setup, folder, stop
+        self._warn, self._updates = callbacks.on_warning, updates
+        model = in_process(
+            setup.policy,
+            setup.engine,
+            tokens_at_once=config.engine.max_batch_tokens,
+            prompts_at_once=config.eval.batch_size,
+            warn=callbacks.on_warning,
+            ranks=ranks,
+        )
+        tasks = {label: held.task for label, held in held_out.items()}
+        self._evaluator = HeldOutEvaluator(
+            held_out,
+            model,
+            resources.enter_context(Scoring(tasks, config.scoring, setup.policy, shared=setup.scoring)),
+            run=folder.path,
+            callbacks=callbacks,
+            names=setup.tasks.metric_names,
+            should_stop=lambda: stop.requested,
+            max_abstain_share=config.scoring.max_abstain_share,
+        )
         self.best = Best()
         # What follows a step is done once, also where a stop falls in between.
         self._ladder_step = self._interval_step = 0
@@ -121,15 +140,16 @@ class Evaluations:
 
     def _unlock_rungs(self, step: int) -> None:
         """Evaluate the current rung of each ladder task on held-out rows, which may unlock the next."""
-        if step % self._curriculum.ladder_eval_steps:
+        curriculum = self._setup.config.curriculum
+        if step % curriculum.ladder_eval_steps:
             return
-        for label, order in self._setup.mixture.orders.items():
+        for label, order in self._setup.data.mixture.orders.items():
             if not isinstance(order, LadderCurriculum) or order.mastered:
                 continue
             rung = order.rung
-            rows = [row for row in self._setup.held_out[label].task.rows() if row.difficulty == rung]
+            rows = [row for row in self._setup.tasks.held_out[label].task.rows() if row.difficulty == rung]
             self._sync()
-            rows = rows[: self._curriculum.ladder_eval_size]
+            rows = rows[: curriculum.ladder_eval_size]
             solved = self._evaluator.evaluate_rows(label, rows, f"evaluation of rung {rung:g}").summary()
             rate, n = solved["solved_rate"] or 0.0, solved["n"]
             if order.report_held_out(rung, rate, n):
@@ -158,45 +178,3 @@ class Evaluations:
         self._evaluator.load_state(state["evaluator"])
         self.best = Best(**state["best"])
         self._ladder_step, self._interval_step = int(state["ladder_step"]), int(state["interval_step"])
-
-
-def held_out_evaluator(
-    setup: Setup,
-    folder: RunFolder,
-    ranks: Ranks,
-    resources: ExitStack,
-    callbacks: Callbacks,
-    *,
-    should_stop: Callable[[], bool],
-) -> HeldOutEvaluator:
-    """Make the evaluator of a run's held-out rows, with the policy and engine that are trained.
-
-    Args:
-        setup: Configuration, tasks, policy and engine.
-        folder: The run's folder.
-        ranks: The processes of the run.
-        resources: Closes the scorers.
-        callbacks: Notified of progress, results and warnings.
-        should_stop: Whether to stop; called after every completion.
-    """
-    config = setup.config
-    model = in_process(
-        setup.policy,
-        setup.engine,
-        tokens_at_once=config.engine.max_batch_tokens,
-        prompts_at_once=config.eval.batch_size,
-        warn=callbacks.on_warning,
-        ranks=ranks,
-    )
-    tasks = {label: held.task for label, held in setup.held_out.items()}
-    scoring = resources.enter_context(Scoring(tasks, config.scoring, setup.policy, shared=setup.scoring))
-    return HeldOutEvaluator(
-        setup.held_out,
-        model,
-        scoring,
-        run=folder.path,
-        callbacks=callbacks,
-        names=setup.metric_names,
-        should_stop=should_stop,
-        max_abstain_share=config.scoring.max_abstain_share,
-    )

@@ -21,11 +21,11 @@ MAX_GOLDS = 32
 
 def check_golds(setup: Setup, callbacks: Callbacks) -> None:
     """Score the first golds of each task whose score no model decides, and say which are not solved."""
-    for label, task in setup.mixture.tasks.items():
+    for label, task in setup.tasks.trained.items():
         is_decided_by_models = task.opponent is not None or task.task.game is not None or bool(task.task.judges())
         if is_decided_by_models or task.task.remote is not None or "gold" in task.task.exempt:
             continue
-        rows = [row for row in setup.rows[label] if row.gold is not None][:MAX_GOLDS]
+        rows = [row for row in setup.data.rows[label] if row.gold is not None][:MAX_GOLDS]
         submitted = [(row, setup.scoring[label].scorer.submit(str(row.gold), row)) for row in rows]
         unsolved = []
         for done, (row, future) in enumerate(submitted):
@@ -34,7 +34,7 @@ def check_golds(setup: Setup, callbacks: Callbacks) -> None:
                 unsolved.append((row.id, score.why or f"earns {score.value:g}"))
         if unsolved:
             row_id, why = unsolved[0]
-            history = History(setup.config, DEFAULT_KL_TARGET, setup.mixture.tasks)
+            history = History(setup.config, DEFAULT_KL_TARGET, setup.tasks.trained)
             seen = f"task {label}: {len(unsolved)} of {len(rows)} golds are not solved, first that of {row_id!r}: {why}"
             callbacks.on_diagnosis(finding(named("golds-unsolved"), history, seen, label))
 

@@ -54,7 +54,7 @@ def run_forecast(config: RunConfig, *, prompts: int, samples: int, callbacks: Ca
         callbacks.on_choices([choice for choice in setup.choices if choice.what == "rows"])
         tasks = {
             label: _forecast_task(label, setup, min(prompts, len(rows)), samples, callbacks)
-            for label, rows in setup.rows.items()
+            for label, rows in setup.data.rows.items()
         }
     weights = [spec.weight for spec in parse_task_specs(config.task)]
     return forecasts.mixture_forecast(tasks, dict(zip(tasks, weights, strict=True)))
@@ -112,7 +112,7 @@ def _sample(
 
 def _draws(label: str, setup: Setup, prompts: int) -> Iterator[Draw]:
     """The first prompts that the run would draw from a task; none twice."""
-    task, order = setup.mixture.tasks[label], setup.mixture.orders[label]
+    task, order = setup.tasks.trained[label], setup.data.mixture.orders[label]
     taken: set[str] = set()
     for position in range(prompts):
         row = order.next(taken)

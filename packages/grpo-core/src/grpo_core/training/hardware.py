@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from typing import Any
 
 import torch
 
@@ -17,42 +18,58 @@ from grpo_core.policy.threads import share_threads, update_threads
 from grpo_core.profiles import accelerator as accelerators
 from grpo_core.profiles.estimate import estimate, gib
 from grpo_core.profiles.model_shape import model_shape
-from grpo_core.training.rank_shares import accumulation
 from grpo_sdk.callbacks import ResolvedDefault
 
 MEMORY_SHOWN = 2**30
 """Bytes from which on the estimated memory of a run is worth a line in its header."""
 
 
-def share_machine(config: RunConfig, policy: Policy, resources: ExitStack) -> list[ResolvedDefault]:
-    """Keep freed memory and choose the threads of sampling and updates, until the resources are closed."""
+def fit_to_machine(
+    config: RunConfig,
+    policy: Policy,
+    ranks: Ranks,
+    resources: ExitStack,
+    began_with: Mapping[str, Any] | None = None,
+) -> tuple[RunConfig, list[ResolvedDefault]]:
+    """Find the completions of a forward pass where they are `auto`, keep freed memory, and choose the threads.
+
+    Args:
+        config: The run.
+        policy: Its model.
+        ranks: The processes of the run.
+        resources: Gives memory and threads back.
+        began_with: Facts of the machine on which a resumed run began, which decide its threads.
+
+    Returns:
+        (the run with the number of completions that was found, choices to be shown).
+    """
+    trainer, choices = config.trainer, []
+    if trainer.micro_batch_size == "auto":
+        rows, choice = choose_micro_batch(policy, trainer, ranks)
+        choices.append(choice)
+        trainer = trainer.model_copy(update={"micro_batch_size": rows})
+        config = config.model_copy(update={"trainer": trainer})
     keep_freed_memory(policy.device)
     resources.callback(release)
-    trainer = config.trainer
-    if not trainer.off_policy_steps:
+    if trainer.off_policy_steps:
+        resources.callback(torch.set_num_threads, torch.get_num_threads())
+        if shared := share_threads(policy.device):
+            choices.insert(0, ResolvedDefault("threads", shared, "trainer.off_policy_steps=1"))
+        return config, choices
+    if began_with is not None:
+        threads, why = began_with.get("update_threads"), "as the run began"
+    else:
         tokens = trainer.prompts_per_step * trainer.num_generations * trainer.max_completion_length
-        policy.update_threads = update_threads(policy.model.num_parameters(), tokens, policy.device)
-        if policy.update_threads is None:
-            return []
+        threads = update_threads(policy.model.num_parameters(), tokens, policy.device)
         why = f"the up to {tokens:,} tokens of a step are enough to share"
-        return [
-            ResolvedDefault("threads", f"1 for sampling, {policy.update_threads} for updates", why, is_ordinary=True)
-        ]
-    resources.callback(torch.set_num_threads, torch.get_num_threads())
-    shared = share_threads(policy.device)
-    return [ResolvedDefault("threads", shared, "trainer.off_policy_steps=1")] if shared else []
+    policy.update_threads = threads
+    if threads is not None:
+        value, is_ordinary = f"1 for sampling, {threads} for updates", began_with is None
+        choices.insert(0, ResolvedDefault("threads", value, why, is_ordinary=is_ordinary))
+    return config, choices
 
 
-def with_micro_batch(config: RunConfig, policy: Policy, ranks: Ranks) -> tuple[RunConfig, list[ResolvedDefault]]:
-    """The configuration with the number of completions in a pass that was found where it is `auto`."""
-    if config.trainer.micro_batch_size != "auto":
-        return config, []
-    rows, choice = choose_micro_batch(policy, config.trainer, ranks)
-    trainer = config.trainer.model_copy(update={"micro_batch_size": rows})
-    return config.model_copy(update={"trainer": trainer}), [choice, *accumulation(trainer, ranks)]
-
-
-def memory_choices(config: RunConfig, prompt_ids: Sequence[Mapping[str, tuple[int, ...]]]) -> list[ResolvedDefault]:
+def memory_choices(config: RunConfig, prompt_ids: Iterable[Mapping[str, tuple[int, ...]]]) -> list[ResolvedDefault]:
     """The memory that the run is estimated to need, where it is worth a line."""
     shape, accelerator = model_shape(config.model or ""), accelerators.detect(config.device)
     if shape is None:

@@ -182,10 +182,10 @@ def batch_to_json(ahead: AheadBatch) -> dict[str, Any]:
 
 def batch_from_json(stored: Mapping[str, Any], setup: Setup) -> AheadBatch:
     """The batch that `batch_to_json` wrote."""
-    rows = {label: {row.id: row for row in rows} for label, rows in setup.rows.items()}
+    rows = {label: {row.id: row for row in rows} for label, rows in setup.data.rows.items()}
     groups: list[PromptGroup] = []
     for label, row, position, repeat, role in stored["groups"]:
-        draw = Draw(setup.mixture.tasks[label], label, rows[label][row], position, repeat)
+        draw = Draw(setup.tasks.trained[label], label, rows[label][row], position, repeat)
         groups.append(next(group for group in groups_of(setup, draw) if group.role == role))
     rollouts = unpacked(stored["rollouts"].encode("ascii"), groups)
     greedy = stored["greedy_rewards"]

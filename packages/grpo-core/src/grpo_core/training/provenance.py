@@ -6,7 +6,7 @@ import hashlib
 import platform
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
@@ -16,9 +16,6 @@ from grpo_sdk.plugins.host import default_host
 from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.fingerprint import name_changes
 from grpo_sdk.task.row import Row
-
-if TYPE_CHECKING:
-    from grpo_core.training.setup import Setup
 
 FREE = frozenset(
     {
@@ -52,16 +49,6 @@ def data_hash(rows: Mapping[str, Sequence[Row]]) -> str:
         for label, task_rows in rows.items()
         for part in (label.encode(), *(row.model_dump_json().encode() for row in task_rows))
     )
-
-
-def tasks_of(setup: Setup) -> dict[str, BoundTask]:
-    """The tasks that a run trains or evaluates, by label."""
-    return {**{label: held.task for label, held in setup.held_out.items()}, **setup.mixture.tasks}
-
-
-def conditions_of(setup: Setup) -> dict[str, dict[str, str]]:
-    """The conditions on this machine that a task's scores depend on, by label, where there are any."""
-    return {label: dict(task.conditions) for label, task in tasks_of(setup).items() if task.conditions}
 
 
 def versions(tasks: Iterable[BoundTask] = ()) -> dict[str, str]:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_core.config import RunConfig, load_config
 from grpo_core.display.results import as_html, as_text, history_table
-from grpo_core.evaluation.checkpoints import checkpoints_of
 from grpo_core.evaluation.evaluate import EvaluationResults, evaluate
-from grpo_core.evaluation.runs import tasks_of
+from grpo_core.evaluation.held_out import evaluated_specs
+from grpo_core.evaluation.run_models import checkpoints_of
 from grpo_core.tracking.runs import metric_named, series
 from grpo_sdk.display.lines import duration, interval, number
 from grpo_sdk.display.text import table, visible
@@ -92,7 +92,7 @@ class RunResult:
         config = self._config()
         (checkpoint, *_), _ = checkpoints_of(self.run_dir, config, "latest")
         model, adapter = checkpoint.model, checkpoint.adapter
-        return evaluate(tasks_of(config) if task is None else task, model, adapter=adapter, **settings)
+        return evaluate(evaluated_specs(config) if task is None else task, model, adapter=adapter, **settings)
 
     def plot(self, *metrics: str) -> Any:
         """Plot metrics over the steps.

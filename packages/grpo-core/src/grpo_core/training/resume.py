@@ -1,4 +1,4 @@
-"""Resuming a run in its own folder, with the same reference, data order and random numbers."""
+"""Resuming a run in its own folder: the same reference, data order and random numbers."""
 
 from __future__ import annotations
 
@@ -12,32 +12,36 @@ from typing import Any, Literal
 import torch
 
 from grpo_core.checkpoints import CheckpointStore, check_run
+from grpo_core.config import load_config
+from grpo_core.display.progress import watched
 from grpo_core.policy.ranks import Ranks, in_contact, joined
 from grpo_core.tracking.events import EventLog, at_start_of
 from grpo_core.tracking.observe import Observers, observe
 from grpo_core.tracking.presence import working_in
-from grpo_core.tracking.runs import ENDLESS
-from grpo_core.training.provenance import check_identities, conditions_of, data_hash, tasks_of, versions
+from grpo_core.training.provenance import check_identities, data_hash, versions
 from grpo_core.training.result import RunResult
 from grpo_core.training.run_folder import RunFolder, SilentFolder, check_shared
 from grpo_core.training.setup import Setup, prepare
 from grpo_core.training.state import hardware
-from grpo_core.training.stored_run import RunEnd, StoredRun, allowed, of_planned, sources_of, stored_config
+from grpo_core.training.stored_run import StoredRun, allowed, of_planned, sources_of, stored_config
 from grpo_core.training.trainer import Trainer
 from grpo_sdk.callbacks import Callback, Callbacks, ResolvedDefault
 from grpo_sdk.errors import UserError
 from grpo_sdk.killable.importing import refuse_in_worker
 from grpo_sdk.paths import user_path
+from grpo_sdk.plugins.task_objects import NamedTasks, Tasks, take_names
 
 
 def resume(
     run_dir: Path | str,
     *,
+    task: Tasks | None = None,
     from_step: int | Literal["latest", "final"] = "latest",
     additional_steps: int | None = None,
     stop_after: int | None = None,
     allow: Collection[str] = (),
     callbacks: Sequence[Callback] = (),
+    progress: bool = True,
 ) -> RunResult:
     """Go on with a run to the end that was planned, or for exactly some more steps.
 
@@ -46,6 +50,7 @@ def resume(
 
     Args:
         run_dir: The run's folder.
+        task: The tasks of the run that are `Task` objects, which its folder does not hold.
         from_step: Which checkpoint.
         additional_steps: Steps from there, which neither the time limit nor patience ends; the learning rate stays at
             its schedule's end beyond the planned ones.
@@ -53,42 +58,48 @@ def resume(
         allow: What may differ from the checkpoint: dotted settings, `data` or `task`, `hardware`, `versions` or
             `conditions`.
         callbacks: Notified of progress, results and warnings.
+        progress: Show progress: in a terminal, a notebook's cell, or as lines on stderr.
 
     Raises:
-        UserError: no run or checkpoint, a damaged one, one in use, nothing left to do, or a change that is not allowed.
+        UserError: no run or checkpoint, a damaged one, one in use, nothing left to do, a change that is not allowed, or
+            an object of the run is missing.
     """
     refuse_in_worker("resume()")
     path = user_path(os.fspath(run_dir), "RUN")
     check_run(path)
+    named = NamedTasks("")
+    if task is not None:
+        config = load_config(config_file=path / "config.yaml", environ={}, dotenv_path=None).config
+        named = take_names(task, ",".join(filter(None, (config.task, config.eval.task))))
     # Unlocked when everything else is closed.
     with at_start_of(path) as (path, directory), ExitStack() as lock, ExitStack() as resources:
         config = stored_config(path, stop_after)
+        callbacks = lock.enter_context(watched(callbacks, config, progress=progress))
         ranks = resources.enter_context(joined(config.device, config.trainer.ddp_timeout))
         if ranks.is_main and (warning := lock.enter_context(working_in(path))):
             Callbacks(callbacks).on_warning(warning)
         check_shared(path, ranks)  # and what the others read is what the first one has locked
         stored = StoredRun.read(path, config, from_step, additional_steps=additional_steps, allow=allow)
-        checkpoint, state, info, end = stored.checkpoint, stored.state, stored.info, stored.end
-        branches = from_step != "latest" or bool(allow)
-        observed = (
-            observe(config, callbacks, resources, sources_of(path, config, stored), branches=branches)
-            if ranks.is_main
-            else Observers(Callbacks(), ())
-        )
-        setup = _with_threads(prepare(config, resources, ranks, checkpoint=checkpoint), info["hardware"])
-        shared = _other_ranks(setup, ranks, info["distributed_info"])
-        _check_surroundings(setup, info, allowed(allow), has_other_ranks=bool(shared))
-        setup = _with_end(setup, end, planned=int(state["planned_steps"]))
-        folder: RunFolder = SilentFolder(path)
+        checkpoint, end = stored.checkpoint, stored.end
+        observed = Observers(Callbacks(), ())
         if ranks.is_main:
-            folder = _reopened(path, stored, setup.total_steps)
-        resources.enter_context(closing(folder))
+            branches = from_step != "latest" or bool(allow)
+            sources = sources_of(path, config, stored)
+            observed = observe(config, callbacks, resources, sources, branches=branches)
+        setup = prepare(config, resources, ranks, stored)
+        shared = _other_ranks(setup, ranks, stored.info["distributed_info"])
+        _check_surroundings(setup, stored.info, allowed(allow), has_other_ranks=bool(shared))
+        total_steps = setup.plan.total_steps
+        folder = resources.enter_context(
+            closing(_reopened(path, stored, total_steps) if ranks.is_main else SilentFolder(path))
+        )
         anchor = "same KL anchor, " if setup.policy.has_reference else ""
         why = end.missing or f"{anchor}same data order"
-        position = f"step {state['step']}{of_planned(setup.total_steps)} ({checkpoint.name} complete and verified)"
+        position = f"step {stored.state['step']}{of_planned(total_steps)} ({checkpoint.name} complete and verified)"
         choices = [ResolvedDefault("resume", position, why), *directory, *shared, *observed.choices]
         resources.enter_context(in_contact(path))
-        return Trainer(setup, folder, observed.callbacks, choices, resources, ranks).run(checkpoint)
+        result = Trainer(setup, folder, observed.callbacks, choices, resources, ranks).run(checkpoint)
+        return replace(result, objects=named.objects)
 
 
 def _reopened(path: Path, stored: StoredRun, total_steps: int) -> RunFolder:
@@ -107,36 +118,12 @@ def _check_surroundings(
     machine, then = hardware(setup.policy), dict(info["hardware"])
     if has_other_ranks:  # the launcher gives each of several processes one thread, and sums round differently anyway
         machine["threads"] = then["threads"] = 0
-    rows = {"training rows": data_hash(setup.rows)}
-    packages = versions(tasks_of(setup).values())
-    check_identities(setup.mixture.tasks.values(), info, allow)
+    rows, packages = {"training rows": data_hash(setup.data.rows)}, versions(setup.tasks.every.values())
+    check_identities(setup.tasks.trained.values(), info, allow)
     _check_same(allow, "data", rows, {"training rows": info["data_hash"]}, "other rows are left for the training")
     _check_same(allow, "hardware", machine, then, "numbers may differ in their last bits here")
     _check_same(allow, "versions", packages, info["versions"], "numbers may differ with other packages")
-    _check_same(allow, "conditions", conditions_of(setup), info["conditions"], "the scores may differ here")
-
-
-def _with_threads(setup: Setup, then: Mapping[str, Any]) -> Setup:
-    """The setup with the threads of a small model's updates that the run began with, however many cores there are."""
-    setup.policy.update_threads = threads = then.get("update_threads")
-    if setup.config.trainer.off_policy_steps:
-        return setup
-    choices = [choice for choice in setup.choices if choice.what != "threads"]
-    if threads is not None:
-        choices.append(ResolvedDefault("threads", f"1 for sampling, {threads} for updates", "as the run began"))
-    return replace(setup, choices=choices)
-
-
-def _with_end(setup: Setup, end: RunEnd, planned: int) -> Setup:
-    """The setup with the end of this call, and the schedule of the steps that were planned."""
-    return replace(
-        setup,
-        # A plan by time alone is that of the configuration, whose time limit may have been changed meanwhile.
-        total_steps=setup.total_steps if end.step >= ENDLESS else end.step,
-        schedule_steps=setup.schedule_steps if planned >= ENDLESS else planned,
-        is_extension=end.is_extension,
-        choices=[choice for choice in setup.choices if choice.what != "steps"],  # those of this call are said below
-    )
+    _check_same(allow, "conditions", setup.tasks.conditions, info["conditions"], "the scores may differ here")
 
 
 def _other_ranks(setup: Setup, ranks: Ranks, then: Mapping[str, Any]) -> list[ResolvedDefault]:

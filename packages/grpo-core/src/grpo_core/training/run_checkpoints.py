@@ -68,7 +68,7 @@ class Checkpoints:
 
     def after(self, step: int) -> None:
         """Save after a step that is due, or that is the best so far."""
-        config, best = self._state.config.trainer, self._state.evaluations.best
+        config, best = self._state.setup.config.trainer, self._state.evaluations.best
         is_best = config.keep_best and best.step == step
         is_due = config.save_every is not None and step % config.save_every == 0
         has_waited = self._has_waited()
@@ -90,7 +90,7 @@ class Checkpoints:
         self._write(which)
         if self._state.ranks.is_main:
             best = self._state.evaluations.best.step
-            self._store.prune(keep_last=self._state.config.trainer.keep_last, keep=[] if best is None else [best])
+            self._store.prune(keep_last=self._state.setup.config.trainer.keep_last, keep=[] if best is None else [best])
         self._replace_temporary(which)
 
     def _save_temporary(self, step: int) -> None:
@@ -108,7 +108,7 @@ class Checkpoints:
 
     def _write(self, which: int | Literal["final"], *, is_temporary: bool = False) -> None:
         run = self._state
-        policy, moves = run.setup.policy, run.config.trainer.ref_model_sync_steps is not None
+        policy, moves = run.setup.policy, run.setup.config.trainer.ref_model_sync_steps is not None
         (tensors, facts), weights = gathered_random_state(run.ranks), policy.weights()
         moments = optimizer_tensors(run.updater.optimizer.adam)
         reference = policy.reference_weights() if moves else None
@@ -135,7 +135,7 @@ class Checkpoints:
 
     def _has_waited(self) -> bool:
         """Whether it is time for a temporary checkpoint; the first rank decides."""
-        trainer = self._state.config.trainer
+        trainer = self._state.setup.config.trainer
         if trainer.save_every is not None or trainer.save_minutes is None:
             return False
         is_time = time.monotonic() >= self._since + max(60 * trainer.save_minutes, self._least_s)
@@ -149,5 +149,5 @@ class Checkpoints:
         """Bytes of a checkpoint, about: what is trained and its moments, a reference that moves, the tokenizer."""
         run = self._state
         trained = sum(each.numel() * each.element_size() for each in run.updater.optimizer.parameters)
-        copies = 3 if run.config.trainer.ref_model_sync_steps is None else 4
+        copies = 3 if run.setup.config.trainer.ref_model_sync_steps is None else 4
         return copies * trained + TOKENIZER_BYTES * len(run.setup.policy.tokenizer) + SMALL_FILES

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from grpo_core.config import ScoringConfig
 from grpo_core.engines.native import MAX_BATCH_TOKENS, NativeEngine
-from grpo_core.evaluation.answers import in_process
+from grpo_core.evaluation.answers import evaluate_tasks
+from grpo_core.evaluation.candidate import in_process
+from grpo_core.evaluation.held_out import prepare_tasks
 from grpo_core.evaluation.settings import EvaluationSettings
-from grpo_core.evaluation.setup import evaluate_tasks, prepare_tasks
 from grpo_core.policy.policy import Policy
 from grpo_sdk.callbacks import Callbacks
 

@@ -15,7 +15,6 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from grpo_core.config import RunConfig
 from grpo_core.policy.parts import cut_like, gathered
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
@@ -23,14 +22,15 @@ from grpo_core.policy.reference import REFERENCE_DIR
 from grpo_core.tracking.runs import ENDLESS
 from grpo_core.training.advantages import AdvantageEstimator
 from grpo_core.training.batches import Batches
-from grpo_core.training.clock import RunClock
 from grpo_core.training.evaluations import Evaluations
 from grpo_core.training.overlap import AheadBatch, batch_from_json
-from grpo_core.training.provenance import conditions_of, config_hash, data_hash, tasks_of, versions
+from grpo_core.training.provenance import config_hash, data_hash, versions
 from grpo_core.training.random_state import random_state, restore_random_state, restore_rank
 from grpo_core.training.report import Report
 from grpo_core.training.run_folder import RUN_FORMAT_VERSION
 from grpo_core.training.setup import Setup
+from grpo_core.training.stop import RunClock
+from grpo_core.training.stored_run import read_state
 from grpo_core.training.update import Updater
 
 OPTIMIZER_FILE, RNG_FILE = "optimizer.safetensors", "rng.safetensors"
@@ -65,8 +65,7 @@ class RunState:
     """The state of a run, as a checkpoint holds it.
 
     Attributes:
-        config: The run's configuration.
-        setup: Its tasks, rows and policy.
+        setup: Configuration, tasks, rows and policy.
         updater: Optimizer, penalty coefficients and probes.
         estimator: The baseline's running values.
         batches: The batches, of which one may be sampled already.
@@ -79,7 +78,6 @@ class RunState:
         unfinished: Start of the step whose batch is being trained on.
     """
 
-    config: RunConfig
     setup: Setup
     updater: Updater
     estimator: AdvantageEstimator
@@ -95,7 +93,7 @@ class RunState:
     def step_start(self) -> StepStart:
         """The state of now, at the start of a step."""
         return StepStart(
-            self.setup.mixture.state(),
+            self.setup.data.mixture.state(),
             dict(self.estimator.state),
             self.batches.ahead,
             self.updater.state(),
@@ -111,7 +109,7 @@ class RunState:
         if self.updater.optimizer.begun != start.begun:
             return False
         self.unfinished = None
-        self.setup.mixture.load_state(start.mixture)
+        self.setup.data.mixture.load_state(start.mixture)
         self.estimator.state = dict(start.baseline)
         self.batches.ahead = start.ahead
         self.updater.load_state(start.updater)
@@ -126,32 +124,28 @@ class RunState:
 
     def as_json(self) -> dict[str, Any]:
         """The part that is no tensor."""
-        setup = self.setup
+        plan = self.setup.plan
         return {
             "version": RUN_FORMAT_VERSION,
             "step": self.step,
-            "planned_steps": ENDLESS if setup.schedule_steps is None else setup.schedule_steps,
-            "end_step": setup.total_steps,
-            "is_extension": setup.is_extension,
+            "planned_steps": ENDLESS if plan.schedule_steps is None else plan.schedule_steps,
+            "end_step": plan.total_steps,
+            "is_extension": plan.is_extension,
             "tokens": self.tokens,
             "seconds": self.clock.seconds,
-            "mixture": setup.mixture.state(),
+            "mixture": self.setup.data.mixture.state(),
             "baseline": dict(self.estimator.state),
             "warned": self.report.state(),
             **self.evaluations.state(),
             "updater": self.updater.state(),
         }
 
-    def load(self, folder: Path, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint whose model the policy already is.
-
-        Args:
-            folder: The checkpoint.
-            state: Its JSON part, of `read_state`.
-        """
+    def load(self, folder: Path) -> None:
+        """Go on from a checkpoint whose model the policy already is."""
+        state = read_state(folder)
         self.step, self.tokens = int(state["step"]), int(state["tokens"])
         self.clock.resume(float(state["seconds"]))
-        self.setup.mixture.load_state(state["mixture"])
+        self.setup.data.mixture.load_state(state["mixture"])
         self.estimator.state = dict(state["baseline"])
         self.report.load_state(state["warned"])
         self.evaluations.load_state(state)
@@ -160,25 +154,29 @@ class RunState:
         load_optimizer(self.updater.optimizer.adam, folder / OPTIMIZER_FILE)
         self.updater.load_state(state["updater"])
         restore_rank(
-            self.ranks.rank, load_file(folder / RNG_FILE), state["random"], seed=self.config.seed, step=state["step"]
+            self.ranks.rank,
+            load_file(folder / RNG_FILE),
+            state["random"],
+            seed=self.setup.config.seed,
+            step=state["step"],
         )
 
     def info(self) -> dict[str, Any]:
         """Description of a checkpoint: position, configuration, data, machine, versions."""
-        config, setup = self.config, self.setup
-        rows = sum(map(len, setup.rows.values()))
+        config, setup, tasks = self.setup.config, self.setup, self.setup.tasks
+        rows = sum(map(len, setup.data.rows.values()))
         return {
             "command": command_line(),
             "step": self.step,
             "global_step": self.updater.optimizer.updates,
             "epoch": self.step * config.trainer.prompts_per_step / rows,
-            "planned_steps": setup.total_steps,
+            "planned_steps": setup.plan.total_steps,
             "model_config": {"model": config.model, "adapter": config.adapter, "lora": config.lora.enabled},
             "training_config": config.model_dump(mode="json"),
             "config_hash": config_hash(config),
-            "data_hash": data_hash(setup.rows),
-            "identities": dict(setup.identities),
-            "ingredients": {task.spec: dict(task.ingredients) for task in setup.mixture.tasks.values()},
+            "data_hash": data_hash(setup.data.rows),
+            "identities": tasks.identities,
+            "ingredients": {task.spec: dict(task.ingredients) for task in tasks.trained.values()},
             "reference": REFERENCE_DIR if setup.policy.has_reference or config.trainer.beta else None,
             "distributed_info": {
                 "world_size": self.ranks.size,
@@ -190,8 +188,8 @@ class RunState:
             },
             "hardware": hardware(setup.policy),
             "precision": setup.policy.precision_name,
-            "versions": versions(tasks_of(setup).values()),
-            "conditions": conditions_of(setup),
+            "versions": versions(tasks.every.values()),
+            "conditions": tasks.conditions,
         }
 
 

@@ -1,9 +1,10 @@
-"""Ending a run before its last planned step: by request, by its time limit, or by patience."""
+"""The time that a run takes, and its end before the last planned step: by request, by its limit, or by patience."""
 
 from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
@@ -13,9 +14,8 @@ from typing import TYPE_CHECKING
 from grpo_core.config import TrainerConfig
 from grpo_sdk.launched import announced_saving
 
-if TYPE_CHECKING:  # both bring torch, and `reason_to_end` is asked before torch is imported
+if TYPE_CHECKING:  # it brings torch, and `reason_to_end` is asked before torch is imported
     from grpo_core.policy.ranks import Ranks
-    from grpo_core.training.clock import RunClock
 
 HANGUP = getattr(signal, "SIGHUP", None)
 """A lost terminal; None on Windows, which has no such signal."""
@@ -92,6 +92,47 @@ def reason_to_end(config: TrainerConfig, *, seconds: float, waited: int) -> str:
     if config.early_stop_patience is not None and waited >= config.early_stop_patience:
         return f"no better held-out rate in {waited} evaluations"
     return ""
+
+
+class RunClock:
+    """Seconds of training, counted on across resumes.
+
+    Args:
+        ranks: The processes of the run; the first one's clock decides for all.
+        max_minutes: The run's time limit; None is none.
+        follows_time: Whether the learning rate's schedule follows the time limit.
+    """
+
+    def __init__(self, ranks: Ranks, max_minutes: float | None, *, follows_time: bool = False) -> None:
+        self._ranks, self._follows_time = ranks, follows_time
+        self._limit_s = None if max_minutes is None else 60 * max_minutes
+        self._started = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Time so far, by this process's clock."""
+        return time.monotonic() - self._started
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Time until the limit; None without one."""
+        return None if self._limit_s is None else max(0.0, self._limit_s - self.seconds)
+
+    def agreed_seconds(self) -> float:
+        """Time so far by the first rank's clock, asked for by every rank at once; 0 where nothing depends on it."""
+        if self._limit_s is None:
+            return 0.0
+        return float(self._ranks.from_main(repr(self.seconds).encode()))
+
+    def time_share(self) -> float:
+        """Share of the time limit that has passed, asked for by every rank at once; 0 unless the rate follows it."""
+        if not self._follows_time or self._limit_s is None:
+            return 0.0
+        return self.agreed_seconds() / self._limit_s
+
+    def resume(self, seconds: float) -> None:
+        """Count on from the time that a checkpoint names."""
+        self._started = time.monotonic() - seconds
 
 
 class StopSwitch:

@@ -14,7 +14,7 @@ from grpo_core.checkpoints import Step, check_run, read_json
 from grpo_core.checkpoints.reader import CheckpointReader
 from grpo_core.config import RunConfig, flatten, load_config, resolve
 from grpo_core.config.keys import find
-from grpo_core.evaluation.rows import trained_tasks
+from grpo_core.evaluation.held_out import trained_tasks
 from grpo_core.tracking.events import at_start_of, read_sources
 from grpo_core.tracking.presence import check_unlocked
 from grpo_core.tracking.runs import ENDLESS, has_ended
@@ -100,8 +100,7 @@ class StoredRun:
         checkpoint = reader.path(from_step)
         reader.verify(checkpoint, only=None if verifies_weights else (STATE_FILE, INFO_FILE))
         state, info = read_state(checkpoint), read_json(checkpoint / INFO_FILE, "training info")
-        _check_steps(path, config, state, info)
-        _check_config(path, config, info, allow)
+        _check_config(path, config, state, info, allow)
         if config.trainer.backend_args.get("sync_ref_model"):
             raise UserError(
                 f"{path} was trained by TRL with trainer.backend_args.sync_ref_model: its reference has followed the "
@@ -144,7 +143,7 @@ def check_resume(
         )
         if takes_lock:
             check_unlocked(path)
-        check_identities(trained_tasks(config), stored.info, allowed(allow))
+        check_identities(trained_tasks(config).values(), stored.info, allowed(allow))
         return config
 
 
@@ -246,23 +245,19 @@ def _flat_configs(config: RunConfig, info: Mapping[str, Any]) -> tuple[dict[str,
     return flatten(config), flatten(RunConfig.model_validate_json(orjson.dumps(info["training_config"])))
 
 
-def _check_steps(path: Path, config: RunConfig, state: Mapping[str, Any], info: Mapping[str, Any]) -> None:
-    """Check that the planned steps are those of the checkpoint, whose end and schedule hold, whatever is allowed."""
-    if int(state["planned_steps"]) >= ENDLESS:  # where time ends the run, steps may, too
-        return
+def _check_config(
+    path: Path, config: RunConfig, state: Mapping[str, Any], info: Mapping[str, Any], allow: Collection[str]
+) -> None:
+    """Check that the configuration is still the checkpoint's. Its planned steps hold, whatever is allowed."""
     now, then = _flat_configs(config, info)
     for key in ("trainer.max_steps", "trainer.num_train_epochs"):
-        if now[key] != then[key]:
+        # Where time ends the run, steps may, too.
+        if now[key] != then[key] and int(state["planned_steps"]) < ENDLESS:
             raise UserError(
                 f"{path / 'config.yaml'}: {key} is {format_value(now[key])} now, and the run was planned with "
                 f"{format_value(then[key])}, which a resume does not change. Put it back; --additional-steps N trains "
                 "on from a checkpoint."
             )
-
-
-def _check_config(path: Path, config: RunConfig, info: Mapping[str, Any], allow: Collection[str]) -> None:
-    """Check that the configuration is still the one that the checkpoint was trained with."""
-    now, then = _flat_configs(config, info)
     changed = [key for key in now if now[key] != then[key] and not is_free(key) and key not in allow]
     if changed:
         key = changed[0]

@@ -1,85 +1,42 @@
-"""The training loop: prompts → completions → scores → advantages → loss → optimizer step → log."""
+"""The training loop: prompts → completions → scores → advantages → loss → optimizer step → log.
+
+The same loop in one file, with torch alone, is `examples/minimal_grpo.py`: read that first.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
-from grpo_core.config import ResolvedConfig, RunConfig, resolve
-from grpo_core.policy.ranks import Ranks, in_contact, joined
+from grpo_core.policy.ranks import Ranks
 from grpo_core.policy.reference import REFERENCE_DIR
-from grpo_core.tracking.observe import Observers, observe
-from grpo_core.tracking.presence import working_in
 from grpo_core.training.advantages import AdvantageEstimator
 from grpo_core.training.batch import TrainBatch, collate
 from grpo_core.training.batches import Batches
-from grpo_core.training.clock import RunClock
 from grpo_core.training.collect import Collected
-from grpo_core.training.evaluations import Evaluations, held_out_evaluator
+from grpo_core.training.evaluations import Evaluations
 from grpo_core.training.judging import RunJudges
-from grpo_core.training.learning_rate import follows_time
-from grpo_core.training.metrics import rollout_metrics
-from grpo_core.training.random_state import seed_everything
-from grpo_core.training.rank_config import agreed
 from grpo_core.training.report import Report
 from grpo_core.training.result import RunResult
 from grpo_core.training.run_checkpoints import Checkpoints
-from grpo_core.training.run_folder import RunFolder, shared_folder
-from grpo_core.training.setup import Setup, prepare
+from grpo_core.training.run_folder import RunFolder
+from grpo_core.training.setup import Setup
 from grpo_core.training.state import RunState, store_reference
-from grpo_core.training.stop import StopSwitch
-from grpo_core.training.stored_run import read_state
+from grpo_core.training.stop import RunClock, StopSwitch
 from grpo_core.training.trl_backend import TrlBackend, trl_choices
 from grpo_core.training.update import Updater
-from grpo_sdk.callbacks import Callback, Callbacks, ResolvedDefault
+from grpo_sdk.callbacks import Callbacks, ResolvedDefault
 from grpo_sdk.endpoints.base import StopRequested, free_memory
-from grpo_sdk.killable.importing import refuse_in_worker
-from grpo_sdk.paths import check_makeable
-
-
-def train(config: RunConfig | ResolvedConfig | None = None, callbacks: Sequence[Callback] = ()) -> RunResult:
-    """Train a model on verifiable tasks; see `grpo_core.train`, which takes tasks and settings by themselves.
-
-    Args:
-        config: The run's configuration, which is resolved unless it is already; by default math.arithmetic on the
-            embedded model.
-        callbacks: Notified of progress, results and warnings.
-
-    Raises:
-        UserError: something in the configuration cannot be done; nothing was loaded or written where that was known.
-        AbstentionLimitError: too many of a task's completions could not be scored.
-        NonFiniteError: the model broke down.
-    """
-    refuse_in_worker("train()")
-    resolved = config if isinstance(config, ResolvedConfig) else resolve(config or RunConfig())
-    with ExitStack() as lock, ExitStack() as resources:  # unlocked when everything else is closed
-        ranks = resources.enter_context(joined(resolved.config.device, resolved.config.trainer.ddp_timeout))
-        resolved = agreed(resolved, ranks)
-        if ranks.is_main:
-            output_dir = resolved.config.output_dir
-            check_makeable(Path(output_dir), f"output_dir={output_dir} ({resolved.sources['output_dir']})")
-        observed = (
-            observe(resolved.config, callbacks, resources, resolved.sources)
-            if ranks.is_main
-            else Observers(Callbacks(), ())
-        )
-        setup = prepare(resolved.config, resources, ranks)
-        folder = resources.enter_context(closing(shared_folder(Path(resolved.config.output_dir), ranks)))
-        if ranks.is_main:
-            lock.enter_context(working_in(folder.path))
-        choices = [*resolved.choices, *observed.choices]
-        resources.enter_context(in_contact(folder.path))
-        return Trainer(setup, folder, observed.callbacks, choices, resources, ranks).run()
 
 
 class Trainer:
     """One run, from its first evaluation to its summary.
 
     Args:
-        setup: Configuration, tasks, rows, scorers, policy and prompts.
+        setup: Configuration, tasks, rows, policy, scorers and plan.
         folder: The run's folder.
         callbacks: Notified of progress, results and warnings; none on all ranks but the first.
         choices: Choices made before the setup's.
@@ -96,33 +53,29 @@ class Trainer:
         resources: ExitStack,
         ranks: Ranks,
     ) -> None:
-        config = setup.config
-        seed_everything(config.seed + ranks.rank)  # ranks drop out other units
-        self.config, self.setup, self.policy = config, setup, setup.policy
+        config, plan = setup.config, setup.plan
+        self.config, self.setup, self.policy, self.plan = config, setup, setup.policy, plan
         self.ranks, self.folder, self.callbacks = ranks, folder, callbacks
         self.choices = [*choices, *setup.choices, *trl_choices(setup, ranks)]
-        trainer = config.trainer
-        self.report = Report(config, setup, folder, callbacks)
+        self.report = Report(setup, folder, callbacks)
         self.judges = RunJudges(setup.scoring.scorers, ranks)
-        self.clock = RunClock(ranks, trainer.max_minutes, follows_time=follows_time(trainer, setup.schedule_steps))
-        self.stop = StopSwitch(trainer, ranks, self.clock, callbacks.on_stop, has_limits=not setup.is_extension)
+        self.clock = RunClock(ranks, config.trainer.max_minutes, follows_time=plan.follows_time)
+        self.stop = StopSwitch(config.trainer, ranks, self.clock, callbacks.on_stop, has_limits=not plan.is_extension)
         self.updater = Updater(
-            self.policy, setup.algorithm, setup.schedule_steps, folder.path, ranks, max_turns=setup.max_turns,
+            self.policy, plan.algorithm, plan.schedule_steps, folder.path, ranks, max_turns=setup.tasks.max_turns,
             warn=callbacks.on_warning,
         )  # fmt: skip
         self.updater.forward.budget.make_room = partial(free_memory, setup.engine)
-        self.estimator = AdvantageEstimator(setup.algorithm, setup.mixture.tasks)
+        self.estimator = AdvantageEstimator(plan.algorithm, setup.tasks.trained)
         self.batches = Batches(
             setup, ranks, resources, greedy=self.estimator.needs_greedy, should_stop=lambda: self.stop.requested,
             on_wait=partial(callbacks.on_progress, "waiting for scores"),
         )  # fmt: skip
-        held = held_out_evaluator(setup, folder, ranks, resources, callbacks, should_stop=lambda: self.stop.requested)
         self.evaluations = Evaluations(
-            config.curriculum, setup, held, folder, self.stop, callbacks.on_warning,
-            updates=lambda: self.updater.optimizer.updates,
-        )  # fmt: skip
+            setup, folder, ranks, resources, callbacks, self.stop, updates=lambda: self.updater.optimizer.updates
+        )
         self.state = RunState(
-            config, setup, self.updater, self.estimator, self.batches, self.evaluations, self.report, self.clock, ranks
+            setup, self.updater, self.estimator, self.batches, self.evaluations, self.report, self.clock, ranks
         )
         self.checkpoints = Checkpoints(folder.checkpoints, self.state, resources, callbacks.on_warning)
 
@@ -138,19 +91,20 @@ class Trainer:
             checkpoint: Where a run that was stopped goes on; the policy is the one that it holds.
         """
         if checkpoint is not None:
-            self.state.load(checkpoint, read_state(checkpoint))
+            self.state.load(checkpoint)
         self.stop.count_from(self.step)
         store_reference(self.policy, self.folder.path, self.ranks)
-        self.report.start(self.step, self.choices, self.clock)
+        self.report.start(self.step, self.choices, None if self.plan.is_extension else self.clock.seconds_left)
         self.checkpoints.start(checkpoint)
         self.callbacks.on_choices(self.judges.measure_errors(self.callbacks.on_progress))
         is_done = False
         with self.stop.listen():
             try:
                 self.evaluations.start(self.step)
-                self._finish_interrupted(checkpoint)
+                if checkpoint is not None:
+                    self._follow_step()  # what the stop has interrupted
                 self._train()
-                is_done = self.step >= self.setup.total_steps or self.stop.is_over
+                is_done = self.step >= self.plan.total_steps or self.stop.is_over
             except StopRequested:
                 self.stop.request()
             except BaseException:
@@ -159,16 +113,18 @@ class Trainer:
                 raise
             self.checkpoints.end() if is_done else self.checkpoints.save(self.step)
             self.evaluations.end(self.step)
-        summary = self.report.end(
-            self.step,
-            self.state.tokens,
-            self.updater.optimizer,
-            self.evaluations,
-            self.clock,
-            judges=self.judges.summary(),
-            interrupted=self.stop.requested,
-        )
-        return RunResult(self.folder.path, summary, self.stop.requested)
+        optimizer = self.updater.optimizer
+        facts = {
+            "steps": self.step,
+            "best": asdict(self.evaluations.best),
+            "updates": optimizer.updates,
+            "skipped_updates": optimizer.skipped,
+            "interrupted": self.stop.requested,
+            "seconds": round(self.clock.seconds, 3),
+            "tokens": self.state.tokens,
+            **self.judges.summary(),
+        }
+        return RunResult(self.folder.path, self.report.end(self.evaluations.results, facts), self.stop.requested)
 
     def _train(self) -> None:
         if self.config.trainer.backend == "trl":
@@ -187,18 +143,9 @@ class Trainer:
             self._finish(collected, batch, metrics)
 
     def _is_over(self) -> bool:
-        if self.step >= self.setup.total_steps:
+        if self.step >= self.plan.total_steps:
             return True
-        return self.stop.due(self.step, self.setup.schedule_steps, self.evaluations.best.waited)
-
-    def _finish(self, collected: Collected, batch: TrainBatch, metrics: Mapping[str, float]) -> None:
-        """Report a step, and do what follows it."""
-        metrics = {**self._metrics(collected, batch), **metrics}
-        self.state.finish_step(batch.n_tokens)
-        self.updater.move_reference(self.step)
-        self.report.step(self.step, collected, metrics, batch.n_tokens)
-        self.evaluations.after(self.step)  # ladder, interval, best
-        self.checkpoints.after(self.step)
+        return self.stop.due(self.step, self.plan.schedule_steps, self.evaluations.best.waited)
 
     def collect(self, step: int) -> Collected:
         """Sample and score the completions of a step, and log them."""
@@ -226,17 +173,21 @@ class Trainer:
             greedy_rewards=collected.greedy_rewards,
         )
 
-    def _metrics(self, collected: Collected, batch: TrainBatch) -> dict[str, float]:
-        return {
-            **rollout_metrics(collected.rollouts, collected.labels, collected.rewards, batch),
-            **self.report.own_metrics(collected, batch),
+    def _finish(self, collected: Collected, batch: TrainBatch, metrics: Mapping[str, float]) -> None:
+        """Report a step, and do what follows it."""
+        metrics = {
+            **self.report.metrics(collected, batch),
             **self.estimator.metrics,
             **collected.metrics,
             "generate_s": collected.generate_s,
+            **metrics,
         }
+        self.state.finish_step(batch.n_tokens)
+        self.updater.move_reference(self.step)
+        self.report.step(self.step, collected, metrics, batch.n_tokens)
+        self._follow_step()
 
-    def _finish_interrupted(self, checkpoint: Path | None) -> None:
-        """Finish what a stop has interrupted: what follows a step."""
-        if checkpoint is not None:
-            self.evaluations.after(self.step)
-            self.checkpoints.after(self.step)
+    def _follow_step(self) -> None:
+        """What follows a step, once: a stop may fall in between."""
+        self.evaluations.after(self.step)  # ladder, interval, best
+        self.checkpoints.after(self.step)

@@ -149,7 +149,7 @@ class TrlBackend:
             policy.reference_into_adapter(REFERENCE_ADAPTER)
         else:
             self.ranks.from_main(b"")  # which has stored it by then
-            tasks = [*self.setup.mixture.tasks.values(), *(each.task for each in self.setup.held_out.values())]
+            tasks = self.setup.tasks.every.values()
             if not any(map(plays_base, tasks)):
                 policy.release_reference()  # one copy is enough
             settings, name = policy.model.config, policy.model.config._name_or_path
@@ -169,8 +169,8 @@ class TrlBackend:
         size, accumulated, _ = _passes(self.setup, self.ranks)
         return {
             **algorithm_arguments(config.trainer),
-            "max_steps": (self.setup.total_steps - done) * self._updates_per_step,
-            "max_completion_length": self.setup.max_turns * config.trainer.max_completion_length,
+            "max_steps": (self.setup.plan.total_steps - done) * self._updates_per_step,
+            "max_completion_length": self.setup.tasks.max_turns * config.trainer.max_completion_length,
             "per_device_train_batch_size": size,
             "gradient_accumulation_steps": accumulated,
             "steps_per_generation": accumulated * config.trainer.steps_per_generation,
@@ -309,6 +309,6 @@ def _passes(setup: Setup, ranks: Ranks) -> tuple[int, int, str]:
     """Completions of a forward pass, passes of an optimizer step, and why."""
     trainer = setup.config.trainer
     rows = trainer.rows_per_step // ranks.size
-    longest = max(len(ids) for prompts in setup.prompt_ids.values() for ids in prompts.values())
-    size, why = rows_per_pass(trainer, rows, longest + setup.max_turns * trainer.max_completion_length)
+    longest = max(len(ids) for prompts in setup.data.prompt_ids.values() for ids in prompts.values())
+    size, why = rows_per_pass(trainer, rows, longest + setup.tasks.max_turns * trainer.max_completion_length)
     return size, rows // size, why

@@ -10,10 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from grpo_core.config import ScoringConfig
+from grpo_core.config import EngineConfig, ScoringConfig
 from grpo_core.engines.compatibility import max_context
 from grpo_core.engines.native import NativeEngine
-from grpo_core.evaluation.setup import ModelOptions
 from grpo_core.evaluation.trl import policy_of
 from grpo_core.policy.memory import tokens_that_fit
 from grpo_core.rollouts.rollout import PromptGroup
@@ -62,7 +61,7 @@ class Rollouts:
         policy = policy_of(trainer.args, {"model": trainer.model, "processing_class": trainer.processing_class})
         if self._scoring is None:  # once, so that an opponent that is the starting policy stays it
             self._scoring = Scoring(self._tasks, self._config, policy)
-        tokens = tokens_that_fit(policy.model, policy.device, ModelOptions().engine.max_batch_tokens)
+        tokens = tokens_that_fit(policy.model, policy.device, EngineConfig().max_batch_tokens)
         context = RolloutContext(
             engine=NativeEngine(policy.model, policy.tokenizer, max_batch_tokens=tokens),
             scoring=self._scoring,

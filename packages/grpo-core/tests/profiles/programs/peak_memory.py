@@ -20,7 +20,7 @@ from grpo_core.cli.dry_run import dry_run
 from grpo_core.config import load_config, resolve
 from grpo_core.policy.fresh import byte_tokenizer
 from grpo_core.policy.memory_meter import memory_meter
-from grpo_core.training.trainer import train
+from grpo_core.training.start import train
 from grpo_sdk import Row, Task, TaskConfig, reward
 
 PROMPT_CHARS = 48

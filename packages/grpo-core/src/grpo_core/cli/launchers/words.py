@@ -71,13 +71,13 @@ def check_tasks(config: RunConfig) -> None:
     Raises:
         UserError: one does not.
     """
+    from grpo_core.evaluation.held_out import labelled
     from grpo_core.evaluation.plan import matchups
     from grpo_sdk.plugins.tasks import bind
-    from grpo_sdk.task.mixture import task_labels
     from grpo_sdk.task.spec import parse_task_specs
 
     tasks = [bind(spec) for specs in (config.task, config.eval.task) if specs for spec in parse_task_specs(specs)]
-    matchups(dict(zip(task_labels(tasks), tasks, strict=True)))
+    matchups(labelled(tasks))
 
 
 def _parsed(words: Sequence[str], context: click.Context) -> dict[str, Any]:
