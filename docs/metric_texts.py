@@ -107,8 +107,7 @@ _OF_EVALUATIONS = (
 """Name, formula, what is healthy."""
 
 EVALUATIONS: tuple[Metric, ...] = tuple(
-    Metric(f"eval/NAME/{name}", formula, healthy, EVALUATION_SECTION[0], deterministic=bool(healthy))
-    for name, formula, healthy in _OF_EVALUATIONS
+    Metric(f"eval/NAME/{name}", formula, healthy, EVALUATION_SECTION[0]) for name, formula, healthy in _OF_EVALUATIONS
 )
 """Metrics of an evaluation, in the order of the page."""
 

@@ -128,10 +128,9 @@ def evaluate_run(
     models = [*([] if control is None else [control]), *checkpoints]
     waiting = {model: evaluation.missing(model, overwrite=overwrite) for model in models}
     kept = [model.name for model, labels in waiting.items() if not labels]
-    for label, held in tasks.items():
-        facts = {"run": str(run_dir), "task": held.task.spec, "steps": steps, **asdict(held.settings)}
-        facts |= {"base": None if control is None else control.model, "timeout_s": timeout_s}
-        evaluation.folders[label].write_config(facts)
+    for label, folder in evaluation.folders.items():
+        facts = {"run": str(run_dir), "task": tasks[label].task.spec, "steps": steps, **asdict(tasks[label].settings)}
+        folder.write_config({**facts, "base": None if control is None else control.model, "timeout_s": timeout_s})
     for left_out, why in failures.items():
         callback.on_warning(f"{left_out} is left out: {why}")
     for each in kept:
@@ -146,21 +145,9 @@ def evaluate_run(
             failures[model.name] = why
             callback.on_warning(f"{model.name} failed: {why}")
     results = {}
-    names = {model.name for model in models}
-    for label, held in tasks.items():
-        numbers = evaluation.consolidate(label)
-        results[label] = {step: numbers[step] for step in sorted(names & numbers.keys(), key=step_order)}
-        judges = {"judges": [each.as_json() for each in errors[label]]} if label in errors else {}
-        evaluation.folders[label].write_summary(
-            {
-                "tasks": {label: _entry(results[label]) | judges},
-                "run_dir": evaluation.run,
-                "failures": dict(failures),
-                "settings": asdict(held.settings),
-                "seed": held.settings.seed,
-                "seconds": round(time.monotonic() - started, 3),
-            }
-        )
+    for label in tasks:
+        judges = [each.as_json() for each in errors[label]] if label in errors else []
+        results[label] = evaluation.summarise(label, [model.name for model in models], failures, judges, started)
     return RunEvaluation(results, failures, kept, {label: each.path for label, each in evaluation.folders.items()})
 
 
@@ -239,6 +226,40 @@ class _Evaluation:
     def consolidate(self, label: str) -> dict[str, dict[str, Any]]:
         """Write the table of a task's models and return their numbers."""
         return self.folders[label].consolidate(self.tasks[label].settings, self.control)
+
+    def summarise(
+        self,
+        label: str,
+        names: Sequence[str],
+        failures: Mapping[str, str],
+        judges: Sequence[Mapping[str, Any]],
+        started: float,
+    ) -> dict[str, dict[str, Any]]:
+        """Write summary.json of a task.
+
+        Args:
+            label: Task label.
+            names: Names of the models.
+            failures: Model -> why it has no result.
+            judges: Errors of the task's judges, where they were measured.
+            started: When the evaluation began, by the monotonic clock.
+
+        Returns:
+            The numbers of the models, in order.
+        """
+        numbers, settings = self.consolidate(label), self.tasks[label].settings
+        results = {name: numbers[name] for name in sorted({*names} & numbers.keys(), key=step_order)}
+        self.folders[label].write_summary(
+            {
+                "tasks": {label: {**_entry(results), **({"judges": judges} if judges else {})}},
+                "run_dir": self.run,
+                "failures": dict(failures),
+                "settings": asdict(settings),
+                "seed": settings.seed,
+                "seconds": round(time.monotonic() - started, 3),
+            }
+        )
+        return results
 
     def evaluate(
         self,

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from grpo_core.algorithms.causal_lm import evaluating
+from grpo_core.algorithms.hidden_states import CompletionStates
 from grpo_core.policy.memory import Budget, is_out_of_memory, release
 from grpo_core.policy.policy import Policy
 
@@ -77,7 +78,8 @@ def certainty(
                 size += 1
             batch, failed = waiting[:size], None
             try:
-                certainties.update(zip(batch, _measure(policy, batch, prompts, completions), strict=True))
+                measured = _measure(policy, [prompts[at] for at in batch], [completions[at] for at in batch])
+                certainties.update(zip(batch, measured, strict=True))
             except (MemoryError, RuntimeError) as error:
                 if not is_out_of_memory(error):
                     raise
@@ -90,25 +92,30 @@ def certainty(
     return [certainties[index] for index in range(len(lengths))]
 
 
-def _measure(
-    policy: Policy, batch: Sequence[int], prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]
-) -> Iterator[Certainty]:
-    rows = [torch.tensor([*prompts[index], *completions[index]]) for index in batch]
-    prompt_lens = torch.tensor([len(prompts[index]) for index in batch])
-    completion_lens = torch.tensor([len(completions[index]) for index in batch])
-    states = policy.states(
+def teacher_forced(
+    policy: Policy, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]
+) -> CompletionStates:
+    """States of one forward pass over prompts and their completions, tokens of each."""
+    rows = [torch.tensor([*prompt, *completion]) for prompt, completion in zip(prompts, completions, strict=True)]
+    return policy.states(
         pad_sequence(rows, batch_first=True).to(policy.device),  # [B, L]
-        prompt_lens.to(policy.device),
-        completion_lens.to(policy.device),
-        [(row,) for row in range(len(batch))],
+        torch.tensor([len(prompt) for prompt in prompts], device=policy.device),
+        torch.tensor([len(completion) for completion in completions], device=policy.device),
+        [(row,) for row in range(len(rows))],
     )
+
+
+def _measure(
+    policy: Policy, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]
+) -> Iterator[Certainty]:
+    states = teacher_forced(policy, prompts, completions)
     logp, entropy = states.logprobs(temperature=1.0, with_entropy=True)  # [B, T] each
     assert entropy is not None, "it was asked for"
     surprisal = (-logp).to(policy.wide).cpu()
     entropy = entropy.to(policy.wide).cpu()
     return (
         Certainty(_statistics(surprisal[row, :length]), _statistics(entropy[row, :length]))
-        for row, length in enumerate(completion_lens.tolist())
+        for row, length in enumerate(map(len, completions))
     )
 
 

@@ -8,13 +8,13 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 import torch
-from torch.nn.utils.rnn import pad_sequence
 
 from grpo_core.config import EvalConfig, RunConfig
 from grpo_core.evaluation import forecast as forecasts
 from grpo_core.evaluation.forecast import Groups, MixtureForecast, TaskForecast, Times
 from grpo_core.evaluation.intervals import UNBOUNDED
 from grpo_core.evaluation.results import Evaluation
+from grpo_core.evaluation.surprisal import teacher_forced
 from grpo_core.policy.memory import is_out_of_memory, release
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
@@ -202,14 +202,8 @@ def _width(sample: Sample) -> int:
 
 
 def _pass(policy: Policy, batch: Sequence[Sample], temperature: float) -> None:
-    rows = [torch.tensor([*prompt, *completion]) for prompt, completion in batch]
     with policy.precision():
-        states = policy.states(
-            pad_sequence(rows, batch_first=True).to(policy.device),  # [B, L]
-            torch.tensor([len(prompt) for prompt, _ in batch], device=policy.device),
-            torch.tensor([len(completion) for _, completion in batch], device=policy.device),
-            [(row,) for row in range(len(batch))],
-        )
+        states = teacher_forced(policy, [prompt for prompt, _ in batch], [completion for _, completion in batch])
         logp, _ = states.logprobs(temperature=temperature)
     logp.sum().backward()
     if policy.device.type == "cuda":
