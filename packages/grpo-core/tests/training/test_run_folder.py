@@ -29,7 +29,7 @@ def same_second(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def made(output_dir: Path) -> Path:
-    folder = RunFolder(output_dir)
+    folder = RunFolder(run_folder.new_folder(output_dir))
     folder.close()
     return folder.path
 

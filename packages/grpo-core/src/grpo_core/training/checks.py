@@ -66,9 +66,9 @@ def check_tasks(config: RunConfig, tasks: Sequence[BoundTask]) -> None:
         _check_size(config.trainer.train_size, task)
         check_opponent(task)
     _check_turns(config.trainer, tasks)
-    _check_group_rewards(config.trainer, tasks)
-    _check_overlap(config.trainer, tasks)
-    _check_reference(config, tasks)
+    for task in tasks:
+        _check_comparison(config.trainer, task)
+    _check_reference(config)
     check_trl(config, tasks)
 
 
@@ -87,8 +87,8 @@ def _check_size(size: int | None, task: BoundTask) -> None:
         )
 
 
-def _check_reference(config: RunConfig, tasks: Sequence[BoundTask]) -> None:
-    """Check that a reference that moves is a copy of its own, and nobody's opponent."""
+def _check_reference(config: RunConfig) -> None:
+    """Check that a reference that moves is a copy of its own."""
     steps = config.trainer.ref_model_sync_steps
     if steps is None:
         return
@@ -98,12 +98,6 @@ def _check_reference(config: RunConfig, tasks: Sequence[BoundTask]) -> None:
             f"trainer.ref_model_sync_steps={steps}: an adapter's reference is the model that it was put on, which "
             "does not move. Train the whole model, or leave it out."
         )
-    for task in tasks:
-        if plays_base(task):
-            raise UserError(
-                f"trainer.ref_model_sync_steps={steps}: {task.name} is played against the policy at its start, which "
-                "is the reference. Take another opponent, or leave it out."
-            )
 
 
 def _check_turns(trainer: TrainerConfig, tasks: Sequence[BoundTask]) -> None:
@@ -119,24 +113,25 @@ def _check_turns(trainer: TrainerConfig, tasks: Sequence[BoundTask]) -> None:
         raise UserError(f"{games[0]}: trainer.dynamic_sampling draws useless prompts again, and an episode is none.")
 
 
-def _check_overlap(trainer: TrainerConfig, tasks: Sequence[BoundTask]) -> None:
-    """Check that nobody samples from the model that is trained meanwhile."""
-    for task in tasks:
-        if trainer.off_policy_steps and plays_base(task):
-            raise UserError(
-                f"{task.name}: its opponent plays with the weights that the policy began with, inside the model that "
-                "trainer.off_policy_steps=1 trains meanwhile. Leave that out, or name another opponent."
-            )
-
-
-def _check_group_rewards(trainer: TrainerConfig, tasks: Sequence[BoundTask]) -> None:
-    """Check that group rewards have several completions to compare."""
-    for task in tasks:
-        if task.task.group_specs() and trainer.num_generations == 1:
-            raise UserError(
-                f"{task.name}: the group reward {task.task.group_specs()[0].name}() compares the completions of a "
-                "prompt, and trainer.num_generations=1 samples one. Use 2 or more."
-            )
+def _check_comparison(trainer: TrainerConfig, task: BoundTask) -> None:
+    """Check that group rewards have a group, and that the opponent `base` stays the policy at its start."""
+    if task.task.group_specs() and trainer.num_generations == 1:
+        raise UserError(
+            f"{task.name}: the group reward {task.task.group_specs()[0].name}() compares the completions of a prompt, "
+            "and trainer.num_generations=1 samples one. Use 2 or more."
+        )
+    if not plays_base(task):
+        return
+    if trainer.off_policy_steps:
+        raise UserError(
+            f"{task.name}: its opponent plays with the weights that the policy began with, inside the model that "
+            "trainer.off_policy_steps=1 trains meanwhile. Leave that out, or name another opponent."
+        )
+    if trainer.ref_model_sync_steps is not None:
+        raise UserError(
+            f"trainer.ref_model_sync_steps={trainer.ref_model_sync_steps}: {task.name} is played against the policy at "
+            "its start, which is the reference. Take another opponent, or leave it out."
+        )
 
 
 def without_effect(config: RunConfig, tasks: Mapping[str, BoundTask]) -> list[ResolvedDefault]:

@@ -37,22 +37,25 @@ RUN_FORMAT_VERSION = 1
 
 
 class RunFolder:
-    """Writes `run_YYYY-MM-DD_HH-MM-SS/`, with a suffix if that name is taken, here or in a folder beside `output_dir`.
+    """Writes the files of a run.
 
     Args:
-        output_dir: Folder that receives it.
+        path: The run's folder.
 
     Attributes:
         path: The run's folder.
         logs: Its folder of logs.
         checkpoints: Its checkpoints.
-
-    Raises:
-        UserError: it cannot be made.
     """
 
-    def __init__(self, output_dir: Path) -> None:
-        self._open(_new_folder(output_dir))
+    def __init__(self, path: Path) -> None:
+        self.path, self.logs, self.checkpoints = path, path / "logs", CheckpointStore(path)
+        self.logs.mkdir(exist_ok=True)
+        # Unbuffered: a run that is killed leaves every step that it finished.
+        self._train_log = open_log(self.logs / "train_log.jsonl")
+        self._text_log = open_log(self.logs / "train.log")
+        self._rollouts = open_log(self.logs / "rollouts.jsonl", buffering=-1)
+        self._evaluations = open_log(self.logs / "evaluations.jsonl")
 
     @classmethod
     def reopen(cls, path: Path, steps: int, *, evaluates_end: bool = False) -> RunFolder:
@@ -70,19 +73,7 @@ class RunFolder:
         _cut_after(path / "logs" / "rollouts.jsonl", _step_of_json, steps)
         again = steps if evaluates_end else None
         _cut_after(path / "logs" / "evaluations.jsonl", partial(_step_of_evaluation, again), steps)
-        folder = cls.__new__(cls)
-        folder._open(path)
-        return folder
-
-    def _open(self, path: Path) -> None:
-        self.path, self.logs = path, path / "logs"
-        self.logs.mkdir(exist_ok=True)
-        self.checkpoints = CheckpointStore(path)
-        # Unbuffered: a run that is killed leaves every step that it finished.
-        self._train_log = open_log(self.logs / "train_log.jsonl")
-        self._text_log = open_log(self.logs / "train.log")
-        self._rollouts = open_log(self.logs / "rollouts.jsonl", buffering=-1)
-        self._evaluations = open_log(self.logs / "evaluations.jsonl")
+        return cls(path)
 
     def write_config(self, text: str, notes: Iterable[str] = ()) -> list[str]:
         """Save the resolved configuration.
@@ -158,7 +149,7 @@ def shared_folder(output_dir: Path, ranks: Ranks) -> RunFolder:
         UserError: another rank does not see it.
     """
     if ranks.is_main:
-        folder = RunFolder(output_dir)
+        folder = RunFolder(new_folder(output_dir))
         ranks.from_main(os.fsencode(folder.path.absolute()))
     else:
         folder = SilentFolder(Path(os.fsdecode(ranks.from_main(b""))))
@@ -190,7 +181,12 @@ def check_shared(path: Path, ranks: Ranks) -> None:
         announce_folder(path)
 
 
-def _new_folder(output_dir: Path) -> Path:
+def new_folder(output_dir: Path) -> Path:
+    """Make `run_YYYY-MM-DD_HH-MM-SS`, with a suffix if that name is taken, here or in a folder beside `output_dir`.
+
+    Raises:
+        UserError: it cannot be made.
+    """
     name = datetime.now().strftime("run_%Y-%m-%d_%H-%M-%S")
     try:
         output_dir.mkdir(parents=True, exist_ok=True)

@@ -35,7 +35,7 @@ from grpo_sdk.plugins.task_objects import NamedTasks, Tasks, name_tasks
 def warm_start(
     task: Tasks, out: str | Path, *, callbacks: Sequence[Callback] = (), progress: bool = True, **settings: Any
 ) -> dict[str, Any]:
-    """Fine-tune a model on the demos of one task or a mixture, evaluate it, and write it to a folder.
+    """Fine-tune a model on the demos or golds of tasks, evaluate it, and write it to a folder.
 
     A first SIGINT, SIGTERM or SIGHUP ends the training after its step: the model is written, and not evaluated. After a
     kill the folder holds the model of the last save.
