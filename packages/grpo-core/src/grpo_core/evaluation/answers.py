@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from grpo_core.config import ScoringConfig
 from grpo_core.evaluation.candidate import EvaluatedModel, load_evaluated
 from grpo_core.evaluation.held_out import HeldOutTask
 from grpo_core.evaluation.results import Evaluation
@@ -79,13 +78,13 @@ def evaluate_model(
     """
     with ExitStack() as resources:
         evaluated = load_evaluated(model, adapter, tasks, options, callbacks, resources, start=start)
-        return evaluate_tasks(tasks, evaluated, options.scoring, callbacks, should_stop)
+        return evaluate_tasks(tasks, evaluated, options, callbacks, should_stop)
 
 
 def evaluate_tasks(
     tasks: Mapping[str, HeldOutTask],
     model: EvaluatedModel,
-    scoring: ScoringConfig,
+    options: ModelOptions,
     callbacks: Callbacks,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Evaluation]:
@@ -94,7 +93,7 @@ def evaluate_tasks(
     Args:
         tasks: Tasks by label.
         model: The model that answers.
-        scoring: The scorers' worker processes.
+        options: How the scorers are set up.
         callbacks: Notified of progress and warnings.
         should_stop: Whether to stop; called after every completion.
 
@@ -111,7 +110,7 @@ def evaluate_tasks(
             should_stop=should_stop,
             warn=callbacks.warn_once,
         )
-        with Scoring({label: held.task}, scoring, model.start or model.policy) as scorers:
+        with Scoring({label: held.task}, options.scoring, model.start or model.policy) as scorers:
             results[label] = evaluate_rows(held.task, held.rows, held.settings, model, scorers[label], hooks)
         for warning in results[label].unscored(label):
             callbacks.warn_once(warning)

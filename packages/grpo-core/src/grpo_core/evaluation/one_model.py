@@ -107,7 +107,7 @@ def evaluate_as(
     controls = {}
     if candidate.endpoint is not None:
         engine = OpenAIEngine(candidate.endpoint, candidate.model, concurrency=candidate.concurrency)
-        evaluations = evaluate_tasks(tasks, EvaluatedModel(EndpointSampler(engine)), scoring, callback)
+        evaluations = evaluate_tasks(tasks, EvaluatedModel(EndpointSampler(engine)), options, callback)
     else:
         if candidate.base is not None:
             controls = evaluate_model(candidate.base, None, tasks, options, callback)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from grpo_core.config import ScoringConfig
 from grpo_core.engines.native import MAX_BATCH_TOKENS, NativeEngine
 from grpo_core.evaluation.answers import evaluate_tasks
 from grpo_core.evaluation.candidate import in_process
 from grpo_core.evaluation.held_out import prepare_tasks
-from grpo_core.evaluation.settings import EvaluationSettings
+from grpo_core.evaluation.settings import EvaluationSettings, ModelOptions
 from grpo_core.policy.policy import Policy
 from grpo_sdk.callbacks import Callbacks
 
@@ -64,7 +63,7 @@ class SolvedTarget:
         evaluated = in_process(
             self._policy, engine, tokens_at_once=MAX_BATCH_TOKENS, prompts_at_once=None, warn=self._callbacks.warn_once
         )
-        results = evaluate_tasks(self._tasks, evaluated, ScoringConfig(), self._callbacks)
+        results = evaluate_tasks(self._tasks, evaluated, ModelOptions(), self._callbacks)
         model.train()
         solved = [float(result.summary()["solved_rate"] or 0.0) for result in results.values()]
         self.rates[str(step)] = sum(solved) / len(solved)
