@@ -126,12 +126,12 @@ def test_the_same_losses_gradients_and_weights_as_the_trainer(
         taken = minimal.update(model, reference, optimizer, *example_batch(tokenizer.eos_token_id), advantages, options)
 
         made = rollouts(rewards)
-        batch = updater.forward.freeze(collate(made, pad_id=tokenizer.pad_token_id, mask_truncated=False))
-        flat = torch.tensor(rewards, dtype=torch.float64).flatten()
-        batch = estimator(batch, made, flat, ["t"] * len(made), beta=0.0)
-        metrics = updater.update(batch)
+        tokens = collate(made, pad_id=tokenizer.pad_token_id, mask_truncated=False)
+        snapshot, flat = updater.forward.snapshot(tokens), torch.tensor(rewards, dtype=torch.float64).flatten()
+        found, _ = estimator(tokens, snapshot, made, flat, ["t"] * len(made), beta=0.0)
+        metrics = updater.update(updater.batch(tokens, snapshot, found))
 
-        assert batch.advantages.tolist() == pytest.approx(advantages.tolist(), rel=1e-9, abs=1e-12)
+        assert found.tolist() == pytest.approx(advantages.tolist(), rel=1e-9, abs=1e-12)
         # The trainer logs means over its optimizer steps.
         losses, norms = zip(*taken, strict=True)
         assert metrics["loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-9, abs=1e-12)

@@ -18,7 +18,7 @@ def test_constant_warms_up_to_one_and_cosine_ends_above_zero() -> None:
 
 def test_a_share_of_warmup_is_one_of_the_steps_or_of_the_time() -> None:
     config = TrainerConfig(warmup_ratio=0.25, lr_scheduler_type="cosine")
-    steps, time = (LearningRateSchedule.of(Algorithm.of(config), total) for total in (100, None))
+    steps, time = (LearningRateSchedule(Algorithm.of(config), total) for total in (100, None))
     assert [steps.factor(update, 0.0) for update in (0, 25, 100)] == [pytest.approx(1 / 26), 1.0, FINAL_COSINE_FACTOR]
     for update in (0, 7):  # how many steps the time is enough for is not known, and says nothing
         shares = [time.factor(update, share) for share in (0.0, 0.125, 0.25, 0.625, 1.0, 9.0)]
@@ -27,12 +27,12 @@ def test_a_share_of_warmup_is_one_of_the_steps_or_of_the_time() -> None:
 
 
 def test_a_warmup_in_steps_goes_by_steps_also_where_the_rest_follows_the_time() -> None:
-    schedule = LearningRateSchedule.of(Algorithm.of(TrainerConfig(warmup_steps=3, lr_scheduler_type="cosine")), None)
+    schedule = LearningRateSchedule(Algorithm.of(TrainerConfig(warmup_steps=3, lr_scheduler_type="cosine")), None)
     assert [schedule.factor(update, 0.5) for update in (0, 2, 3)] == [
         pytest.approx(0.55 * warmup) for warmup in (0.25, 0.75, 1.0)
     ]
     constant = Algorithm.of(TrainerConfig(warmup_steps=3, lr_scheduler_type="none"))
-    assert LearningRateSchedule.of(constant, None).factor(0, 0.5) == 1.0
+    assert LearningRateSchedule(constant, None).factor(0, 0.5) == 1.0
 
 
 def test_the_clock_matters_only_where_something_depends_on_it() -> None:

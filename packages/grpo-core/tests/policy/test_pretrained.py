@@ -238,7 +238,7 @@ def test_every_command_refuses_it_as_a_mistake(here: Path, capsys: pytest.Captur
 def test_a_damaged_reference_is_named(here: Path) -> None:
     policy = load_policy("./m", device="cpu")
     policy.freeze_reference()
-    policy.save_reference(here / "reference")
+    policy.anchor.save(here / "reference", "x")
     content(WEIGHTS, 1000)(here / "reference" / "model")
     with pytest.raises(UserError, match="reference: the stored reference cannot be loaded: Error while deserializing"):
         policy.load_reference(here / "reference")

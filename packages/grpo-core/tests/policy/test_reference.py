@@ -54,7 +54,7 @@ def test_a_fresh_adapter_trains_itself_from_the_base_as_reference(folder: Path, 
     trained = [name for name, parameter in adapter.model.named_parameters() if parameter.requires_grad]
     assert trained and all("lora_" in name for name in trained)
     adapter.freeze_reference()
-    assert adapter.reference_kind == "base"
+    assert adapter.anchor.kind == "base"
     disturb(adapter)
     assert not torch.equal(logits(adapter), logits(policy))
     assert torch.equal(of_reference(adapter), logits(policy))
@@ -82,7 +82,7 @@ def test_the_reference_goes_into_an_adapter_of_another_library(folder: Path) -> 
     start = logits(policy)
     policy.freeze_reference()
     policy.model.add_adapter("theirs", policy.model.peft_config["default"])
-    policy.reference_into_adapter("theirs")
+    policy.anchor.into_adapter("theirs")
     policy.model.set_adapter("theirs")
     assert torch.equal(logits(policy), start)
 
@@ -97,7 +97,7 @@ def test_the_stored_reference_is_the_same_anchor_in_another_process(folder: Path
         policy = load_policy(str(folder), device="cpu", adapter=str(tmp_path / "start"))
     anchor = logits(policy)
     policy.freeze_reference()
-    policy.save_reference(tmp_path / "reference")
+    policy.anchor.save(tmp_path / "reference", policy.source.name)
     disturb(policy)
     later = str(tmp_path / "later")
     policy.save(tmp_path / "later")
@@ -114,7 +114,7 @@ def test_a_stored_reference_that_does_not_fit_is_refused(folder: Path, policy: P
     with pytest.raises(UserError, match="no stored reference"):
         policy.load_reference(tmp_path)
     policy.freeze_reference()
-    policy.save_reference(tmp_path / "reference")
+    policy.anchor.save(tmp_path / "reference", policy.source.name)
     with pytest.raises(UserError, match="is a model, and this policy trains an adapter"):
         adapted(folder).load_reference(tmp_path / "reference")
 
@@ -123,12 +123,12 @@ def test_a_copy_moves_towards_the_policy_by_a_share(policy: Policy) -> None:
     policy.freeze_reference()
     before = {name: parameter.clone() for name, parameter in policy.model.named_parameters()}
     disturb(policy)
-    policy.move_reference(0.25)
+    policy.anchor.move(0.25)
     with policy.reference() as reference:
         for name, parameter in reference.model.named_parameters():
             assert torch.allclose(parameter, before[name] + 0.25 * 0.05)
             assert not parameter.requires_grad
-    policy.move_reference(1.0)
+    policy.anchor.move(1.0)
     assert torch.equal(of_reference(policy), logits(policy))
 
 

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
-from small_policies import batch, model, policy_of, settings
+from small_policies import frozen, model, policy_of, settings
 from torch.distributed.fsdp import CPUOffloadPolicy
 from torch.distributed.tensor import DTensor
 
@@ -105,7 +105,7 @@ def test_saved_weights_are_those_of_the_whole_model(tmp_path: Path) -> None:
     plain.add_value_head(0)
     plain.save(tmp_path / "plain")
     policy.save(tmp_path / "sharded", policy.weights())
-    policy.save_reference(tmp_path / "reference", policy.reference_weights())
+    policy.anchor.save(tmp_path / "reference", "x", policy.anchor.gathered_weights())
     for name in ("sharded/model.safetensors", "sharded/value_head.safetensors", "reference/model/model.safetensors"):
         ours, theirs = load_file(tmp_path / name), load_file(tmp_path / "plain" / Path(name).name)
         assert ours.keys() == theirs.keys()
@@ -115,7 +115,7 @@ def test_saved_weights_are_those_of_the_whole_model(tmp_path: Path) -> None:
 def test_gathered_weights_of_an_adapter_are_all_of_its_own() -> None:
     lora = LoraConfig(r=2, target_modules=["q_proj", "embed_tokens"], init_lora_weights=False)
     policy = sharded(get_peft_model(model(0), lora, autocast_adapter_dtype=False).double())
-    weights, reference = policy.weights(), policy.reference_weights()
+    weights, reference = policy.weights(), policy.anchor.gathered_weights()
     assert weights is not None and reference is not None
     trained = {name for name, parameter in policy.model.named_parameters() if parameter.requires_grad}
     assert weights.model.keys() == trained and any("lora_embedding_B" in name for name in trained)
@@ -141,7 +141,7 @@ def updated(policy: Policy, *, steps: int = 2) -> list[torch.Tensor]:
     """Weights and moments after some optimizer steps, whole."""
     updater = Updater(policy, Algorithm.of(settings(prompts_per_step=4, learning_rate=1e-2)), steps)
     for _ in range(steps):
-        updater.update(updater.forward.freeze(batch()))
+        updater.update(frozen(updater))
     return [*gathered_state(policy.model).values(), *optimizer_tensors(updater.optimizer.adam).values()]
 
 

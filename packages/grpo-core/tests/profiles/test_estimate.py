@@ -14,7 +14,7 @@ from grpo_core.config.hardware import memory_plan, needs
 from grpo_core.engines import native
 from grpo_core.profiles import estimate as estimates
 from grpo_core.profiles.accelerator import GIB, Accelerator, Backend
-from grpo_core.profiles.estimate import MemoryPlan, SamplingServer, estimate, tokens_in_pass, tokens_that_fit
+from grpo_core.profiles.estimate import MemoryPlan, SamplingServer, estimate, largest_pass, tokens_in_pass
 from grpo_core.profiles.model_shape import KNOWN, ModelShape, shape_of
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -103,12 +103,12 @@ def test_a_pass_has_no_more_tokens_than_its_step_and_no_fewer_than_one_row() -> 
 def test_what_is_chosen_fits_and_more_memory_never_gives_a_smaller_pass() -> None:
     sizes = []
     for memory in range(8, 81, 4):
-        if fitting := tokens_that_fit(plan(), memory * GIB, 65536):
+        if fitting := largest_pass(plan(), memory * GIB, 65536):
             tokens, checkpointing = fitting
             assert estimate(plan(pass_tokens=tokens, checkpointing=checkpointing)).total <= memory * GIB
             sizes.append((not checkpointing, tokens))
     assert sizes == sorted(sizes) and len(sizes) > 10
-    assert tokens_that_fit(plan(), GIB, 65536) is None
+    assert largest_pass(plan(), GIB, 65536) is None
 
 
 def test_an_estimate_in_words_adds_up_and_says_where_it_is_too_much() -> None:

@@ -7,12 +7,12 @@ import copy
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from small_policies import batch, settings
+from small_policies import ADVANTAGES, frozen, settings
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from grpo_core.config import TrainerConfig
@@ -91,14 +91,10 @@ def trainer_of(case: Case) -> TrainerConfig:
     return settings(prompts_per_step=4, learning_rate=1e-2, **{"max_grad_norm": 1e9, **case.trainer})
 
 
-def batch_of(case: Case) -> TrainBatch:
-    made = batch()
-    if case.advantages is not None:
-        made = replace(made, advantages=torch.tensor(case.advantages, dtype=torch.float64))
-    if case.trainer.get("value_head"):
-        returns = torch.ones(made.mask.shape, dtype=torch.float64)
-        made = replace(made, returns=returns)
-    return made
+def batch_of(case: Case, updater: Updater) -> TrainBatch:
+    advantages = ADVANTAGES if case.advantages is None else torch.tensor(case.advantages, dtype=torch.float64)
+    returns = torch.ones(4, 5, dtype=torch.float64) if case.trainer.get("value_head") else None
+    return frozen(updater, advantages=advantages, returns=returns)
 
 
 def updated(policy: Policy, case: Case, ranks: Ranks) -> tuple[list[dict[str, float]], dict[str, torch.Tensor]]:
@@ -108,7 +104,7 @@ def updated(policy: Policy, case: Case, ranks: Ranks) -> tuple[list[dict[str, fl
         updater.optimizer.scaler.load_state_dict({**updater.optimizer.scaler.state_dict(), "scale": case.scale})
     metrics = []
     for _ in range(STEPS):
-        taken = updater.update(updater.forward.freeze(batch_of(case)))
+        taken = updater.update(batch_of(case, updater))
         metrics.append({name: value for name, value in taken.items() if name != "update_s"})
     scales = set(ranks.gather(str(updater.optimizer.scaler.get_scale()).encode()))
     assert len(scales) == 1, f"ranks scale differently: {scales}"

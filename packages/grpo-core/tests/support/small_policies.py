@@ -1,16 +1,16 @@
 """A small model, a batch of its rollouts and a configuration, for tests of single updates."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from grpo_core.config import TrainerConfig
 from grpo_core.policy.fresh import byte_tokenizer
 from grpo_core.policy.policy import Policy
 from grpo_core.rollouts.rollout import Rollout, Turn
-from grpo_core.training.batch import TrainBatch, collate
+from grpo_core.training.batch import TokenBatch, TrainBatch, collate
 from grpo_core.training.update import Updater
 from grpo_sdk.endpoints.completion import Completion
 from grpo_sdk.plugins.models import ModelSource
@@ -35,7 +35,7 @@ def policy_of(network: LlamaForCausalLM) -> Policy:
     return Policy(network, None, ModelSource("folder", "x", "x", ""), torch.device("cpu"), None)
 
 
-def batch(sampler_shift: float = 0.0) -> TrainBatch:
+def batch(sampler_shift: float = 0.0) -> TokenBatch:
     generator = torch.Generator().manual_seed(1)
     rollouts = []
     for index, (n_prompt, n_completion) in enumerate(LENGTHS):
@@ -43,7 +43,19 @@ def batch(sampler_shift: float = 0.0) -> TrainBatch:
         completion = Completion(tuple(ids[n_prompt:]), (-2.0 + sampler_shift,) * n_completion, "", "stop", 0)
         turn = Turn(tuple(ids[:n_prompt]), completion)
         rollouts.append(Rollout("t.t", Row(id=str(index)), index, "", (turn,), Score(0.0)))
-    return replace(collate(rollouts, pad_id=0, mask_truncated=False), advantages=ADVANTAGES)
+    return collate(rollouts, pad_id=0, mask_truncated=False)
+
+
+def frozen(
+    updater: Updater,
+    tokens: TokenBatch | None = None,
+    *,
+    advantages: Tensor = ADVANTAGES,
+    returns: Tensor | None = None,
+) -> TrainBatch:
+    """A batch for an update, by default of the rollouts of `batch`, as the policy sees them now."""
+    tokens = batch() if tokens is None else tokens
+    return updater.batch(tokens, updater.forward.snapshot(tokens), advantages, returns)
 
 
 def settings(**options: object) -> TrainerConfig:
@@ -58,9 +70,10 @@ def settings(**options: object) -> TrainerConfig:
     )
 
 
-def update(updater: Updater, made: TrainBatch) -> dict[str, float]:
-    """Take every optimizer step of a batch: the mean of their metrics."""
-    return {name: value for name, value in updater.update(made).items() if name not in ("update_s", "skipped_updates")}
+def update(updater: Updater, made: TrainBatch | None = None) -> dict[str, float]:
+    """Take every optimizer step of a batch, by default that of `frozen`: the mean of their metrics."""
+    metrics = updater.update(frozen(updater) if made is None else made)
+    return {name: value for name, value in metrics.items() if name not in ("update_s", "skipped_updates")}
 
 
 def saved_model(folder: Path, *, tied: bool = True, bias: bool = False) -> Path:

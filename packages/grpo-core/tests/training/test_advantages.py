@@ -9,7 +9,7 @@ from grpo_core.config import TrainerConfig
 from grpo_core.rollouts.rollout import Rollout, Turn
 from grpo_core.training.advantages import AdvantageEstimator
 from grpo_core.training.algorithm import Algorithm
-from grpo_core.training.batch import collate
+from grpo_core.training.batch import Snapshot, collate
 from grpo_sdk import Row, Score, Task, group_reward, load_task, reward
 from grpo_sdk.endpoints.completion import Completion
 from grpo_sdk.plugins import variants as registry
@@ -54,8 +54,9 @@ def advantages(
     estimator = AdvantageEstimator(Algorithm.of(config), tasks)
     values = [torch.nan if parts is None else parts.get("right", 0.0) for _, parts in rows]
     rewards = torch.tensor(values, dtype=torch.float64)
-    batch = collate(rollouts, pad_id=0, mask_truncated=False)
-    made: list[float] = estimator(batch, rollouts, rewards, [label for label, _ in rows], beta=0.0).advantages.tolist()
+    tokens = collate(rollouts, pad_id=0, mask_truncated=False)
+    labels = [label for label, _ in rows]
+    made: list[float] = estimator(tokens, Snapshot(), rollouts, rewards, labels, beta=0.0)[0].tolist()
     return made
 
 

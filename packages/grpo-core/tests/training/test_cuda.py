@@ -1,7 +1,6 @@
 """What a run does on a CUDA device; by hand: pytest -m gpu."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import resumed_runs
 import torch
 from heard import Heard
 from safetensors.torch import load_file
-from small_policies import settings
+from small_policies import frozen, settings
 
 from grpo_core import train
 from grpo_core.config import RunConfig
@@ -20,7 +19,7 @@ from grpo_core.policy.memory import release
 from grpo_core.policy.policy import Policy
 from grpo_core.rollouts.rollout import Rollout, Turn
 from grpo_core.training.algorithm import Algorithm
-from grpo_core.training.batch import TrainBatch, collate
+from grpo_core.training.batch import TokenBatch, collate
 from grpo_core.training.optimizer import PolicyOptimizer
 from grpo_core.training.resume import resume
 from grpo_core.training.update import Updater
@@ -105,7 +104,7 @@ def sampled(policy: Policy) -> list[Completion]:
     return [done[index] for index in range(len(requests))]
 
 
-def rows_of(policy: Policy, completions: list[Completion]) -> TrainBatch:
+def rows_of(policy: Policy, completions: list[Completion]) -> TokenBatch:
     rollouts = []
     for index, completion in enumerate(completions):
         group = index * len(PROMPTS) // len(completions)
@@ -138,11 +137,10 @@ def test_the_sampler_and_packed_and_padded_passes_agree(folder: Path, precision:
 # --- Memory
 
 
-def long_rows(policy: Policy) -> TrainBatch:
+def long_rows(policy: Policy) -> TokenBatch:
     """256 completions of 400 tokens: about a gigabyte of activations."""
     ids = torch.randint(0, 256, (256, 400), generator=torch.Generator().manual_seed(0)).tolist()
-    rows = rows_of(policy, [Completion(tuple(each), (-5.5,) * 400, "", "length", 0) for each in ids])
-    return replace(rows, advantages=torch.linspace(-1, 1, 256, dtype=torch.float64))
+    return rows_of(policy, [Completion(tuple(each), (-5.5,) * 400, "", "length", 0) for each in ids])
 
 
 def test_a_step_that_runs_out_of_memory_is_taken_in_halves(folder: Path) -> None:
@@ -159,7 +157,9 @@ def test_a_step_that_runs_out_of_memory_is_taken_in_halves(folder: Path) -> None
             torch.cuda.reset_peak_memory_stats()
             before = torch.cuda.memory_allocated()
             torch.cuda.set_per_process_memory_fraction(limit)
-            found.append(updater.update(updater.forward.freeze(rows)))
+            found.append(
+                updater.update(frozen(updater, rows, advantages=torch.linspace(-1, 1, 256, dtype=torch.float64)))
+            )
             assert updater.forward.budget.limits.rows == (256 if limit == 1 else 128)
             needed = torch.cuda.max_memory_allocated() - before
             limit = (before + 0.75 * needed) / torch.cuda.mem_get_info()[1]

@@ -4,22 +4,23 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from small_policies import ADVANTAGES, LENGTH, LENGTHS, batch, model, policy_of, settings, update
+from small_policies import ADVANTAGES, LENGTH, LENGTHS, batch, frozen, model, policy_of, settings, update
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
 from grpo_core.algorithms.causal_lm import evaluating
 from grpo_core.algorithms.kl import full_kl
 from grpo_core.algorithms.logprobs import full_entropy
+from grpo_core.algorithms.packing import pair_cost
+from grpo_core.policy.pass_budget import PassLimits
 from grpo_core.policy.policy import Policy
 from grpo_core.rollouts.rollout import Rollout, Turn
 from grpo_core.training.algorithm import Algorithm
-from grpo_core.training.batch import TrainBatch, collate, micro_batches
+from grpo_core.training.batch import Snapshot, TokenBatch, TrainBatch, collate, micro_batches
 from grpo_core.training.statistics import UpdateStatistics
 from grpo_core.training.update import Updater
 from grpo_sdk.endpoints.completion import Completion
@@ -44,13 +45,13 @@ def policy() -> Policy:
     return made
 
 
-def logits(network: LlamaForCausalLM, made: TrainBatch, row: int) -> Tensor:
+def logits(network: LlamaForCausalLM, made: TokenBatch, row: int) -> Tensor:
     """Logits [T, V] that predict a row's completion."""
     n_prompt, n = LENGTHS[row]
     return network(made.input_ids[row : row + 1, : n_prompt + n]).logits[0, n_prompt - 1 : -1]
 
 
-def logp_of(network: LlamaForCausalLM, made: TrainBatch, row: int) -> Tensor:
+def logp_of(network: LlamaForCausalLM, made: TokenBatch, row: int) -> Tensor:
     n_prompt, n = LENGTHS[row]
     tokens = made.input_ids[row, n_prompt : n_prompt + n, None]
     return logits(network, made, row).log_softmax(-1).gather(-1, tokens)[:, 0]
@@ -60,9 +61,9 @@ def updater_of(policy: Policy, **options: object) -> Updater:
     return Updater(policy, Algorithm.of(settings(**options)), total_steps=4)
 
 
-def updated(policy: Policy, made: TrainBatch | None = None, **options: object) -> dict[str, float]:
+def updated(policy: Policy, made: TokenBatch | None = None, **options: object) -> dict[str, float]:
     updater = updater_of(policy, **options)
-    return update(updater, updater.forward.freeze(batch() if made is None else made))
+    return update(updater, frozen(updater, made))
 
 
 def gradient_norm(policy: Policy, loss_of_row: Loss) -> float:
@@ -73,7 +74,7 @@ def gradient_norm(policy: Policy, loss_of_row: Loss) -> float:
     return math.sqrt(sum(float(p.grad.square().sum()) for p in network.parameters()))
 
 
-def updated_by(policy: Policy, loss: Loss, made: TrainBatch | None = None, **options: object) -> dict[str, float]:
+def updated_by(policy: Policy, loss: Loss, made: TokenBatch | None = None, **options: object) -> dict[str, float]:
     """Metrics of an update whose gradient must be that of the loss."""
     expected = gradient_norm(policy, loss)
     metrics = updated(policy, made, **options)
@@ -101,19 +102,19 @@ def test_any_split_into_micro_batches_gives_the_same_update(policy: Policy, loss
 
 def test_steps_per_generation_split_the_batch_and_keep_the_old_log_probs(policy: Policy) -> None:
     updater = updater_of(policy, learning_rate=1e-2, steps_per_generation=2)
-    metrics = update(updater, updater.forward.freeze(batch()))
+    metrics = update(updater)
     assert updater.optimizer.updates == 2
     assert metrics["ratio_mean"] != 1.0  # the second half was sampled by the policy before the first half's update
 
 
-@pytest.mark.parametrize("pair_cost", [0.0, 0.01, math.inf])
-@pytest.mark.parametrize("limit", [{"max_rows": None, "max_tokens": 14}, {"max_rows": 1, "max_tokens": 99}])
-def test_micro_batches_hold_every_row_once(pair_cost: float, limit: dict[str, Any]) -> None:
-    made = list(micro_batches(batch(), pair_cost=pair_cost, **limit))
+@pytest.mark.parametrize("cost", [0.0, 0.01, math.inf])
+@pytest.mark.parametrize("limits", [PassLimits(None, 14, None), PassLimits(1, 99, None)])
+def test_micro_batches_hold_every_row_once(cost: float, limits: PassLimits) -> None:
+    made = list(micro_batches(batch(), limits, cost))
     assert sorted(row for micro in made for row in micro.rows.tolist()) == [0, 1, 2, 3]
     for micro in made:
         assert sorted(place for pack in micro.packs for place in pack) == list(range(len(micro.rows)))
-        assert not limit["max_rows"] or len(micro.rows) == 1
+        assert limits.rows is None or len(micro.rows) == 1
 
 
 # The policy's loss
@@ -140,8 +141,8 @@ def test_the_penalty_of_dro_holds_for_rows_without_advantage(policy: Policy) -> 
     advantages = torch.tensor([0.0, 0.0, 0.75, 0.25], dtype=torch.float64)
     options = {"loss_type": "dro", "loss_args": {"beta": 0.5}, "aggregation": "constant"}
     updater = updater_of(policy, **options, num_iterations=2, learning_rate=0.0)
-    made = updater.forward.freeze(batch())
-    made = replace(made, advantages=advantages, old_logprobs=made.old_logprobs - 0.7)
+    made = frozen(updater, advantages=advantages)
+    made = replace(made, snapshot=replace(made.snapshot, old_logprobs=made.snapshot.old_logprobs - 0.7))
 
     def loss(network: LlamaForCausalLM, row: int) -> Tensor:
         logp = logp_of(network, made, row)
@@ -201,14 +202,14 @@ def test_every_kl_is_zero_until_the_policy_has_moved(kl: str) -> None:
     policy = policy_of(model(1))
     policy.freeze_reference()
     updater = updater_of(policy, beta=0.05, kl=kl, learning_rate=1e-2)
-    first, second = (update(updater, updater.forward.freeze(batch()))["kl"] for _ in range(2))
+    first, second = (update(updater)["kl"] for _ in range(2))
     assert first == pytest.approx(0.0, abs=1e-6)
     assert second != 0.0 if kl in ("k1", "fkl") else second > 0
 
 
 @pytest.mark.parametrize("placement", ["ratio_loss", "loss"])
 def test_k3_in_the_loss_with_and_without_the_ratio(policy: Policy, placement: str) -> None:
-    made, reference = batch(), policy._reference.frozen
+    made, reference = batch(), policy.anchor.frozen
 
     def loss(network: LlamaForCausalLM, row: int) -> Tensor:
         logp, ref_logp = logp_of(network, made, row), logp_of(reference, made, row).detach()
@@ -226,9 +227,10 @@ def every_token(policy: Policy, sampler: Tensor | None, **options: object) -> tu
     turns = [Turn((3, 1), Completion((token,), (-2.0,), "", "stop", 0)) for token in range(13)]
     rollouts = [Rollout("t", Row(id="x"), 0, "", (turn,), Score(0.0)) for turn in turns]
     updater = updater_of(policy, **options)
-    made = updater.forward.freeze(collate(rollouts, pad_id=0, mask_truncated=False))
-    old = made.old_logprobs if sampler is None else sampler[:, None]
-    return updater, replace(made, old_logprobs=old, weights=old.exp())
+    tokens = collate(rollouts, pad_id=0, mask_truncated=False)
+    made = frozen(updater, tokens, advantages=torch.zeros(13, dtype=torch.float64))
+    old = made.snapshot.old_logprobs if sampler is None else sampler[:, None]
+    return updater, replace(made, snapshot=replace(made.snapshot, old_logprobs=old), weights=old.exp())
 
 
 @pytest.mark.parametrize("is_on_policy", [True, False])
@@ -240,10 +242,10 @@ def test_straight_through_has_the_gradient_of_the_kl(
     options = {"beta": 1.0, "kl": kl, "kl_placement": placement, "kl_args": {"straight_through": True}}
     sampler = None if is_on_policy else torch.linspace(-1, 1, 13, dtype=torch.float64).log_softmax(0)
     updater, made = every_token(policy, sampler, num_iterations=2, **options)
-    updater.gradient.add(made, updater.coefficients(), UpdateStatistics())
+    updater.objective.add_gradient(made, updater.coefficients(), UpdateStatistics(), updater.optimizer)
     found = [parameter.grad.clone() for parameter in policy.parameters()]
     inputs = made.input_ids[:1, :2]
-    exact = full_kl(policy.model(inputs).logits[0, -1], policy._reference.frozen(inputs).logits[0, -1].detach())
+    exact = full_kl(policy.model(inputs).logits[0, -1], policy.anchor.frozen(inputs).logits[0, -1].detach())
     expected = torch.autograd.grad(exact, policy.parameters())
     is_close = all(torch.allclose(*both, rtol=1e-5, atol=1e-8) for both in zip(found, expected, strict=True))
     assert is_close == (is_on_policy or placement == "ratio_loss")
@@ -251,7 +253,7 @@ def test_straight_through_has_the_gradient_of_the_kl(
 
 @pytest.mark.parametrize("direction", ["reverse", "forward", "symmetric"])
 def test_the_full_kl_in_the_loss(policy: Policy, direction: str) -> None:
-    made, reference = batch(), policy._reference.frozen
+    made, reference = batch(), policy.anchor.frozen
 
     def loss(network: LlamaForCausalLM, row: int) -> Tensor:
         kl = full_kl(logits(network, made, row), logits(reference, made, row).detach(), direction=direction)
@@ -269,35 +271,35 @@ def test_the_full_kl_is_against_a_reference_without_dropout_and_the_policy_keeps
     lora = LoraConfig(r=2, target_modules=["q_proj"], lora_dropout=0.5, init_lora_weights=kind == "base")
     policy = policy_of(get_peft_model(network, lora, autocast_adapter_dtype=False).double())
     policy.freeze_reference()
-    assert policy.reference_kind == kind
+    assert policy.anchor.kind == kind
     with torch.no_grad():
         for parameter in policy.parameters():
             parameter.add_(0.3)
     policy.model.train()
     updater = updater_of(policy, beta=0.2, kl="full")
-    made = updater.gradient.weighted(batch())
-    ((micro, rows),) = updater.forward.passes(made)
-    inputs = (rows.input_ids, rows.prompt_lens, rows.completion_lens, micro.packs)
+    made = updater.batch(batch(), Snapshot(), ADVANTAGES)
+    (micro,) = micro_batches(made, updater.forward.budget.limits, pair_cost(policy.model))
+    inputs = (*made.rows(micro.rows).inputs, micro.packs)
     with policy.reference() as reference, evaluating(reference.model):
         ref_states = reference.states(*inputs)
     torch.manual_seed(5)
     expected = policy.states(*inputs).full_kl(ref_states, temperature=1.0, direction="reverse")
     torch.manual_seed(5)
     statistics = UpdateStatistics()
-    updater.gradient.add(made, updater.coefficients(), statistics)
+    updater.objective.add_gradient(made, updater.coefficients(), statistics, updater.optimizer)
     assert statistics.sums["kl"] == pytest.approx(float(expected.detach().sum()), rel=1e-9)
     assert all(module.training for module in policy.model.modules())
 
 
 def test_kl_in_the_reward_leaves_the_loss_alone_and_measures_every_token(policy: Policy) -> None:
-    made, updater = batch(), updater_of(policy, beta=0.2, kl="k1", kl_placement="reward")
-    frozen = updater.forward.freeze(made)
+    tokens, updater = batch(), updater_of(policy, beta=0.2, kl="k1", kl_placement="reward")
+    made = frozen(updater, tokens)
     for row, (_, n) in enumerate(LENGTHS):
-        k1 = logp_of(policy.model, made, row) - logp_of(policy._reference.frozen, made, row)
-        assert torch.allclose(frozen.token_kl[row, :n], k1.detach(), atol=1e-10)
-    assert bool((frozen.token_k3 >= 0).all())
+        k1 = logp_of(policy.model, tokens, row) - logp_of(policy.anchor.frozen, tokens, row)
+        assert torch.allclose(made.snapshot.token_kl[row, :n], k1.detach(), atol=1e-10)
+    assert bool((made.snapshot.token_k3 >= 0).all())
     without = updated(policy_of(copy.deepcopy(policy.model)))
-    assert update(updater, frozen)["grad_norm"] == pytest.approx(without["grad_norm"], rel=1e-12)
+    assert update(updater, made)["grad_norm"] == pytest.approx(without["grad_norm"], rel=1e-12)
 
 
 def test_the_kl_is_measured_at_beta_0_without_changing_the_update(policy: Policy) -> None:
@@ -310,7 +312,7 @@ def test_the_kl_is_measured_at_beta_0_without_changing_the_update(policy: Policy
 def test_a_warm_up_and_a_controller_move_beta(policy: Policy) -> None:
     rule = {"kl_controller": "ppo_rule", "kl_controller_args": {"target": 1e-9}}
     updater = updater_of(policy, beta=0.4, kl_warmup_steps=4, learning_rate=0.01, **rule)
-    seen = [update(updater, updater.forward.freeze(batch()))["kl_coef"] for _ in range(3)]
+    seen = [update(updater)["kl_coef"] for _ in range(3)]
     # The KL is far above its target, so β doubles after each update; the warm-up gives 1/4, 2/4, 3/4 of it.
     assert seen == pytest.approx([0.4 / 4, 0.8 * 2 / 4, 1.6 * 3 / 4])
 
@@ -319,8 +321,8 @@ def test_the_value_loss_trains_head_and_model(policy: Policy) -> None:
     policy.add_value_head(seed=0)
     head = policy.value_head.double()
     updater = updater_of(policy, value_head=True, value_loss_coef=0.5, value_clip=None)
-    frozen = replace(updater.forward.freeze(batch()), returns=torch.ones(4, 5, dtype=torch.float64))
-    assert bool((frozen.old_values == 0).all())  # before it has learnt
+    made = frozen(updater, returns=torch.ones(4, 5, dtype=torch.float64))
+    assert bool((made.snapshot.old_values == 0).all())  # before it has learnt
     # ½(0 − 1)² on each of 12 tokens, each weighing 1 / (4 · 8).
-    assert update(updater, frozen)["loss/value"] == pytest.approx(0.5 * 12 / 32)
+    assert update(updater, made)["loss/value"] == pytest.approx(0.5 * 12 / 32)
     assert bool((head.outer.bias != 0).all())

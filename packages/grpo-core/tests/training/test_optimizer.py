@@ -3,13 +3,12 @@
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
-from small_policies import batch, model, policy_of, settings, update
+from small_policies import frozen, model, policy_of, settings, update
 
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
@@ -21,8 +20,8 @@ from grpo_core.training.update import Updater
 from grpo_sdk.errors import NonFiniteError
 
 
-def with_advantages(value: float) -> TrainBatch:
-    return replace(batch(), advantages=torch.full((4,), value, dtype=torch.float64))
+def with_advantages(updater: Updater, value: float) -> TrainBatch:
+    return frozen(updater, advantages=torch.full((4,), value, dtype=torch.float64))
 
 
 class TwoAlike(Ranks):
@@ -44,8 +43,9 @@ class TwoAlike(Ranks):
 @pytest.mark.parametrize("ranks", [Ranks(), TwoAlike(size=2)], ids=["one", "two"])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_step_that_is_not_finite_is_skipped_and_counted_and_at_last_an_error(ranks: Ranks, value: float) -> None:
-    policy, broken = policy_of(model(0)), with_advantages(value)
+    policy = policy_of(model(0))
     updater = Updater(policy, Algorithm.of(settings()), total_steps=20, ranks=ranks)
+    broken = with_advantages(updater, value)
     before = [parameter.detach().clone() for parameter in policy.parameters()]
     for _ in range(MAX_SKIPPED_IN_A_ROW - 1):
         metrics = update(updater, broken)
@@ -92,7 +92,7 @@ def test_the_scale_leaves_no_trace_in_a_step() -> None:
     found = []
     for scale in (2.0**10, 2.0**16):
         updater = half(scale, max_grad_norm=0.001, micro_batch_size=1)
-        metrics = update(updater, batch())
+        metrics = update(updater)
         assert metrics.pop("loss_scale") == scale
         found.append((metrics, weights(updater)))
     (one, ours), (other, theirs) = found
@@ -104,7 +104,7 @@ def test_the_scale_leaves_no_trace_in_a_step() -> None:
 def test_a_step_that_overflows_is_skipped_counted_and_halves_the_scale() -> None:
     updater = half(2.0**60)
     before = weights(updater)
-    metrics = update(updater, batch())
+    metrics = update(updater)
     assert updater.optimizer.skipped == 1
     assert (metrics["loss_scale"], updater.optimizer.scaler.get_scale()) == (2.0**60, 2.0**59)
     assert "grad_norm" not in metrics, "it has none, and a checkpoint holds no infinity"
@@ -115,27 +115,27 @@ def test_a_step_that_overflows_is_skipped_counted_and_halves_the_scale() -> None
 def test_finding_the_scale_ends_no_run_but_a_broken_model_does() -> None:
     updater = half(2.0**60)
     for _ in range(MAX_SKIPPED_IN_A_ROW + 5):
-        update(updater, batch())
+        update(updater)
     assert updater.optimizer.skipped == MAX_SKIPPED_IN_A_ROW + 5
     updater = half()
     with pytest.raises(NonFiniteError, match="precision=float32"):
         for _ in range(16 + MAX_SKIPPED_IN_A_ROW):
-            update(updater, with_advantages(1e30))  # beyond any scale
+            update(updater, with_advantages(updater, 1e30))  # beyond any scale
     assert updater.optimizer.scaler.get_scale() <= 1
 
 
 def test_a_loss_that_is_not_finite_says_nothing_about_the_scale() -> None:
     updater = half()
-    update(updater, with_advantages(math.nan))
+    update(updater, with_advantages(updater, math.nan))
     assert (updater.optimizer.skipped, updater.optimizer.scaler.get_scale()) == (1, 2.0**16)
-    update(updater, batch())
+    update(updater)
     assert updater.optimizer.skipped == 1
 
 
 def test_a_scaler_goes_on_where_it_was() -> None:
     first, second = half(2.0**40), half()
     for _ in range(3):
-        update(first, batch())
+        update(first)
     second.policy.model.load_state_dict(first.policy.model.state_dict())
     second.load_state(json.loads(json.dumps(first.state())))
     assert second.state() == first.state()
@@ -145,6 +145,6 @@ def test_a_scaler_goes_on_where_it_was() -> None:
 def test_probes_measure_the_gradient_without_its_scale() -> None:
     options = {"gns_probe_steps": 1, "gns_probe_prompts": 1, "entropy_probe_steps": 1, "micro_batch_prompts": 1}
     updaters = [half(scale, **options) for scale in (2.0**12, 2.0**15)]
-    one, other = ([update(updater, batch()) for _ in range(2)][-1] for updater in updaters)
+    one, other = ([update(updater) for _ in range(2)][-1] for updater in updaters)
     for name in ("gns_probe/small_squared_norm", "entropy_probe/predicted_change"):
         assert one[name] == pytest.approx(other[name], rel=0.2), name  # a scale left in would be a factor of 8

@@ -14,7 +14,7 @@ from resumed_runs import GAMES, config, log
 
 from grpo_core import train
 from grpo_core.config import RunConfig
-from grpo_core.training.batch import TrainBatch
+from grpo_core.training.batch import Snapshot, TokenBatch, TrainBatch
 from grpo_core.training.collect import Collected, Collector
 from grpo_core.training.forward import ForwardPasses
 from grpo_core.training.overlap import SamplingAhead
@@ -59,13 +59,13 @@ def test_a_batch_is_sampled_by_the_weights_of_one_step_before(
 
 
 def test_what_is_compared_with_has_no_dropout(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    modes, freeze = list[bool](), ForwardPasses.freeze
+    modes, snapshot = list[bool](), ForwardPasses.snapshot
 
-    def recording(passes: ForwardPasses, batch: TrainBatch) -> TrainBatch:
+    def recording(passes: ForwardPasses, batch: TokenBatch) -> Snapshot:
         modes.append(passes.policy.model.training)
-        return freeze(passes, batch)
+        return snapshot(passes, batch)
 
-    monkeypatch.setattr(ForwardPasses, "freeze", recording)
+    monkeypatch.setattr(ForwardPasses, "snapshot", recording)
     train(config(folder, tmp_path, "LoRA with dropout, sampled ahead", max_steps=2))
     assert modes == [False, False]
 

@@ -6,14 +6,13 @@ from typing import Any
 import orjson
 import pytest
 import torch
-from small_policies import batch, model, policy_of, settings, update
+from small_policies import frozen, model, policy_of, settings, update
 
 from grpo_core.policy.memory import OutOfMemoryError
+from grpo_core.policy.pass_budget import PassLimits, PassSize, TrainingBudget
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
 from grpo_core.training.algorithm import Algorithm
-from grpo_core.training.pass_budget import PassBudget
-from grpo_core.training.pass_limits import PassLimits, PassSize
 from grpo_core.training.update import Updater
 
 UNLIMITED = 10**9
@@ -69,12 +68,12 @@ def updated(
     for layer in network.model.layers:
         layer.self_attn.attention_dropout = dropout
     policy = policy_of(network)
-    made = settings(**{"learning_rate": 1e-2, "num_iterations": 2, **options})
+    config = settings(**{"learning_rate": 1e-2, "num_iterations": 2, **options})
     updater = Updater(
-        policy, Algorithm.of(made), total_steps=4, warn=[].append if warnings is None else warnings.append
+        policy, Algorithm.of(config), total_steps=4, warn=[].append if warnings is None else warnings.append
     )
     updater.forward.budget.make_room = make_room
-    if made.beta:
+    if config.beta:
         policy.freeze_reference()
         with torch.no_grad():  # else the KL is 0
             for parameter in policy.parameters():
@@ -83,10 +82,10 @@ def updated(
     metrics = []
     for _ in range(steps):
         network.eval()  # as after sampling
-        frozen = updater.forward.freeze(batch())
+        made = frozen(updater)
         if limits is not None:
             updater.forward.budget.limits = limits
-        metrics.append(update(updater, frozen))
+        metrics.append(update(updater, made))
     weights = [parameter.detach().clone() for parameter in policy.parameters()]
     return updater, [metrics, weights, torch.get_rng_state()]
 
@@ -163,7 +162,7 @@ def test_one_completion_that_does_not_fit_ends_the_run_with_advice(limit: Limit)
         updated(micro_batch_size=4)
 
 
-def failing(budget: PassBudget, size: PassSize | None, error: Exception) -> Callable[[], None]:
+def failing(budget: TrainingBudget, size: PassSize | None, error: Exception) -> Callable[[], None]:
     """Work that fails once, in a pass of a size, or before the first one."""
     errors = [error]
 
@@ -184,7 +183,7 @@ def test_what_is_no_lack_of_memory_ends_a_run(
     size: PassSize | None, is_sharded: bool, error: Exception, message: str
 ) -> None:
     policy = policy_of(model(0))
-    budget = PassBudget(policy, settings(micro_batch_size=4), Ranks(), pytest.fail)
+    budget = TrainingBudget(policy, settings(micro_batch_size=4), Ranks(), pytest.fail)
     policy.shards = object() if is_sharded else None  # type: ignore[assignment]
     with pytest.raises(OutOfMemoryError if is_sharded else type(error), match=message):
         budget.until_it_fits(failing(budget, size, error))
@@ -217,10 +216,10 @@ def test_ranks_take_the_smallest_limits(one: PassLimits, other: PassLimits, smal
 def test_a_rank_takes_the_limit_that_another_had_to_halve() -> None:
     class Two(Ranks):
         def gather(self, data: bytes) -> list[bytes]:
-            return [data, orjson.dumps(PassLimits(2, 4096, None).state())]
+            return [data, orjson.dumps(PassLimits(2, 4096, None))]
 
     warnings: list[str] = []
-    budget = PassBudget(policy_of(model(0)), settings(micro_batch_size=4), Two(0, 0, 2), warnings.append)
+    budget = TrainingBudget(policy_of(model(0)), settings(micro_batch_size=4), Two(0, 0, 2), warnings.append)
     for _ in range(2):
         budget.agree()
         assert budget.limits == PassLimits(2, 4096, None)

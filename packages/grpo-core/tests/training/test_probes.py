@@ -2,19 +2,17 @@
 
 import copy
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from small_policies import LENGTHS, batch, model, policy_of, settings, update
+from small_policies import ADVANTAGES, LENGTHS, batch, frozen, model, policy_of, settings, update
 
 from grpo_core.algorithms.noise_scale import gns_pair
 from grpo_core.policy.policy import Policy
 from grpo_core.training.algorithm import Algorithm
-from grpo_core.training.batch import TrainBatch
 from grpo_core.training.statistics import UpdateStatistics
 from grpo_core.training.update import Updater
 
@@ -31,7 +29,7 @@ def updater_of(policy: Policy, folder: Path | None = None, **options: object) ->
 def three_updates(policy: Policy, folder: Path | None = None, **options: object) -> list[dict[str, float]]:
     torch.manual_seed(7)
     updater = updater_of(policy, folder, **options)
-    return [update(updater, updater.forward.freeze(batch())) for _ in range(3)]
+    return [update(updater) for _ in range(3)]
 
 
 @pytest.mark.parametrize("probe", PROBES, ids=lambda probe: next(iter(probe)))
@@ -50,14 +48,14 @@ def test_a_probe_leaves_the_weights_bit_identical(probe: dict, dropout: bool) ->
     assert set(with_probe[-1]) > set(without[-1])
 
 
-def gradients_of_prompts(made: TrainBatch) -> torch.Tensor:
+def gradients_of_prompts(advantages: torch.Tensor = ADVANTAGES) -> torch.Tensor:
     """The gradient [4, D] of each prompt's own mean loss."""
     found = []
     for row in range(len(LENGTHS)):
         network = model(3)
         updater = Updater(policy_of(network), Algorithm.of(settings()), total_steps=1)
-        part = updater.gradient.weighted(made.rows(torch.tensor([row])))
-        updater.gradient.add(part, updater.coefficients(), UpdateStatistics())
+        part = frozen(updater, batch().rows(torch.tensor([row])), advantages=advantages[[row]])
+        updater.objective.add_gradient(part, updater.coefficients(), UpdateStatistics(), updater.optimizer)
         gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in network.parameters()]
         found.append(torch.cat([each.flatten() for each in gradients]))
     return torch.stack(found)
@@ -68,10 +66,10 @@ def gradients_of_prompts(made: TrainBatch) -> torch.Tensor:
     (2, [0.5, -1.0, 0.75, 0.25]),
 ])  # fmt: skip
 def test_the_noise_scale_comes_from_the_gradients_of_micro_batches(size: int, advantages: list[float]) -> None:
-    made = replace(batch(), advantages=torch.tensor(advantages, dtype=torch.float64))
-    gradients = gradients_of_prompts(made).unflatten(0, (-1, size)).mean(1)
+    given = torch.tensor(advantages, dtype=torch.float64)
+    gradients = gradients_of_prompts(given).unflatten(0, (-1, size)).mean(1)
     updater = updater_of(policy_of(model(3)), gradient_noise_scale=True, micro_batch_prompts=size)
-    metrics = update(updater, made)
+    metrics = update(updater, frozen(updater, advantages=given))
     small_sq, big_sq = float(gradients.square().sum(1).mean()), float(gradients.mean(0).square().sum())
     expected = gns_pair(small_sq, big_sq, b_small=size, b_big=size * len(gradients))
     assert tuple(metrics[name] for name in NOISE) == pytest.approx(expected, rel=1e-6)
@@ -83,7 +81,7 @@ def test_without_whole_prompts_nothing_is_measured() -> None:
 
 
 def test_the_two_batch_probe_compares_the_first_prompts_with_the_step() -> None:
-    gradients = gradients_of_prompts(batch())
+    gradients = gradients_of_prompts()
     small, big = gradients[:2].mean(0).square().sum(), gradients.mean(0).square().sum()
     metrics = three_updates(policy_of(model(3)), gns_probe_steps=2, gns_probe_prompts=2)
     assert "gns_probe/g2" not in metrics[0]

@@ -13,7 +13,7 @@ from grpo_core.policy.ranks import Ranks
 from grpo_core.rollouts.rollout import Rollout, Turn
 from grpo_core.training.advantages import AdvantageEstimator
 from grpo_core.training.algorithm import Algorithm
-from grpo_core.training.batch import TrainBatch, collate
+from grpo_core.training.batch import Snapshot, TokenBatch, TrainBatch, collate
 from grpo_core.training.collect import length_penalty
 from grpo_core.training.forward import ForwardPasses
 from grpo_core.training.statistics import UpdateStatistics
@@ -32,13 +32,14 @@ def rollout(*turns: Turn, group: int = 0, value: float = 1.0, role: str = "") ->
     return Rollout("t", Row(id="r"), group, role, turns, Score(value))
 
 
-def collated(*rollouts: Rollout, mask_truncated: bool = False) -> TrainBatch:
+def collated(*rollouts: Rollout, mask_truncated: bool = False) -> TokenBatch:
     return collate(rollouts, pad_id=0, mask_truncated=mask_truncated)
 
 
 CONVERSATION = rollout(turn((1, 2), (3, 4)), turn((1, 2, 3, 4, 9, 9), (5,)))
 APART = rollout(turn((1, 2), (3,)), turn((7,), (4, 5)))
 SHORT = rollout(turn((1, 2), (6,)))
+NOTHING = Snapshot()
 
 
 # Rows
@@ -57,8 +58,8 @@ def test_turns_that_go_on_are_one_row_with_a_hole() -> None:
 def test_turns_with_prompts_of_their_own_are_rows_of_one_rollout() -> None:
     batch = collated(APART, SHORT)
     assert batch.input_ids.tolist() == [[1, 2, 3], [7, 4, 5], [1, 2, 6]]
-    assert batch.rollouts is not None and batch.rollouts.tolist() == [0, 0, 1]
-    assert batch.prompts is not None and batch.prompts.tolist() == [0, 1, 0]
+    assert batch.rollouts.tolist() == [0, 0, 1]
+    assert batch.prompts.tolist() == [0, 1, 0]
 
 
 @pytest.mark.parametrize(("rollouts", "mask"), [
@@ -88,18 +89,24 @@ def estimator_of(**options: object) -> AdvantageEstimator:
 
 
 def estimated(
-    batch: TrainBatch, *rollouts: Rollout, rewards: list[float] | None = None, beta: float = 0.0, **options: Any
-) -> TrainBatch:
+    *rollouts: Rollout,
+    snapshot: Snapshot = NOTHING,
+    rewards: list[float] | None = None,
+    beta: float = 0.0,
+    **options: Any,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Advantages and returns."""
     values = [one.score.value for one in rollouts if one.score is not None] if rewards is None else rewards
     tensor = torch.tensor(values, dtype=torch.float64)
-    return estimator_of(**options)(batch, rollouts, tensor, ["t"] * len(rollouts), beta=beta)
+    labels = ["t"] * len(rollouts)
+    return estimator_of(**options)(collated(*rollouts), snapshot, rollouts, tensor, labels, beta=beta)
 
 
 def test_every_row_has_the_advantage_of_its_rollout_and_later_turns_discount_a_return() -> None:
     rollouts = [APART, replace(SHORT, score=Score(0.0))]
-    assert estimated(collated(*rollouts), *rollouts).advantages.tolist() == [0.5, 0.5, -0.5]  # group mean 0.5
+    assert estimated(*rollouts)[0].tolist() == [0.5, 0.5, -0.5]  # group mean 0.5
     rollouts = [CONVERSATION, replace(CONVERSATION, score=Score(0.0))]
-    made = estimated(collated(*rollouts), *rollouts, turn_gamma=0.5).advantages
+    made, _ = estimated(*rollouts, turn_gamma=0.5)
     assert made[0, [0, 1, 4]].tolist() == [0.25, 0.25, 0.5]
     assert made[1, 4].item() == -0.5
 
@@ -112,23 +119,23 @@ def test_roles_have_baselines_of_their_own() -> None:
     ]
     estimator = estimator_of(baseline="role")
     rewards = torch.tensor([1.0, -1.0, 1.0], dtype=torch.float64)
-    made = estimator(collated(*rollouts), rollouts, rewards, ["t"] * 3, beta=0.0).advantages
+    made, _ = estimator(collated(*rollouts), NOTHING, rollouts, rewards, ["t"] * 3, beta=0.0)
     # b starts at 0 and is read before it moves to 0.05 of what it sees
     assert made.tolist() == pytest.approx([1.0, -1.0, 0.95])
     # One mean for both: b = 0, 0.05, 0.95 · 0.05 − 0.05 = −0.0025, so A = 1, −1.05, 1.0025.
     assert estimator.metrics["baseline/roles_mse"] == pytest.approx((1 + 1 + 0.95**2) / 3)
     assert estimator.metrics["baseline/pooled_mse"] == pytest.approx((1 + 1.05**2 + 1.0025**2) / 3)
-    estimator(collated(*rollouts), rollouts, rewards * torch.nan, ["t"] * 3, beta=0.0)
+    estimator(collated(*rollouts), NOTHING, rollouts, rewards * torch.nan, ["t"] * 3, beta=0.0)
     assert estimator.metrics == {}, "of a batch that nobody could score there is nothing to compare"
 
 
 def test_the_mean_of_a_task_without_roles_moves_once_a_step_and_is_compared_with_none() -> None:
     rollouts = [rollout(turn((1,), (2,)), role="first"), rollout(turn((1,), (4,)), group=1)]
     estimator = estimator_of(baseline="role")
-    estimator(collated(*rollouts), rollouts, torch.ones(2, dtype=torch.float64), ["game", "sums"], beta=0.0)
+    estimator(collated(*rollouts), NOTHING, rollouts, torch.ones(2, dtype=torch.float64), ["game", "sums"], beta=0.0)
     assert estimator.state["sums"] == pytest.approx(0.05)
     estimator = estimator_of(baseline="role")
-    estimator(collated(SHORT), [SHORT], torch.ones(1, dtype=torch.float64), ["t"], beta=0.0)
+    estimator(collated(SHORT), NOTHING, [SHORT], torch.ones(1, dtype=torch.float64), ["t"], beta=0.0)
     assert estimator.metrics == {}
 
 
@@ -143,31 +150,31 @@ CUT = rollout(turn((1, 2), (3, 4, 5), "length"))
 ENDED = rollout(turn((1, 2), (3, 4)))
 
 
-def frozen(batch: TrainBatch, network: Any = None, **options: object) -> TrainBatch:
+def frozen(batch: TokenBatch, network: Any = None, **options: object) -> Snapshot:
     policy = policy_of(network or model(0))
     policy.add_value_head(seed=0)
     assert policy.value_head is not None
     head = policy.value_head.double()
     torch.nn.init.normal_(head.outer.weight, generator=torch.Generator().manual_seed(0))
     algorithm = Algorithm.of(settings(**{**GAE, "scale_rewards": "none", **options}))
-    return ForwardPasses(policy, algorithm, Ranks()).freeze(batch)
+    return ForwardPasses(policy, algorithm, Ranks()).snapshot(batch)
 
 
 def test_turns_in_rows_of_their_own_are_one_sequence() -> None:
     other = rollout(turn((1,), (6,)), value=0.0)  # without a second row, so that rows are padded
     apart = rollout(turn((1, 2), (3, 4)), turn((7,), (5,)))
     wide = torch.tensor([[0.5, 0.25], [0.125, 9.0], [0.3, 9.0]], dtype=torch.float64)
-    rows = estimated(replace(collated(apart, other), old_values=wide), apart, other, **GAE)
+    rows, returns = estimated(apart, other, snapshot=Snapshot(old_values=wide), **GAE)
     wide = torch.tensor([[0.5, 0.25, 9.0, 9.0, 0.125], [0.3, 9.0, 9.0, 9.0, 9.0]], dtype=torch.float64)
-    row = estimated(replace(collated(CONVERSATION, other), old_values=wide), CONVERSATION, other, **GAE)
+    row, _ = estimated(CONVERSATION, other, snapshot=Snapshot(old_values=wide), **GAE)
 
     third = 1.0 - 0.125
     second = GAMMA * 0.125 - 0.25 + GAMMA * LAM * third
     first = GAMMA * 0.25 - 0.5 + GAMMA * LAM * second
-    assert row.advantages[0, [0, 1, 4]].tolist() == pytest.approx([first, second, third])
-    assert rows.advantages.tolist() == [pytest.approx(each) for each in ([first, second], [third, 0.0], [-0.3, 0.0])]
-    assert rows.returns is not None
-    assert rows.returns[0].tolist() == pytest.approx([first + 0.5, second + 0.25])
+    assert row[0, [0, 1, 4]].tolist() == pytest.approx([first, second, third])
+    assert rows.tolist() == [pytest.approx(each) for each in ([first, second], [third, 0.0], [-0.3, 0.0])]
+    assert returns is not None
+    assert returns[0].tolist() == pytest.approx([first + 0.5, second + 0.25])
 
 
 def test_what_the_length_limit_ended_goes_on_with_the_value_of_its_last_state() -> None:
@@ -177,20 +184,20 @@ def test_what_the_length_limit_ended_goes_on_with_the_value_of_its_last_state() 
     assert torch.allclose(batch.old_values[0], longer.old_values[0, :3])
     assert batch.last_values.tolist() == pytest.approx([longer.old_values[0, 3].item(), 0.0])
 
-    made = estimated(batch, CUT, ENDED, gae_bootstrap=True, **GAE)
+    made, returns = estimated(CUT, ENDED, snapshot=batch, gae_bootstrap=True, **GAE)
     values, last = batch.old_values, batch.last_values[0]
-    assert made.advantages[0, 2].item() == pytest.approx((GAMMA * last - values[0, 2]).item())  # its reward is left out
-    assert made.advantages[1, 1].item() == pytest.approx((1.0 - values[1, 1]).item())
-    assert made.returns is not None and made.returns[0, 2].item() == pytest.approx((GAMMA * last).item())
+    assert made[0, 2].item() == pytest.approx((GAMMA * last - values[0, 2]).item())  # its reward is left out
+    assert made[1, 1].item() == pytest.approx((1.0 - values[1, 1]).item())
+    assert returns is not None and returns[0, 2].item() == pytest.approx((GAMMA * last).item())
 
-    unscored = estimated(batch, CUT, ENDED, rewards=[torch.nan, 1.0], gae_bootstrap=True, **GAE)
-    assert unscored.advantages[0].abs().max() == 0
-    assert unscored.returns is not None and torch.equal(unscored.returns[0], values[0])
+    unscored, returns = estimated(CUT, ENDED, snapshot=batch, rewards=[torch.nan, 1.0], gae_bootstrap=True, **GAE)
+    assert unscored[0].abs().max() == 0
+    assert returns is not None and torch.equal(returns[0], values[0])
 
     unended = frozen(collated(CUT, ENDED))
     assert unended.last_values is None, "by default the length limit is part of the task"
-    by_default = estimated(unended, CUT, ENDED, **GAE)
-    assert by_default.advantages[0, 2].item() == pytest.approx((1.0 - values[0, 2]).item())
+    by_default, _ = estimated(CUT, ENDED, snapshot=unended, **GAE)
+    assert by_default[0, 2].item() == pytest.approx((1.0 - values[0, 2]).item())
 
 
 def test_a_rollout_that_ends_with_the_context_is_valued_to_its_end() -> None:
@@ -214,25 +221,25 @@ def test_a_rollout_that_ends_with_the_context_is_valued_to_its_end() -> None:
 ])  # fmt: skip
 def test_only_the_end_of_a_rollout_is_cut(one: Rollout, mask_truncated: bool, is_cut: list[bool]) -> None:
     found = collated(one, mask_truncated=mask_truncated).is_cut
-    assert found is not None and found.tolist() == is_cut
+    assert found.tolist() == is_cut
 
 
 def test_the_penalty_of_the_reward_is_taken_off_the_returns_once() -> None:
     kl = torch.tensor([[0.5, 0.25]], dtype=torch.float64)
-    batch = replace(collated(ENDED), old_values=torch.zeros(1, 2), token_kl=kl)
-    made = estimated(batch, ENDED, value_head=True, baseline="ema", beta=0.1)
-    assert made.returns is not None
-    assert made.returns[0].tolist() == pytest.approx([1.0 - 0.1 * 0.75, 1.0 - 0.1 * 0.25])
+    snapshot = Snapshot(old_values=torch.zeros(1, 2), token_kl=kl)
+    _, returns = estimated(ENDED, snapshot=snapshot, value_head=True, baseline="ema", beta=0.1)
+    assert returns is not None
+    assert returns[0].tolist() == pytest.approx([1.0 - 0.1 * 0.75, 1.0 - 0.1 * 0.25])
 
 
 # Gradients
 
 
-def gradient(batch: TrainBatch, *advantages: float, **options: object) -> torch.Tensor:
+def gradient(tokens: TokenBatch, *advantages: float, **options: object) -> torch.Tensor:
     policy = policy_of(model(1))
     updater = Updater(policy, Algorithm.of(settings(**options)), total_steps=1, max_turns=2)
-    batch = replace(batch, advantages=torch.tensor(advantages, dtype=torch.float64))
-    updater.gradient.add(updater.gradient.weighted(batch), updater.coefficients(), UpdateStatistics())
+    batch = updater.batch(tokens, NOTHING, torch.tensor(advantages, dtype=torch.float64))
+    updater.objective.add_gradient(batch, updater.coefficients(), UpdateStatistics(), updater.optimizer)
     return torch.cat([p.grad.flatten() for p in policy.parameters() if p.grad is not None])
 
 
@@ -256,7 +263,6 @@ def test_steps_of_a_batch_hold_whole_groups(monkeypatch: pytest.MonkeyPatch) -> 
         rollout(*[turn((index + 1, n + 1), (3,)) for n in range(1 + 3 * (index == 0))], group=index // 2)
         for index in range(4)
     ]
-    batch = replace(collated(*rollouts), advantages=torch.ones(7, dtype=torch.float64))
     seen: list[list[int]] = []
 
     def step(updater: Updater, part: TrainBatch) -> dict[str, float]:
@@ -265,7 +271,8 @@ def test_steps_of_a_batch_hold_whole_groups(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(Updater, "_step", step)
     algorithm = Algorithm.of(settings(steps_per_generation=2, prompts_per_step=2))
-    Updater(policy_of(model(1)), algorithm, total_steps=1).update(batch)
+    updater = Updater(policy_of(model(1)), algorithm, total_steps=1)
+    updater.update(updater.batch(collated(*rollouts), NOTHING, torch.ones(7, dtype=torch.float64)))
     assert seen == [[0] * 5, [1] * 2]
 
 

@@ -268,7 +268,7 @@ def test_it_goes_on_in_smaller_passes_when_memory_runs_out(tmp_path: Path, passe
     parted = warm_start(LETTERS, tmp_path / "parted", **options)
     assert rows(passes) == [8, 4, *12 * [2]], "halved to 4 and to 2, and never larger again"
     (warning,) = warnings(heard)
-    assert warning.startswith("out of memory in a forward or backward pass of 8 completions (")
+    assert warning.startswith("out of memory in a pass of 8 completions (")
     assert "supervised fine-tuning goes on with at most 4 completions in a pass, halved again" in warning
     assert parted["loss"]["3"] == pytest.approx(whole["loss"]["3"], rel=1e-4)
     theirs = weights_of(tmp_path / "parted")

@@ -15,6 +15,7 @@ from grpo_core.profiles.accelerator import GIB, Accelerator
 from grpo_core.profiles.estimate import (
     DOUBLE,
     HALF,
+    MAX_CACHED_TOKENS,
     NF4_BYTES,
     SINGLE,
     MemoryEstimate,
@@ -22,16 +23,13 @@ from grpo_core.profiles.estimate import (
     SamplingServer,
     estimate,
     gib,
-    tokens_that_fit,
+    largest_pass,
 )
 from grpo_core.profiles.model_shape import ModelShape
 from grpo_sdk.callbacks import ResolvedDefault
 from grpo_sdk.errors import UserError
 from grpo_sdk.plugins.gpu_profile import GpuProfile
 from grpo_sdk.plugins.host import PluginHost
-
-MAX_CACHED_TOKENS = 2**21
-"""Tokens of keys and values at most, however large the memory: decoding has long stopped to get faster."""
 
 MEMORY_SHARE = 0.8
 """Share of the memory that a run's sizes may take by its estimate."""
@@ -129,7 +127,7 @@ def _sizes(
     row = plan.prompt_tokens + plan.completion_tokens
     is_open = loaded.sources["trainer.gradient_checkpointing"].kind == "default"
     if is_open and trainer.micro_batch_size is None and trainer.micro_batch_prompts is None:
-        fitting = tokens_that_fit(plan, memory, hardware.profile.max_micro_batch_tokens)
+        fitting = largest_pass(plan, memory, hardware.profile.max_micro_batch_tokens)
         tokens, checkpointing = fitting or (row, True)
         values |= {"trainer.gradient_checkpointing": checkpointing, "trainer.micro_batch_tokens": tokens}
     room = max(0.0, memory - estimate(plan).fixed - plan.server_weights) / 2

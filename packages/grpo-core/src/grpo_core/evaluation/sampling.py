@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from grpo_core.engines.native import MAX_BATCH_TOKENS
-from grpo_core.policy.memory import Budget, is_out_of_memory, release
+from grpo_core.policy.memory import is_out_of_memory, release
+from grpo_core.policy.pass_budget import InferenceBudget, PassSize
 from grpo_core.rollouts.thinking import think_tokens
 from grpo_sdk.endpoints.base import Engine, Request, SampleKey, Sampling
 from grpo_sdk.endpoints.encode import encode_prompt
@@ -106,7 +107,7 @@ class EngineSampler:
         self._engine, self._tokenizer = engine, tokenizer
         self._max_context = max_context
         self._prompts_at_once = prompts_at_once
-        self._budget = Budget(tokens_at_once, "sampling", warn)
+        self._budget = InferenceBudget(tokens_at_once, "sampling", warn)
 
     def sample(self, questions: Sequence[Question], sampling: Sampling) -> Iterator[tuple[int, Sampled]]:
         """Yield answers; see `Sampler`.
@@ -155,7 +156,7 @@ class EngineSampler:
                     raise
                 failed = error.with_traceback(None)  # its frames hold the tensors that are in the way
             if failed is not None:
-                self._budget.shrink(tokens, is_smallest=len(batch) == 1, error=failed)
+                self._budget.halve(PassSize(len(batch), tokens, len(batch)), failed)
                 release()
             waiting = [index for index in waiting if index not in done]
 

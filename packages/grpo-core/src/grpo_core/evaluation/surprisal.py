@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from grpo_core.algorithms.causal_lm import evaluating
 from grpo_core.algorithms.hidden_states import CompletionStates
-from grpo_core.policy.memory import Budget, is_out_of_memory, release
+from grpo_core.policy.pass_budget import InferenceBudget, PassSize
 from grpo_core.policy.policy import Policy
 
 TOKENS_AT_ONCE = 16_384
@@ -66,29 +66,26 @@ def certainty(
     Raises:
         OutOfMemoryError: not even one completion fits.
     """
-    budget = Budget(tokens_at_once, "measuring surprisal", warn)
+    budget = InferenceBudget(tokens_at_once, "measuring surprisal", warn)
     lengths = [len(prompt) + len(completion) for prompt, completion in zip(prompts, completions, strict=True)]
     waiting = sorted(range(len(lengths)), key=lambda index: lengths[index])
     certainties: dict[int, Certainty] = {}
+
+    def measured() -> list[tuple[int, Certainty]]:
+        """The next batch: sorted by length, so that the last one is the longest and decides the padding."""
+        size = 1
+        while size < min(rows_at_once, len(waiting)) and (size + 1) * lengths[waiting[size]] <= budget.tokens:
+            size += 1
+        batch = waiting[:size]
+        budget.running = PassSize(size, size * lengths[batch[-1]], size)
+        found = _measure(policy, [prompts[at] for at in batch], [completions[at] for at in batch])
+        return list(zip(batch, found, strict=True))
+
     with torch.no_grad(), policy.precision(), evaluating(policy.model):
         while waiting:
-            # Sorted by length, so that the next one is the longest so far and decides the padding.
-            size = 1
-            while size < min(rows_at_once, len(waiting)) and (size + 1) * lengths[waiting[size]] <= budget.tokens:
-                size += 1
-            batch, failed = waiting[:size], None
-            try:
-                measured = _measure(policy, [prompts[at] for at in batch], [completions[at] for at in batch])
-                certainties.update(zip(batch, measured, strict=True))
-            except (MemoryError, RuntimeError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                failed = error.with_traceback(None)  # its frames hold the tensors that are in the way
-            if failed is not None:
-                budget.shrink(size * lengths[batch[-1]], is_smallest=size == 1, error=failed)
-                release()
-            else:
-                waiting = waiting[size:]
+            found = budget.until_it_fits(measured)
+            certainties.update(found)
+            waiting = waiting[len(found) :]
     return [certainties[index] for index in range(len(lengths))]
 
 

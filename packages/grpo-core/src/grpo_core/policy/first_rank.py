@@ -12,37 +12,32 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 
-class FirstRank:
-    """Sends a model from the first rank to the others, a module at a time.
+def send_from_first_rank(module: nn.Module, device: torch.device) -> None:
+    """Give a module the first rank's parameters and buffers; every rank calls it with a module of that structure.
+
+    Tied parameters stay one, and what is in shards already is left out.
 
     Args:
-        device: Device of this rank, on which the modules are afterwards.
+        module: The module.
+        device: Device of this rank, on which the module is afterwards.
     """
+    received: dict[int, Tensor] = {}
+    for owner, name, tensor in list(_tensors(module)):
+        if isinstance(tensor, DTensor):
+            continue
+        if id(tensor) not in received:
+            received[id(tensor)] = _received(tensor, device)
+        setattr(owner, name, received[id(tensor)])
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
 
-    def send(self, module: nn.Module) -> None:
-        """Give a module the first rank's parameters and buffers; every rank calls it with a module of that structure.
-
-        Tied parameters stay one, and what is in shards already is left out.
-        """
-        received: dict[int, Tensor] = {}
-        for owner, name, tensor in list(_tensors(module)):
-            if isinstance(tensor, DTensor):
-                continue
-            if id(tensor) not in received:
-                received[id(tensor)] = self._received(tensor)
-            setattr(owner, name, received[id(tensor)])
-
-    def _received(self, tensor: Tensor) -> Tensor:
-        if dist.get_rank() == 0:
-            whole = tensor.detach().to(self._device).contiguous()
-        else:
-            whole = torch.empty(tensor.shape, dtype=tensor.dtype, device=self._device)
-        if whole.numel():
-            dist.broadcast(whole.view(-1).view(torch.uint8), src=0)  # bytes: gloo does not know every type
-        return nn.Parameter(whole, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else whole
+def _received(tensor: Tensor, device: torch.device) -> Tensor:
+    if dist.get_rank() == 0:
+        whole = tensor.detach().to(device).contiguous()
+    else:
+        whole = torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
+    if whole.numel():
+        dist.broadcast(whole.view(-1).view(torch.uint8), src=0)  # bytes: gloo does not know every type
+    return nn.Parameter(whole, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else whole
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[nn.Module, str, Tensor]]:

@@ -1,4 +1,4 @@
-"""Number of tokens computed at once: sized to the device's memory, and halved when that was too much.
+"""Memory of the device: what it has room for, how it runs out, and what is kept of it.
 
 On a CPU the memory of a training's tensors is kept from step to step. The C library would return it to the system after
 each, and a system that hands out gigabytes anew, a page of zeros at a time, can take as long for it as the step.
@@ -10,7 +10,7 @@ import ctypes
 import gc
 import os
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,13 +18,12 @@ import torch
 
 from grpo_core.algorithms.causal_lm import causal_lm
 from grpo_core.policy.memory_meter import MIB, memory_meter
-from grpo_sdk.errors import GrpoError, first_line
+from grpo_core.profiles.estimate import MAX_CACHED_TOKENS
+from grpo_core.profiles.model_shape import shape_of
+from grpo_sdk.errors import GrpoError
 
 MEMORY_SHARE = 0.7
 """Share of an accelerator's free memory for keys and values; the rest is for activations, logits and fragmentation."""
-
-MAX_TOKENS_AT_ONCE = 2**21
-"""No more tokens are held than this, however large the memory: decoding has long stopped to get faster."""
 
 _NO_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 """In errors of the CPU's allocator; and of CUDA's driver and cuBLAS, where another process has taken the memory."""
@@ -42,42 +41,6 @@ SMALLEST_RETURNED = 2**18
 
 class OutOfMemoryError(GrpoError, MemoryError):
     """Not even one completion fits."""
-
-
-class Budget:
-    """Tokens computed at once; halves when memory runs out, says so once, and never grows again.
-
-    Args:
-        tokens: Initial number.
-        what: Purpose of the tokens, for messages.
-        warn: Receives one warning.
-
-    Attributes:
-        tokens: At most so many at once.
-    """
-
-    def __init__(self, tokens: int, what: str, warn: Callable[[str], None] = lambda message: None) -> None:
-        self.tokens = tokens
-        self._what, self._warn, self._has_warned = what, warn, False
-
-    def shrink(self, failed_tokens: int, *, is_smallest: bool, error: BaseException) -> None:
-        """Halve the number, after `failed_tokens` did not fit.
-
-        Raises:
-            OutOfMemoryError: it was one completion, so that nothing smaller can be tried.
-        """
-        if is_smallest:
-            raise OutOfMemoryError(
-                f"out of memory: {self._what} does not fit even for one completion ({failed_tokens} tokens): "
-                f"{first_line(error)}. Lower eval.max_completion_length, or use a smaller model or precision=bfloat16."
-            )
-        self.tokens = max(1, min(self.tokens, failed_tokens) // 2)
-        if not self._has_warned:
-            self._has_warned = True
-            self._warn(
-                f"out of memory: {self._what} goes on with at most {self.tokens} tokens at once, halved again where "
-                "needed; the results do not depend on it"
-            )
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -133,8 +96,7 @@ def _is_glibc() -> bool:
 def tokens_that_fit(model: Any, device: torch.device, default: int) -> int:
     """Tokens of keys and values to hold at once: what fits an accelerator's free memory, else `default`.
 
-    A token takes 2 · layers · key-value heads · head width numbers of the model's dtype (float16 under autocast is
-    cached as the model computes it, at most as wide).
+    They are numbers of the model's dtype: float16 under autocast is cached as the model computes it, at most as wide.
 
     Args:
         model: A causal language model, with or without adapter.
@@ -143,18 +105,14 @@ def tokens_that_fit(model: Any, device: torch.device, default: int) -> int:
     """
     if device.type != "cuda":
         return default
+    parts = causal_lm(model)
+    shape = shape_of(parts.model.config.to_dict(), "")
+    if shape is None:
+        return default
     free, _ = torch.cuda.mem_get_info(device)
     free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return max(1, min(MAX_TOKENS_AT_ONCE, int(MEMORY_SHARE * free / bytes_per_token(model))))
-
-
-def bytes_per_token(model: Any) -> int:
-    """Memory of one token's keys and values."""
-    parts = causal_lm(model)
-    config = parts.model.config.get_text_config(decoder=True)
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return int(2 * config.num_hidden_layers * heads * head_dim * next(parts.body.parameters()).element_size())
+    of_token = shape.kv_values_per_token * next(parts.body.parameters()).element_size()
+    return max(1, min(MAX_CACHED_TOKENS, int(MEMORY_SHARE * free / of_token)))
 
 
 def peak_memory_mib(device: torch.device | None) -> float:

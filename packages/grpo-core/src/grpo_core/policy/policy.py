@@ -56,6 +56,7 @@ class Policy:
         quantization: How the frozen base is quantized; None where it is not.
         update_threads: Threads of the CPU in updates; None is as many as in sampling.
         sampled: A copy in shards of its own that is sampled from while this one trains, where there is one.
+        anchor: The frozen reference, which is run by `reference()`.
     """
 
     model: Any
@@ -69,7 +70,7 @@ class Policy:
     quantization: Quantization | None = None
     update_threads: int | None = None
     sampled: Policy | None = None
-    _reference: Reference | None = None
+    anchor: Reference | None = None
 
     @property
     def is_adapter(self) -> bool:
@@ -119,8 +120,8 @@ class Policy:
             shards.add(model)
         self.shards = Shards(self.device, self.autocast, layout)
         self.shards.add(self.model, self.value_head)
-        if self._reference is not None and self._reference.frozen is not None:
-            self.shards.add(self._reference.frozen)
+        if self.anchor is not None and self.anchor.frozen is not None:
+            self.shards.add(self.anchor.frozen)
 
     def in_step(self, *expected: type[BaseException]) -> contextlib.AbstractContextManager[None]:
         """The context in which ranks run passes, as many as each has; see `Shards.in_step`."""
@@ -139,10 +140,10 @@ class Policy:
         Raises:
             UserError: the policy trains an adapter, and its reference would be another model, or make it one.
         """
-        if self._reference is not None:
+        if self.anchor is not None:
             return
         start = None if not self.is_adapter or is_on_meta(self.model) else answers_of(self.model)
-        self._reference = Reference.freeze(self.model, kind)
+        self.anchor = Reference.freeze(self.model, kind)
         if start is not None:
             cure = "Train plain LoRA, or without a reference: trainer.beta=0"
             with self.reference() as reference:
@@ -150,59 +151,24 @@ class Policy:
             agreed = check_answers(start, self.model, "the policy beside its reference", cure)
             self.choices.append(ResolvedDefault("reference", f"equal to the policy, {agreed}", "the adapter's own"))
 
-    def move_reference(self, share: float) -> None:
-        """Move the reference towards the policy as it is now; see `Reference.move`."""
-        assert self._reference is not None, "freeze_reference() comes first"
-        self._reference.move(self.model, share)
-
     @property
     def has_reference(self) -> bool:
         """Whether there is a reference, frozen or loaded."""
-        return self._reference is not None
-
-    @property
-    def reference_kind(self) -> str:
-        """Kind of the reference; empty where there is none."""
-        return "" if self._reference is None else self._reference.kind
-
-    def reference_weights(self) -> Mapping[str, Tensor] | None:
-        """The weights for `save_reference` where the model is sharded; every rank takes part."""
-        if self._reference is None or self.shards is None:
-            return None
-        return self._reference.gathered_weights(self.model)
-
-    def save_reference(self, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
-        """Store the reference with the run; see `Reference.save`.
-
-        Args:
-            folder: Folder that receives it.
-            weights: Result of `reference_weights`.
-        """
-        assert self._reference is not None, "freeze_reference() comes first"
-        self._reference.save(self.model, folder, self.source.name, weights)
+        return self.anchor is not None
 
     def load_reference(self, folder: Path) -> None:
-        """Take the reference that `save_reference` stored, whatever the policy has become since.
+        """Take the reference that `Reference.save` stored, whatever the policy has become since.
 
         Raises:
             UserError: the folder holds no reference, or one that does not fit this policy.
         """
-        self._reference = Reference.load(self.model, folder)
-
-    def reference_into_adapter(self, name: str) -> None:
-        """Make an adapter of another library equal to the reference; see `Reference.into_adapter`."""
-        assert self._reference is not None, "freeze_reference() comes first"
-        self._reference.into_adapter(self.model, name)
-
-    def release_reference(self) -> None:
-        """Hold the reference no longer, where another library holds its own."""
-        self._reference = None
+        self.anchor = Reference.load(self.model, folder)
 
     @contextmanager
     def reference(self) -> Iterator[Policy]:
         """The reference policy, for as long as the context lasts; gradients do not flow."""
-        assert self._reference is not None, "freeze_reference() comes first"
-        with torch.no_grad(), self._reference.active(self.model) as model:
+        assert self.anchor is not None, "freeze_reference() comes first"
+        with torch.no_grad(), self.anchor.active() as model:
             if model is self.model:
                 yield self
             else:

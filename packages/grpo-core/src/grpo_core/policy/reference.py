@@ -14,6 +14,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from grpo_core.policy.first_rank import is_on_meta
 from grpo_core.policy.parts import gathered_state, is_of_adapter
@@ -52,10 +53,12 @@ class Reference:
     second, frozen adapter on the same base. A fully trained model is copied.
 
     Attributes:
+        model: The model that it is a reference of, as it is now.
         kind: `base`, `reference` (the adapter's name) or `model`.
         frozen: Frozen copy of a fully trained model; None for the other kinds.
     """
 
+    model: Any
     kind: str
     frozen: Any = None
 
@@ -71,7 +74,7 @@ class Reference:
             UserError: an adapter trains weights of its base.
         """
         if not _is_adapter(model):
-            return cls(_MODEL, copy.deepcopy(model).eval().requires_grad_(False))
+            return cls(model, _MODEL, copy.deepcopy(model).eval().requires_grad_(False))
         weights = dict(model.named_parameters())
         active = model.active_adapter
         trained = (name for name, parameter in weights.items() if parameter.requires_grad)
@@ -83,7 +86,7 @@ class Reference:
         if kind is None:
             kind = _BASE if _is_fresh(weights, active) else _ADAPTER
         if kind == _BASE:
-            return cls(_BASE)
+            return cls(model, _BASE)
         with copied_as_it_is(model):
             model.add_adapter(_ADAPTER, copy.deepcopy(model.peft_config[active]))
         for name, parameter in model.named_parameters():
@@ -92,7 +95,7 @@ class Reference:
                 if not source.is_meta:  # else the parameter is received
                     parameter.data.copy_(source.data)
                 parameter.requires_grad_(False)
-        return cls(_ADAPTER)
+        return cls(model, _ADAPTER)
 
     @classmethod
     def load(cls, model: Any, folder: Path) -> Reference:
@@ -111,69 +114,65 @@ class Reference:
                 f"{'trains an adapter' if _is_adapter(model) else 'is fully trained'}."
             )
         if kind == _MODEL:
-            return cls(_MODEL, _with_weights(copy.deepcopy(model), folder).eval().requires_grad_(False))
+            return cls(model, _MODEL, _with_weights(copy.deepcopy(model), folder).eval().requires_grad_(False))
         if kind != _ADAPTER:
-            return cls(_BASE)
+            return cls(model, _BASE)
         if _ADAPTER not in model.peft_config:
             active = model.active_adapter
             options = {"is_trainable": False, "low_cpu_mem_usage": is_on_meta(model)}
             model.load_adapter(str(folder / _ADAPTER), _ADAPTER, **options)
             model.set_adapter(active)
-        return cls(_ADAPTER)
+        return cls(model, _ADAPTER)
 
-    def move(self, model: Any, share: float) -> None:
+    def move(self, share: float) -> None:
         """Move a copy of a fully trained model towards the model as it is now.
 
         Args:
-            model: The model that it is a reference of.
             share: Share of the model's weights; the rest are its own.
         """
         assert self.frozen is not None, "refused before: an adapter's reference does not move"
         with torch.no_grad():
-            for own, other in zip(self.frozen.parameters(), model.parameters(), strict=True):
+            for own, other in zip(self.frozen.parameters(), self.model.parameters(), strict=True):
                 own.mul_(1.0 - share).add_(other.detach(), alpha=share)
 
-    def into_adapter(self, model: Any, name: str) -> None:
-        """Make an adapter of the model, which is none of ours, equal to the reference; the base needs none.
-
-        Args:
-            model: The model, with an adapter that is trained.
-            name: Name of the adapter.
-        """
+    def into_adapter(self, name: str) -> None:
+        """Make an adapter of the model, which is none of ours, equal to the reference; the base needs none."""
         if self.kind == _BASE:
-            model.delete_adapter(name)  # then TRL's reference is the model without an adapter
+            self.model.delete_adapter(name)  # then TRL's reference is the model without an adapter
             return
-        weights = dict(model.named_parameters())
+        weights = dict(self.model.named_parameters())
         for other in [each for each in weights if is_of_adapter(each, name)]:
             weights[other].data.copy_(weights[_renamed(other, name, _ADAPTER)].data)
 
-    def gathered_weights(self, model: Any) -> dict[str, Tensor]:
-        """The weights that `save` writes of a sharded model, on the first rank; every rank takes part."""
+    def gathered_weights(self) -> dict[str, Tensor] | None:
+        """The weights for `save` where the model is sharded, on the first rank; every rank takes part."""
+        if not any(isinstance(parameter, DTensor) for parameter in self.model.parameters()):
+            return None
         if self.kind == _ADAPTER:
-            return gathered_state(model, lambda name: is_of_adapter(name, _ADAPTER))
+            return gathered_state(self.model, lambda name: is_of_adapter(name, _ADAPTER))
         return {} if self.frozen is None else gathered_state(self.frozen)
 
-    def save(self, model: Any, folder: Path, base: str, weights: Mapping[str, Tensor] | None = None) -> None:
+    def save(self, folder: Path, base: str, weights: Mapping[str, Tensor] | None = None) -> None:
         """Write `reference.json`, which says what the reference is, beside its weights where it has any.
 
         Args:
-            model: The model that it is a reference of.
             folder: Folder that receives the files.
             base: Name of the model that training started from.
-            weights: Result of `gathered_weights`, where the model is sharded.
+            weights: Result of `gathered_weights`.
         """
         options = {} if weights is None else {"state_dict": dict(weights)}
         folder.mkdir(parents=True, exist_ok=True)
         if self.frozen is not None:
             self.frozen.save_pretrained(folder / _MODEL, **options)
         elif self.kind == _ADAPTER:
-            model.save_pretrained(folder, selected_adapters=[_ADAPTER], **options)
+            self.model.save_pretrained(folder, selected_adapters=[_ADAPTER], **options)
         facts = {"kind": self.kind, "base": base}
         (folder / _FACTS_FILE).write_bytes(orjson.dumps(facts, option=orjson.OPT_APPEND_NEWLINE))
 
     @contextmanager
-    def active(self, model: Any) -> Iterator[Any]:
-        """Yield the reference as a model: a frozen copy, or `model` itself with another adapter or none."""
+    def active(self) -> Iterator[Any]:
+        """Yield the reference as a model: a frozen copy, or the model itself with another adapter or none."""
+        model = self.model
         if self.frozen is not None:
             yield self.frozen
         elif self.kind == _BASE:

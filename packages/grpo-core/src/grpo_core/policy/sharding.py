@@ -31,7 +31,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionP
 from torch.distributed.tensor import DTensor
 
 from grpo_core.algorithms.causal_lm import CausalLM, causal_lm
-from grpo_core.policy.first_rank import FirstRank
+from grpo_core.policy.first_rank import send_from_first_rank
 from grpo_core.policy.ranks import backend_of
 from grpo_sdk.errors import InfrastructureError, UserError
 
@@ -139,17 +139,16 @@ class Shards:
         parts = causal_lm(model)  # checks, once per model, that the parts make the whole: sharded, it could not
         readers = [head for head in (parts.head, value_head) if head is not None]
         layers = _layers(parts)
-        first_rank = FirstRank(self._device) if self.layout.from_first_rank else None
         options: dict[str, Any] = {
             "mesh": self._mesh, "mp_policy": self._precision, "offload_policy": self._offload
         }  # fmt: skip
         for layer in layers:
-            if first_rank is not None:
-                first_rank.send(layer)
+            if self.layout.from_first_rank:
+                send_from_first_rank(layer, self._device)
             fully_shard(layer, reshard_after_forward=True, **options)
         with _children(parts.body, readers):
-            if first_rank is not None:
-                first_rank.send(parts.body)
+            if self.layout.from_first_rank:
+                send_from_first_rank(parts.body, self._device)
             fully_shard(parts.body, **options)
         units = [*layers, parts.body]
         for unit in units:

@@ -19,6 +19,9 @@ CHUNK_ELEMENTS, CHUNK_ELEMENTS_GPU = 3 * 2**21, 2**27
 SAMPLED_ELEMENTS = 2**25
 """Elements of logits that are held at once while sampling; a test compares it with `engines.native`."""
 
+MAX_CACHED_TOKENS = 2**21
+"""Tokens of keys and values at most, however large the memory: decoding has long stopped to get faster."""
+
 HEAP_OVERHEAD = 1.15
 """What the C library's heap takes for activations, whose blocks it does not give back; measured on a CPU."""
 
@@ -162,7 +165,7 @@ def estimate(plan: MemoryPlan) -> MemoryEstimate:
     return MemoryEstimate(weights, reference, optimizer, gradients, activations, sampling, plan.needs_both)
 
 
-def tokens_that_fit(plan: MemoryPlan, memory: float, largest: int) -> tuple[int, bool] | None:
+def largest_pass(plan: MemoryPlan, memory: float, largest: int) -> tuple[int, bool] | None:
     """Tokens of a forward pass, a power of two, with which the plan fits, and whether activations are checkpointed.
 
     Checkpointing costs a third more time: it is chosen where without it less than one group of completions fits.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from grpo_core.algorithms.advantages.per_token import gae, token_rewards
 from grpo_core.algorithms.masking import masked_sum
 from grpo_core.rollouts.rollout import Rollout
 from grpo_core.training.algorithm import Algorithm
-from grpo_core.training.batch import TrainBatch
+from grpo_core.training.batch import Snapshot, TokenBatch
 from grpo_sdk.scoring.parts import PartColumns
 from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.score import Score
@@ -49,35 +48,43 @@ class AdvantageEstimator:
 
     def __call__(
         self,
-        batch: TrainBatch,
+        tokens: TokenBatch,
+        snapshot: Snapshot,
         rollouts: Sequence[Rollout],
         rewards: Tensor,
         labels: Sequence[str],
         *,
         beta: float,
         greedy_rewards: Tensor | None = None,
-    ) -> TrainBatch:
-        """Fill in advantages, and the returns that a value head learns.
+    ) -> tuple[Tensor, Tensor | None]:
+        """Compute advantages, and the returns that a value head learns.
 
         Args:
-            batch: The rollouts as tensors, after `ForwardPasses.freeze`.
-            rollouts: The rollouts, in the batch's order.
+            tokens: The rollouts as tensors.
+            snapshot: What the policy says of them before the update.
+            rollouts: The rollouts, in the order of `tokens`.
             rewards: [N] float64, NaN where abstained.
             labels: Task label of each rollout.
-            beta: Weight of the KL that is taken off the reward; 0 where it is part of the loss.
+            beta: Weight of the snapshot's KL, which is taken off the reward.
             greedy_rewards: [N] reward of the greedy completion of each rollout's prompt, where the baseline needs it.
+
+        Returns:
+            (advantages [B] or [B, T] float64, returns [B, T], or None without values).
         """
-        penalties = None if batch.token_kl is None or not beta else beta * batch.token_kl.double()
+        penalties = None if snapshot.token_kl is None or not beta else beta * snapshot.token_kl.double()
         per_token = self._baseline.facts.per_token
-        owners = torch.arange(len(batch)) if batch.rollouts is None else batch.rollouts
+        owners = tokens.rollouts
         groups = torch.tensor([rollout.group for rollout in rollouts])
         episodes = Episodes(owners, len(rollouts))
-        rewards = self._bootstrapped(batch, episodes, rewards)
-        returns = self._returns(batch, episodes, rewards, penalties)
+        if snapshot.last_values is not None:  # the length limit ended a rollout: the value of its last state instead
+            is_cut = episodes.total(tokens.is_cut.double()).bool() & ~rewards.isnan()
+            last = self.config.gae_gamma * episodes.total(snapshot.last_values.double())
+            rewards = torch.where(is_cut, last, rewards)
+        returns = self._returns(tokens, snapshot, episodes, rewards, penalties)
         if penalties is not None and not per_token:
-            spent = masked_sum(penalties, batch.mask, dim=1)
+            spent = masked_sum(penalties, tokens.mask, dim=1)
             rewards = rewards.index_add(0, owners, spent, alpha=-1)
-        inputs = self._inputs(batch, episodes, rollouts, labels, penalties, greedy_rewards)
+        inputs = self._inputs(tokens, snapshot, episodes, rollouts, labels, penalties, greedy_rewards)
         provided = {name: inputs[name]() for name in sorted(self._baseline.provided)}
         advantages: Tensor = self._baseline.function(rewards, groups, **provided, **self._arguments)
         scored, self.metrics = ~rewards.isnan(), {}
@@ -88,11 +95,11 @@ class AdvantageEstimator:
                 "baseline/roles_mse": float(advantages[scored].square().mean()),
                 "baseline/pooled_mse": float(pooled[scored].square().mean()),
             }
-        scale = self.config.scale_rewards
-        assert scale is not None, "the configuration is resolved"
         if per_token:
             advantages = episodes.split(advantages)
         else:
+            scale = self.config.scale_rewards
+            assert scale is not None, "the configuration is resolved"
             advantages = scale_advantages(
                 advantages,
                 rewards,
@@ -101,22 +108,24 @@ class AdvantageEstimator:
                 epsilon=self.config.std_epsilon,
                 ddof=self.config.std_ddof,
             )[owners]
-        if batch.turns_left is not None and self.config.turn_gamma < 1:
+        if tokens.turns_left is not None and self.config.turn_gamma < 1:
             by_token = advantages if advantages.dim() == 2 else advantages[:, None]
-            advantages = by_token * self.config.turn_gamma ** batch.turns_left.double()
-        return replace(batch, advantages=advantages, returns=returns)
+            advantages = by_token * self.config.turn_gamma ** tokens.turns_left.double()
+        return advantages, returns
 
     def _inputs(
         self,
-        batch: TrainBatch,
+        tokens: TokenBatch,
+        snapshot: Snapshot,
         episodes: Episodes,
         rollouts: Sequence[Rollout],
         labels: Sequence[str],
         penalties: Tensor | None,
         greedy_rewards: Tensor | None,
-    ) -> dict[str, Any]:
+    ) -> dict[str, Callable[[], Any]]:
         """Inputs that a baseline may ask for by name, each made only when it does."""
-        spent = torch.zeros(batch.mask.shape, dtype=torch.float64) if penalties is None else penalties
+        values = snapshot.old_values
+        spent = torch.zeros(tokens.mask.shape, dtype=torch.float64) if penalties is None else penalties
         return {
             "keys": lambda: list(labels),
             "roles": lambda: [
@@ -128,29 +137,27 @@ class AdvantageEstimator:
             "greedy_rewards": lambda: greedy_rewards,
             "reward_parts": lambda: _tensor(self._parts.values(labels, _scores(rollouts))),
             "part_weights": lambda: _tensor(self._parts.weights(labels)),
-            "mask": lambda: episodes.join(batch.mask),
+            "mask": lambda: episodes.join(tokens.mask),
             "token_penalties": lambda: episodes.join(spent),
-            "values": lambda: None if batch.old_values is None else episodes.join(batch.old_values),
+            "values": lambda: None if values is None else episodes.join(values),
         }
 
     @property
     def _lam(self) -> float:
         return self.config.gae_lambda if self.config.use_gae else 1.0
 
-    def _bootstrapped(self, batch: TrainBatch, episodes: Episodes, rewards: Tensor) -> Tensor:
-        """The rewards, where the length limit ended a rollout the discounted value of its last state in their place."""
-        if batch.last_values is None or batch.is_cut is None:
-            return rewards
-        is_cut = episodes.total(batch.is_cut.double()).bool() & ~rewards.isnan()
-        return torch.where(is_cut, self.config.gae_gamma * episodes.total(batch.last_values.double()), rewards)
-
     def _returns(
-        self, batch: TrainBatch, episodes: Episodes, rewards: Tensor, penalties: Tensor | None
+        self,
+        tokens: TokenBatch,
+        snapshot: Snapshot,
+        episodes: Episodes,
+        rewards: Tensor,
+        penalties: Tensor | None,
     ) -> Tensor | None:
         """[B, T] what the value head learns to predict."""
-        if batch.old_values is None:
+        if snapshot.old_values is None:
             return None
-        values, mask = episodes.join(batch.old_values.double()), episodes.join(batch.mask)
+        values, mask = episodes.join(snapshot.old_values.double()), episodes.join(tokens.mask)
         earned = token_rewards(
             rewards.where(~rewards.isnan(), 0.0), mask, None if penalties is None else episodes.join(penalties)
         )

@@ -1,9 +1,10 @@
-"""Forward passes over a generated batch, in micro-batches: those without gradient, once per batch."""
+"""Forward passes over a generated batch, in micro-batches that fit the memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -11,12 +12,13 @@ from torch import Tensor
 from grpo_core.algorithms.corrections import high_entropy_mask
 from grpo_core.algorithms.kl import k3
 from grpo_core.algorithms.packing import pair_cost
+from grpo_core.policy.pass_budget import TrainingBudget
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
 from grpo_core.training.algorithm import Algorithm
-from grpo_core.training.batch import MicroBatch, TrainBatch, micro_batches
-from grpo_core.training.pass_budget import PassBudget
-from grpo_core.training.pass_limits import PassSize
+from grpo_core.training.batch import MicroBatch, Snapshot, TokenBatch, micro_batches
+
+_Batch = TypeVar("_Batch", bound=TokenBatch)
 
 
 class ForwardPasses:
@@ -36,128 +38,125 @@ class ForwardPasses:
         self, policy: Policy, algorithm: Algorithm, ranks: Ranks, warn: Callable[[str], None] = lambda message: None
     ) -> None:
         self.policy, self.config, self.ranks = policy, algorithm.config, ranks
-        self.budget = PassBudget(policy, algorithm.config, ranks, warn)
-        self._pair_cost = pair_cost(policy.model)
-        self._kl = algorithm.kl
+        self.budget = TrainingBudget(policy, algorithm.config, ranks, warn)
+        self._algorithm, self._pair_cost = algorithm, pair_cost(policy.model)
 
-    @property
-    def on_policy(self) -> bool:
-        """Whether each batch is used for one update, so that the ratio is 1 and the old log-prob pass is skipped."""
-        return self.config.num_iterations == 1 and self.config.steps_per_generation == 1
+    def each(
+        self, batch: _Batch, work: Callable[[MicroBatch, _Batch], None], undo: Callable[[], None] = lambda: None
+    ) -> None:
+        """Run every micro-batch; where memory runs out, all of them again in smaller ones.
 
-    @property
-    def kl_in_reward(self) -> bool:
-        """Whether the KL penalty is taken off the reward, and not part of the loss."""
-        return self.config.beta > 0 and self.config.kl_placement == "reward"
+        Args:
+            batch: Rows of this rank.
+            work: Runs a micro-batch, of which it gets the rows on the device.
+            undo: Removes what unfinished work left behind.
+        """
 
-    @property
-    def kl_in_loss(self) -> bool:
-        """Whether the KL penalty is part of the loss."""
-        return self.config.beta > 0 and self.config.kl_placement != "reward"
+        def run() -> None:
+            with self.policy.in_step():
+                for micro in micro_batches(batch, self.budget.limits, self._pair_cost):
+                    self.budget.running = micro.size
+                    work(micro, batch.rows(micro.rows).to(self.policy.device))
 
-    def passes(self, batch: TrainBatch) -> Iterator[tuple[MicroBatch, TrainBatch]]:
-        """Split a batch into forward passes that fit the limits: (micro-batch, its rows on the device)."""
-        limits = self.budget.limits
-        for micro in micro_batches(
-            batch,
-            pair_cost=self._pair_cost,
-            max_rows=limits.rows,
-            max_tokens=limits.tokens,
-            prompts=limits.prompts,
-        ):
-            self.budget.running = _size(batch, micro)
-            yield micro, batch.rows(micro.rows).to(self.policy.device)
+        self.budget.until_it_fits(run, undo)
 
-    def own_rows(self, batch: TrainBatch) -> Tensor:
+    def own_rows(self, batch: TokenBatch) -> Tensor:
         """Indices of this rank's rows: whole prompts, in order."""
         prompts = batch.groups.unique_consecutive()
         share = self.ranks.share(len(prompts))
         return torch.isin(batch.groups, prompts[share.start : share.stop]).nonzero()[:, 0]
 
-    def freeze(self, batch: TrainBatch) -> TrainBatch:
-        """Fill in what the update compares with: old log-probs, values, the reference, the tokens that count.
-
-        Each is computed only where the configuration needs it; strictly on-policy nothing is.
-        """
-        config = self.config
-        measures_kl = self.kl_in_reward or (config.kl_metric and not self.kl_in_loss)
+    def snapshot(self, batch: TokenBatch) -> Snapshot:
+        """What the update compares with, each where the configuration needs it; strictly on-policy nothing is."""
+        config, placement = self.config, self._algorithm.kl_placement
+        is_on_policy = config.num_iterations == 1 and config.steps_per_generation == 1  # so that the ratio is 1
         restricts = config.top_entropy_quantile < 1
-        if not self.on_policy or measures_kl or restricts or config.value_head:
-            longer = _lengthened(batch) if config.gae_bootstrap else batch
-            frozen = self._run(longer, entropy=restricts, kl=measures_kl)
-            last_values = _last_values(batch, frozen["values"]) if config.gae_bootstrap else None
-            frozen = {name: values[:, : batch.mask.shape[1]] for name, values in frozen.items()}
-            batch = replace(
-                batch,
-                last_values=last_values,
-                old_logprobs=None if self.on_policy else frozen["logp"],
-                old_values=frozen.get("values"),
-                token_kl=frozen.get("kl"),
-                token_k3=frozen.get("k3"),
-                policy_mask=(
-                    high_entropy_mask(frozen["entropy"], batch.mask, quantile=config.top_entropy_quantile)
-                    if restricts
-                    else None
-                ),
-            )
-        if self.kl_in_loss and config.kl != "full":
-            own = self.budget.until_it_fits(lambda: self._own_reference_logprobs(batch))
-            return replace(batch, ref_logprobs=self.ranks.sum(own))
-        return batch
+        found: Mapping[str, Tensor] = {}
+        if not is_on_policy or placement.before_update or restricts or config.value_head:
+            found = self._measured(_lengthened(batch) if config.gae_bootstrap else batch, with_entropy=restricts)
+        last_values = _last_values(batch, found["values"]) if config.gae_bootstrap else None
+        found = {name: values[:, : batch.mask.shape[1]] for name, values in found.items()}
+        return Snapshot(
+            old_logprobs=None if is_on_policy else found["logp"],
+            ref_logprobs=self._reference_logprobs(batch) if placement.in_loss and not placement.is_full else None,
+            token_kl=found.get("kl"),
+            token_k3=found.get("k3"),
+            old_values=found.get("values"),
+            last_values=last_values,
+            policy_mask=(
+                high_entropy_mask(found["entropy"], batch.mask, quantile=config.top_entropy_quantile)
+                if restricts
+                else None
+            ),
+        )
 
-    def _run(self, batch: TrainBatch, *, entropy: bool, kl: bool) -> dict[str, Tensor]:
+    def _measured(self, batch: TokenBatch, *, with_entropy: bool) -> dict[str, Tensor]:
         """[B, T] of the policy as it sampled: logp, entropy, values and the KL against the reference."""
-        results = self.budget.until_it_fits(lambda: self._run_own(batch, entropy=entropy, kl=kl))
+        policy, placement = self.policy, self._algorithm.kl_placement
+        temperature, options = self.config.temperature, self._algorithm.kl.arguments
+        names = ["logp"]
+        names += ["entropy"] if with_entropy else []
+        names += ["values"] if policy.value_head is not None else []
+        names += ["kl", "k3"] if placement.before_update else []
+
+        def measure(micro: MicroBatch, rows: TokenBatch) -> dict[str, Tensor]:
+            states = policy.states(*rows.inputs, micro.packs)
+            logp, entropy = states.logprobs(temperature=temperature, with_entropy=with_entropy)
+            found = {"logp": logp}
+            if entropy is not None:
+                found["entropy"] = entropy
+            if policy.value_head is not None:
+                found["values"] = states.read(policy.value_head)
+            if placement.before_update:
+                with policy.reference() as reference:
+                    ref_states = reference.states(*rows.inputs, micro.packs)
+                    if placement.is_full:
+                        found["kl"] = found["k3"] = states.full_kl(ref_states, temperature=temperature, **options)
+                    else:
+                        ref_logp, _ = ref_states.logprobs(temperature=temperature)
+                        wide = logp.to(policy.wide), ref_logp.to(policy.wide)
+                        found["kl"], found["k3"] = self._algorithm.kl(*wide), k3(*wide)
+            return found
+
+        with torch.no_grad(), policy.precision():
+            return self._of_all(batch, names, measure)
+
+    def _reference_logprobs(self, batch: TokenBatch) -> Tensor:
+        """[B, T] under the reference."""
+        with self.policy.reference() as reference, reference.precision():
+
+            def measure(micro: MicroBatch, rows: TokenBatch) -> dict[str, Tensor]:
+                states = reference.states(*rows.inputs, micro.packs)
+                return {"logp": states.logprobs(temperature=self.config.temperature)[0]}
+
+            return self._of_all(batch, ["logp"], measure)["logp"]
+
+    def _of_all(
+        self,
+        batch: TokenBatch,
+        names: Sequence[str],
+        measure: Callable[[MicroBatch, TokenBatch], Mapping[str, Tensor]],
+    ) -> dict[str, Tensor]:
+        """What is measured in the passes of all ranks, by name: [B, T] on the CPU.
+
+        Args:
+            batch: The rows of all ranks.
+            names: What is measured.
+            measure: Returns it of a micro-batch: [M, T].
+        """
+        own, wide = self.own_rows(batch), self.policy.wide
+        results = {name: torch.zeros(batch.mask.shape, dtype=wide) for name in names}
+
+        def keep(micro: MicroBatch, rows: TokenBatch) -> None:
+            for name, values in measure(micro, rows).items():
+                results[name][own[micro.rows], : values.shape[1]] = values.to(wide).cpu()
+
+        self.each(batch.rows(own), keep)
         return {name: self.ranks.sum(values) for name, values in results.items()}  # 0 in the rows of others
 
-    def _run_own(self, batch: TrainBatch, *, entropy: bool, kl: bool) -> dict[str, Tensor]:
-        """The same with 0 in the rows of other ranks."""
-        results: dict[str, Tensor] = {}
-        policy, temperature = self.policy, self.config.temperature
 
-        def keep(name: str, micro: MicroBatch, values: Tensor) -> None:
-            result = results.setdefault(name, torch.zeros(batch.mask.shape, dtype=policy.wide))
-            result[own[micro.rows], : values.shape[1]] = values.to(policy.wide).cpu()
-
-        own = self.own_rows(batch)
-        with policy.in_step(), torch.no_grad(), policy.precision():
-            for micro, rows in self.passes(batch.rows(own)):
-                lens = (rows.input_ids, rows.prompt_lens, rows.completion_lens)
-                states = policy.states(*lens, micro.packs)
-                logp, entropies = states.logprobs(temperature=temperature, with_entropy=entropy)
-                keep("logp", micro, logp)
-                if entropies is not None:
-                    keep("entropy", micro, entropies)
-                if policy.value_head is not None:
-                    keep("values", micro, states.read(policy.value_head))
-                if kl:
-                    with policy.reference() as reference:
-                        ref_states = reference.states(*lens, micro.packs)
-                        if self.config.kl == "full":
-                            options = self._kl.arguments
-                            estimate = driving = states.full_kl(ref_states, temperature=temperature, **options)
-                        else:
-                            ref_logp, _ = ref_states.logprobs(temperature=temperature)
-                            wide, ref_wide = logp.to(policy.wide), ref_logp.to(policy.wide)
-                            estimate, driving = self._kl(wide, ref_wide), k3(wide, ref_wide)
-                    keep("kl", micro, estimate)
-                    keep("k3", micro, driving)
-        return results
-
-    def _own_reference_logprobs(self, batch: TrainBatch) -> Tensor:
-        logprobs = torch.zeros(batch.mask.shape, dtype=self.policy.wide)
-        own = self.own_rows(batch)
-        with self.policy.in_step(), self.policy.reference() as reference, reference.precision():
-            for micro, rows in self.passes(batch.rows(own)):
-                states = reference.states(rows.input_ids, rows.prompt_lens, rows.completion_lens, micro.packs)
-                logp, _ = states.logprobs(temperature=self.config.temperature)
-                logprobs[own[micro.rows], : logp.shape[1]] = logp.to(self.policy.wide).cpu()
-        return logprobs
-
-
-def _lengthened(batch: TrainBatch) -> TrainBatch:
+def _lengthened(batch: TokenBatch) -> TokenBatch:
     """The batch with one token more, which is never read, on the rows that are cut: a value for the state before it."""
-    assert batch.is_cut is not None
     return replace(
         batch,
         input_ids=torch.nn.functional.pad(batch.input_ids, (0, 1)),
@@ -166,15 +165,6 @@ def _lengthened(batch: TrainBatch) -> TrainBatch:
     )
 
 
-def _last_values(batch: TrainBatch, values: Tensor) -> Tensor:
+def _last_values(batch: TokenBatch, values: Tensor) -> Tensor:
     """[B] values after the last token of rows that are cut, of those of `_lengthened`; 0 elsewhere."""
-    assert batch.is_cut is not None
     return values.gather(1, batch.completion_lens[:, None])[:, 0].where(batch.is_cut, 0.0)
-
-
-def _size(batch: TrainBatch, micro: MicroBatch) -> PassSize:
-    """Size of a forward pass over some rows of a batch."""
-    prompts, completions = batch.prompt_lens[micro.rows].tolist(), batch.completion_lens[micro.rows].tolist()
-    longest = max(prompts[pack[0]] + sum(completions[row] for row in pack) for pack in micro.packs)
-    groups = len(batch.groups[micro.rows].unique())
-    return PassSize(len(micro.rows), len(micro.packs) * longest, groups)

@@ -11,13 +11,13 @@ import torch
 from grpo_core.config import RunConfig
 from grpo_core.config.hardware import memory_plan, needs
 from grpo_core.policy.memory import keep_freed_memory, release
-from grpo_core.policy.micro_batch import choose_micro_batch
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
 from grpo_core.policy.threads import share_threads, update_threads
 from grpo_core.profiles import accelerator as accelerators
 from grpo_core.profiles.estimate import estimate, gib
 from grpo_core.profiles.model_shape import model_shape
+from grpo_core.training.micro_batch import choose_micro_batch
 from grpo_sdk.callbacks import ResolvedDefault
 
 MEMORY_SHOWN = 2**30

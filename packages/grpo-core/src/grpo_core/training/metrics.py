@@ -57,10 +57,9 @@ def rollout_metrics(
         **_similarity(rollouts),
         **_distinct(rollouts),
     }
-    if batch.token_kl is not None:
-        assert batch.token_k3 is not None
-        metrics["kl"] = float(masked_mean(batch.token_kl, batch.mask))
-        metrics["kl/k3"] = float(masked_mean(batch.token_k3, batch.mask))
+    for name, measured in (("kl", batch.snapshot.token_kl), ("kl/k3", batch.snapshot.token_k3)):
+        if measured is not None:
+            metrics[name] = float(masked_mean(measured, batch.mask))
     for label in dict.fromkeys(labels):
         own = [score for score, name in zip(scores, labels, strict=True) if name == label]
         values = [score.value for score in own if score.value is not None]

@@ -1,24 +1,32 @@
-"""The loss of one micro-batch: policy loss + β·KL − c·entropy + value loss, with the same weights of tokens."""
+"""The loss of an optimizer step, policy loss + β·KL − c·entropy + value loss, and its gradient.
+
+Each term has the same weights of tokens, which hold the denominators of the whole step: micro-batches and ranks add up.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import reduce
 
+import torch
 from torch import Tensor
 
-from grpo_core.algorithms.aggregation import weighted_sum
+from grpo_core.algorithms.aggregation import token_weights, weighted_sum
 from grpo_core.algorithms.causal_lm import evaluating
 from grpo_core.algorithms.corrections import off_policy_mask, rollout_weights
-from grpo_core.algorithms.kl import kl_penalty, ratio_factor
+from grpo_core.algorithms.diagnostics import clip_fractions
+from grpo_core.algorithms.kl import k1, k3, kl_penalty, ratio_factor
 from grpo_core.algorithms.losses import policy_loss
 from grpo_core.algorithms.packing import Pack
+from grpo_core.algorithms.sequence_losses import sequence_log_ratio
 from grpo_core.algorithms.value_loss import value_loss
-from grpo_core.policy.policy import Policy
 from grpo_core.training.algorithm import Algorithm
-from grpo_core.training.batch import TrainBatch
+from grpo_core.training.batch import MicroBatch, TokenBatch, TrainBatch
 from grpo_core.training.forward import ForwardPasses
-from grpo_core.training.statistics import ClipRange, MicroStatistics, UpdateStatistics
+from grpo_core.training.optimizer import PolicyOptimizer
+from grpo_core.training.statistics import UpdateStatistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,109 +43,180 @@ class PenaltyCoefficients:
 
 
 class Objective:
-    """Computes losses of micro-batches.
+    """Computes losses of micro-batches, and gradients of optimizer steps.
 
     Args:
-        policy: The model.
         algorithm: The loss, the KL estimator and their settings.
-        forward: Says where the KL penalty goes.
-
-    Attributes:
-        clip: Where the loss clips its ratio, if it does.
+        forward: Forward passes of the policy.
+        max_turns: Turns that a rollout may have; with the length of one, the constant length of the loss.
     """
 
-    def __init__(self, policy: Policy, algorithm: Algorithm, forward: ForwardPasses) -> None:
-        self.policy, self.config, self.forward = policy, algorithm.config, forward
-        self._loss, self._kl = algorithm.loss, algorithm.kl
-        epsilon, clips = self._loss.arguments.get("epsilon"), self._loss.facts.clips
-        self.clip = None
-        if clips is not None and epsilon is not None:
-            high = self._loss.arguments.get("epsilon_high")
-            self.clip = ClipRange(clips, epsilon, epsilon if high is None else high)
+    def __init__(self, algorithm: Algorithm, forward: ForwardPasses, max_turns: int) -> None:
+        self.forward = forward
+        self._algorithm, self._max_turns = algorithm, max_turns
 
-    def __call__(
-        self, micro: TrainBatch, packs: Sequence[Pack], coefficients: PenaltyCoefficients, statistics: UpdateStatistics
+    def weights(self, part: TokenBatch) -> Tensor:
+        """Weights [B, T] of the tokens of one optimizer step: the denominator is counted over all of its rows."""
+        config = self._algorithm.config
+        return token_weights(
+            part.mask,
+            self._algorithm.aggregation,
+            max_completion_length=self._max_turns * config.max_completion_length,
+            groups=part.groups,
+            rollouts=part.rollouts,
+            count_empty=config.count_empty_rows,
+        )
+
+    def add_gradient(
+        self,
+        part: TrainBatch,
+        coefficients: PenaltyCoefficients,
+        statistics: UpdateStatistics,
+        optimizer: PolicyOptimizer,
+        measuring: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> bool:
+        """Add the gradient of some rows, summed over the ranks, to parameters that have none.
+
+        Args:
+            part: The rows, the same on every rank.
+            coefficients: Weights of the penalties.
+            statistics: Empty; receives what this rank measures on the way.
+            optimizer: Its parameters receive the gradient.
+            measuring: Context of each backward pass.
+
+        Returns:
+            Whether the loss of this rank's rows is finite; where it is not, the gradient has no meaning.
+        """
+        are_finite: list[bool] = []
+
+        def add(micro: MicroBatch, rows: TrainBatch) -> None:
+            loss = self.loss(rows, micro.packs, coefficients, statistics)
+            are_finite.append(bool(torch.isfinite(loss)))
+            with measuring():
+                optimizer.backward(loss)
+
+        def undo() -> None:
+            are_finite.clear()
+            statistics.reset()
+            optimizer.drop_gradients()
+
+        # A row without gradient is skipped in compute, not in denominators.
+        own = self.forward.own_rows(part)
+        self.forward.each(part.rows(own[self._teaches(part, coefficients)[own]]), add, undo)
+        self.forward.ranks.sum_gradients(optimizer.parameters)
+        return all(are_finite)
+
+    def loss(
+        self, rows: TrainBatch, packs: Sequence[Pack], coefficients: PenaltyCoefficients, statistics: UpdateStatistics
     ) -> Tensor:
         """The loss of a micro-batch, to be summed over the micro-batches of an update.
 
         Args:
-            micro: Its rows, on the policy's device, with the weights of the whole update.
+            rows: Its rows, on the policy's device.
             packs: The rows in sequences that share a prompt.
             coefficients: Weights of the penalties.
             statistics: Receives what is measured on the way.
         """
-        policy, temperature = self.policy, self.config.temperature
-        lens = (micro.input_ids, micro.prompt_lens, micro.completion_lens)
+        algorithm, placement, wide = self._algorithm, self._algorithm.kl_placement, self.forward.policy.wide
+        mask, weights, snapshot = rows.mask, rows.weights, rows.snapshot
+        logp, entropy, kl, values = self._outputs(rows, packs)
+        old = logp.detach() if snapshot.old_logprobs is None else snapshot.old_logprobs.to(wide)
+        sampler = rows.sampler_logprobs.to(wide)
+        correction = self._correction(rows, old, logp, sampler)
+        loss: Tensor = policy_loss(
+            algorithm.loss.function, logp, old, rows.advantages, mask, weights,
+            correction=correction, **algorithm.loss.arguments,
+        )  # fmt: skip
+        totals = {"loss": 0.0, "loss/policy": float(loss.detach())}
+        per_token = {"entropy": entropy, "sampler_mismatch": (old - sampler).abs()}
+        if placement.in_loss:
+            if kl is None:
+                assert snapshot.ref_logprobs is not None
+                ref_logp, now = snapshot.ref_logprobs.to(wide), logp.detach()
+                kl = kl_penalty(algorithm.kl.function, logp, ref_logp, mask, **algorithm.kl.arguments)
+                per_token |= {"kl": kl, "kl/k1": k1(now, ref_logp), "kl/k3": k3(now, ref_logp)}
+            else:
+                per_token["kl"] = kl
+            if placement.by_ratio:
+                is_constant = bool(algorithm.kl.arguments.get("straight_through"))
+                kl = ratio_factor(logp, old, is_constant=is_constant) * kl
+            loss = loss + coefficients.beta * weighted_sum(kl, mask, weights)
+        if coefficients.entropy:
+            loss = loss - coefficients.entropy * weighted_sum(entropy, mask, weights)
+        if values is not None:
+            assert snapshot.old_values is not None and rows.returns is not None
+            errors = value_loss(values, snapshot.old_values, rows.returns, mask, clip=algorithm.config.value_clip)
+            own_loss = weighted_sum(errors, mask, weights)
+            totals["loss/value"] = float(own_loss.detach())
+            loss = loss + algorithm.config.value_loss_coef * own_loss
+        if correction is not None:
+            per_token["rollout_weight"] = correction
+        totals["loss"] = float(loss.detach())
+        statistics.add(mask, logp - old, totals | self._clipped(rows, logp.detach(), old), per_token)
+        return loss
+
+    def _outputs(self, rows: TrainBatch, packs: Sequence[Pack]) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        """Log-probs, entropies, the full KL in the loss and values [B, T] of a forward pass, where they are asked for.
+
+        Wide from here on: [B, T] numbers are few, and a sum of thousands must not lose the small ones.
+        """
+        policy, placement = self.forward.policy, self._algorithm.kl_placement
+        temperature, wide = self._algorithm.config.temperature, policy.wide
         with policy.precision():
             ref_states = None
-            if self.forward.kl_in_loss and self.config.kl == "full":
+            if placement.in_loss and placement.is_full:
                 # Without dropout, which is on in an update where the reference is the policy's own module.
                 with policy.reference() as reference, evaluating(reference.model):
-                    ref_states = reference.states(*lens, packs)
-            states = policy.states(*lens, packs)
+                    ref_states = reference.states(*rows.inputs, packs)
+            states = policy.states(*rows.inputs, packs)
             logp, entropy = states.logprobs(temperature=temperature, with_entropy=True)
             kl = None
             if ref_states is not None:
-                kl = states.full_kl(ref_states, temperature=temperature, **self._kl.arguments)
-            values = None if policy.value_head is None else states.read(policy.value_head)
+                kl = states.full_kl(ref_states, temperature=temperature, **self._algorithm.kl.arguments).to(wide)
+            values = None if policy.value_head is None else states.read(policy.value_head).to(wide)
         assert entropy is not None
-        # Wide from here on: [B, T] numbers are few, and a sum of thousands must not lose the small ones.
-        logp, entropy = logp.to(policy.wide), entropy.to(policy.wide)
-        old = logp.detach() if micro.old_logprobs is None else micro.old_logprobs.to(policy.wide)
-        correction = self._correction(micro, old, logp)
-        loss: Tensor = policy_loss(
-            self._loss.function, logp, old, micro.advantages, micro.mask, micro.weights,
-            correction=correction, **self._loss.arguments,
-        )  # fmt: skip
-        measured = MicroStatistics(mask=micro.mask, logp=logp.detach(), old_logp=old, entropy=entropy.detach())
-        measured.policy_loss, measured.correction = float(loss.detach()), correction
-        if self.forward.kl_in_loss:
-            if kl is None:
-                assert micro.ref_logprobs is not None
-                ref_logp = micro.ref_logprobs.to(policy.wide)
-                kl = kl_penalty(self._kl.function, logp, ref_logp, micro.mask, **self._kl.arguments)
-                measured.ref_logp = ref_logp
-            kl = kl.to(policy.wide)
-            measured.kl = kl.detach()
-            # ρ·k3 has the gradient of KL(π‖π_ref), also when the sample is old (algorithms.md, "KL").
-            by_ratio = self.config.kl_placement == "ratio_loss" and self.config.kl != "full"
-            is_constant = bool(self._kl.arguments.get("straight_through"))
-            penalty = ratio_factor(logp, old, is_constant=is_constant) * kl if by_ratio else kl
-            loss = loss + coefficients.beta * weighted_sum(penalty, micro.mask, micro.weights)
-        if coefficients.entropy:
-            loss = loss - coefficients.entropy * weighted_sum(entropy, micro.mask, micro.weights)
-        if values is not None:
-            own_loss = self._value_loss(values.to(policy.wide), micro)
-            measured.value_loss = float(own_loss.detach())
-            loss = loss + self.config.value_loss_coef * own_loss
-        measured.loss = float(loss.detach())
-        statistics.add(measured, micro, self.clip)
-        return loss
+        return logp.to(wide), entropy.to(wide), kl, values
 
-    def _value_loss(self, values: Tensor, micro: TrainBatch) -> Tensor:
-        assert micro.old_values is not None and micro.returns is not None
-        per_token = value_loss(values, micro.old_values, micro.returns, micro.mask, clip=self.config.value_clip)
-        return weighted_sum(per_token, micro.mask, micro.weights)
+    def _teaches(self, part: TrainBatch, coefficients: PenaltyCoefficients) -> Tensor:
+        """[B] whether a row has a gradient."""
+        has_tokens = part.mask.any(dim=1)
+        if (
+            not self._algorithm.loss.facts.zero_without_advantage
+            or self._algorithm.kl_placement.in_loss
+            or coefficients.entropy != 0
+            or self.forward.policy.value_head is not None
+        ):
+            return has_tokens
+        advantages = part.advantages if part.advantages.dim() == 2 else part.advantages[:, None]
+        return has_tokens & (advantages != 0).any(dim=1)
 
-    def _correction(self, micro: TrainBatch, old: Tensor, logp: Tensor) -> Tensor | None:
+    def _correction(self, rows: TrainBatch, old: Tensor, logp: Tensor, sampler: Tensor) -> Tensor | None:
         """Constant factors [B, T] of the policy loss: weights against the sampler; rows and tokens left out."""
-        config = self.config
-        factor = None if micro.policy_mask is None else micro.policy_mask.to(old.dtype)
-        sampler = micro.sampler_logprobs.to(old.dtype)
+        config, restricted = self._algorithm.config, rows.snapshot.policy_mask
+        factors = [] if restricted is None else [restricted.to(old.dtype)]
         if config.rollout_correction != "none":
             weights = rollout_weights(
                 old,
                 sampler,
-                micro.mask,
+                rows.mask,
                 mode=config.rollout_correction,
                 maximum=config.rollout_correction_max,
                 minimum=config.rollout_correction_min,
             )
-            factor = weights if factor is None else factor * weights
+            factors.append(weights)
         if config.off_policy_mask_threshold is not None:
-            kept = off_policy_mask(
-                micro.advantages, logp.detach(), sampler, micro.mask, threshold=config.off_policy_mask_threshold
-            )
-            kept = kept if kept.dim() == 2 else kept[:, None].expand_as(old)
-            factor = kept if factor is None else factor * kept
-        return factor
+            threshold = config.off_policy_mask_threshold
+            kept = off_policy_mask(rows.advantages, logp.detach(), sampler, rows.mask, threshold=threshold)
+            factors.append(kept if kept.dim() == 2 else kept[:, None].expand_as(old))
+        return reduce(torch.mul, factors) if factors else None
+
+    def _clipped(self, rows: TrainBatch, logp: Tensor, old: Tensor) -> dict[str, float]:
+        """Tokens whose ratio, or that of their completion, the loss clips; empty where it clips none."""
+        clips, arguments = self._algorithm.loss.facts.clips, self._algorithm.loss.arguments
+        if clips is None or arguments.get("epsilon") is None:
+            return {}
+        if clips != "token":
+            logp = old + sequence_log_ratio(logp, old, rows.mask, mean=clips == "sequence_mean")
+        low, high = arguments["epsilon"], arguments.get("epsilon_high")
+        counts = clip_fractions(logp, old, rows.advantages, rows.mask, epsilon=low, epsilon_high=high)
+        return {f"clip_ratio/{name}": float(count) for name, count in counts._asdict().items()}

@@ -59,7 +59,7 @@ class PolicyOptimizer:
         )
         self.begun = 0
         self.adam.register_step_pre_hook(self._begin)
-        self.schedule = LearningRateSchedule.of(algorithm, total_updates)
+        self.schedule = LearningRateSchedule(algorithm, total_updates)
         self.time_share = 0.0
         self.scaler = torch.amp.GradScaler(policy.device.type, enabled=policy.autocast is torch.float16)
         self.updates = self.skipped = self._skipped_in_a_row = 0

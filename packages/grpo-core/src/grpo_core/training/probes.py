@@ -21,11 +21,11 @@ from grpo_core.algorithms.masking import masked_sum
 from grpo_core.algorithms.noise_scale import NoiseScale, gns_pair
 from grpo_core.checkpoints import write_json
 from grpo_core.policy.parts import local_part
+from grpo_core.policy.pass_budget import TrainingBudget
 from grpo_core.policy.ranks import Ranks
-from grpo_core.training.batch import TrainBatch
-from grpo_core.training.gradient import LossGradient
-from grpo_core.training.objective import PenaltyCoefficients
-from grpo_core.training.pass_budget import PassBudget
+from grpo_core.training.batch import MicroBatch, TrainBatch
+from grpo_core.training.objective import Objective, PenaltyCoefficients
+from grpo_core.training.optimizer import PolicyOptimizer
 from grpo_core.training.statistics import UpdateStatistics
 from grpo_sdk.files import written_whole
 
@@ -34,14 +34,15 @@ class Probes:
     """The probes of a run.
 
     Args:
-        gradient: Gradient of the loss.
+        objective: The loss.
+        optimizer: The parameters, and Adam's moments.
         folder: Receives `entropy_probes/`; None keeps the entropy probe's metrics only.
     """
 
-    def __init__(self, gradient: LossGradient, folder: Path | None) -> None:
-        self._gradient, self._folder = gradient, folder
-        self._forward, self._optimizer = gradient.forward, gradient.optimizer
-        self._config, self._policy, self._ranks = self._forward.config, self._forward.policy, self._forward.ranks
+    def __init__(self, objective: Objective, optimizer: PolicyOptimizer, folder: Path | None) -> None:
+        self._objective, self._optimizer, self._folder = objective, optimizer, folder
+        forward = self._forward = objective.forward
+        self._config, self._policy, self._ranks = forward.config, forward.policy, forward.ranks
         self._micro, self._pair = NoiseScale(), NoiseScale()
 
     def noise(self, part: TrainBatch) -> MicroNoise:
@@ -86,9 +87,10 @@ class Probes:
     def _small_batch(self, part: TrainBatch, coefficients: PenaltyCoefficients) -> dict[str, float]:
         prompts = part.groups.unique_consecutive()
         wanted = self._config.gns_probe_prompts
-        rows = torch.isin(part.groups, prompts[:wanted]).nonzero()[:, 0]
+        small = part.rows(torch.isin(part.groups, prompts[:wanted]).nonzero()[:, 0])
+        small = replace(small, weights=self._objective.weights(small))  # a step of its own, with its denominator
         with self._aside():
-            self._gradient.add(self._gradient.weighted(part.rows(rows)), coefficients, UpdateStatistics())
+            self._objective.add_gradient(small, coefficients, UpdateStatistics(), self._optimizer)
             self._optimizer.unscale()
             squared = self._over_shards(_squared_norm(self._optimizer.parameters))
         return {
@@ -124,21 +126,20 @@ class Probes:
 
     def _backward_of_sums(self, part: TrainBatch, coefficients: Tensor) -> None:
         """Backward of Σ_i coefficient_i · S_i, with S_i the log-probability of completion i."""
-        part = replace(part, advantages=coefficients)
-        part = part.rows(self._forward.own_rows(part))
-        self._forward.budget.until_it_fits(lambda: self._backward_of_own_sums(part), self._optimizer.drop_gradients)
-        self._ranks.sum_gradients(self._optimizer.parameters)
-        self._optimizer.unscale()
+        policy, optimizer = self._policy, self._optimizer
+        own = self._forward.own_rows(part)
+        own_coefficients = coefficients[own]
 
-    def _backward_of_own_sums(self, part: TrainBatch) -> None:
-        policy, forward = self._policy, self._forward
-        with policy.in_step():
-            for micro, rows in forward.passes(part):
-                with policy.precision():
-                    states = policy.states(rows.input_ids, rows.prompt_lens, rows.completion_lens, micro.packs)
-                    logp, _ = states.logprobs(temperature=self._config.temperature)
-                sums = masked_sum(logp.to(policy.wide), rows.mask, dim=1)
-                self._optimizer.backward((rows.advantages * sums).sum())
+        def add(micro: MicroBatch, rows: TrainBatch) -> None:
+            with policy.precision():
+                states = policy.states(*rows.inputs, micro.packs)
+                logp, _ = states.logprobs(temperature=self._config.temperature)
+            sums = masked_sum(logp.to(policy.wide), rows.mask, dim=1)
+            optimizer.backward((sums * own_coefficients[micro.rows].to(sums)).sum())
+
+        self._forward.each(part.rows(own), add, optimizer.drop_gradients)
+        self._ranks.sum_gradients(optimizer.parameters)
+        optimizer.unscale()
 
     def _adam_averages(self) -> list[Tensor]:
         """Adam's bias-corrected second moments v̂; ones for a parameter that never had a gradient."""
@@ -205,7 +206,7 @@ class MicroNoise:
     scale: NoiseScale
     size: int
     prompts: int
-    budget: PassBudget
+    budget: TrainingBudget
     total: float = 0.0
 
     @contextmanager

@@ -108,17 +108,18 @@ class Checkpoints:
 
     def _write(self, which: int | Literal["final"], *, is_temporary: bool = False) -> None:
         run = self._state
-        policy, moves = run.setup.policy, run.setup.config.trainer.ref_model_sync_steps is not None
+        policy = run.setup.policy
+        moved = None if run.setup.config.trainer.ref_model_sync_steps is None else policy.anchor
         (tensors, facts), weights = gathered_random_state(run.ranks), policy.weights()
         moments = optimizer_tensors(run.updater.optimizer.adam)
-        reference = policy.reference_weights() if moves else None
+        reference = None if moved is None else moved.gathered_weights()
         self._saved = checkpoint_name(which), run.step
         if not run.ranks.is_main:
             return
         with self._store.writing(which) as folder:
             policy.save(folder / "model", weights)
-            if moves:
-                policy.save_reference(folder / REFERENCE_DIR, reference)
+            if moved is not None:
+                moved.save(folder / REFERENCE_DIR, policy.source.name, reference)
             save_file(dict(moments), folder / OPTIMIZER_FILE)
             save_file(tensors, folder / RNG_FILE)
             write_json(folder / STATE_FILE, {**run.as_json(), "random": facts})

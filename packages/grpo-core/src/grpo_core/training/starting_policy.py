@@ -176,7 +176,7 @@ def _attach(policy: Policy, config: RunConfig, checkpoint: Path | None, kind: st
         policy.add_value_head(config.seed)
         if checkpoint is not None and policy.value_head is not None:
             policy.value_head.load(checkpoint / "model" / VALUE_HEAD_FILE)
-    return policy.reference_kind
+    return "" if policy.anchor is None else policy.anchor.kind
 
 
 def _sharding_choice(trainer: TrainerConfig, layout: ShardLayout, ranks: Ranks) -> ResolvedDefault:

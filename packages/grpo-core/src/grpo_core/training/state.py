@@ -245,7 +245,7 @@ def store_reference(policy: Policy, run: Path, ranks: Ranks) -> None:
     """Store the frozen reference with the run, unless it is there already."""
     folder = run / REFERENCE_DIR
     is_stored = bool(ranks.from_main(b"stored" if folder.exists() else b""))
-    if policy.has_reference and not is_stored:
-        weights = policy.reference_weights()
+    if policy.anchor is not None and not is_stored:
+        weights = policy.anchor.gathered_weights()
         if ranks.is_main:
-            policy.save_reference(folder, weights)
+            policy.anchor.save(folder, policy.source.name, weights)

@@ -9,16 +9,15 @@ import torch
 from torch import Tensor
 from trl import SFTTrainer
 
+from grpo_core.policy.pass_budget import PassBudget, PassLimits, PassSize
 from grpo_core.policy.threads import computing_with, update_threads
 from grpo_core.training.examples import IGNORED
-from grpo_core.training.pass_budget import HalvedPasses
-from grpo_core.training.pass_limits import PassLimits, PassSize
 
 ROWS_ON_CPU = 32
 """Examples of a pass on the CPU; half as many are slower, and more of unlike lengths hold more padding."""
 
 
-class ExamplePasses(HalvedPasses):
+class ExamplePasses(PassBudget):
     """How many examples a pass of supervised fine-tuning may have.
 
     Args:
@@ -27,11 +26,10 @@ class ExamplePasses(HalvedPasses):
         warn: Receives one warning.
     """
 
-    advice = "Use --precision bfloat16, a smaller model, or shorter prompts and completions."
-
     def __init__(self, batch_size: int, device: torch.device, warn: Callable[[str], None]) -> None:
         rows = min(batch_size, ROWS_ON_CPU) if device.type == "cpu" else batch_size
-        super().__init__(PassLimits(rows, 0, None), device, warn, "supervised fine-tuning")
+        advice = "Use --precision bfloat16, a smaller model, or shorter prompts and completions."
+        super().__init__(PassLimits(rows, 0, None), "supervised fine-tuning", advice, warn, device)
 
     def parts(self, inputs: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Split a batch into passes that fit, the longest examples first, each pass as wide as its longest."""

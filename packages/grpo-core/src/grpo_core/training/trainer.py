@@ -14,7 +14,7 @@ from pathlib import Path
 from grpo_core.policy.ranks import Ranks
 from grpo_core.policy.reference import REFERENCE_DIR
 from grpo_core.training.advantages import AdvantageEstimator
-from grpo_core.training.batch import TrainBatch, collate
+from grpo_core.training.batch import Snapshot, TrainBatch, collate
 from grpo_core.training.batches import Batches
 from grpo_core.training.collect import Collected
 from grpo_core.training.evaluations import Evaluations
@@ -158,20 +158,24 @@ class Trainer:
 
     def advantages(self, collected: Collected) -> TrainBatch:
         """Turn completions into a batch with advantages, compared with one another and with the reference."""
-        trainer, forward = self.config.trainer, self.updater.forward
-        batch = collate(
+        trainer = self.config.trainer
+        tokens = collate(
             collected.rollouts,
             pad_id=self.policy.tokenizer.pad_token_id,
             mask_truncated=trainer.mask_truncated_completions,
         )
-        return self.estimator(
-            forward.freeze(batch) if trainer.backend == "native" else batch,  # TRL has passes of its own
+        # TRL has passes of its own.
+        snapshot = self.updater.forward.snapshot(tokens) if trainer.backend == "native" else Snapshot()
+        advantages, returns = self.estimator(
+            tokens,
+            snapshot,
             collected.rollouts,
             collected.rewards,
             collected.labels,
-            beta=self.updater.beta.in_effect if forward.kl_in_reward else 0.0,
+            beta=self.updater.beta.in_effect,
             greedy_rewards=collected.greedy_rewards,
         )
+        return self.updater.batch(tokens, snapshot, advantages, returns)
 
     def _finish(self, collected: Collected, batch: TrainBatch, metrics: Mapping[str, float]) -> None:
         """Report a step, and do what follows it."""

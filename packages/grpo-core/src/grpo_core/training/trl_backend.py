@@ -23,7 +23,7 @@ import torch
 from grpo_core.policy.memory_meter import PhaseMemory
 from grpo_core.policy.ranks import Ranks
 from grpo_core.policy.reference import MODEL_DIR, copied_as_it_is
-from grpo_core.training.batch import TrainBatch
+from grpo_core.training.batch import TokenBatch, TrainBatch
 from grpo_core.training.collect import Collected
 from grpo_core.training.random_state import random_state, restore_random_state
 from grpo_core.training.setup import Setup
@@ -146,12 +146,13 @@ class TrlBackend:
         elif policy.is_adapter:
             with copied_as_it_is(policy.model):
                 yield
-            policy.reference_into_adapter(REFERENCE_ADAPTER)
+            assert policy.anchor is not None, "beta is above 0"
+            policy.anchor.into_adapter(REFERENCE_ADAPTER)
         else:
             self.ranks.from_main(b"")  # which has stored it by then
             tasks = self.setup.tasks.every.values()
             if not any(map(plays_base, tasks)):
-                policy.release_reference()  # one copy is enough
+                policy.anchor = None  # one copy is enough
             settings, name = policy.model.config, policy.model.config._name_or_path
             settings._name_or_path = str(self.reference / MODEL_DIR)
             try:
@@ -232,7 +233,7 @@ class TrlBackend:
         return self.is_over()
 
 
-def completion_fields(batch: TrainBatch, rows: Sequence[int]) -> dict[str, Any]:
+def completion_fields(batch: TokenBatch, rows: Sequence[int]) -> dict[str, Any]:
     """Rows of a batch as TRL's `rollout_func` returns them; its mask leaves out what is not to be trained.
 
     Args:
@@ -242,7 +243,7 @@ def completion_fields(batch: TrainBatch, rows: Sequence[int]) -> dict[str, Any]:
     Raises:
         UserError: a rollout has several rows, and TRL trains one sequence for each completion.
     """
-    if batch.rollouts is not None and len(batch) != len(batch.rollouts.unique()):
+    if len(batch) != len(batch.rollouts.unique()):
         raise UserError(
             "TRL trains one sequence for each completion, and the turns of a rollout are several here: the chat "
             "template changes earlier turns. Choose another template, or train with our own trainer."

@@ -6,22 +6,23 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from grpo_core.algorithms.controllers import HISTORY, applied, kl_warmup
 from grpo_core.algorithms.masking import masked_mean
+from grpo_core.policy.pass_budget import PassLimits
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
 from grpo_core.training.algorithm import Algorithm
-from grpo_core.training.batch import TrainBatch
+from grpo_core.training.batch import Snapshot, TokenBatch, TrainBatch
 from grpo_core.training.forward import ForwardPasses
-from grpo_core.training.gradient import LossGradient
-from grpo_core.training.objective import PenaltyCoefficients
+from grpo_core.training.objective import Objective, PenaltyCoefficients
 from grpo_core.training.optimizer import PolicyOptimizer
-from grpo_core.training.pass_limits import PassLimits
 from grpo_core.training.probes import Probes
 from grpo_core.training.statistics import UpdateStatistics
 from grpo_sdk.plugins.variants import BoundVariant
@@ -41,8 +42,8 @@ class Updater:
 
     Attributes:
         forward: Forward passes over whole batches.
+        objective: The loss, and its gradient.
         optimizer: Takes the steps, and counts them.
-        gradient: Gradient of the loss.
         beta: Weight of the KL penalty.
         entropy_coef: Weight of the entropy bonus.
         probes: Measurements that leave the weights as they are.
@@ -63,17 +64,34 @@ class Updater:
         self._steps_per_batch = config.num_iterations * config.steps_per_generation
         total_updates = None if total_steps is None else total_steps * self._steps_per_batch
         self.forward = ForwardPasses(policy, algorithm, self.ranks, warn)
+        self.objective = Objective(algorithm, self.forward, max_turns)
         self.optimizer = PolicyOptimizer(policy, algorithm, total_updates)
-        self.gradient = LossGradient(algorithm, self.forward, self.optimizer, max_turns)
         self.beta = Coefficient(config.beta, algorithm.kl_controller, warmup_steps=config.kl_warmup_steps)
         self.entropy_coef = Coefficient(config.entropy_coef, algorithm.entropy_controller)
-        self.probes = Probes(self.gradient, probe_dir)
+        self.probes = Probes(self.objective, self.optimizer, probe_dir)
+
+    def batch(
+        self, tokens: TokenBatch, snapshot: Snapshot, advantages: Tensor, returns: Tensor | None = None
+    ) -> TrainBatch:
+        """The batch of which `update` takes its steps.
+
+        Args:
+            tokens: The rollouts, group by group.
+            snapshot: Of `forward.snapshot`.
+            advantages: [B] or [B, T] float64.
+            returns: [B, T] what the value head learns to predict.
+        """
+        weights = torch.zeros(tokens.mask.shape, dtype=torch.float64)
+        for index in self._parts(tokens):
+            own = self.objective.weights(tokens.rows(index))
+            weights[index, : own.shape[1]] = own
+        return TrainBatch.of(tokens, snapshot, advantages=advantages, weights=weights, returns=returns)
 
     def update(self, batch: TrainBatch, *, time_share: float = 0.0) -> dict[str, float]:
         """Take the optimizer steps of one generated batch.
 
         Args:
-            batch: Its rows, group by group, with advantages; `forward.freeze` was applied to it.
+            batch: Result of `batch`.
             time_share: Share of the run's time limit that has passed, for a learning rate that follows it.
 
         Returns:
@@ -85,8 +103,7 @@ class Updater:
         started = time.perf_counter()
         self.optimizer.time_share = time_share
         self.policy.model.train()
-        groups = batch.groups.unique_consecutive().chunk(self.config.steps_per_generation)
-        parts = [torch.isin(batch.groups, chunk).nonzero()[:, 0] for chunk in groups]
+        parts = self._parts(batch)
         steps = [self._step(batch.rows(parts[step % len(parts)])) for step in range(self._steps_per_batch)]
         self.forward.budget.agree()
         return {
@@ -95,24 +112,26 @@ class Updater:
             "skipped_updates": float(self.optimizer.skipped),
         }
 
+    def _parts(self, tokens: TokenBatch) -> list[Tensor]:
+        """The rows of each optimizer step of an iteration: whole groups."""
+        groups = tokens.groups.unique_consecutive().chunk(self.config.steps_per_generation)
+        return [torch.isin(tokens.groups, chunk).nonzero()[:, 0] for chunk in groups]
+
     def _step(self, part: TrainBatch) -> dict[str, float]:
-        part = self.gradient.weighted(part)
-        coefficients = self.coefficients()
-        statistics = UpdateStatistics()
+        coefficients, statistics = self.coefficients(), UpdateStatistics()
         noise = self.probes.noise(part)
         probed = self.probes.before(part, coefficients, self.optimizer.updates + 1)
-        is_finite = self.gradient.add(part, coefficients, statistics, noise.measuring)
+        is_finite = self.objective.add_gradient(part, coefficients, statistics, self.optimizer, noise.measuring)
         learning_rate, scale = self.optimizer.learning_rate, self.optimizer.scaler.get_scale()
         grad_norm, is_taken = self.optimizer.step(is_finite=not self.ranks.any(not is_finite))
         statistics = statistics.of_all(self.ranks)
         measured = statistics.metrics()
         if is_taken:
             measured |= noise.result(grad_norm**2, scale) | self.probes.after(probed, grad_norm**2)
-            measured_kl = statistics.controlled_kl
-            if part.token_k3 is not None:
-                measured_kl = float(masked_mean(part.token_k3, part.mask))
+            before = part.snapshot.token_k3
+            measured_kl = statistics.mean("kl/k3", "kl") if before is None else float(masked_mean(before, part.mask))
             self.beta.observe(measured_kl)
-            self.entropy_coef.observe(statistics.mean_entropy)
+            self.entropy_coef.observe(statistics.mean("entropy"))
         metrics = {
             "loss": 0.0,  # where no row has a gradient
             **measured,
@@ -137,7 +156,8 @@ class Updater:
         """Move the reference after a batch, where the configuration says so."""
         steps = self.config.ref_model_sync_steps
         if steps is not None and step % steps == 0:
-            self.policy.move_reference(self.config.ref_model_mixup_alpha)
+            assert self.policy.anchor is not None, "the configuration was checked"
+            self.policy.anchor.move(self.config.ref_model_mixup_alpha)
 
     def state(self) -> dict[str, Any]:
         """Everything that updates have changed beside weights and Adam's moments, as JSON."""
@@ -146,8 +166,8 @@ class Updater:
             "beta": self.beta.state(),
             "entropy_coef": self.entropy_coef.state(),
             "probes": self.probes.state(),
-            "limits": self.forward.budget.limits.state(),
-            "configured_limits": PassLimits.of(self.config).state(),
+            "limits": asdict(self.forward.budget.limits),
+            "configured_limits": asdict(PassLimits.of(self.config)),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -156,8 +176,8 @@ class Updater:
         self.beta.load_state(state["beta"])
         self.entropy_coef.load_state(state["entropy_coef"])
         self.probes.load_state(state["probes"])
-        if state["configured_limits"] == PassLimits.of(self.config).state():  # else they were set anew for a resume
-            self.forward.budget.limits = PassLimits.from_state(state["limits"])
+        if state["configured_limits"] == asdict(PassLimits.of(self.config)):  # else they were set anew for a resume
+            self.forward.budget.limits = PassLimits(**state["limits"])
 
 
 def mean_metrics(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -14,12 +14,15 @@ from small_policies import model, policy_of, settings
 
 from grpo_core import train
 from grpo_core.config import TrainerConfig
-from grpo_core.policy import micro_batch
 from grpo_core.policy.memory import OutOfMemoryError
 from grpo_core.policy.memory_meter import MIB
-from grpo_core.policy.micro_batch import SizeCache, TriedSize, choose_micro_batch, largest_that_fits
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
+from grpo_core.training import micro_batch
+from grpo_core.training.algorithm import Algorithm
+from grpo_core.training.forward import ForwardPasses
+from grpo_core.training.micro_batch import SizeCache, TriedSize, choose_micro_batch, largest_that_fits
+from grpo_core.training.objective import Objective
 from grpo_core.training.resume import resume
 from grpo_sdk.callbacks import Callback, RunInfo
 
@@ -132,7 +135,9 @@ def test_the_moments_of_the_optimizer_are_added() -> None:
 
     policy = policy_of(model(0))
     trained = sum(parameter.nbytes for parameter in policy.parameters())
-    tried = micro_batch._try(policy, config(), [1], Meter())
+    algorithm = Algorithm.of(config())
+    objective = Objective(algorithm, ForwardPasses(policy, algorithm, Ranks()), max_turns=1)
+    tried = micro_batch._try(objective, config(), [1], Meter())
     assert tried == TriedSize(1, FIXED + 2 * trained)
 
 

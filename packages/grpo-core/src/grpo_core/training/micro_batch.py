@@ -15,14 +15,20 @@ from typing import Any
 import torch
 
 from grpo_core.algorithms.causal_lm import causal_lm
-from grpo_core.algorithms.packing import pair_cost, plan_packs
+from grpo_core.algorithms.packing import pair_cost
 from grpo_core.config import TrainerConfig
 from grpo_core.config.trainer import divisors
 from grpo_core.engines.compatibility import max_context
 from grpo_core.policy.memory import OutOfMemoryError, is_out_of_memory, release
 from grpo_core.policy.memory_meter import MemoryMeter, memory_meter
+from grpo_core.policy.pass_budget import PassLimits
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
+from grpo_core.training.algorithm import Algorithm, KlPlacement
+from grpo_core.training.batch import Snapshot, TokenBatch, TrainBatch, micro_batches
+from grpo_core.training.forward import ForwardPasses
+from grpo_core.training.objective import Objective, PenaltyCoefficients
+from grpo_core.training.statistics import UpdateStatistics
 from grpo_sdk.callbacks import ResolvedDefault
 from grpo_sdk.files import read_regular, replace_file
 from grpo_sdk.plugins.folders import cache_folder
@@ -74,7 +80,9 @@ def choose_micro_batch(
     key = _key(policy, config, sizes, meter)
     tried = cache.recall(key, sizes)
     if tried is None:
-        tried = _try(policy, config, sizes, meter)
+        algorithm = Algorithm.of(config)
+        objective = Objective(algorithm, ForwardPasses(policy, algorithm, ranks), max_turns=1)
+        tried = _try(objective, config, sizes, meter)
         if tried is not None:
             cache.remember(key, tried)
     found = [int(rows) for rows in ranks.gather(str(tried.rows if tried else 0).encode())]
@@ -133,7 +141,8 @@ def largest_that_fits(
     return None if peak is None else TriedSize(rows, peak)
 
 
-def _try(policy: Policy, config: TrainerConfig, sizes: Sequence[int], meter: MemoryMeter) -> TriedSize | None:
+def _try(objective: Objective, config: TrainerConfig, sizes: Sequence[int], meter: MemoryMeter) -> TriedSize | None:
+    policy = objective.forward.policy
     parameters = _trained(policy)
     moments = MOMENTS * sum(parameter.nbytes for parameter in parameters)
 
@@ -141,7 +150,7 @@ def _try(policy: Policy, config: TrainerConfig, sizes: Sequence[int], meter: Mem
         try:
             release()  # what an earlier size needed is not in use
             meter.reset()
-            _pass(policy, config, rows)
+            _pass(objective, config, rows)
             return meter.peak() + moments
         except Exception as error:
             if not is_out_of_memory(error):
@@ -174,43 +183,29 @@ def _as_in_training(policy: Policy, parameters: Sequence[torch.nn.Parameter]) ->
         release()
 
 
-def _pass(policy: Policy, config: TrainerConfig, rows: int) -> None:
-    """A forward and backward pass of completions that have the greatest length, in the way of the training."""
+def _pass(objective: Objective, config: TrainerConfig, rows: int) -> None:
+    """A forward and backward pass of completions that have the greatest length, as in training."""
+    policy = objective.forward.policy
     prompt, completion = _lengths(policy, config)
-    prompts, completions = [prompt] * rows, [completion] * rows
-    packs = plan_packs(
-        prompts,
-        completions,
-        [row // config.num_generations for row in range(rows)],
-        pair_cost=pair_cost(policy.model),
-        max_rows=rows,
+    groups = torch.arange(rows) // config.num_generations
+    tokens = TokenBatch(
+        input_ids=torch.zeros(rows, prompt + completion, dtype=torch.int64),
+        prompt_lens=torch.full((rows,), prompt),
+        completion_lens=torch.full((rows,), completion),
+        groups=groups,
+        mask=torch.ones(rows, completion, dtype=torch.bool),
+        sampler_logprobs=torch.zeros(rows, completion),
+        is_cut=torch.zeros(rows, dtype=torch.bool),
+        rollouts=torch.arange(rows),
+        prompts=groups,
     )
-    ids = torch.zeros(rows, prompt + completion, dtype=torch.int64, device=policy.device)
-    lens = (ids, torch.tensor(prompts, device=policy.device), torch.tensor(completions, device=policy.device))
-    with policy.precision():
-        ref_states = None
-        if _holds_reference_states(config):
-            with policy.reference() as reference:
-                ref_states = reference.states(*lens, packs)
-        states = policy.states(*lens, packs)
-        logp, entropy = states.logprobs(temperature=config.temperature, with_entropy=True)
-        kl = None
-        if ref_states is not None:  # the direction changes no size
-            kl = states.full_kl(ref_states, temperature=config.temperature, direction="reverse")
-        values = None if policy.value_head is None else states.read(policy.value_head)
-    loss = logp.to(policy.wide).sum()
-    if config.entropy_coef and entropy is not None:
-        loss = loss + entropy.to(policy.wide).sum()
-    if kl is not None:
-        loss = loss + kl.to(policy.wide).sum()
-    if values is not None:
-        loss = loss + values.to(policy.wide).sum()
-    (0 * loss).backward()
-
-
-def _holds_reference_states(config: TrainerConfig) -> bool:
-    """Whether a pass holds the reference's states beside its own: the loss compares whole distributions."""
-    return config.kl == "full" and config.beta > 0 and config.kl_placement != "reward"
+    zeros = torch.zeros(rows, completion, dtype=torch.float64)
+    snapshot = Snapshot(ref_logprobs=zeros, old_values=zeros)
+    batch = TrainBatch.of(tokens, snapshot, advantages=zeros, weights=zeros, returns=zeros)
+    (micro,) = micro_batches(batch, PassLimits(rows, 0, None), pair_cost(policy.model))
+    coefficients = PenaltyCoefficients(config.beta, config.entropy_coef)
+    loss = objective.loss(batch.rows(micro.rows).to(policy.device), micro.packs, coefficients, UpdateStatistics())
+    loss.backward()
 
 
 def _lengths(policy: Policy, config: TrainerConfig) -> tuple[int, int]:
@@ -273,14 +268,14 @@ def _key(policy: Policy, config: TrainerConfig, sizes: Sequence[int], meter: Mem
     model = causal_lm(policy.model).model
     architecture = json.loads(model.config.to_json_string(use_diff=False))
     architecture.pop("_name_or_path", None)
-    is_cuda = policy.device.type == "cuda"
+    is_cuda, placement = policy.device.type == "cuda", KlPlacement.of(config)
     facts = {
         "model": architecture,
         "attention": model.config._attn_implementation,
         "precision": [policy.precision_name, str(policy.model.dtype), policy.quantization is not None],
         "trained": [[list(parameter.shape), str(parameter.dtype)] for parameter in _trained(policy)],
         "reference": policy.has_reference,
-        "reference states": _holds_reference_states(config),
+        "reference states": placement.in_loss and placement.is_full,
         "checkpointing": config.gradient_checkpointing,
         "entropy": bool(config.entropy_coef),
         "lengths": _lengths(policy, config),
