@@ -12,8 +12,7 @@ import pytest
 import trl
 from wheels import call
 
-from grpo_core.config.aliases import ALIASES, REFUSED
-from grpo_core.config.keys import keys
+from grpo_core.config.keys import ALIASES, REFUSED, keys
 from grpo_core.config.trainer import TrainerConfig
 from grpo_core.training.trl_settings import LOSS_ARGUMENTS, OURS, algorithm_arguments
 from grpo_tasks_gym.foreign.packages import import_library

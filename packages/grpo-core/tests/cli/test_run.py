@@ -10,7 +10,8 @@ import pytest
 import grpo_core.training
 from grpo_core.cli import run
 from grpo_core.cli.start import main_run
-from grpo_core.config import ResolvedConfig, RunConfig
+from grpo_core.config import ResolvedConfig, RunConfig, TrainerConfig
+from grpo_core.config import trainer as trainer_settings
 from grpo_core.config.keys import keys
 from grpo_core.training import start as real_start
 from grpo_core.training.warm_start_options import WarmStartOptions
@@ -128,6 +129,15 @@ def test_show_config_prints_every_setting_with_its_source(
     assert [line.split()[0] for line in lines[1:]] == list(listed)[: len(lines) - 1]
     assert any(line.split() == ["trainer.beta", "0.1", "run.yaml:2"] for line in lines)
     assert trainer.configs == [], "nothing is trained"
+
+
+def test_settings_are_validated_once(trainer: FakeTrainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "run.yaml").write_text("recipe: gspo\ntrainer:\n  beta: 0.1\n")
+    validated: list[TrainerConfig] = []
+    check = trainer_settings._check_names
+    monkeypatch.setattr(trainer_settings, "_check_names", lambda config: (validated.append(config), check(config)))
+    assert main_run(["--config", "run.yaml", "--model", "tiny", "--preset", "baseline", "num_generations=4"]) == 0
+    assert len(validated) == len(trainer.configs) == 1
 
 
 def test_warm_start_passes_everything_on(

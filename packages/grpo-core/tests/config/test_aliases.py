@@ -7,8 +7,7 @@ import pytest
 from loaded_configs import load, refusal, resolved, write
 
 from grpo_core.config import LoadedConfig
-from grpo_core.config.aliases import ALIASES, REFUSED
-from grpo_core.config.keys import _HINTS, find, keys, known_as
+from grpo_core.config.keys import _HINTS, ALIASES, REFUSED, find, keys, known_as, meaning
 
 
 def at(loaded: LoadedConfig, key: str) -> Any:
@@ -26,7 +25,6 @@ def at(loaded: LoadedConfig, key: str) -> Any:
     ("baseline_type", "ema", "trainer.baseline", "ema"),
     ("lr_scheduler", "const", "trainer.lr_scheduler_type", "constant"),
     ("per_device_train_batch_size", "8", "trainer.micro_batch_size", 8),
-    ("warmup_ratio", "0.05", "trainer.warmup_ratio", 0.05),  # the name itself
 ])  # fmt: skip
 def test_their_words_are_taken_wherever_ours_are(tmp_path: Path, word: str, text: str, key: str, value: object) -> None:
     file = write(tmp_path / "run.yaml", f"{word}: {text}\n")
@@ -38,11 +36,33 @@ def test_their_words_are_taken_wherever_ours_are(tmp_path: Path, word: str, text
         f"{inside}:2 as trainer.{word}": load(config_file=inside),
         f"environment GRPO_{word.upper()} as {word}": load(environ={f"GRPO_{word.upper()}": text}),
     }
-    own = key.rpartition(".")[2] == word  # then, in its section, it is the name itself
     for source, loaded in sources.items():
         assert at(loaded, key) == value
         assert type(at(loaded, key)) is type(value)
-        assert str(loaded.sources[key]) == (source.partition(" as ")[0] if own and "trainer." in source else source)
+        assert str(loaded.sources[key]) == source
+
+
+def test_a_setting_may_be_called_by_its_last_word(tmp_path: Path) -> None:
+    # That of `trainer`, of the only other section, or with the section and an underscore; other systems' words first.
+    words = {
+        **{"task": "task", "temperature": "trainer.temperature", "loss_args.delta": "trainer.loss_args.delta"},
+        **{"workers": "scoring.workers", "eval_at_end": "eval.at_end", "batch_size": "trainer.prompts_per_step"},
+        **{"enabled": "enabled", "nothing": "nothing"},  # of two sections, and of none
+    }
+    assert {word: meaning(word)[0] for word in words} == words
+    assert (meaning("temperature", "eval")[0], meaning("batch_size", "eval")[0]) == (
+        "eval.temperature",
+        "eval.batch_size",
+    )
+    file = write(tmp_path / "run.yaml", "seed: 1\nwarmup_ratio: 0.05\n")
+    for loaded, source in (
+        (load({"warmup_ratio": "0.05"}), "command line"),
+        (load(config_file=file), f"{file}:2"),
+        (load(environ={"GRPO_WARMUP_RATIO": "0.05"}), "environment GRPO_WARMUP_RATIO"),
+    ):
+        assert (at(loaded, "trainer.warmup_ratio"), str(loaded.sources["trainer.warmup_ratio"])) == (0.05, source)
+    assert "trainer.beta is given twice: by command line" in refusal({"beta": "1", "trainer.beta": "1"})
+    assert "no setting 'enabled'. Did you mean 'lora.enabled' or 'curriculum.enabled'?" in refusal({"enabled": "true"})
 
 
 def test_words_that_need_another_setting() -> None:
@@ -96,7 +116,6 @@ def test_places_are_named_by_the_word_that_was_written(tmp_path: Path) -> None:
 
 def test_aliases_lead_to_settings_and_are_none() -> None:
     for word, alias in ALIASES.items():
-        assert word == alias.word
         assert find(alias.key, "")
         assert known_as(word), "an option written with dashes is told its setting"
     assert not (set(ALIASES) & (set(keys()) | set(REFUSED) | set(_HINTS)) or set(REFUSED) & set(_HINTS))

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from grpo_core.config import LoraConfig, ResolvedConfig, RunConfig, TrainerConfig, load_config, resolve, to_yaml
+from grpo_core.config import LoraConfig, RunConfig, TrainerConfig, load_config, read_config, resolve, to_yaml
+from grpo_core.config.model_profiles import choose_model, profiles_of
 from grpo_core.config.recipes import recipe
-from grpo_core.config.resolution import choose_model, profiles_of, task_for_model
+from grpo_core.config.resolution import ResolvedConfig, task_for_model
 from grpo_core.config.sources import with_settings
 from grpo_core.profiles.recommended import after_warm_start
 from grpo_sdk import Row, Task, TaskConfig, reward
@@ -316,8 +317,7 @@ def test_a_warm_start_brings_the_settings_that_it_recorded(host: PluginHost, run
 
 def of_command_line(task: str, **trainer: str) -> TrainerConfig:
     values = {f"trainer.{name}": value for name, value in trainer.items()}
-    loaded = load_config({"task": task, **values}, environ={}, dotenv_path=None, is_complete=False)
-    return resolve(loaded.config, loaded.sources).config.trainer
+    return resolve(read_config({"task": task, **values}, environ={}, dotenv_path=None)).config.trainer
 
 
 def of_python(task: str, **trainer: Any) -> TrainerConfig:

@@ -1,4 +1,5 @@
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -7,11 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loaded_configs import load, refusal, write
 
-from grpo_core.config import Profile, RunConfig, flatten, to_yaml
+from grpo_core.config import LoadedConfig, Profile, RunConfig, Settings, flatten, read_config, to_yaml
 from grpo_core.config.keys import environment_name, keys
 from grpo_sdk.display.text import MAX_SHOWN_CHARS, format_value
 from grpo_sdk.environment import RESERVED_ENVIRONMENT
 from grpo_sdk.errors import UserError
+
+
+def above(profiles: Sequence[Profile] = (), **more: Any) -> LoadedConfig:
+    """Load settings with recommended ones below them."""
+    settings = read_config(more.pop("cli", {}), **{"environ": {}, "dotenv_path": None, **more})
+    for profile in profiles:
+        settings.add_below(Settings.of(profile.values, profile.source))
+    return settings.validated()
 
 
 def test_each_layer_wins_over_the_next(tmp_path: Path) -> None:
@@ -30,7 +39,7 @@ def test_each_layer_wins_over_the_next(tmp_path: Path) -> None:
         (0.1, "profile tiny: it learns fast"),
     ]
     for (beta, source), layer in zip(expected, list(layers), strict=True):
-        loaded = load(**layers)
+        loaded = above(**layers)
         assert (loaded.config.trainer.beta, str(loaded.sources["trainer.beta"])) == (beta, source)
         del layers[layer]
     loaded = load()
@@ -97,7 +106,8 @@ def test_a_value_from_elsewhere_is_refused_by_the_name_of_its_source(tmp_path: P
     assert "(.env GRPO_SEED)" in refusal(dotenv_path=write(tmp_path / ".env", "GRPO_SEED=x"))
     file = write(tmp_path / "a.yaml", "# comment\nseed: x\n")
     assert f"seed=x ({file}:2): must be" in refusal(config_file=file)
-    assert "(profile tiny)" in refusal(profiles=[Profile("tiny", {"seed": "x"})])
+    with pytest.raises(UserError, match=r"\(profile tiny\)"):
+        above([Profile("tiny", {"seed": "x"})])
 
 
 def test_values_that_contradict_name_their_sources() -> None:
@@ -145,10 +155,10 @@ def test_dotenv_takes_what_dotenv_takes(tmp_path: Path) -> None:
 
 
 def test_arguments_of_variants_come_from_every_layer() -> None:
-    loaded = load(
-        {"trainer.loss_args.a": "1.5"},
+    loaded = above(
+        [Profile("p", {"trainer.loss_args": {"a": 9, "c": "x"}})],
+        cli={"trainer.loss_args.a": "1.5"},
         environ={"GRPO_TRAINER__LOSS_ARGS__B": "true"},
-        profiles=[Profile("p", {"trainer.loss_args": {"a": 9, "c": "x"}})],
     )
     assert loaded.config.trainer.loss_args == {"a": 1.5, "b": True, "c": "x"}
     assert str(loaded.sources["trainer.loss_args.a"]) == "command line"

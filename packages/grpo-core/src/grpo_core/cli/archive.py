@@ -7,7 +7,9 @@ from pathlib import Path
 import click
 
 from grpo_sdk.cli.options import COUNT, HELP, JSON
+from grpo_sdk.display.text import err, print_json, print_out, table, visible
 from grpo_sdk.errors import ExitCode, UserError
+from grpo_sdk.files import human_size
 from grpo_sdk.paths import check_makeable, user_path
 
 ARCHIVE_EXAMPLES = """\b
@@ -44,8 +46,6 @@ def archive(words: tuple[str, ...], keep_latest: int | None, is_listing: bool, a
         return ExitCode.DONE
     from grpo_core.launch.archive import archive_run
     from grpo_sdk.display.progress import Waiting
-    from grpo_sdk.display.text import err, print_json, visible
-    from grpo_sdk.files import human_size
 
     run, url = user_path(words[0], "RUN"), words[1]
     with Waiting(err(), quiet=as_json) as display:
@@ -75,7 +75,6 @@ def restore(url: str, folder: str | None, as_json: bool) -> int:
     """
     from grpo_core.launch.archive import restore_run
     from grpo_sdk.display.progress import Waiting
-    from grpo_sdk.display.text import err, print_json, visible
 
     if folder is None:
         from grpo_core.config import load_config
@@ -95,8 +94,6 @@ def restore(url: str, folder: str | None, as_json: bool) -> int:
 
 def _list(url: str, *, as_json: bool) -> None:
     from grpo_core.launch.archive import list_runs
-    from grpo_sdk.display.text import print_json, print_out, table, visible
-    from grpo_sdk.files import human_size
 
     runs = list_runs(url)
     if as_json:

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grpo_core.cli.settings import SettingsCommand, only_results_on_stdout, read_settings
+from grpo_core.display.results import evaluation_table
 from grpo_sdk.cli.options import COUNT, HELP, SECONDS
+from grpo_sdk.display import lines
+from grpo_sdk.display.progress import Waiting
+from grpo_sdk.display.text import err, print_json, print_out
 from grpo_sdk.errors import AbstentionLimitError, ExitCode, UserError
 from grpo_sdk.paths import check_makeable, user_path
 
 if TYPE_CHECKING:
-    from grpo_core.config import LoadedConfig
+    from grpo_core.config import Settings
     from grpo_core.evaluation.runs import RunEvaluation
-    from grpo_sdk.callbacks import Callback
 
 EXAMPLES = """\b
 Examples:
@@ -70,12 +73,12 @@ def evaluate(overrides: tuple[str, ...], config_file: str | None, as_json: bool,
         eval_dir = user_path(options["eval_dir"], "--eval-dir")
         check_makeable(eval_dir, f"--eval-dir {options['eval_dir']}")
         options["eval_dir"] = str(eval_dir.absolute())
-    settings = {f"eval.{name}": options[name] for name in _EVAL_OPTIONS}
-    settings |= {name: options[name] for name in ("task", "model", "adapter", "seed")}
+    given = {f"eval.{name}": options[name] for name in _EVAL_OPTIONS}
+    given |= {name: options[name] for name in ("task", "model", "adapter", "seed")}
     if options["run_dir"] is not None:
         _refuse(options, ("model", "adapter", "endpoint", "concurrency"), "--run takes the models of the run")
-        loaded = _run_settings(settings, overrides, config_file, options)
-        return _evaluate_run(loaded, options, as_json=as_json, quiet=quiet)
+        settings = _run_settings(given, overrides, config_file, options)
+        return _evaluate_run(settings, options, as_json=as_json, quiet=quiet)
     _refuse(options, ("steps", "eval_tasks", "no_base", "timeout_s"), "without --run there are no checkpoints")
     if options["endpoint"] is None:
         _refuse(options, ("concurrency",), "it is for --endpoint")
@@ -83,22 +86,22 @@ def evaluate(overrides: tuple[str, ...], config_file: str | None, as_json: bool,
         raise UserError(f"--endpoint {options['endpoint']} needs --model NAME: what the model is called there.")
     if options["overwrite"] and options["eval_dir"] is None:
         raise UserError("--overwrite: nothing is written without --eval-dir.")
-    loaded = read_settings(settings, overrides, config_file)
-    return _evaluate_model(loaded, options, as_json=as_json, quiet=quiet)
+    settings = read_settings(given, overrides, config_file, "eval")
+    return _evaluate_model(settings, options, as_json=as_json, quiet=quiet)
 
 
 _EVAL_OPTIONS = ("size", "subset_frac", "split", "n", "temperature", "top_p", "batch_size")
 
 
 def run_evaluation(
-    loaded: LoadedConfig, options: Mapping[str, Any], callbacks: tuple[Callback, ...]
+    settings: Settings, options: Mapping[str, Any], progress: Waiting
 ) -> Mapping[str, Mapping[str, Any]]:
     """Call `grpo_core.evaluate` with a configuration's values; it is imported here because it imports torch.
 
     Args:
-        loaded: The configuration.
+        settings: The settings.
         options: Options that are not settings: base, endpoint, concurrency, eval_dir, overwrite.
-        callbacks: Callbacks notified of progress and results.
+        progress: Display of progress and results.
     """
     from grpo_core.config import resolve
     from grpo_core.evaluation.held_out import check_evaluation
@@ -106,19 +109,19 @@ def run_evaluation(
     from grpo_core.profiles.accelerator import check_device
     from grpo_sdk.plugins.models import check_model
 
-    config = loaded.config if options["endpoint"] else resolve(loaded.config, loaded.sources, trains=False).config
+    settings.add_recipe()
+    names = [name for name in ("size", "split", "n", "temperature", "top_p") if f"eval.{name}" in settings.values]
+    config = settings.validated().config if options["endpoint"] else resolve(settings, trains=False).config
     assert config.model is not None, "given by the user, or chosen by `resolve`"
-    settings = config.eval
-    sampling = {name: getattr(settings, name) for name in ("size", "split", "n", "temperature", "top_p")}
-    overrides = {name: value for name, value in sampling.items() if loaded.sources[f"eval.{name}"].kind != "default"}
-    if settings.max_completion_length is not None:
-        overrides["max_completion_length"] = settings.max_completion_length
+    overrides = {name: getattr(config.eval, name) for name in names}
+    if config.eval.max_completion_length is not None:
+        overrides["max_completion_length"] = config.eval.max_completion_length
     defaults = EvaluationSettings(
         max_completion_length=config.trainer.max_completion_length,
-        subset_frac=settings.subset_frac,
+        subset_frac=config.eval.subset_frac,
         seed=config.seed,
-        batch_size=settings.batch_size,
-        surprisal=settings.surprisal,
+        batch_size=config.eval.batch_size,
+        surprisal=config.eval.surprisal,
     )
     if options["endpoint"] is None:
         if options["base"] is not None:
@@ -126,7 +129,7 @@ def run_evaluation(
         check_model(config.model, config.adapter)
         check_device(config.device)
     check_evaluation(config.task, overrides, defaults)
-    with only_results_on_stdout(callbacks):
+    with only_results_on_stdout((progress,)):
         from grpo_core.evaluation import one_model
 
         return one_model.evaluate_as(
@@ -148,26 +151,24 @@ def run_evaluation(
             ),
             output_dir=options["eval_dir"],
             overwrite=options["overwrite"],
-            callbacks=callbacks,
+            callbacks=(progress,),
         )
 
 
-def run_run_evaluation(
-    loaded: LoadedConfig, options: Mapping[str, Any], callbacks: tuple[Callback, ...]
-) -> RunEvaluation:
+def run_run_evaluation(settings: Settings, options: Mapping[str, Any], progress: Waiting) -> RunEvaluation:
     """Call `evaluate_run` with the run's configuration, over which the user's options take precedence.
 
     Args:
-        loaded: Configuration of the run, overridden by the user's options.
+        settings: Settings of the run, overridden by the user's options.
         options: Options that are not settings: run_dir, steps, base, no_base, eval_dir, overwrite, timeout_s.
-        callbacks: Callbacks notified of progress and results.
+        progress: Display of progress and results.
     """
-    with only_results_on_stdout(callbacks):
+    with only_results_on_stdout((progress,)):
         from grpo_core.evaluation import runs
         from grpo_core.evaluation.plan import SEVERAL_TEMPERATURE
 
-        config = loaded.config
-        is_explicit = loaded.sources["eval.temperature"].kind in _EXPLICIT
+        config = settings.validated().config
+        is_explicit = settings.source("eval.temperature").kind in _EXPLICIT
         if config.eval.n > 1 and config.eval.temperature == 0 and not is_explicit:
             # Several greedy completions of a row would be equal.
             sampling = config.eval.model_copy(update={"temperature": SEVERAL_TEMPERATURE})
@@ -182,15 +183,12 @@ def run_run_evaluation(
             output_dir=options["eval_dir"],
             overwrite=options["overwrite"],
             timeout_s=runs.TIMEOUT_S if options["timeout_s"] is None else options["timeout_s"],
-            callbacks=callbacks,
+            callbacks=(progress,),
         )
 
 
 def print_results(results: Mapping[str, Mapping[str, Any]]) -> None:
     """Print an evaluation as a table on stdout, one task per row; a control precedes the model compared with it."""
-    from grpo_core.display.results import evaluation_table
-    from grpo_sdk.display.text import print_out
-
     rows = []
     for name, result in results.items():
         if "base" in result:
@@ -199,12 +197,9 @@ def print_results(results: Mapping[str, Mapping[str, Any]]) -> None:
     print_out(evaluation_table("task", rows))
 
 
-def _evaluate_model(loaded: LoadedConfig, options: Mapping[str, Any], *, as_json: bool, quiet: bool) -> int:
-    from grpo_sdk.display.progress import Waiting
-    from grpo_sdk.display.text import err, print_json
-
+def _evaluate_model(settings: Settings, options: Mapping[str, Any], *, as_json: bool, quiet: bool) -> int:
     with Waiting(err(), quiet=quiet) as progress:
-        results = run_evaluation(loaded, options, (progress,))
+        results = run_evaluation(settings, options, progress)
         for result in results.values():
             progress.say("speed", _speed(result))
     if as_json:
@@ -230,8 +225,8 @@ def _check_scored(task: str, results: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _run_settings(
-    settings: Mapping[str, Any], overrides: tuple[str, ...], config_file: str | None, options: Mapping[str, Any]
-) -> LoadedConfig:
+    given: Mapping[str, Any], overrides: tuple[str, ...], config_file: str | None, options: Mapping[str, Any]
+) -> Settings:
     """Read the configuration of the run to evaluate, overridden by the user's options."""
     from grpo_core.checkpoints import check_run
 
@@ -241,22 +236,21 @@ def _run_settings(
         raise UserError("--base and --no-base contradict each other.")
     run_dir = user_path(options["run_dir"], "--run")
     check_run(run_dir)
-    return read_settings(settings, overrides, str(run_dir / "config.yaml"))
+    return read_settings(given, overrides, str(run_dir / "config.yaml"), "eval")
 
 
-def _evaluate_run(loaded: LoadedConfig, options: Mapping[str, Any], *, as_json: bool, quiet: bool) -> int:
+def _evaluate_run(settings: Settings, options: Mapping[str, Any], *, as_json: bool, quiet: bool) -> int:
     from grpo_core.tracking.events import at_start_of
-    from grpo_sdk.display.text import err, print_json
 
     run_dir = user_path(options["run_dir"], "--run")
     # What is given here is of the working directory, what the run's settings say of where it began.
-    is_given = options["eval_tasks"] or options["base"] or loaded.sources["task"].kind in _EXPLICIT
+    is_given = options["eval_tasks"] or options["base"] or settings.source("task").kind in _EXPLICIT
     with (
-        _checkpoint_progress()(err(), quiet=quiet) as progress,
+        CheckpointProgress(err(), quiet=quiet) as progress,
         at_start_of(run_dir, reads_settings=not is_given) as (run_dir, directory),
     ):
         progress.on_choices(directory)
-        evaluation = run_run_evaluation(loaded, {**options, "run_dir": str(run_dir)}, (progress,))
+        evaluation = run_run_evaluation(settings, {**options, "run_dir": str(run_dir)}, progress)
         for folder in evaluation.folders.values():
             progress.say("saved", [_short(folder)])
     if as_json:
@@ -277,22 +271,15 @@ def _short(folder: Path) -> str:
     return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
 
 
-def _checkpoint_progress() -> Any:
-    """Return the progress display of a run's evaluation; defined here because its base class imports rich."""
-    from grpo_sdk.display import lines
-    from grpo_sdk.display.progress import Waiting
+class CheckpointProgress(Waiting):
+    """Progress of a run's evaluation: a line for each checkpoint and task."""
 
-    class CheckpointProgress(Waiting):
-        def on_evaluation(self, task: str, phase: str, result: Mapping[str, Any]) -> None:
-            self.say(result["checkpoint"].removeprefix("step_"), [*lines.evaluation(result, task), *_speed(result)])
-
-    return CheckpointProgress
+    def on_evaluation(self, task: str, phase: str, result: Mapping[str, Any]) -> None:
+        """Print a result."""
+        self.say(result["checkpoint"].removeprefix("step_"), [*lines.evaluation(result, task), *_speed(result)])
 
 
 def _print_run(evaluation: RunEvaluation) -> None:
-    from grpo_core.display.results import evaluation_table
-    from grpo_sdk.display.text import print_out
-
     rows = [
         (step.removeprefix("step_"), task, result)
         for task, results in evaluation.results.items()
@@ -305,14 +292,12 @@ def _print_run(evaluation: RunEvaluation) -> None:
 
 
 def _speed(result: Mapping[str, Any]) -> list[str]:
-    from grpo_sdk.display.lines import rate
-
     timing = result.get("timing")
     if not timing:
         return []
     return [
         f"{timing['samples_per_s']:.1f} completions/s",
-        rate(timing["tokens_per_s"]),
+        lines.rate(timing["tokens_per_s"]),
         f"peak memory {timing['peak_memory_mib']:.0f} MiB",
     ]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from grpo_sdk.cli.options import HELP, JSON
+from grpo_sdk.display.text import err, print_json, visible
 from grpo_sdk.errors import ExitCode, UserError, first_line
 from grpo_sdk.task.spec import TaskSpec
 
@@ -31,7 +32,6 @@ def fetch(names: tuple[str, ...], as_json: bool) -> int:
     """
     from grpo_core.cli.settings import only_results_on_stdout
     from grpo_sdk.display.progress import Waiting
-    from grpo_sdk.display.text import err, print_json, visible
     from grpo_sdk.hub.network import offline_reason
     from grpo_sdk.plugins.models import model_source
 

@@ -5,8 +5,17 @@ from __future__ import annotations
 import click
 
 from grpo_core.cli.settings import only_results_on_stdout, read_settings
+from grpo_core.config import resolve
+from grpo_core.training.checks import check_training
+from grpo_sdk.callbacks import Callbacks
 from grpo_sdk.cli.options import HELP, JSON
+from grpo_sdk.display.progress import Waiting
+from grpo_sdk.display.text import err, print_json
 from grpo_sdk.errors import UserError
+from grpo_sdk.plugins import variants as registry
+from grpo_sdk.plugins.tasks import bind
+from grpo_sdk.task.mixture import task_labels
+from grpo_sdk.task.spec import parse_task_specs
 
 EXAMPLES = """\b
 Examples:
@@ -58,18 +67,7 @@ def forecast(
     Settings are those of `grpo run`: tasks, sampling, length limit, generations per prompt and model are the run's. A
     group without signal has equal rewards, from which most baselines learn nothing. Every number has a 95% interval.
     """
-    from grpo_core.config import resolve
-    from grpo_core.training.checks import check_training
-    from grpo_sdk.callbacks import Callbacks
-    from grpo_sdk.display.progress import Waiting
-    from grpo_sdk.display.text import err, print_json
-    from grpo_sdk.plugins import variants as registry
-    from grpo_sdk.plugins.tasks import bind
-    from grpo_sdk.task.mixture import task_labels
-    from grpo_sdk.task.spec import parse_task_specs
-
-    loaded = read_settings({**settings, "task": task}, overrides, config_file)
-    config = resolve(loaded.config, loaded.sources).config
+    config = resolve(read_settings({**settings, "task": task}, overrides, config_file)).config
     bound = [bind(spec) for spec in parse_task_specs(config.task)]
     tasks = dict(zip(task_labels(bound), bound, strict=True))
     generations = config.trainer.num_generations

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 import click
 
 from grpo_sdk.cli.options import HELP, JSON
+from grpo_sdk.display.text import format_value, print_json, print_out, table, visible
 
 
 @click.command(context_settings=HELP)
 @JSON
 def models(as_json: bool) -> None:
     """List the embedded models: names that --model takes without a download."""
-    from grpo_sdk.display.text import print_json, print_out, table, visible
     from grpo_sdk.plugins.host import default_host
 
     embedded = default_host().models()
@@ -45,6 +45,4 @@ def models(as_json: bool) -> None:
 
 
 def _listed(settings: Mapping[str, object]) -> str:
-    from grpo_sdk.display.text import format_value
-
     return ", ".join(f"{key}={format_value(value)}" for key, value in settings.items())

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from grpo_sdk.display.text import err, format_value, print_json, print_out, table, visible
 from grpo_sdk.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ def profiles(name: str | None, model: str | None, as_json: bool) -> int:
     from grpo_core.profiles import accelerator as accelerators
     from grpo_core.profiles import gpu, platforms
     from grpo_core.profiles.model_shape import model_shape
-    from grpo_sdk.display.text import err, format_value, print_json, print_out, table, visible
     from grpo_sdk.plugins.host import default_host
     from grpo_sdk.plugins.models import model_source
 
@@ -87,13 +87,12 @@ def settings_for(profile: str, model: str, **more: Any) -> dict[str, Any] | str:
         model: As `--model` takes it.
         **more: Settings that are given, such as `lora.enabled`.
     """
-    from grpo_core.config import flatten, load_config, resolve
+    from grpo_core.config import flatten, read_config, resolve
     from grpo_sdk.errors import UserError
 
-    given = {"model": model, "profile": profile, **more}
-    loaded = load_config(given, environ={}, dotenv_path=None, is_complete=False)
+    settings = read_config({"model": model, "profile": profile, **more}, environ={}, dotenv_path=None)
     try:
-        resolved = resolve(loaded.config, loaded.sources)
+        resolved = resolve(settings)
     except UserError as error:
         return str(error)
     values = flatten(resolved.config)

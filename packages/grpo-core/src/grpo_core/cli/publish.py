@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grpo_sdk.cli.options import HELP, read_checkpoint
+from grpo_sdk.display.invocation import program
+from grpo_sdk.display.text import print_json, visible
 from grpo_sdk.errors import UserError
+from grpo_sdk.files import human_size
 
 if TYPE_CHECKING:
     from grpo_core.publish import Published
@@ -46,8 +49,6 @@ def publish(run: str, target: str, step: str, private: bool, as_json: bool, **op
 
     DIR begins with . or / or is one word; owner/name is a hub id. Needs a hub login: hf auth login, or HF_TOKEN.
     """
-    from grpo_sdk.display.text import print_json
-
     if private and _is_folder(target, run):
         raise UserError(f"--private is for the hub, and {target} is a folder.")
     published = _publish(run, target, step=read_checkpoint(step, "--step"), private=private, **options)
@@ -81,10 +82,7 @@ def _print(published: Published) -> None:
     from pathlib import Path
 
     from grpo_core.publish.card import evaluation_command
-    from grpo_sdk.display.invocation import program
     from grpo_sdk.display.lines import fold
-    from grpo_sdk.display.text import visible
-    from grpo_sdk.files import human_size
 
     forms = {"full": "full model", "merged": "adapter merged into its base", "adapter": "adapter alone"}
     place = str(published.folder)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
 from grpo_core.cli.settings import only_results_on_stdout
-from grpo_core.config import LoadedConfig, RunConfig, resolve
+from grpo_core.config import RunConfig, Settings, Source, resolve
 from grpo_core.config.trainer import LIMITS
 from grpo_core.training.checks import check_training
 from grpo_core.training.warm_start_options import WarmStartOptions
+from grpo_sdk.display.progress import Waiting
+from grpo_sdk.display.text import err, visible
 from grpo_sdk.paths import check_makeable
 from grpo_sdk.plugins.tasks import bind
 from grpo_sdk.task.spec import parse_task_specs
@@ -33,38 +34,35 @@ ROWS = 64
 """Rows of the validation split that a named model is tried on."""
 
 
-def quick_settings(loaded: LoadedConfig, *, quiet: bool) -> dict[str, str]:
-    """Fine-tune a start where one is needed, and return the settings that follow.
+def add_start(settings: Settings, *, quiet: bool) -> None:
+    """Fine-tune a start where one is needed, and set what follows.
 
     Args:
-        loaded: Settings of the user.
+        settings: Settings of the user, which are changed.
         quiet: Whether no progress is shown.
 
     Raises:
         UserError: rows have no gold to learn a start from, or TRL is missing.
     """
-    config = loaded.config
-    settings: dict[str, str] = {}
-    if all(loaded.sources[name].kind == "default" for name in LIMITS):
-        settings["trainer.max_steps"] = str(STEPS)
-    has_default = any(bind(spec).task.default_model for spec in parse_task_specs(config.task))
-    if config.adapter is not None or (config.model is None and has_default):
-        return settings  # a start that was made to be trained
-    resolved = resolve(config, loaded.sources).config
-    check_training(resolved)  # before minutes are spent on a start
+    source = Source("command line")
+    of_recipe = settings.copy()
+    of_recipe.add_recipe()
+    if not any(name in of_recipe.values for name in LIMITS):
+        settings.override("trainer.max_steps", STEPS, source)
+    model = settings.text("model")
+    has_default = any(bind(spec).task.default_model for spec in parse_task_specs(settings.text("task") or ""))
+    if settings.values.get("adapter") is not None or (model is None and has_default):
+        return  # a start that was made to be trained
+    config = resolve(settings).config
+    check_training(config)  # before minutes are spent on a start
     folder = _free_folder(Path(config.output_dir), config.task)
-    start: dict[str, str | None] = {"model": config.model, "preset": "tiny" if config.model is None else None}
-    WarmStartOptions(model=start["model"], preset=start["preset"]).check(config.task, folder)
-    if warm_model := _fine_tuned(resolved, folder, start, quiet=quiet):
-        settings["model"] = warm_model
-    return settings
+    WarmStartOptions(model=model, preset="tiny" if model is None else None).check(config.task, folder)
+    if warm_model := _fine_tuned(config, folder, model, quiet=quiet):
+        settings.override("model", warm_model, source)
 
 
-def _fine_tuned(config: RunConfig, folder: Path, start: Mapping[str, str | None], *, quiet: bool) -> str | None:
+def _fine_tuned(config: RunConfig, folder: Path, start: str | None, *, quiet: bool) -> str | None:
     """The folder of the fine-tuned model; None where the named one can learn as it is."""
-    from grpo_sdk.display.progress import Waiting
-    from grpo_sdk.display.text import err, visible
-
     with Waiting(err(), quiet=quiet) as progress, only_results_on_stdout((progress,)):
         from grpo_core.evaluation.evaluate import evaluate
         from grpo_core.evaluation.held_out import held_out_tasks
@@ -74,21 +72,21 @@ def _fine_tuned(config: RunConfig, folder: Path, start: Mapping[str, str | None]
         task, seed, device = config.task, config.seed, config.device
         bound = [bind(spec) for spec in parse_task_specs(task)]
         held_out_tasks(config, dict(zip(task_labels(bound), bound, strict=True)))  # refuses rows that are trained on
-        if start["model"] is not None:
+        if start is not None:
             tried = evaluate(
-                task, start["model"], size=ROWS, split="validation", temperature=1.0, seed=seed, device=device,
+                task, start, size=ROWS, split="validation", temperature=1.0, seed=seed, device=device,
                 surprisal=False, callbacks=(progress,),
             )  # fmt: skip
             solved = min(result["solved_rate"] or 0.0 for result in tried.values())
             if solved >= LEARNABLE:
-                solves = f"{start['model']} solves {solved:.2f} of {ROWS} sampled completions"
+                solves = f"{start} solves {solved:.2f} of {ROWS} sampled completions"
                 progress.say("quick", [f"{solves}: it is trained as it is"])
                 return None
-        what = start["model"] or "a new model of the shape of tiny"
+        what = start or "a new model of the shape of tiny"
         how = f"until it solves {ENOUGH:g} of the completions that it samples for held-out rows"
         progress.say("quick", [visible(f"fine-tuning {what} on the golds of {task}, {how}")])
         record = warm_start(
-            task, folder, model=start["model"], preset=start["preset"], max_steps=WARM_STEPS, until=ENOUGH, seed=seed,
+            task, folder, model=start, preset=None if start else "tiny", max_steps=WARM_STEPS, until=ENOUGH, seed=seed,
             device=device, callbacks=(progress,),
         )  # fmt: skip
         rate = max(record["sampled_solved_rate"].values(), default=0.0)

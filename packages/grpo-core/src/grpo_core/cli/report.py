@@ -9,7 +9,9 @@ from typing import Any
 import click
 
 from grpo_sdk.cli.options import HELP, JSON
+from grpo_sdk.display.text import err, print_json, visible
 from grpo_sdk.errors import UserError
+from grpo_sdk.files import replace_file
 from grpo_sdk.paths import kind_of, user_path
 
 EXAMPLES = """\b
@@ -58,8 +60,6 @@ def report(
     if is_served:
         return _serve(folders, rollouts, port)
     if as_json:
-        from grpo_sdk.display.text import print_json
-
         print_json(_read(folders, rollouts))
         return None
     _write(folders, output, rollouts)
@@ -69,8 +69,6 @@ def report(
 def _write(folders: list[Path], output: str | None, rollouts: int) -> None:
     from grpo_core.checkpoints import check_run
     from grpo_core.report.page import page
-    from grpo_sdk.display.text import visible
-    from grpo_sdk.files import replace_file
 
     check_run(folders[0])
     target = folders[0] / "report.html" if output is None else user_path(output, "--output")
@@ -92,7 +90,6 @@ def _write(folders: list[Path], output: str | None, rollouts: int) -> None:
 def _read(folders: list[Path], rollouts: int) -> dict[str, Any]:
     from grpo_core.report.data import report_data
     from grpo_sdk.display.progress import Waiting
-    from grpo_sdk.display.text import err
 
     with Waiting(err()) as display, display.ticking("reading the logs"):
         return report_data(folders, rollouts=rollouts)
@@ -110,7 +107,6 @@ def _serve(folders: list[Path], rollouts: int, port: int) -> int:
             f"grpo report --serve needs the package {error.name}, which is not installed: "
             "pip install 'grpo-core[report]'"
         ) from None
-    from grpo_sdk.display.text import visible
 
     server = ReportServer(folders, rollouts=rollouts, port=port)
     click.echo(visible(f"serving   {server.address} on this machine alone; Ctrl-C stops"))

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from grpo_core.cli.launch import Launch, display_words, end_with_launcher, launch_options, start, words_of
+from grpo_core.cli.nproc import Launch, display_words, end_with_launcher, launch_options, start, words_of
 from grpo_core.cli.run import show_result
 from grpo_core.cli.settings import only_results_on_stdout
+from grpo_core.display.progress import ProgressDisplay
+from grpo_core.training.rank_shares import check_shares
+from grpo_core.training.stored_run import check_resume
 from grpo_sdk.cli.options import COUNT, HELP, read_checkpoint
+from grpo_sdk.display.text import err
 from grpo_sdk.errors import ExitCode
 from grpo_sdk.launched import is_rank, is_silent_rank
 from grpo_sdk.paths import user_path
-
-if TYPE_CHECKING:
-    from grpo_core.training.result import RunResult
 
 EXAMPLES = """\b
 Examples:
@@ -56,9 +57,6 @@ def resume(
     checkpoint, so that the resumed run ends exactly as the uninterrupted one; a run that was killed before it wrote
     its summary writes it now. A changed setting or dataset is refused, unless --allow names it.
     """
-    from grpo_core.training.rank_shares import check_shares
-    from grpo_core.training.stored_run import check_resume
-
     launch = Launch(processes)
     step = read_checkpoint(from_step, "--from-step")
     options: dict[str, Any] = {"from_step": step, "additional_steps": additional_steps, "stop_after": stop_after}
@@ -71,19 +69,10 @@ def resume(
         shown = display_words(as_json=as_json, quiet=quiet, every=every, allow=allow)
         return start(launch, ["resume", *words_of(click.get_current_context())], shown, user_path(run, "RUN"))
     end_with_launcher()
-    result = _resume(run, quiet=quiet or is_silent_rank(), every=every, allow=allow, **options)
+    display = ProgressDisplay(err(), config, quiet=quiet or is_silent_rank(), every=every)
+    with display as progress, only_results_on_stdout((progress,)):
+        from grpo_core.training import resume as resuming  # imports torch
+
+        result = resuming.resume(run, callbacks=(progress,), allow=allow, **options)
     show_result(result, as_json=as_json, quiet=quiet)
     return ExitCode.INTERRUPTED if result.interrupted else ExitCode.DONE
-
-
-def _resume(run: str, *, quiet: bool, every: int | None, **options: Any) -> RunResult:
-    """Call `grpo_core.training.resume.resume`, which is imported here because it imports torch."""
-    from grpo_core.config import load_config
-    from grpo_core.display.progress import ProgressDisplay
-    from grpo_sdk.display.text import err
-
-    config = load_config(config_file=user_path(run, "RUN") / "config.yaml", environ={}, dotenv_path=None).config
-    with ProgressDisplay(err(), config, quiet=quiet, every=every) as progress, only_results_on_stdout((progress,)):
-        from grpo_core.training import resume as resuming
-
-        return resuming.resume(run, callbacks=(progress,), **options)

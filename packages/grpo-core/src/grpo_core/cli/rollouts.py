@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from grpo_sdk.cli.options import COUNT, HELP, JSON, read_number
+from grpo_sdk.display.text import err, print_json, visible
 from grpo_sdk.errors import UserError
 from grpo_sdk.paths import user_path
 
@@ -71,7 +72,6 @@ def rollouts(
     """
     from grpo_core.cli.rollout_selection import Selection, part_times, select, survey
     from grpo_core.cli.rollout_text import print_lines, print_pages, print_times
-    from grpo_sdk.display.text import err, print_json, visible
 
     chosen = [name for name, is_chosen in (("worst", worst), ("best", best), ("slow", slow)) if is_chosen]
     if len(chosen) > 1:
@@ -109,7 +109,6 @@ def rollouts(
 
 def _export(run: str, selection: Selection, name: str, output: str | None) -> None:
     from grpo_core.cli.rollout_selection import each_selected, survey
-    from grpo_sdk.display.text import visible
     from grpo_sdk.interop.rollouts.export import export_rollouts, format_of
 
     chosen, folder = format_of(name), user_path(run, "RUN")

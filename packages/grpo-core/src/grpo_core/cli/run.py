@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grpo_core.cli.launch import Launch, display_words, end_with_launcher, launch_options, start, words_of
+from grpo_core.cli.nproc import Launch, display_words, end_with_launcher, launch_options, start, words_of
 from grpo_core.cli.settings import SettingsCommand, only_results_on_stdout, read_settings
+from grpo_core.config import flatten, resolve
 from grpo_core.config.recipes import RECIPES
+from grpo_core.display.progress import ProgressDisplay
 from grpo_core.profiles.accelerator import node_process_count, planned_processes, process_count
 from grpo_core.profiles.presets import PRESETS
 from grpo_sdk.cli.options import COUNT, HELP
+from grpo_sdk.display.text import err, format_value, print_json, print_out, table, visible
 from grpo_sdk.errors import ExitCode, UserError
 from grpo_sdk.launched import is_silent_rank
 from grpo_sdk.paths import check_makeable
@@ -80,20 +83,15 @@ def run(
     Every setting can be given as KEY=VALUE (trainer.learning_rate=5e-6), as an environment variable
     (GRPO_TRAINER__LEARNING_RATE), in .env or in a YAML file; --show-config lists them all.
     """
-    from grpo_core.config import resolve
-
-    settings, launch = settings_of(options), Launch(options)
-    loaded = read_settings(settings, overrides, config_file)
+    settings, launch = read_settings(settings_of(options), overrides, config_file), Launch(options)
     if quick:
         if show_config or dry_run or launch.is_needed:
             raise UserError("--quick is a run in this process: leave out --show-config, --dry-run and --nproc.")
-        from grpo_core.cli.quick import quick_settings
+        from grpo_core.cli.quick import add_start
 
-        added = quick_settings(loaded, quiet=quiet)
-        others = [word for word in overrides if word.partition("=")[0] not in added]
-        loaded = read_settings({**settings, **added}, others, config_file)
+        add_start(settings, quiet=quiet)
     with planned_processes(launch.size, launch.processes) if launch.is_needed else nullcontext():
-        resolved = resolve(loaded.config, loaded.sources)
+        resolved = resolve(settings)
         if show_config:
             _show(resolved, as_json=as_json)
             return ExitCode.DONE
@@ -109,7 +107,8 @@ def run(
     output_dir, source = resolved.config.output_dir, resolved.sources["output_dir"]
     check_makeable(Path(output_dir), f"output_dir={output_dir} ({source})")
     end_with_launcher()
-    result = _train(resolved, quiet=quiet or is_silent_rank(), every=every)
+    with ProgressDisplay(err(), resolved.config, quiet=quiet or is_silent_rank(), every=every) as progress:
+        result = train(resolved, (progress,))
     show_result(result, as_json=as_json, quiet=quiet)
     return ExitCode.INTERRUPTED if result.interrupted else ExitCode.DONE
 
@@ -133,8 +132,6 @@ def show_result(result: RunResult, *, as_json: bool, quiet: bool) -> None:
     if is_silent_rank():
         return
     if as_json:
-        from grpo_sdk.display.text import print_json
-
         print_json(result.summary)
     elif quiet:
         click.echo(str(result.run_dir))
@@ -159,17 +156,8 @@ def train(config: ResolvedConfig, callbacks: Sequence[Callback]) -> RunResult:
         return start.train(config, callbacks=callbacks)
 
 
-def _train(resolved: ResolvedConfig, *, quiet: bool, every: int | None) -> RunResult:
-    from grpo_core.display.progress import ProgressDisplay
-    from grpo_sdk.display.text import err
-
-    with ProgressDisplay(err(), resolved.config, quiet=quiet, every=every) as progress:
-        return train(resolved, (progress,))
-
-
 def _show_dry_run(resolved: ResolvedConfig, *, as_json: bool) -> None:
     from grpo_core.cli.dry_run import as_data, dry_run, report
-    from grpo_sdk.display.text import print_json, print_out, table, visible
 
     dry = dry_run(resolved)
     if as_json:
@@ -182,9 +170,6 @@ def _show_dry_run(resolved: ResolvedConfig, *, as_json: bool) -> None:
 
 
 def _show(resolved: ResolvedConfig, *, as_json: bool) -> None:
-    from grpo_core.config import flatten
-    from grpo_sdk.display.text import format_value, print_json, print_out, table, visible
-
     values: dict[str, Any] = flatten(resolved.config)
     sources = {key: str(source) for key, source in resolved.sources.items()}
     for key, value in list(values.items()):  # each argument of a variant has its own source

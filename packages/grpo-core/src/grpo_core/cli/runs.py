@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grpo_sdk.cli.options import COUNT, HELP, JSON
+from grpo_sdk.display.text import format_value, line_width, print_json, print_out, quoted, table, visible
 from grpo_sdk.errors import UserError, near_match
 from grpo_sdk.paths import kind_of, user_path
 
@@ -76,7 +77,6 @@ def list_runs(folder: str | None, project: str | None, limit: int | None, as_jso
     if limit is not None:
         raise UserError(f"--limit {limit} is of --wandb: add --wandb, or leave it out.")
     from grpo_core.tracking.runs import find_runs, list_run
-    from grpo_sdk.display.text import print_json, print_out, quoted, table, visible
 
     directory = _folder(folder)
     views = [list_run(path) for path in find_runs(directory) or _runs_of_sweep(directory)]
@@ -122,7 +122,6 @@ def show(run: str, metrics: tuple[str, ...], aliases: bool, is_remote: bool, as_
         show_remote(run, metrics or PLOTTED, as_json=as_json)
         return
     from grpo_core.tracking.runs import named_series, read_run, series
-    from grpo_sdk.display.text import print_json
 
     view = read_run(user_path(run, "RUN"))
     history = named_series(view.path, metrics) if metrics else series(view.path, PLOTTED)
@@ -138,7 +137,6 @@ def show(run: str, metrics: tuple[str, ...], aliases: bool, is_remote: bool, as_
 def compare(paths: tuple[str, ...], as_json: bool) -> None:
     """Compare runs: the settings in which they differ, and their results with 95% intervals."""
     from grpo_core.tracking.runs import TaskResult, differences, read_run
-    from grpo_sdk.display.text import format_value, print_json, print_out, table, visible
 
     if len(paths) < MIN_COMPARED:
         raise UserError(f"grpo runs compare takes {MIN_COMPARED} runs or more; {len(paths)} given.")
@@ -192,7 +190,6 @@ def facts_of(run: RunView) -> dict[str, Any]:
 def _print_run(run: RunView, history: Mapping[str, Sequence[tuple[int, float | None]]], *, aliases: bool) -> None:
     from grpo_core.display.results import history_table
     from grpo_sdk.display import lines
-    from grpo_sdk.display.text import line_width, print_out, table, visible
 
     width = line_width()
     about = [visible(str(run.path)), run.state, f"step {_progress(run)}", _ago(run.updated)]

@@ -5,18 +5,19 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 
 import click
 
-from grpo_core.config import LoadedConfig, load_config
+from grpo_core.config import Settings, read_config
+from grpo_core.config.keys import DEFAULT_SECTION, keys, known_as, near
 from grpo_sdk.callbacks import Callback, Callbacks
 from grpo_sdk.display.libraries import hide_bars
+from grpo_sdk.display.text import format_value
 from grpo_sdk.errors import UserError
 
 
 class SettingsCommand(click.Command):
-    """A command whose options are settings; its help shows the settings' defaults, which only the help imports."""
+    """A command whose options are settings; its help shows the settings' defaults."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments.
@@ -27,8 +28,6 @@ class SettingsCommand(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            from grpo_core.config.keys import known_as, near
-
             name = error.option_name.lstrip("-").replace("-", "_")
             meant = known_as(name) or (() if error.possibilities else near(name))
             if not meant:
@@ -38,40 +37,44 @@ class SettingsCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options with the defaults of their settings."""
-        from grpo_core.config import RunConfig, flatten
-        from grpo_sdk.display.text import format_value
-
-        sections = ("", "eval.") if self.name == "eval" else ("", "trainer.")
-        defaults = flatten(RunConfig())
+        section = "eval" if self.name == "eval" else DEFAULT_SECTION
         for option in self.params:
-            values = [defaults[key] for section in sections if (key := f"{section}{option.name}") in defaults]
-            if isinstance(option, click.Option) and values and values[0] is not None:
-                option.help = f"{(option.help or '').partition('  [default')[0]}  [default: {format_value(values[0])}]"
+            key = keys().get(option.name or "") or keys().get(f"{section}.{option.name}")
+            if isinstance(option, click.Option) and key is not None and key.default is not None:
+                option.help = (
+                    f"{(option.help or '').partition('  [default')[0]}  [default: {format_value(key.default)}]"
+                )
         super().format_options(ctx, formatter)
 
 
-def read_settings(options: Mapping[str, str | None], overrides: Iterable[str], config_file: str | None) -> LoadedConfig:
+def read_settings(
+    options: Mapping[str, str | None],
+    overrides: Iterable[str],
+    config_file: str | None,
+    section: str = DEFAULT_SECTION,
+) -> Settings:
     """Read the settings of a command and of every other source.
 
     Args:
         options: Dotted key -> value of its option, or None.
         overrides: `key=value` arguments.
         config_file: Path given by --config, or None.
+        section: Section that a key without one is of, if it has a setting of this name.
 
     Raises:
-        UserError: as for `load_config`; also an argument that is not key=value, or a key that is given twice.
+        UserError: as for `read_config`; also an argument that is not key=value, or a key that is given twice.
     """
-    settings = {key: value for key, value in options.items() if value is not None}
+    given = {key: value for key, value in options.items() if value is not None}
     for word in overrides:
         key, equals, value = word.partition("=")
         if not equals:
             raise UserError(
                 f"{word!r} is not KEY=VALUE, as in trainer.max_steps=100. A task is given by --task math.gsm8k."
             )
-        if key in settings:
-            raise UserError(f"{key} is given twice on the command line: {settings[key]!r} and {value!r}.")
-        settings[key] = value
-    return load_config(settings, config_file=None if config_file is None else Path(config_file), is_complete=False)
+        if key in given:
+            raise UserError(f"{key} is given twice on the command line: {given[key]!r} and {value!r}.")
+        given[key] = value
+    return read_config(given, config_file=config_file, section=section)
 
 
 @contextlib.contextmanager

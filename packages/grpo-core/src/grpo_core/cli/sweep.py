@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from grpo_sdk.cli.options import HELP, JSON
+from grpo_sdk.display.invocation import command, program
+from grpo_sdk.display.text import err, print_json, print_out, table, visible
 from grpo_sdk.errors import ExitCode, UserError
+from grpo_sdk.files import replace_file
 from grpo_sdk.paths import check_makeable
 
 if TYPE_CHECKING:
@@ -177,8 +180,6 @@ def _slurm_options(chosen: Sweep, text: str, jobs: int) -> SlurmOptions:
 def _submit(chosen: Sweep, options: SlurmOptions, *, as_json: bool) -> None:
     """Submit what is missing as an array."""
     from grpo_core.launch.sweep.array import queued, submit
-    from grpo_sdk.display.invocation import command
-    from grpo_sdk.display.text import print_json, print_out, visible
 
     folder = chosen.folder
     with folder.locked():
@@ -213,8 +214,6 @@ class SweepProgress:
 
     def line(self, name: str, text: str) -> None:
         """Print a line."""
-        from grpo_sdk.display.text import err, visible
-
         err().print(visible(f"{name:<{LABEL - 1}} {text}"), soft_wrap=True)
 
     def started(self, run: SweepRun, *, is_resumed: bool) -> None:
@@ -236,9 +235,6 @@ class SweepProgress:
 
 
 def _show_runs(chosen: Sweep, *, as_json: bool) -> None:
-    from grpo_sdk.display.invocation import program
-    from grpo_sdk.display.text import print_json, print_out, table, visible
-
     definition = chosen.definition
     if definition.method == "optuna":
         proposals = f"Optuna proposes {definition.trials} configurations, each after the results of those before."
@@ -248,12 +244,12 @@ def _show_runs(chosen: Sweep, *, as_json: bool) -> None:
     commands = [f"{program()} {shlex.join(chosen.folder.start_words(run))}" for run in runs]
     if as_json:
         print_json([
-            {**run.model_dump(mode="json"), "command": command} for run, command in zip(runs, commands, strict=True)
+            {**run.model_dump(mode="json"), "command": words} for run, words in zip(runs, commands, strict=True)
         ])  # fmt: skip
         return
     listing = table("run", "command")
-    for run, command in zip(runs, commands, strict=True):
-        listing.add_row(run.name, visible(command))
+    for run, words in zip(runs, commands, strict=True):
+        listing.add_row(run.name, visible(words))
     print_out(listing)
 
 
@@ -269,8 +265,6 @@ def _finish(chosen: Sweep, runs: Sequence[SweepRun], baseline: int | None, *, is
     """
     from grpo_core.launch.sweep.array import queued
     from grpo_core.launch.sweep.summary import as_data, configurations_csv, runs_csv, summarize
-    from grpo_sdk.display.text import print_json, print_out, visible
-    from grpo_sdk.files import replace_file
 
     definition, path = chosen.definition, chosen.folder.path
     waiting = queued(chosen.folder)
@@ -301,7 +295,6 @@ def _status(chosen: Sweep, run: SweepRun, waiting: Collection[str]) -> RunStatus
 
 def _print(summary: Summary) -> None:
     from grpo_core.launch.sweep.summary import has_result
-    from grpo_sdk.display.text import print_out, table, visible
 
     several = any(len(each.runs) > 1 for each in summary.configurations)
     keys = list(dict.fromkeys(key for each in summary.configurations for key in each.settings))

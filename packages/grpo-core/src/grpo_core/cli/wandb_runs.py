@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from grpo_sdk.display.text import print_json, print_out, table, visible
+
 if TYPE_CHECKING:
     from grpo_core.tracking.wandb_runs import RemoteRun
 
@@ -26,7 +28,6 @@ def list_remote(project: str, limit: int | None, *, as_json: bool) -> None:
         as_json: Whether to print JSON.
     """
     from grpo_core.tracking.wandb_runs import latest_runs
-    from grpo_sdk.display.text import print_json, print_out, table
 
     chosen = project or _default_project()
     runs = latest_runs(chosen, limit or LIMIT)
@@ -62,7 +63,6 @@ def show_remote(path: str, names: Sequence[str], *, as_json: bool) -> None:
     from grpo_core.display.results import history_table
     from grpo_core.tracking.wandb_runs import remote_run
     from grpo_sdk.display import lines
-    from grpo_sdk.display.text import print_json, print_out, table
 
     run, history = remote_run(path, names)
     if as_json:
@@ -96,8 +96,6 @@ def _solved(run: RemoteRun) -> str:
 
 
 def _cell(value: object) -> str:
-    from grpo_sdk.display.text import visible
-
     return visible(str(value)[:MAX_CHARS])
 
 

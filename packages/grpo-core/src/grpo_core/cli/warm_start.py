@@ -13,6 +13,9 @@ from grpo_core.cli.settings import only_results_on_stdout
 from grpo_core.profiles.accelerator import check_device
 from grpo_core.training.warm_start_options import WarmStartOptions
 from grpo_sdk.cli.options import COUNT, HELP, RATE, SEED
+from grpo_sdk.display.invocation import command
+from grpo_sdk.display.progress import Waiting
+from grpo_sdk.display.text import err, print_json, visible
 from grpo_sdk.errors import ExitCode
 from grpo_sdk.paths import user_path_text
 
@@ -96,9 +99,6 @@ Examples:
 def warm_start(folder: str, as_json: bool, quiet: bool, **options: Any) -> ExitCode:
     """Fine-tune a model on a task's gold completions by TRL (pip install 'grpo-core[trl]'), as a start for GRPO."""
     from grpo_core.cli.evaluate import print_results
-    from grpo_sdk.display.invocation import command
-    from grpo_sdk.display.progress import Waiting
-    from grpo_sdk.display.text import err, print_json, visible
 
     folder = user_path_text(folder, "--out")
     with Waiting(err(), quiet=quiet) as progress:

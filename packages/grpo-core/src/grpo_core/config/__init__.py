@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpo_core.config.layers import LoadedConfig, Source, flatten
+from grpo_core.config.layers import LoadedConfig, Settings, Source, flatten
 from grpo_core.config.models import (
     CurriculumConfig,
     EngineConfig,
@@ -12,10 +12,9 @@ from grpo_core.config.models import (
     ScoringConfig,
     TrackingConfig,
 )
-from grpo_core.config.resolution import ResolvedConfig, choose_model, resolve
-from grpo_core.config.sources import Profile, load_config, to_yaml, with_settings
+from grpo_core.config.resolution import ResolvedConfig, resolve
+from grpo_core.config.sources import Profile, load_config, read_config, to_yaml, with_settings
 from grpo_core.config.trainer import TrainerConfig
-from grpo_sdk.environment import read_dotenv
 
 __all__ = [
     "CurriculumConfig",
@@ -27,13 +26,13 @@ __all__ = [
     "ResolvedConfig",
     "RunConfig",
     "ScoringConfig",
+    "Settings",
     "Source",
     "TrackingConfig",
     "TrainerConfig",
-    "choose_model",
     "flatten",
     "load_config",
-    "read_dotenv",
+    "read_config",
     "resolve",
     "to_yaml",
     "with_settings",

@@ -1,10 +1,15 @@
-"""The dotted keys of the configuration, as `trainer.learning_rate`, derived from the models."""
+"""The dotted keys of the configuration, as `trainer.learning_rate`, derived from the models, and what else calls them.
+
+A setting may be called by its last word alone, or by the name that another system has for it. Such a name is accepted
+only if it means the same here; otherwise it is refused with the reason.
+"""
 
 from __future__ import annotations
 
+import math
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -14,17 +19,140 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from grpo_core.config.aliases import ALIASES
 from grpo_core.config.models import RunConfig
 from grpo_core.config.section import VariantArguments, either
-from grpo_sdk.errors import UnknownNameError
+from grpo_sdk.errors import UnknownNameError, UserError
+
+DEFAULT_SECTION = "trainer"
+"""Section of a name that stands alone, where it has a setting of this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """Another system's name of a setting.
+
+    Attributes:
+        key: Dotted key of the setting.
+        translate: Other system's value -> ours; raises ValueError with the allowed values. By default they are equal.
+        only: (key, values): the alias is accepted only if this key has one of these values.
+        note: Explanation for the documentation; may be empty.
+    """
+
+    key: str
+    translate: Callable[[Any], Any] | None = None
+    only: tuple[str, tuple[str, ...]] | None = None
+    note: str = ""
+
+
+def _step_rule(value: Any) -> str:
+    if not isinstance(value, bool):
+        raise ValueError("must be true or false")
+    return "step_rule" if value else "constant"
+
+
+def _deviation(variance: Any) -> float | None:
+    """Return the bound that a deviation exceeds exactly if its variance is at or above `variance`."""
+    if variance is None:
+        return None
+    if isinstance(variance, bool) or not isinstance(variance, int | float) or not 0 <= variance < math.inf:
+        raise ValueError("must be a number, 0 or more")
+    return math.nextafter(math.sqrt(variance), 0.0) if variance > 0 else 0.0
+
+
+def _words(**ours: str) -> Callable[[Any], Any]:
+    """Return a translation of words; other values are taken unchanged."""
+    return lambda value: ours.get(value, value) if isinstance(value, str) else value
+
+
+_RENAMED = {
+    "batch_size": "prompts_per_step",
+    "buffer_size": "prompts_per_step",
+    "clip_+": "epsilon_high",
+    "clip_eps": "epsilon",
+    "clip_range": "epsilon",
+    "epochs": "num_train_epochs",
+    "grad_clip": "max_grad_norm",
+    "k_samples": "num_generations",
+    "kl_beta": "beta",
+    "kl_coef": "beta",
+    "lr": "learning_rate",
+    "max_new_tokens": "max_completion_length",
+    "microbatch_size": "micro_batch_prompts",
+    "num_epochs": "num_train_epochs",
+    "per_device_train_batch_size": "micro_batch_size",
+    "ppo_epochs": "num_iterations",
+    "save_steps": "save_every",
+    "save_total_limit": "keep_last",
+    "steps": "max_steps",
+}
+"""Other system's name -> setting of `trainer`."""
+
+ALIASES: Mapping[str, Alias] = {
+    **{name: Alias(f"trainer.{setting}") for name, setting in _RENAMED.items()},
+    "adaptive_kl": Alias(
+        "trainer.kl_controller",
+        _step_rule,
+        note="true is the step rule: x1.5 above twice the target, x0.8 below half of it",
+    ),
+    "baseline_type": Alias(
+        "trainer.baseline", _words(learned="value"), note="learned is value, which needs trainer.value_head=true"
+    ),
+    "ema_alpha": Alias(
+        "trainer.advantage_args.alpha",
+        only=("trainer.baseline", ("ema", "adaptive_shrink")),
+        note="the weight of the newest rewards in a running mean",
+    ),
+    "kl_horizon": Alias(
+        "trainer.kl_controller_args.horizon",
+        only=("trainer.kl_controller", ("proportional",)),
+        note="of the rule that has a horizon; it counts updates, or what trainer.kl_controller_args.n_steps says",
+    ),
+    "kl_target": Alias(
+        "trainer.kl_controller_args.target",
+        only=("trainer.kl_controller", ("proportional", "ppo_rule", "step_rule")),
+        note="per token, in nats",
+    ),
+    "kl_type": Alias(
+        "trainer.kl",
+        _words(forward="k3", reverse="fkl_k3", symmetric="jeffreys"),
+        note="forward is KL(pi, pi_ref) there, which textbooks call reverse: k3; reverse is KL(pi_ref, pi): fkl_k3; "
+        "symmetric is half their sum: jeffreys",
+    ),
+    "lr_scheduler": Alias("trainer.lr_scheduler_type", _words(const="constant"), note="const is constant"),
+    "reward_var_thresh": Alias(
+        "trainer.dynamic_sampling_min_std",
+        _deviation,
+        note="a variance at or above it is a deviation above its square root; needs trainer.dynamic_sampling=true",
+    ),
+}
+"""Names that mean a setting, alone or as `trainer.NAME`."""
+
+REFUSED: Mapping[str, str] = {
+    "baseline_update_freq": "a running baseline is updated after every batch, and read before; leave it out",
+    "ent_coef": "the system that names it never uses it, so its value says nothing; an entropy bonus is "
+    "trainer.entropy_coef",
+    "eval_temperature": "held-out evaluation is greedy unless asked otherwise; it is eval.temperature, and makes "
+    "results incomparable with others",
+    "gradient_accumulation_steps": "a step is not counted in forward passes here: set trainer.prompts_per_step = "
+    "per_device_train_batch_size x gradient_accumulation_steps x devices / num_generations, and "
+    "trainer.micro_batch_size = per_device_train_batch_size",
+    "reward_shaping": "how a reward is shaped belongs to its task",
+    "rollout_batch_size": "sampling is batched by memory (engine.max_batch_tokens), which never changes what is "
+    "sampled; leave it out",
+    "tf_micro_batch": "old log-probs come from sampling or from the step's own forward passes "
+    "(trainer.micro_batch_tokens); leave it out",
+    "train_batch_size": "it counts completions in some systems and prompts in others: set "
+    "trainer.prompts_per_step, which counts prompts",
+    "total_steps": "it counts from the first run on where a run is resumed; the steps of this run are "
+    "trainer.max_steps",
+}
+"""Names without an equivalent setting here -> the reason, and what to set instead."""
 
 _HINTS = {
     "accum_steps": ("trainer.steps_per_generation",),
     "batch": ("trainer.prompts_per_step",),
     "ckpt": ("adapter",),
     "cliprange": ("trainer.epsilon",),
-    "eval_size": ("eval.size",),
     "g": ("trainer.num_generations",),
     "group_size": ("trainer.num_generations",),
     "max_tokens": ("trainer.max_completion_length",),
@@ -94,6 +222,34 @@ def sections() -> tuple[str, ...]:
     return tuple(dict.fromkeys(key.section for key in keys().values() if key.section))
 
 
+def meaning(name: str, section: str = DEFAULT_SECTION) -> tuple[str, Alias | None]:
+    """Return the dotted name that a name means, and the alias that it is; an unknown name means itself.
+
+    A name is a dotted key, the last word of one in `section`, an alias, the last word of a single key of the other
+    sections, or a section and a key joined by an underscore, as in `eval_size`.
+
+    Raises:
+        UserError: the name is known from another system, but means something else here.
+    """
+    if name in keys():
+        return name, None
+    if f"{section}.{name}" in keys():
+        return f"{section}.{name}", None
+    word = name.removeprefix(f"{DEFAULT_SECTION}.")
+    if word in REFUSED:
+        raise UserError(f"{name}: {REFUSED[word]}.")
+    if word in ALIASES:
+        return ALIASES[word].key, ALIASES[word]
+    parent, _, argument = name.rpartition(".")
+    if parent:
+        own, _ = meaning(parent, section)
+        return (f"{own}.{argument}" if own in keys() and keys()[own].is_mapping else name), None
+    if len(same := _named(name)) == 1:
+        return same[0], None
+    joined = name.replace("_", ".", 1)
+    return (joined if joined in keys() else name), None
+
+
 def find(name: str, where: str) -> Key:
     """Return the key that a dotted name sets; for `trainer.loss_args.delta` that is `trainer.loss_args`.
 
@@ -119,10 +275,13 @@ def find(name: str, where: str) -> Key:
 def known_as(name: str) -> tuple[str, ...]:
     """Return the keys with this name in any section, or those that other trainers call so."""
     last = _last(name).lower()
-    same = tuple(key for key in keys() if _last(key) == last)
-    if not same and last in ALIASES:
-        return (ALIASES[last].key,)
-    return same or _HINTS.get(last, ())
+    if same := _named(last):
+        return same
+    return (ALIASES[last].key,) if last in ALIASES else _HINTS.get(last, ())
+
+
+def _named(last: str) -> tuple[str, ...]:
+    return tuple(key for key in keys() if _last(key) == last)
 
 
 def near(name: str) -> tuple[str, ...]:
@@ -163,7 +322,7 @@ def _walk(model: type[BaseModel], prefix: str) -> Iterable[Key]:
             prefix.rstrip("."),
             annotation,
             field.get_default(call_default_factory=True, validated_data={}),
-            field.description or "",
+            " ".join((field.description or "").split()),
             str(extra.get("allowed") or _allowed(field)),
             str(extra.get("why", "")),
         )

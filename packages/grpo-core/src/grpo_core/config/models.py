@@ -28,80 +28,68 @@ MAX_WEIGHT = 1e6
 class EvalConfig(Section):
     """Held-out evaluation, on the same rows before, during and after training."""
 
-    task: str | None = Field(
-        None, min_length=1, description="Tasks evaluated beside the trained ones: math.gsm8k, or several with commas."
-    )
-    size: int | None = Field(512, ge=1, le=COUNT, description="Rows per task; null is all of the split.")
-    split: Split = Field("test", description="Which split is held out.")
-    subset_frac: float | None = Field(
-        None, gt=0, le=1, description="Share of those rows that is taken, the same rows in every run; null takes all."
-    )
-    n: int = Field(1, ge=1, le=COUNT, description="Completions per row; from 2 on, pass@k is reported.")
-    temperature: float = Field(0.0, ge=0, le=100, description="0 is greedy; several completions per row need more.")
-    top_p: float = Field(1.0, gt=0, le=1, description="Nucleus sampling: keep the likeliest tokens of this mass.")
-    at_start: bool = Field(True, description="Evaluate the starting model, as the control.")
-    interval_steps: int | None = Field(
-        None,
-        ge=1,
-        le=COUNT,
-        description="Steps between evaluations; null: only at the start and the end.",
-    )
-    at_end: bool = Field(True, description="Evaluate the trained model on the same rows.")
-    max_completion_length: int | None = Field(
-        None, ge=1, le=COUNT, description="Longest completion, in tokens; null is trainer.max_completion_length."
-    )
-    batch_size: int | None = Field(
-        None,
-        ge=1,
-        le=COUNT,
-        description="Rows per batch; null is as many as fit into memory. It changes no result.",
-    )
-    surprisal: bool = Field(True, description="Measure surprisal and entropy per token, with one more forward pass.")
+    task: str | None = Field(None, min_length=1)
+    """Tasks evaluated beside the trained ones: math.gsm8k, or several with commas."""
+    size: int | None = Field(512, ge=1, le=COUNT)
+    """Rows per task; null is all of the split."""
+    split: Split = "test"
+    """Which split is held out."""
+    subset_frac: float | None = Field(None, gt=0, le=1)
+    """Share of those rows that is taken, the same rows in every run; null takes all."""
+    n: int = Field(1, ge=1, le=COUNT)
+    """Completions per row; from 2 on, pass@k is reported."""
+    temperature: float = Field(0.0, ge=0, le=100)
+    """0 is greedy; several completions per row need more."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Nucleus sampling: keep the likeliest tokens of this mass."""
+    at_start: bool = True
+    """Evaluate the starting model, as the control."""
+    interval_steps: int | None = Field(None, ge=1, le=COUNT)
+    """Steps between evaluations; null: only at the start and the end."""
+    at_end: bool = True
+    """Evaluate the trained model on the same rows."""
+    max_completion_length: int | None = Field(None, ge=1, le=COUNT)
+    """Longest completion, in tokens; null is trainer.max_completion_length."""
+    batch_size: int | None = Field(None, ge=1, le=COUNT)
+    """Rows per batch; null is as many as fit into memory. It changes no result."""
+    surprisal: bool = True
+    """Measure surprisal and entropy per token, with one more forward pass."""
 
 
 class LoraConfig(Section):
     """Low-rank adapters instead of full fine-tuning."""
 
-    enabled: bool = Field(False, description="Train adapters only.")
-    r: int = Field(16, ge=1, le=COUNT, description="Rank.")
-    alpha: int = Field(32, ge=1, le=COUNT, description="Scale: the update is multiplied by alpha / r.")
-    dropout: float = Field(0.0, ge=0, lt=1, description="Dropout on the adapter's input.")
-    target_modules: str | Annotated[tuple[str, ...], Field(strict=False)] = Field(
-        "all-linear", description="Adapted layers: all-linear, or a list of module names."
-    )
-    quantization: Literal["nf4"] | None = Field(
-        None, description="Load the frozen base in 4 bits (QLoRA; needs bitsandbytes); null does not quantize it."
-    )
-    double_quantization: bool = Field(True, description="Quantize the scales of the 4-bit blocks, too.")
+    enabled: bool = False
+    """Train adapters only."""
+    r: int = Field(16, ge=1, le=COUNT)
+    """Rank."""
+    alpha: int = Field(32, ge=1, le=COUNT)
+    """Scale: the update is multiplied by alpha / r."""
+    dropout: float = Field(0.0, ge=0, lt=1)
+    """Dropout on the adapter's input."""
+    target_modules: str | Annotated[tuple[str, ...], Field(strict=False)] = "all-linear"
+    """Adapted layers: all-linear, or a list of module names."""
+    quantization: Literal["nf4"] | None = None
+    """Load the frozen base in 4 bits (QLoRA; needs bitsandbytes); null does not quantize it."""
+    double_quantization: bool = True
+    """Quantize the scales of the 4-bit blocks, too."""
 
 
 class ScoringConfig(Section):
     """The worker processes that score completions."""
 
-    executor: Literal["local", "ray"] = Field(
-        "local", description="Where they run: on this machine, or on the nodes of a Ray cluster (needs the extra ray)."
-    )
-    ray_address: str | None = Field(
-        None,
-        min_length=1,
-        description="host:port of the Ray cluster's head; null is RAY_ADDRESS, or the cluster this machine is part of.",
-    )
-    workers: int | None = Field(
-        None, ge=1, le=COUNT, description="Processes, per node with Ray; null is one per CPU, at most 16."
-    )
-    timeout_s: float | None = Field(
-        None,
-        gt=0,
-        le=86_400,
-        description="Seconds per completion, counted from when its worker starts on it; null is the task's limit.",
-    )
-    memory_mib: int = Field(4096, ge=64, le=COUNT, description="Memory limit of one worker, in MiB of address space.")
-    max_abstain_share: float = Field(
-        0.5,
-        ge=0,
-        le=1,
-        description="A batch with a larger share of unscored completions ends the run, exit code 3.",
-    )
+    executor: Literal["local", "ray"] = "local"
+    """Where they run: on this machine, or on the nodes of a Ray cluster (needs the extra ray)."""
+    ray_address: str | None = Field(None, min_length=1)
+    """host:port of the Ray cluster's head; null is RAY_ADDRESS, or the cluster this machine is part of."""
+    workers: int | None = Field(None, ge=1, le=COUNT)
+    """Processes, per node with Ray; null is one per CPU, at most 16."""
+    timeout_s: float | None = Field(None, gt=0, le=86_400)
+    """Seconds per completion, counted from when its worker starts on it; null is the task's limit."""
+    memory_mib: int = Field(4096, ge=64, le=COUNT)
+    """Memory limit of one worker, in MiB of address space."""
+    max_abstain_share: float = Field(0.5, ge=0, le=1)
+    """A batch with a larger share of unscored completions ends the run, exit code 3."""
 
     @model_validator(mode="after")
     def _addressed(self) -> ScoringConfig:
@@ -115,23 +103,20 @@ class ScoringConfig(Section):
 class CurriculumConfig(Section):
     """Selection of prompts by how often they were solved."""
 
-    enabled: bool = Field(False, description="Draw prompts by their pass rate instead of in shuffled order.")
-    ema_alpha: float = Field(0.05, gt=0, le=1, description="Weight of the newest group in a prompt's pass rate.")
-    boundaries: Annotated[tuple[float, float], Field(strict=False)] = Field(
-        (0.2, 0.8), description="Pass rates below the first are hard, above the second easy, else normal."
-    )
-    weights: Annotated[tuple[float, float, float], Field(strict=False)] = Field(
-        (1.0, 1.0, 1.0), description="Shares of hard, normal and easy prompts in a batch."
-    )
-    ladder_threshold: float = Field(
-        0.9, gt=0, le=1, description="Held-out solved rate at which a ladder task advances to its next rung."
-    )
-    ladder_eval_steps: int = Field(
-        10, ge=1, le=COUNT, description="Steps between held-out evaluations of a ladder's rung."
-    )
-    ladder_eval_size: int = Field(
-        64, ge=32, le=COUNT, description="Held-out rows of the rung that such an evaluation takes."
-    )
+    enabled: bool = False
+    """Draw prompts by their pass rate instead of in shuffled order."""
+    ema_alpha: float = Field(0.05, gt=0, le=1)
+    """Weight of the newest group in a prompt's pass rate."""
+    boundaries: Annotated[tuple[float, float], Field(strict=False)] = (0.2, 0.8)
+    """Pass rates below the first are hard, above the second easy, else normal."""
+    weights: Annotated[tuple[float, float, float], Field(strict=False)] = (1.0, 1.0, 1.0)
+    """Shares of hard, normal and easy prompts in a batch."""
+    ladder_threshold: float = Field(0.9, gt=0, le=1)
+    """Held-out solved rate at which a ladder task advances to its next rung."""
+    ladder_eval_steps: int = Field(10, ge=1, le=COUNT)
+    """Steps between held-out evaluations of a ladder's rung."""
+    ladder_eval_size: int = Field(64, ge=32, le=COUNT)
+    """Held-out rows of the rung that such an evaluation takes."""
 
     @model_validator(mode="after")
     def _consistent(self) -> CurriculumConfig:
@@ -154,25 +139,25 @@ class TrackingConfig(Section):
     """Trackers, metrics and the contents of the run's own logs."""
 
     trackers: Annotated[tuple[str, ...], Field(strict=False)] = Field(
-        (),
-        description="Trackers beside the run's own JSONL, each an extra of grpo-core.",
-        json_schema_extra=allowed(f"a list of {', '.join(sorted(BUILT_IN['tracker']))}, or a plugin's"),
+        (), json_schema_extra=allowed(f"a list of {', '.join(sorted(BUILT_IN['tracker']))}, or a plugin's")
     )
+    """Trackers beside the run's own JSONL, each an extra of grpo-core."""
     metrics: Annotated[tuple[str, ...], Field(strict=False)] = Field(
-        (),
-        description="Metrics of plugins, logged with each step.",
-        json_schema_extra=allowed("a list of names that plugins register"),
+        (), json_schema_extra=allowed("a list of names that plugins register")
     )
-    project: str | None = Field(None, min_length=1, description="Project in trackers; null is WANDB_PROJECT, or grpo.")
-    run_name: str | None = Field(None, min_length=1, description="Name in trackers; null is that of the run's folder.")
-    wandb_mode: Literal["online", "offline", "disabled"] | None = Field(
-        None, description="Mode of W&B; null is WANDB_MODE, or online with a key and a network, else offline."
-    )
-    reference_names: bool = Field(
-        False, description="Log metrics in trackers also under their names in the reference systems."
-    )
-    token_logprobs: bool = Field(False, description="Write each token's log-prob to logs/rollouts.jsonl.")
-    monitor: bool = Field(True, description="Warn, once each, about metrics that leave their healthy range.")
+    """Metrics of plugins, logged with each step."""
+    project: str | None = Field(None, min_length=1)
+    """Project in trackers; null is WANDB_PROJECT, or grpo."""
+    run_name: str | None = Field(None, min_length=1)
+    """Name in trackers; null is that of the run's folder."""
+    wandb_mode: Literal["online", "offline", "disabled"] | None = None
+    """Mode of W&B; null is WANDB_MODE, or online with a key and a network, else offline."""
+    reference_names: bool = False
+    """Log metrics in trackers also under their names in the reference systems."""
+    token_logprobs: bool = False
+    """Write each token's log-prob to logs/rollouts.jsonl."""
+    monitor: bool = True
+    """Warn, once each, about metrics that leave their healthy range."""
 
     @field_validator("trackers", "metrics", mode="before")
     @classmethod
@@ -193,25 +178,18 @@ class TrackingConfig(Section):
 class EngineConfig(Section):
     """The sampling engine."""
 
-    name: str = Field("native", description="Engine that samples the completions.", json_schema_extra=variant("engine"))
-    max_batch_tokens: int = Field(
-        65536,
-        ge=1,
-        le=COUNT,
-        description="Most tokens cached at once while sampling; never changes what is sampled.",
-    )
-    gather_weights: bool = Field(
-        False, description="With trainer.sharding, gather the whole model while sampling: faster, if it fits."
-    )
-    url: str | None = Field(
-        None, min_length=1, description="Server that samples, http://host:port; null starts one (vllm)."
-    )
-    args: VariantArguments = Field(default_factory=dict, description="Arguments of the engine.")
-    fallback: str | None = Field(
-        None,
-        description="Engine that samples if this one cannot be started; null ends the run.",
-        json_schema_extra=variant("engine"),
-    )
+    name: str = Field("native", json_schema_extra=variant("engine"))
+    """Engine that samples the completions."""
+    max_batch_tokens: int = Field(65536, ge=1, le=COUNT)
+    """Most tokens cached at once while sampling; never changes what is sampled."""
+    gather_weights: bool = False
+    """With trainer.sharding, gather the whole model while sampling: faster, if it fits."""
+    url: str | None = Field(None, min_length=1)
+    """Server that samples, http://host:port; null starts one (vllm)."""
+    args: VariantArguments = Field(default_factory=dict)
+    """Arguments of the engine."""
+    fallback: str | None = Field(None, json_schema_extra=variant("engine"))
+    """Engine that samples if this one cannot be started; null ends the run."""
 
     @field_validator("name", "fallback")
     @classmethod
@@ -245,57 +223,50 @@ class EngineConfig(Section):
 class RunConfig(Section):
     """Settings of a training run; every one has a default."""
 
-    task: str = Field(
-        "math.arithmetic", min_length=1, description="Task or mixture: math.gsm8k?size=100, or a.b:2,c.d:1."
-    )
-    model: str | None = Field(
-        None, min_length=1, description="Embedded name, hub id, folder (./x) or .gguf; null is the task's default."
-    )
-    recipe: str | None = Field(
-        None,
-        description="Settings of a paper or system, by name; those that define the recipe cannot be changed.",
-        json_schema_extra=allowed(f"{', '.join(RECIPES)}, or null"),
-    )
-    preset: str | None = Field(
-        None,
-        description="Sizes of a run, by name: rows, epochs, rate, batch; goes with any recipe.",
-        json_schema_extra=allowed(f"{', '.join(PRESETS)}, or null"),
-    )
+    task: str = Field("math.arithmetic", min_length=1)
+    """Task or mixture: math.gsm8k?size=100, or a.b:2,c.d:1."""
+    model: str | None = Field(None, min_length=1)
+    """Embedded name, hub id, folder (./x) or .gguf; null is the task's default."""
+    recipe: str | None = Field(None, json_schema_extra=allowed(f"{', '.join(RECIPES)}, or null"))
+    """Settings of a paper or system, by name; those that define the recipe cannot be changed."""
+    preset: str | None = Field(None, json_schema_extra=allowed(f"{', '.join(PRESETS)}, or null"))
+    """Sizes of a run, by name: rows, epochs, rate, batch; goes with any recipe."""
     profile: str | None = Field(
         "auto",
         min_length=1,
-        description="GPU profile: sizes that fit the accelerator; auto takes the one that it matches, null none.",
         json_schema_extra=allowed(f"auto, {', '.join(GPU_PROFILES)}, one that a plugin brings, or null"),
     )
-    offline: bool | None = Field(
-        None, description="Use only what the hub's cache has; null asks once whether the hub can be reached."
-    )
-    adapter: str | None = Field(None, min_length=1, description="Folder of a PEFT adapter to start from.")
-    seed: int = Field(
-        0,
-        ge=0,
-        lt=2**63,
-        description="Seed of the order of prompts and of every sampled token.",
-        json_schema_extra=allowed("a whole number from 0 to 2^63 - 1"),
-    )
-    output_dir: str = Field("training_runs", min_length=1, description="Folder that receives run_… folders.")
+    """GPU profile: sizes that fit the accelerator; auto takes the one that it matches, null none."""
+    offline: bool | None = None
+    """Use only what the hub's cache has; null asks once whether the hub can be reached."""
+    adapter: str | None = Field(None, min_length=1)
+    """Folder of a PEFT adapter to start from."""
+    seed: int = Field(0, ge=0, lt=2**63, json_schema_extra=allowed("a whole number from 0 to 2^63 - 1"))
+    """Seed of the order of prompts and of every sampled token."""
+    output_dir: str = Field("training_runs", min_length=1)
+    """Folder that receives run_… folders."""
     device: str = Field(
         "auto",
         pattern=r"^(auto|cpu|cuda|cuda:\d{1,3}|mps)$",
-        description="Device of the model; auto takes an accelerator if there is one.",
         json_schema_extra=allowed("auto, cpu, cuda, cuda:N or mps"),
     )
-    precision: Literal["auto", "float32", "bfloat16", "float16", "float64"] = Field(
-        "auto",
-        description="Floating-point type; bfloat16 and float16 are mixed with float32. auto depends on the device.",
-    )
-    trainer: TrainerConfig = Field(default_factory=TrainerConfig, description="The algorithm and its optimizer.")
-    eval: EvalConfig = Field(default_factory=EvalConfig, description="Held-out evaluation.")
-    lora: LoraConfig = Field(default_factory=LoraConfig, description="Low-rank adapters.")
-    scoring: ScoringConfig = Field(default_factory=ScoringConfig, description="Worker processes that score.")
-    curriculum: CurriculumConfig = Field(default_factory=CurriculumConfig, description="Selection of prompts.")
-    engine: EngineConfig = Field(default_factory=EngineConfig, description="The sampling engine.")
-    tracking: TrackingConfig = Field(default_factory=TrackingConfig, description="Trackers and logs.")
+    """Device of the model; auto takes an accelerator if there is one."""
+    precision: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
+    """Floating-point type; bfloat16 and float16 are mixed with float32. auto depends on the device."""
+    trainer: TrainerConfig = Field(default_factory=TrainerConfig)
+    """The algorithm and its optimizer."""
+    eval: EvalConfig = Field(default_factory=EvalConfig)
+    """Held-out evaluation."""
+    lora: LoraConfig = Field(default_factory=LoraConfig)
+    """Low-rank adapters."""
+    scoring: ScoringConfig = Field(default_factory=ScoringConfig)
+    """Worker processes that score."""
+    curriculum: CurriculumConfig = Field(default_factory=CurriculumConfig)
+    """Selection of prompts."""
+    engine: EngineConfig = Field(default_factory=EngineConfig)
+    """The sampling engine."""
+    tracking: TrackingConfig = Field(default_factory=TrackingConfig)
+    """Trackers and logs."""
 
     @field_validator("output_dir", "adapter")
     @classmethod

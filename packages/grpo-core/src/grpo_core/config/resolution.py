@@ -2,47 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
-from grpo_core.checkpoints import run_of
-from grpo_core.config.hardware import check_fits, hardware_of, hardware_profile
-from grpo_core.config.layers import DEFAULT, Layer, LoadedConfig, Source, build, explicit_values, with_recipe
+from grpo_core.config.hardware import check_fits, hardware_of, hardware_profile, with_values
+from grpo_core.config.layers import DEFAULT, LoadedConfig, Settings, Source, explicit_settings, value_of
+from grpo_core.config.model_profiles import choose_model, embedded_start, profiles_of, size_profile
 from grpo_core.config.models import RunConfig
 from grpo_core.config.recipes import OVERLONG_SHARE, overlong_buffer, recipe
 from grpo_core.config.sources import Profile
 from grpo_core.config.trainer import TrainerConfig, needless
 from grpo_core.profiles.model_shape import model_shape
 from grpo_core.profiles.presets import SOURCE
-from grpo_core.profiles.recommended import RECORD, learning_rate, recorded
 from grpo_sdk.callbacks import ResolvedDefault
 from grpo_sdk.display.text import format_value
-from grpo_sdk.errors import UserError
-from grpo_sdk.hub.cache import cached_models
-from grpo_sdk.hub.network import offline_reason, prepare
+from grpo_sdk.hub.network import prepare
 from grpo_sdk.plugins import variants as registry
-from grpo_sdk.plugins.facts import EmbeddedModel
 from grpo_sdk.plugins.host import PluginHost, default_host
-from grpo_sdk.plugins.models import model_source
 from grpo_sdk.plugins.task_objects import Tasks, name_tasks
 from grpo_sdk.plugins.tasks import bind
-from grpo_sdk.records.yaml_text import read_mapping
 from grpo_sdk.task.spec import parse_task_specs
 
-FALLBACK_MODEL = "tiny"
-"""Model of a run that names none, of tasks without a default: it is here, and its first batch shows what it knows."""
-
-MAX_RUNS = 20
-"""Runs, each from a checkpoint of the one before, through which the first model is looked for."""
-
-WARM_START = "warm start"
-"""Name of the profile that a model's record gives."""
-
-EXAMPLE_MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
-"""Model named in advice: small, instruction-tuned, ungated."""
+ORDINARY = frozenset({("trainer.scale_rewards", "none"), ("trainer.num_train_epochs", 1.0)})
+"""Values that depend on others and are a run's unless the user, the task, the model or the platform says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +44,7 @@ class ResolvedConfig:
 
 
 def resolve(
-    config: RunConfig,
+    config: RunConfig | Settings,
     sources: Mapping[str, Source] | None = None,
     *,
     host: PluginHost | None = None,
@@ -72,81 +55,59 @@ def resolve(
     Values set by the user are never changed. Resolving twice changes nothing.
 
     Args:
-        config: Configuration from `load_config` or created in Python; the fields that were set count as the user's.
-        sources: Dotted key -> source of the user's values; by default they come from Python.
+        config: Settings from `read_config`, or a configuration, whose fields that were set count as the user's.
+        sources: Dotted key -> source of the values of a configuration; by default they come from Python.
         host: Plugin host in which tasks and embedded models are looked up.
         trains: Whether the model is trained, and so needs memory for gradients and optimizer.
 
     Raises:
-        UserError: the tasks' default models differ or there is none; no such model; a recommended value that is not
-            allowed.
+        UserError: a value that is not allowed; the tasks' default models differ or there is none; no such model.
     """
-    user, chosen = _user_layer(config, sources or {}), Layer()
+    settings = config.copy() if isinstance(config, Settings) else explicit_settings(config, sources)
     choices: list[ResolvedDefault] = []
 
-    def choose(name: str, value: object, why: str, *, is_ordinary: bool = False) -> None:
-        user.drop(name)  # either null or a task spec without the added options
-        chosen.put(name, value, Source("chosen", why))
-        shown = value if isinstance(value, str) else format_value(value)
-        choices.append(ResolvedDefault(name, shown, why, is_ordinary))
+    def choose(name: str, value: str, why: str) -> None:
+        settings.override(name, value, Source("chosen", why))
+        choices.append(ResolvedDefault(name, value, why, is_ordinary=False))
 
-    prepare(offline=bool(config.offline))
-    model = config.model
+    prepare(offline=settings.values.get("offline") is True)
+    task, model = settings.text("task") or "", settings.text("model")
     if model is None:
-        model, why = choose_model(config.task, host)
+        model, why = choose_model(task, host)
         choose("model", model, why)
-    for name, task in (("task", config.task), ("eval.task", config.eval.task)):
-        adapted, why = task_for_model(task, model, host) if task is not None else ("", "")
-        if why:
-            choose(name, adapted, why)
-    profiles = profiles_of(model, config.task, host)
-
-    def merged() -> LoadedConfig:
-        return build([*with_recipe([user, chosen]), *(profile.layer() for profile in profiles)])
-
-    if trains:
-        profiles = (*_learning_rate(merged(), model, host), *profiles)
-    loaded = merged()
+    for name in ("task", "eval.task"):
+        if (spec := settings.text(name)) is not None:
+            adapted, why = task_for_model(spec, model, host)
+            if why:
+                choose(name, adapted, why)
+    given = frozenset(settings.values)
+    settings.add_recipe()
+    profiles = profiles_of(model, task, host)
+    for profile in profiles:
+        settings.add_below(Settings.of(profile.values, profile.source))
+    loaded = settings.validated()  # what is added from here on follows from valid values
+    if trains and (rate := size_profile(loaded, model, host)):
+        profiles, loaded = (rate, *profiles), _with(loaded, rate.values, rate.source)
     hardware = hardware_of(loaded.config, host)
     if hardware is not None and hardware.accelerator.backend != "cpu":
         shape = model_shape(model, host)
-        profiles = (*profiles, hardware_profile(loaded, hardware, shape))
-        loaded = merged()
+        sizes = hardware_profile(loaded, hardware, shape)
+        fitting = {name: value for name, value in sizes.values.items() if loaded.sources[name] == DEFAULT}
+        profiles, loaded = (*profiles, sizes), _with(loaded, fitting, sizes.source)
         if shape is not None and trains:
             check_fits(loaded, hardware, shape)
     choices += [*_preset_choices(loaded), *_recipe_choices(loaded, profiles), *_alias_choices(loaded)]
-    choices += _profile_choices(loaded, profiles, user)
-    for name, value, why in _left_out(loaded, profiles, user.values):
-        choose(name, value, why)
-    ordinary = {(name, value) for name, value, _ in _dependent_defaults(build([]))}
-    for name, value, why in _dependent_defaults(loaded):
-        choose(name, value, why, is_ordinary=(name, value) in ordinary)
-    loaded = merged()
+    choices += _profile_choices(loaded, profiles, given)
+    for name, value, why in [*_left_out(loaded, profiles, given), *_dependent_defaults(loaded)]:
+        loaded = _with(loaded, {name: value}, Source("chosen", why))
+        shown = value if isinstance(value, str) else format_value(value)
+        choices.append(ResolvedDefault(name, shown, why, (name, value) in ORDINARY))
+    loaded.check_complete()
     return ResolvedConfig(loaded.config, loaded.sources, tuple(choices))
 
 
-def choose_model(task: Tasks, host: PluginHost | None = None) -> tuple[str, str]:
-    """Return the default model of a task or mixture, the smallest embedded one where no task has any.
-
-    Returns:
-        (model, reason).
-
-    Raises:
-        UserError: the tasks have different default models, or only some have one.
-    """
-    named = name_tasks(task, host)
-    bound = [bind(spec, host) for spec in parse_task_specs(named.spec)]
-    defaults = {each.name: each.task.default_model for each in bound}
-    models = sorted({model for model in defaults.values() if model is not None})
-    tasks = ", ".join(defaults)
-    if not models:
-        if (reason := offline_reason()) and (cached := cached_models()):
-            return cached[0], f"no --model given, {tasks} has no default, {reason}: the last used one in the cache"
-        return FALLBACK_MODEL, f"no --model given and {tasks} has no default; for a real one: --model {EXAMPLE_MODEL}"
-    if len(models) > 1 or None in defaults.values():
-        listed = ", ".join(f"{name} -> {model or 'none'}" for name, model in defaults.items())
-        raise UserError(f"these tasks have different default models ({listed}). Say which: --model {models[0]}.")
-    return models[0], f"no --model given: the default of {tasks}; for a real one: --model {EXAMPLE_MODEL}"
+def _with(loaded: LoadedConfig, values: Mapping[str, object], source: Source) -> LoadedConfig:
+    return LoadedConfig(with_values(loaded.config, values), {**loaded.sources, **dict.fromkeys(values, source)})
 
 
 def task_for_model(task: Tasks, model: str, host: PluginHost | None = None) -> tuple[str, str]:
@@ -166,7 +127,7 @@ def task_for_model(task: Tasks, model: str, host: PluginHost | None = None) -> t
     """
     host = host or default_host()
     named = name_tasks(task, host)
-    start, of_runs = _embedded_start(model, host)
+    start, of_runs = embedded_start(model, host)
     if start is None:
         return named.spec, ""
     specs: list[str] = []
@@ -190,90 +151,18 @@ def task_for_model(task: Tasks, model: str, host: PluginHost | None = None) -> t
     return ",".join(specs), f"{listed}: recommended for the embedded model {start.name}{trained}"
 
 
-def _embedded_start(model: str, host: PluginHost) -> tuple[EmbeddedModel | None, dict[str, Mapping[str, str]]]:
-    """The embedded model that a model is, or from which the run started that saved it as a checkpoint.
-
-    Returns:
-        (embedded model, task -> its options in the last run on it).
-    """
-    of_runs: dict[str, Mapping[str, str]] = {}
-    for _ in range(MAX_RUNS):
-        source = model_source(model, host)
-        if source.kind == "embedded":
-            return host.model(model), of_runs
-        run = run_of(Path(source.location)) if source.kind in ("folder", "adapter") else None
-        if run is None:
-            break
-        config = read_mapping(run / "config.yaml")
-        with suppress(UserError):  # a file of another program
-            of_runs = {spec.name: spec.options for spec in parse_task_specs(str(config.get("task")))} | of_runs
-        model = str(config.get("model"))
-        if model not in host.models() and not Path(model).is_dir():
-            break
-    return None, {}
-
-
-def profiles_of(model: str, task: Tasks, host: PluginHost | None = None) -> tuple[Profile, ...]:
-    """Return the values recommended for a model: an embedded one's on a task, or those that its warm start recorded.
-
-    Raises:
-        UserError: there is no such model or task; names the closest match.
-    """
-    host = host or default_host()
-    source = model_source(model, host)
-    if source.kind == "folder" and (values := recorded(Path(source.location))):
-        return (Profile(WARM_START, values, f"recommended by {RECORD} in the model's folder"),)
-    embedded = host.model(model) if source.kind == "embedded" else None
-    if embedded is None:
-        return ()
-    names = {bind(spec, host).name for spec in parse_task_specs(name_tasks(task, host).spec)}
-    name = names.pop() if len(names) == 1 else None
-    if not (values := embedded.recommended(name)):
-        return ()
-    on = f" on {name}" if name in embedded.task_defaults else ""
-    return (Profile(model, values, f"recommended for the embedded model {model}{on}"),)
-
-
-def _learning_rate(loaded: LoadedConfig, model: str, host: PluginHost | None) -> tuple[Profile, ...]:
-    """Return the learning rate for the size of a model, where nothing else says one and the size is known.
-
-    What the record of a warm start says is for training all weights.
-    """
-    config, source = loaded.config, loaded.sources["trainer.learning_rate"]
-    is_adapter = config.lora.enabled or config.adapter is not None or model_source(model, host).kind == "adapter"
-    is_open = source == DEFAULT or (is_adapter and source.kind == "profile" and source.where.startswith(WARM_START))
-    if not is_open or (shape := model_shape(model, host)) is None:
-        return ()
-    trained = "an adapter trained" if is_adapter else "all trained"
-    why = f"for {shape.parameters / 1e6:,.4g} M parameters, {trained}; set trainer.learning_rate for another"
-    values = {"trainer.learning_rate": learning_rate(shape.parameters, is_adapter=is_adapter)}
-    return (Profile("model size", values, why),)
-
-
-def _user_layer(config: RunConfig, sources: Mapping[str, Source]) -> Layer:
-    """Return the values that the user set; each argument of a variant has its own source."""
-    layer = Layer()
-    for name, value in explicit_values(config).items():
-        source = sources.get(name, Source("python"))
-        values = {f"{name}.{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {name: value}
-        for key, inner in values.items():
-            layer.put(key, inner, sources.get(key, source))
-    return layer
-
-
-def _profile_choices(loaded: LoadedConfig, profiles: Iterable[Profile], user: Layer) -> list[ResolvedDefault]:
-    """Return what each profile sets."""
-    choices = []
+def _profile_choices(
+    loaded: LoadedConfig, profiles: Iterable[Profile], given: Collection[str]
+) -> Iterator[ResolvedDefault]:
+    """Yield what each profile sets."""
     for profile in profiles:
-        layer = profile.layer()
-        in_effect = [
+        set_by_it = [
             f"{name}={format_value(value)}"
-            for name, value in layer.values.items()
-            if name not in user.values and loaded.sources.get(name) == layer.sources[name]
+            for name, value in Settings.of(profile.values, profile.source).values.items()
+            if name not in given and loaded.sources.get(name) == profile.source
         ]
-        if in_effect:
-            choices.append(ResolvedDefault("settings", ", ".join(in_effect), profile.why))
-    return choices
+        if set_by_it:
+            yield ResolvedDefault("settings", ", ".join(set_by_it), profile.why)
 
 
 def _preset_choices(loaded: LoadedConfig) -> list[ResolvedDefault]:
@@ -282,7 +171,7 @@ def _preset_choices(loaded: LoadedConfig) -> list[ResolvedDefault]:
     keys_set = [key for key, source in loaded.sources.items() if source.kind == "preset"]
     if name is None or not keys_set:
         return []
-    listed = ", ".join(f"{key}={format_value(_value(loaded.config, key))}" for key in keys_set)
+    listed = ", ".join(f"{key}={format_value(value_of(loaded.config, key))}" for key in keys_set)
     return [ResolvedDefault("preset", name, f"{listed}: {SOURCE}")]
 
 
@@ -294,10 +183,10 @@ def _recipe_choices(loaded: LoadedConfig, profiles: Iterable[Profile]) -> list[R
         return []  # the configuration of an earlier run states every value itself
     choices = [ResolvedDefault("recipe", name, f"{recipe(name).source}; it says {len(keys_set)} settings")]
     overridden = [
-        f"{key}={format_value(_value(loaded.config, key))}, not {format_value(value)}"
+        f"{key}={format_value(value_of(loaded.config, key))}, not {format_value(value)}"
         for profile in profiles
         for key, value in profile.values.items()
-        if key in keys_set and _value(loaded.config, key) != value
+        if key in keys_set and value_of(loaded.config, key) != value
     ]
     if overridden:
         above = f"the recipe {name} stands above what is recommended for the model {loaded.config.model}"
@@ -310,7 +199,7 @@ def _alias_choices(loaded: LoadedConfig) -> list[ResolvedDefault]:
     return [
         ResolvedDefault(
             key,
-            format_value(_value(loaded.config, key)),
+            format_value(value_of(loaded.config, key)),
             f"given by the name {source.alias}, which is this setting here",
         )
         for key, source in loaded.sources.items()
@@ -318,26 +207,18 @@ def _alias_choices(loaded: LoadedConfig) -> list[ResolvedDefault]:
     ]
 
 
-def _value(config: RunConfig, name: str) -> object:
-    """Return the value of a dotted key, or of an argument of a variant."""
-    value: object = config
-    for part in name.split("."):
-        value = value[part] if isinstance(value, dict) else getattr(value, part)
-    return value
-
-
 def _left_out(
-    loaded: LoadedConfig, profiles: Iterable[Profile], user_values: Mapping[str, object]
-) -> Iterable[tuple[str, None, str]]:
+    loaded: LoadedConfig, profiles: Iterable[Profile], given: Collection[str]
+) -> Iterator[tuple[str, None, str]]:
     """Yield recommended values that other settings make needless: (key, None, reason)."""
-    reasons = needless(lambda name: _value(loaded.config, name))
+    reasons = needless(lambda name: value_of(loaded.config, name))
     for profile in profiles:
         for name, value in profile.values.items():
-            if name in reasons and name not in user_values and _value(loaded.config, name) is None:
+            if name in reasons and name not in given and value_of(loaded.config, name) is None:
                 yield name, None, f"{reasons[name]}; {format_value(value)} is {profile.why}"
 
 
-def _dependent_defaults(loaded: LoadedConfig) -> Iterable[tuple[str, object, str]]:
+def _dependent_defaults(loaded: LoadedConfig) -> Iterator[tuple[str, object, str]]:
     """Yield defaults that depend on other values: (key, value, reason)."""
     trainer = loaded.config.trainer
     if trainer.scale_rewards is None:
@@ -352,7 +233,7 @@ def _dependent_defaults(loaded: LoadedConfig) -> Iterable[tuple[str, object, str
         yield "trainer.num_train_epochs", 1.0, "neither max_steps nor max_minutes says when to stop"
 
 
-def _clip(loaded: LoadedConfig) -> Iterable[tuple[str, object, str]]:
+def _clip(loaded: LoadedConfig) -> Iterator[tuple[str, object, str]]:
     """Yield the loss's own `epsilon` and `epsilon_high`, where they are not set."""
     trainer = loaded.config.trainer
     loss = registry.get("loss", trainer.loss_type)
@@ -365,7 +246,7 @@ def _clip(loaded: LoadedConfig) -> Iterable[tuple[str, object, str]]:
         yield "trainer.epsilon_high", max(high, lower), why
 
 
-def _correction(loaded: LoadedConfig) -> Iterable[tuple[str, object, str]]:
+def _correction(loaded: LoadedConfig) -> Iterator[tuple[str, object, str]]:
     """Yield `rollout_correction` where the sampler's weights or kernels are not the trainer's, if it is not set."""
     config = loaded.config
     trainer, engine = config.trainer, config.engine.name

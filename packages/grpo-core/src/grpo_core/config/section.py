@@ -19,9 +19,19 @@ VariantArguments = dict[str, Scalar]
 
 
 class Section(BaseModel):
-    """Base class of the sections: frozen, without unknown keys or conversion between types."""
+    """Base class of the sections: frozen, without unknown keys or conversion between types.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=True)
+    The docstring of a setting is its documentation, in one line of any length.
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        validate_default=True,
+        use_attribute_docstrings=True,
+    )
 
 
 def why(reason: str) -> dict[str, Any]:

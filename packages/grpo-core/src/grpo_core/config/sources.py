@@ -1,20 +1,31 @@
-"""Reading a configuration: command line > environment > .env > YAML file > recipe > profile > default."""
+"""Reading a configuration: command line > environment > .env > YAML file > preset > recipe > profile > default."""
 
 from __future__ import annotations
 
 import os
 import typing
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from grpo_core.config.aliases import Alias, alias_of
-from grpo_core.config.keys import Key, choices, environment_name, find, keys, members, near, sections
-from grpo_core.config.layers import Layer, LoadedConfig, Source, build, explicit_values, with_recipe
+from grpo_core.config.keys import (
+    DEFAULT_SECTION,
+    Key,
+    choices,
+    environment_name,
+    find,
+    keys,
+    known_as,
+    meaning,
+    members,
+    near,
+    sections,
+)
+from grpo_core.config.layers import LoadedConfig, Settings, Source, SourceKind, explicit_settings
 from grpo_core.config.models import RunConfig
 from grpo_core.config.section import Section
 from grpo_sdk.display.text import format_value
@@ -22,6 +33,9 @@ from grpo_sdk.environment import PREFIX, RESERVED_ENVIRONMENT, read_dotenv, text
 from grpo_sdk.errors import UnknownNameError, UserError, near_match
 from grpo_sdk.paths import kind_of, user_path
 from grpo_sdk.records import yaml_text
+
+PARSED = ("command line", "environment", ".env")
+"""Kinds of source whose values are text, to be parsed as their setting's type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +52,10 @@ class Profile:
     values: Mapping[str, object]
     why: str = ""
 
-    def layer(self) -> Layer:
-        """Return the values as a layer."""
-        layer = Layer()
-        source = Source("profile", f"{self.name}: {self.why}" if self.why else self.name)
-        for name, value in self.values.items():
-            layer.put(name, value, source)
-        return layer
+    @property
+    def source(self) -> Source:
+        """Source of the values."""
+        return Source("profile", f"{self.name}: {self.why}" if self.why else self.name)
 
 
 def load_config(
@@ -53,84 +64,88 @@ def load_config(
     config_file: Path | str | None = None,
     environ: Mapping[str, str] | None = None,
     dotenv_path: Path | str | None = Path(".env"),
-    profiles: Sequence[Profile] = (),
-    is_complete: bool = True,
 ) -> LoadedConfig:
-    """Read all sources and validate the result.
+    """Read all sources and validate the result, for what needs no model.
 
     Args:
-        cli: Dotted key -> value; text is parsed as YAML unless the setting itself is text.
+        cli: As for `read_config`, like the next three.
         config_file: Path of a YAML file.
-        environ: Environment with variables `GRPO_SECTION__KEY`; by default that of the process.
-        dotenv_path: Path of a .env file, which need not exist; None reads none.
-        profiles: Recommended values; the first profile takes precedence.
-        is_complete: False leaves it to `resolve` to compare the trainer's settings with one another, as some may be
-            recommended for the model.
+        environ: Environment.
+        dotenv_path: Path of a .env file.
 
     Raises:
         UnknownNameError: a key does not exist; names its source and the closest match.
         UserError: a value is not allowed; names the value, its source, and the allowed values.
     """
-    layers = [
-        _cli_layer(cli or {}),
-        _environment_layer(os.environ if environ is None else environ, "environment"),
-        _environment_layer(read_dotenv(dotenv_path), ".env"),
-    ]
-    if config_file is not None:
-        layers.append(_file_layer(Path(config_file)))
-    below = [*(profile.layer() for profile in profiles), _log_layer(os.environ if environ is None else environ)]
-    loaded = build([*with_recipe(layers), *below], is_complete=is_complete)
-    _check_aliases(loaded)
+    settings = read_config(cli, config_file=config_file, environ=environ, dotenv_path=dotenv_path)
+    settings.add_recipe()
+    loaded = settings.validated()
+    loaded.check_complete()
     return loaded
 
 
-def with_settings(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
-    """Set settings by the names of Python's keyword arguments.
+def read_config(
+    cli: Mapping[str, Any] | None = None,
+    *,
+    config_file: Path | str | None = None,
+    environ: Mapping[str, str] | None = None,
+    dotenv_path: Path | str | None = Path(".env"),
+    section: str = DEFAULT_SECTION,
+) -> Settings:
+    """Read all sources; the result, to which `resolve` adds what is recommended, is not validated.
 
     Args:
-        config: Configuration to change; settings that it leaves at their defaults stay open.
-        settings: Name -> value. A name is a setting (`model`), one of `trainer` (`max_steps`), one that a single other
-            section has (`interval_steps`), an alias, a dotted key, or a section with a mapping (`eval={"size": 64}`).
+        cli: Name -> value; text is parsed as YAML unless the setting itself is text.
+        config_file: Path of a YAML file.
+        environ: Environment with variables `GRPO_SECTION__KEY`; by default that of the process.
+        dotenv_path: Path of a .env file, which need not exist; None reads none.
+        section: Section that a name of `cli` without one is of, if it has a setting of this name.
+
+    Raises:
+        UnknownNameError: a key does not exist; names its source and the closest match.
+        UserError: a key is given twice in one source, or a file cannot be read.
+    """
+    variables = os.environ if environ is None else environ
+    settings = Settings()
+    for name, value in (cli or {}).items():
+        _put(settings, name, value, Source("command line"), section)
+    settings.add_below(_environment(variables, "environment"))
+    settings.add_below(_environment(read_dotenv(dotenv_path), ".env"))
+    if config_file is not None:
+        settings.add_below(_file(Path(config_file)))
+    if folder := variables.get("GRPO_LOG_DIR"):  # which a cluster's job script sets
+        runs = str(Path(folder).expanduser() / keys()["output_dir"].default)
+        settings.add_below(Settings.of({"output_dir": runs}, Source("environment", "GRPO_LOG_DIR")))
+    return settings
+
+
+def with_settings(config: RunConfig, settings: Mapping[str, Any]) -> Settings:
+    """Return a configuration's settings with others above them, by the names of Python's keyword arguments.
+
+    Args:
+        config: Configuration below; settings that it leaves at their defaults stay open.
+        settings: Name -> value. A name is one of `read_config`, or a section with a mapping (`eval={"size": 64}`).
 
     Raises:
         UnknownNameError: no such setting; names the closest match.
-        UserError: several sections have it, it is given twice, or a value is not allowed.
+        UserError: several sections have it, or it is given twice.
     """
-    layer, below = Layer(), Layer()
+    merged, source = Settings(), Source("python")
     for name, value in settings.items():
         if name in sections():
-            if isinstance(value, Section):
-                value = value.model_dump(exclude_unset=True)
-            if not isinstance(value, Mapping):
-                raise UserError(
-                    f"{name}= is a section of settings: give a mapping, as in {name}={{'{_first(name)}': …}}."
-                )
-            for key, inner in value.items():
-                _put(layer, f"{name}.{key}", _plain(inner), Source("python"))
-        else:
-            _put(layer, _key_of(name), _plain(value), Source("python"))
-    for name, value in explicit_values(config).items():
-        below.put(name, value, Source("python"))
-    loaded = build([layer, below], is_complete=False)
-    _check_aliases(loaded)
-    return loaded.config
-
-
-def _key_of(name: str) -> str:
-    """The dotted key of a keyword argument."""
-    trainer = f"trainer.{name}"
-    if name in keys() or trainer in keys() or "." in name or alias_of(name) is not None:
-        return trainer if name not in keys() and trainer in keys() else name
-    named_so = [key for key in keys() if key.rpartition(".")[2] == name]
-    if len(named_so) > 1:
-        listed = " or ".join(f"{key.partition('.')[0]}={{'{name}': …}}" for key in named_so)
-        raise UserError(f"{name}= is a setting of several sections: write {listed}.")
-    return named_so[0] if named_so else name
-
-
-def _first(section: str) -> str:
-    """The name of a section's first setting."""
-    return next(key for key in keys() if key.startswith(f"{section}.")).rpartition(".")[2]
+            values = value.model_dump(exclude_unset=True) if isinstance(value, Section) else value
+            if not isinstance(values, Mapping):
+                first = next(key for key in keys() if key.startswith(f"{name}.")).rpartition(".")[2]
+                raise UserError(f"{name}= is a section of settings: give a mapping, as in {name}={{'{first}': …}}.")
+            for key, inner in values.items():
+                _put(merged, f"{name}.{key}", _plain(inner), source)
+            continue
+        if name not in keys() and meaning(name)[0] == name and len(same := known_as(name)) > 1:
+            listed = " or ".join(f"{key.partition('.')[0]}={{'{name}': …}}" for key in same)
+            raise UserError(f"{name}= is a setting of several sections: write {listed}.")
+        _put(merged, name, _plain(value), source)
+    merged.add_below(explicit_settings(config))
+    return merged
 
 
 def _plain(value: Any) -> Any:
@@ -155,125 +170,84 @@ def to_yaml(config: RunConfig, *, leave_out: Collection[str] = ()) -> str:
     return yaml_text.dump(values)
 
 
-def _cli_layer(cli: Mapping[str, Any]) -> Layer:
-    layer = Layer()
-    source = Source("command line")
-    for name, value in cli.items():
-        _put(layer, name, _Text(value) if isinstance(value, str) else value, source)
-    return layer
-
-
-def _environment_layer(variables: Mapping[str, str], kind: str) -> Layer:
-    layer = Layer()
+def _environment(variables: Mapping[str, str], kind: SourceKind) -> Settings:
+    settings = Settings()
     for variable in sorted(variables):
-        if variable.upper() in _names() and not variable.startswith(PREFIX):
+        if variable.upper() in _variables() and not variable.startswith(PREFIX):
             raise UnknownNameError(
                 f"{kind}: {variable} is written {variable.upper()}, in capitals. Rename or unset it."
             )
         if not variable.startswith(PREFIX) or variable in RESERVED_ENVIRONMENT:
             continue
         name = variable.removeprefix(PREFIX).lower().replace("__", ".")
-        source = Source("environment" if kind == "environment" else ".env", variable)
         try:
-            _put(layer, name, _Text(variables[variable]), source)
+            _put(settings, name, variables[variable], Source(kind, variable))
         except UnknownNameError:
-            raise _unknown_variable(variable, name, kind) from None
-    return layer
-
-
-def _log_layer(variables: Mapping[str, str]) -> Layer:
-    """Return the layer with `output_dir` inside GRPO_LOG_DIR, which a cluster's job script sets."""
-    layer = Layer()
-    if folder := variables.get("GRPO_LOG_DIR"):
-        runs = Path(folder).expanduser() / RunConfig.model_fields["output_dir"].default
-        layer.put("output_dir", str(runs), Source("environment", "GRPO_LOG_DIR"))
-    return layer
+            likely = [environment_name(each) for each in near(name)]
+            hint = f" Did you mean {' or '.join(map(repr, likely))}?" if likely else near_match(variable, _variables())
+            raise UnknownNameError(
+                f"{kind}: no setting {variable}.{hint} A setting is GRPO_SECTION__KEY (GRPO_TRAINER__BETA, GRPO_SEED); "
+                f"reserved are {', '.join(RESERVED_ENVIRONMENT)}. Unset it, or correct it."
+            ) from None
+    return settings
 
 
 @cache
-def _names() -> frozenset[str]:
+def _variables() -> frozenset[str]:
     """Return the names of all environment variables that are read."""
     return frozenset([*RESERVED_ENVIRONMENT, *map(environment_name, keys())])
 
 
-class _Text(str):
-    """A value from the command line or a variable, still to be parsed as its setting's type."""
-
-
-def _put(layer: Layer, name: str, value: Any, source: Source) -> None:
-    """Add a value to a layer under the name of its setting, for which an alias may have been written."""
-    where = "" if source.kind == "command line" else source.where
-    alias = None if name in keys() else _alias(name, where)
-    if alias is None:
-        layer.put(name, _typed(find(name, where), name, value, where) if isinstance(value, _Text) else value, source)
-        return
-    if isinstance(value, _Text):
-        translated = alias.values is not None or alias.convert is not None
-        value = yaml_text.parse_value(value) if translated else _typed(find(alias.key, where), alias.key, value, where)
-    try:
-        value = alias.value(value)
-    except UserError as error:
-        raise UserError(f"{where}: {error}" if where else str(error)) from None
-    layer.put(alias.key, value, replace(source, alias=name))
-
-
-def _check_aliases(loaded: LoadedConfig) -> None:
-    """Refuse aliases whose condition on another setting is not met."""
-    for key, source in loaded.sources.items():
-        only = None if not source.alias or (alias := alias_of(source.alias)) is None else alias.only
-        if only is None:
-            continue
-        section, _, last = only[0].rpartition(".")
-        value = getattr(getattr(loaded.config, section), last)
-        if value not in only[1]:
-            raise UserError(
-                f"{source.alias} ({replace(source, alias='')}) is {key} only with {only[0]}={' or '.join(only[1])}; it "
-                f"is {value}. Leave it out, or set {only[0]}."
-            )
-
-
-def _alias(name: str, where: str) -> Alias | None:
-    try:
-        return alias_of(name)
-    except UserError as error:
-        raise UserError(f"{where}: {error}" if where else str(error)) from None
-
-
-def _unknown_variable(variable: str, name: str, kind: str) -> UnknownNameError:
-    likely = [environment_name(each) for each in near(name)]
-    hint = f" Did you mean {' or '.join(map(repr, likely))}?" if likely else near_match(variable, _names())
-    return UnknownNameError(
-        f"{kind}: no setting {variable}.{hint} A setting is GRPO_SECTION__KEY (GRPO_TRAINER__BETA, GRPO_SEED); "
-        f"reserved are {', '.join(RESERVED_ENVIRONMENT)}. Unset it, or correct it."
-    )
-
-
-def _file_layer(path: Path) -> Layer:
+def _file(path: Path) -> Settings:
     path = user_path(str(path), "--config")
     if (kind := kind_of(path)) != "a file":
         siblings = [str(each) for each in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
         what = f"it is {kind}; give a file" if kind else "there is no such file"
         raise UserError(f"--config {path}: {what}.{near_match(str(path), siblings)}")
-    layer = Layer()
+    settings = Settings()
     top = yaml_text.compose_file(text_of(path, f"--config {path}"), str(path))
     if top is not None:
-        _walk_file(top, "", str(path), layer)
-    return layer
+        _walk(top, "", str(path), settings)
+    return settings
 
 
-def _walk_file(mapping: yaml.MappingNode, prefix: str, path: str, layer: Layer) -> None:
+def _walk(mapping: yaml.MappingNode, prefix: str, path: str, settings: Settings) -> None:
     for word, node, line in yaml_text.entries(mapping, path):
         name = f"{prefix}{word}"
         if name in sections():
             if isinstance(node, yaml.MappingNode):
-                _walk_file(node, f"{name}.", path, layer)
+                _walk(node, f"{name}.", path, settings)
                 continue
             if yaml_text.value_of(node, path) is None:
                 continue  # all lines of the section are commented out
-        _put(layer, name, yaml_text.value_of(node, path), Source("file", f"{path}:{line}"))
+        _put(settings, name, yaml_text.value_of(node, path), Source("file", f"{path}:{line}"))
 
 
-def _typed(key: Key, name: str, text: str, where: str) -> Any:
+def _put(settings: Settings, name: str, value: Any, source: Source, section: str = DEFAULT_SECTION) -> None:
+    """Add a value under the key that its name means."""
+    try:
+        dotted, alias = meaning(name, section)
+        translate = None if alias is None else alias.translate
+        if isinstance(value, str) and source.kind in PARSED:
+            value = yaml_text.parse_value(value) if translate else _typed(find(dotted, ""), dotted, value)
+        if translate is not None:
+            value = _translated(name, value, translate)
+    except UserError as error:
+        where = "" if source.kind == "command line" else source.where
+        raise type(error)(f"{where}: {error}" if where else str(error)) from None
+    settings.put(dotted, value, source if alias is None else Source(source.kind, source.where, name))
+
+
+def _translated(name: str, value: Any, translate: typing.Callable[[Any], Any]) -> Any:
+    """Translate another system's value to ours."""
+    try:
+        return translate(value)
+    except ValueError as error:
+        shown = str(value).lower() if isinstance(value, bool) else repr(value)[:80]
+        raise UserError(f"{name}={shown}: {error}.") from None
+
+
+def _typed(key: Key, name: str, text: str) -> Any:
     """Parse a value as YAML, unless its setting is text.
 
     Raises:
@@ -281,10 +255,7 @@ def _typed(key: Key, name: str, text: str, where: str) -> Any:
     """
     if not text.strip():
         null = ", or null" if key.is_nullable else ""
-        place = f"{where}: " if where else ""
-        raise UserError(
-            f"{place}{name} is empty: give a value{null}, or leave it out. Default: {format_value(key.default)}."
-        )
+        raise UserError(f"{name} is empty: give a value{null}, or leave it out. Default: {format_value(key.default)}.")
     value = yaml_text.parse_value(text)
     if key.is_mapping and name != key.name:
         return value

@@ -31,8 +31,8 @@ EXCLUSIVE = (
 LIMITS = ("trainer.max_steps", "trainer.num_train_epochs", "trainer.max_minutes")
 """Settings that end a run; a recommended one is dropped if the user sets another."""
 
-IS_COMPLETE = "is_complete"
-"""Key of pydantic's context: whether all values are known, so that they can be compared with one another."""
+LATER = "check_later"
+"""Key of pydantic's context: whether more values are to come, so that `TrainerConfig.check` is called later."""
 
 PASS_AT_K = 4
 """Default of the argument k of the baseline pass_at_k."""
@@ -134,12 +134,29 @@ class TrainerConfig(
     @model_validator(mode="after")
     def _consistent(self, info: ValidationInfo) -> TrainerConfig:
         _check_names(self)
-        if (info.context or {}).get(IS_COMPLETE, True):
-            _check(self)
+        if not (info.context or {}).get(LATER):
+            self.check()
         return self
 
+    def check(self) -> None:
+        """Compare the values with one another.
 
-def _check(trainer: TrainerConfig) -> None:
+        Raises:
+            UserError: they contradict one another.
+        """
+        _check_choices(self)
+        _check_group(self)
+        _check_penalties(self)
+        _check_batch(self)
+        _check_value_head(self)
+        _check_kl(self)
+        _check_controllers(self)
+        _check_correction(self)
+        _check_sharding(self)
+        _check_bounds(self)
+
+
+def _check_choices(trainer: TrainerConfig) -> None:
     for first, second, what in EXCLUSIVE:
         if getattr(trainer, first) and getattr(trainer, second) is not None:
             raise UserError(
@@ -151,20 +168,14 @@ def _check(trainer: TrainerConfig) -> None:
             f"trainer.scale_rewards={trainer.scale_rewards}: the baseline {trainer.baseline} has a normalisation of "
             "its own, and would be divided twice. Use scale_rewards=none."
         )
-    _check_group(trainer)
-    _check_penalties(trainer)
-    _check_batch(trainer)
-    _check_value_head(trainer)
-    _check_kl(trainer)
-    _check_entropy(trainer)
-    _check_controllers(trainer)
-    _check_correction(trainer)
     if trainer.backend_args and trainer.backend == "native":
         raise UserError(
             f"trainer.backend_args={dict(trainer.backend_args)} are arguments of TRL, and trainer.backend=native "
             "trains without it. Set trainer.backend=trl, or leave them out."
         )
-    _check_sharding(trainer)
+
+
+def _check_bounds(trainer: TrainerConfig) -> None:
     if trainer.epsilon_high is not None and trainer.epsilon_high < trainer.epsilon:
         raise UserError(
             f"trainer.epsilon_high={trainer.epsilon_high:g} is below trainer.epsilon={trainer.epsilon:g}: the ratio's "
@@ -334,16 +345,13 @@ def _check_kl(trainer: TrainerConfig) -> None:
         )
 
 
-def _check_entropy(trainer: TrainerConfig) -> None:
+def _check_controllers(trainer: TrainerConfig) -> None:
+    """Check the arguments of built-in controllers, which are free of torch; other variants are checked when bound."""
     if trainer.entropy_controller == "decay" and not trainer.entropy_coef:
         raise UserError(
             "trainer.entropy_controller=decay has nothing to halve at trainer.entropy_coef=0. Set entropy_coef to "
             "where it starts, as 0.01, or entropy_controller=constant."
         )
-
-
-def _check_controllers(trainer: TrainerConfig) -> None:
-    """Check the arguments of built-in controllers, which are free of torch; other variants are checked when bound."""
     for chosen in trainer.variants:
         is_controller = chosen.kind in ("kl_controller", "entropy_controller")
         if not is_controller or chosen.name not in registry.BUILT_IN[chosen.kind]:

@@ -6,7 +6,7 @@ import importlib.util
 import math
 import shlex
 
-from grpo_core.config.resolution import EXAMPLE_MODEL
+from grpo_core.config.model_profiles import EXAMPLE_MODEL
 from grpo_core.tracking.diagnosis import History
 from grpo_sdk.plugins.task_objects import PREFIX, is_object
 from grpo_sdk.plugins.tasks import bind

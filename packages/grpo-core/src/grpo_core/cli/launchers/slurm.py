@@ -14,6 +14,8 @@ import click
 from grpo_core.cli.launchers.words import PASSED_ON, RUN_OPTIONS, RunWords, check_tasks, read_run_words
 from grpo_core.launch.slurm import SlurmOptions, check_sbatch_options, read_minutes, slurm_script, submit_runs
 from grpo_sdk.cli.options import COUNT
+from grpo_sdk.display.invocation import command
+from grpo_sdk.display.text import print_json, print_out, table, visible
 from grpo_sdk.errors import UserError
 from grpo_sdk.paths import check_makeable
 
@@ -92,12 +94,10 @@ def slurm(
     runs = [read_run_words([*words, *seed, *more], context) for seed, more in variants]
     options = slurm_options(context.params, runs[0].nproc)
     _check(runs, options)
-    output_dir = Path(runs[0].output_dir).absolute()
+    output_dir = Path(runs[0].config.output_dir).absolute()
     if dry_run:
         script = slurm_script([each.words for each in runs], options, output_dir)
         if as_json:
-            from grpo_sdk.display.text import print_json
-
             print_json({"script": script, "runs": [each.words for each in runs]})
         else:
             click.echo(script)
@@ -146,9 +146,12 @@ def _check(runs: Sequence[RunWords], options: SlurmOptions) -> None:
     """Report a mistake before the job waits in a queue for it."""
     from grpo_core.training.rank_shares import check_shares
 
-    for name in ("nproc", "output_dir"):
-        values = dict.fromkeys(getattr(each, name) for each in runs)
-        if len(values) > 1:
+    given: dict[str, Sequence[object]] = {
+        "nproc": [each.nproc for each in runs],
+        "output_dir": [each.config.output_dir for each in runs],
+    }
+    for name, of_runs in given.items():
+        if len(values := dict.fromkeys(of_runs)) > 1:
             listed = " and ".join("its default" if value is None else str(value) for value in values)
             raise UserError(f"--each: {name} is {listed}, but all runs of an array have one. Submit them separately.")
     for each in runs:
@@ -157,9 +160,6 @@ def _check(runs: Sequence[RunWords], options: SlurmOptions) -> None:
 
 
 def _submit(runs: Sequence[RunWords], options: SlurmOptions, output_dir: Path, *, as_json: bool) -> None:
-    from grpo_sdk.display.invocation import command
-    from grpo_sdk.display.text import print_json, print_out, table, visible
-
     check_makeable(output_dir, f"--output-dir {output_dir}")
     submitted = submit_runs([each.words for each in runs], options, output_dir)
     if as_json:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grpo_core.cli.launch import process_number
+from grpo_core.cli.nproc import process_number
 from grpo_core.cli.run import run, settings_of
 from grpo_core.cli.settings import read_settings
 from grpo_sdk.errors import UserError, near_match
@@ -32,13 +32,11 @@ class RunWords:
     Attributes:
         words: Words after `grpo`, without `--nproc` and the output folder.
         config: Settings as they are given here; the machine of the run resolves the rest.
-        output_dir: Folder that receives the run.
         nproc: Processes of each machine, where it is given.
     """
 
     words: list[str]
     config: RunConfig
-    output_dir: str
     nproc: int | None
 
 
@@ -60,9 +58,11 @@ def read_run_words(words: Sequence[str], context: click.Context) -> RunWords:
         if params[name]:
             option = "--" + name.replace("_", "-")
             raise UserError(f"{option} is of grpo run on this machine: give it before --, or leave it out.")
-    loaded = read_settings(settings_of(params), params["overrides"], params["config_file"])
+    settings = read_settings(settings_of(params), params["overrides"], params["config_file"])
+    settings.add_recipe()
+    config = settings.validated().config
     nproc = None if params["nproc"] is None else process_number(params["nproc"])
-    return RunWords(_kept(words), loaded.config, loaded.config.output_dir, nproc)
+    return RunWords(_kept(words), config, nproc)
 
 
 def check_tasks(config: RunConfig) -> None:

@@ -15,8 +15,8 @@ from pydantic import Field, ValidationError
 
 from grpo_core.checkpoints import CheckpointError, read_json, write_json
 from grpo_core.checkpoints.reader import CheckpointReader
-from grpo_core.config import RunConfig, flatten, load_config
-from grpo_core.config.layers import RECOMMENDED
+from grpo_core.config import RunConfig, flatten, read_config
+from grpo_core.config.keys import keys
 from grpo_core.config.section import Section
 from grpo_core.launch.sweep.configurations import label
 from grpo_core.launch.sweep.definition import Definition, text_of, validated
@@ -280,15 +280,13 @@ def common_settings(definition: Definition, config: Path | None) -> dict[str, An
     """Return the settings that a user has given to all runs, wherever: command line, environment, .env, files.
 
     Raises:
-        UserError: as for `load_config`.
+        UserError: as for `read_config`; or a value is not allowed.
     """
-    loaded = load_config(definition.fixed, config_file=config, is_complete=False)
-    values = flatten(loaded.config)
-    return {
-        key: values[key]
-        for key, source in loaded.sources.items()
-        if key in values and key != "output_dir" and source.kind not in ("default", *RECOMMENDED)
-    }
+    settings = read_config(definition.fixed, config_file=config)
+    given = [key for key in keys() if key in settings.values and key != "output_dir"]
+    settings.add_recipe()
+    values = flatten(settings.validated().config)
+    return {key: values[key] for key in given}
 
 
 def _check_common(path: Path, before: Mapping[str, str], common: Mapping[str, Any]) -> None:

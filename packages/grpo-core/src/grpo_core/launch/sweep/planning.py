@@ -10,7 +10,7 @@ from pathlib import Path
 
 import orjson
 
-from grpo_core.config import load_config, resolve
+from grpo_core.config import load_config, read_config, resolve
 from grpo_core.launch.sweep.configurations import configurations, label
 from grpo_core.launch.sweep.definition import Definition, Goal, Range, read_definition, text_of
 from grpo_core.launch.sweep.folder import PLAN, SweepFolder, SweepRun
@@ -115,17 +115,16 @@ def check(sweep: Sweep, size: int = 1, node_size: int = 1) -> None:
     for number, settings in enumerate(sweep.settings or [_example(sweep.definition)], 1):
         seeds = {"seed": str(sweep.definition.seeds[0])} if sweep.definition.seeds else {}
         try:
-            loaded = load_config(
-                {**sweep.definition.fixed, **settings, **seeds}, config_file=sweep.config, is_complete=False
-            )
-            if loaded.config.trainer.is_sharded and size == 1:
-                how = loaded.config.trainer.sharding
+            given = {**sweep.definition.fixed, **settings, **seeds}
+            config = resolve(read_config(given, config_file=sweep.config)).config
+            if config.trainer.is_sharded and size == 1:
+                how = config.trainer.sharding
                 raise UserError(
                     f"trainer.sharding={how} shares a model among processes, and each run of a sweep is one. "
                     "On a SLURM cluster it is N: --slurm '--gpus N'. Else use trainer.sharding=none."
                 )
-            check_shares(loaded.config.trainer, size, node_size)
-            check_training(resolve(loaded.config, loaded.sources).config)
+            check_shares(config.trainer, size, node_size)
+            check_training(config)
         except UserError as error:
             where = f"configuration {number} ({label(settings)}): " if settings else ""
             raise type(error)(f"{where}{error}") from None
