@@ -1,0 +1,76 @@
+"""The ways that docs/explanation/architecture.md follows are those that are taken."""
+
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from grpo_core import train
+from grpo_core.cli.run import run
+from grpo_sdk import Scorer, load_task
+from grpo_sdk.scoring import wire
+
+PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "architecture.md"
+WAYS = {
+    name: [line.split()[0] for line in lines.splitlines()]
+    for name, lines in re.findall(r"```calls (\w+)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+}
+
+TASK = load_task("math.arithmetic?size=1")
+ROW = TASK.rows()[0]
+REQUEST = wire.encode({"op": "grade", "row": ROW.model_dump_json(), "text": ROW.gold})
+
+
+@contextmanager
+def called() -> Iterator[dict[str, int]]:
+    """Functions of ours that are called, in the order of their first calls."""
+    first: dict[str, int] = {}
+
+    def profile(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_globals.get("__name__", "").startswith("grpo_"):
+            first.setdefault(f"{frame.f_globals['__name__']}.{frame.f_code.co_qualname}", len(first))
+
+    threading.setprofile(profile)
+    sys.setprofile(profile)
+    try:
+        yield first
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+
+def completion(tmp_path: Path) -> None:
+    with Scorer(TASK, workers=1) as scorer:
+        assert scorer.submit(str(ROW.gold), ROW).result().solved
+
+
+def worker(tmp_path: Path) -> None:
+    assert wire.decode(wire.handler_of(TASK)(REQUEST))["solved"]
+
+
+def setting(tmp_path: Path) -> None:
+    arguments = ["--task", "math.arithmetic", "--model", "tiny", "learning_rate=1e-5", "--show-config"]
+    assert CliRunner().invoke(run, arguments).exit_code == 0
+
+
+def reward(tmp_path: Path) -> None:
+    train(
+        "math.arithmetic", model="tiny", max_steps=1, prompts_per_step=2, num_generations=2, output_dir=tmp_path,
+        progress=False, eval={"at_start": False, "at_end": False},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("follow", [completion, worker, setting, reward])
+def test_each_way_is_as_the_page_says(follow: Callable[[Path], None], tmp_path: Path) -> None:
+    with called() as first:
+        follow(tmp_path)
+    expected = WAYS[follow.__name__]
+    assert set(expected) <= first.keys()
+    assert expected == sorted(expected, key=first.__getitem__)
