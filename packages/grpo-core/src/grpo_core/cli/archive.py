@@ -6,7 +6,9 @@ from pathlib import Path
 
 import click
 
+from grpo_core.launch.archive import archive_run, list_runs, restore_run
 from grpo_sdk.cli.options import COUNT, HELP, JSON
+from grpo_sdk.display.progress import Waiting
 from grpo_sdk.display.text import err, print_json, print_out, table, visible
 from grpo_sdk.errors import ExitCode, UserError
 from grpo_sdk.files import human_size
@@ -44,9 +46,6 @@ def archive(words: tuple[str, ...], keep_latest: int | None, is_listing: bool, a
             raise UserError("--list changes nothing: leave out --keep-latest.")
         _list(words[0], as_json=as_json)
         return ExitCode.DONE
-    from grpo_core.launch.archive import archive_run
-    from grpo_sdk.display.progress import Waiting
-
     run, url = user_path(words[0], "RUN"), words[1]
     with Waiting(err(), quiet=as_json) as display:
         manifest, done = archive_run(run, url, keep_latest=keep_latest, progress=display.on_progress)
@@ -73,9 +72,6 @@ def restore(url: str, folder: str | None, as_json: bool) -> int:
 
     Every file is verified against its checksum before the run appears. A second call continues an interrupted one.
     """
-    from grpo_core.launch.archive import restore_run
-    from grpo_sdk.display.progress import Waiting
-
     if folder is None:
         from grpo_core.config import load_config
 
@@ -93,8 +89,6 @@ def restore(url: str, folder: str | None, as_json: bool) -> int:
 
 
 def _list(url: str, *, as_json: bool) -> None:
-    from grpo_core.launch.archive import list_runs
-
     runs = list_runs(url)
     if as_json:
         unknown: dict[str, object] = {**dict.fromkeys(("created", "files", "bytes", "latest")), "checkpoints": []}

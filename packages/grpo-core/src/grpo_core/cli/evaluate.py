@@ -163,16 +163,17 @@ def run_run_evaluation(settings: Settings, options: Mapping[str, Any], progress:
         options: Options that are not settings: run_dir, steps, base, no_base, eval_dir, overwrite, timeout_s.
         progress: Display of progress and results.
     """
+    from grpo_core.evaluation.plan import SEVERAL_TEMPERATURE
+
+    config = settings.validated().config  # before torch is imported, which takes seconds
+    is_explicit = settings.source("eval.temperature").kind in _EXPLICIT
+    if config.eval.n > 1 and config.eval.temperature == 0 and not is_explicit:
+        # Several greedy completions of a row would be equal.
+        sampling = config.eval.model_copy(update={"temperature": SEVERAL_TEMPERATURE})
+        config = config.model_copy(update={"eval": sampling})
     with only_results_on_stdout((progress,)):
         from grpo_core.evaluation import runs
-        from grpo_core.evaluation.plan import SEVERAL_TEMPERATURE
 
-        config = settings.validated().config
-        is_explicit = settings.source("eval.temperature").kind in _EXPLICIT
-        if config.eval.n > 1 and config.eval.temperature == 0 and not is_explicit:
-            # Several greedy completions of a row would be equal.
-            sampling = config.eval.model_copy(update={"temperature": SEVERAL_TEMPERATURE})
-            config = config.model_copy(update={"eval": sampling})
         return runs.evaluate_run(
             user_path(options["run_dir"], "--run"),
             steps=options["steps"] or "all",

@@ -6,17 +6,16 @@ import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import click
 
+from grpo_core.cli.rollout_selection import Judgement, Selection, each_selected, part_times, select, survey
+from grpo_core.cli.rollout_text import print_lines, print_pages, print_times
 from grpo_sdk.cli.options import COUNT, HELP, JSON, read_number
 from grpo_sdk.display.text import err, print_json, visible
 from grpo_sdk.errors import UserError
 from grpo_sdk.paths import user_path
-
-if TYPE_CHECKING:
-    from grpo_core.cli.rollout_selection import Judgement, Selection
 
 EXAMPLES = """\b
 Examples:
@@ -70,9 +69,6 @@ def rollouts(
     In a terminal, completions are printed below one another, in a pager if there are many; in a pipe, one per line
     with columns separated by tabs. Unprintable characters are escaped.
     """
-    from grpo_core.cli.rollout_selection import Selection, part_times, select, survey
-    from grpo_core.cli.rollout_text import print_lines, print_pages, print_times
-
     chosen = [name for name, is_chosen in (("worst", worst), ("best", best), ("slow", slow)) if is_chosen]
     if len(chosen) > 1:
         raise UserError(f"--{chosen[0]} and --{chosen[1]} exclude one another.")
@@ -108,7 +104,6 @@ def rollouts(
 
 
 def _export(run: str, selection: Selection, name: str, output: str | None) -> None:
-    from grpo_core.cli.rollout_selection import each_selected, survey
     from grpo_sdk.interop.rollouts.export import export_rollouts, format_of
 
     chosen, folder = format_of(name), user_path(run, "RUN")

@@ -16,6 +16,7 @@ from grpo_core.config.recipes import RECIPES
 from grpo_core.display.progress import ProgressDisplay
 from grpo_core.profiles.accelerator import node_process_count, planned_processes, process_count
 from grpo_core.profiles.presets import PRESETS
+from grpo_core.training.rank_shares import check_shares
 from grpo_sdk.cli.options import COUNT, HELP
 from grpo_sdk.display.text import err, format_value, print_json, print_out, table, visible
 from grpo_sdk.errors import ExitCode, UserError
@@ -140,10 +141,8 @@ def show_result(result: RunResult, *, as_json: bool, quiet: bool) -> None:
 def _check(resolved: ResolvedConfig, processes: int, on_this_machine: int) -> None:
     """Report a mistake once, before processes are started and torch is imported, which takes seconds."""
     from grpo_core.training.checks import check_training
-    from grpo_core.training.rank_shares import check_shares
 
     check_shares(resolved.config.trainer, processes, on_this_machine)
-
     check_training(resolved.config)
 
 

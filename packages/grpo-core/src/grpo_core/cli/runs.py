@@ -6,17 +6,27 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from grpo_core.cli.wandb_runs import list_remote, show_remote
+from grpo_core.display.results import history_table
+from grpo_core.tracking.runs import (
+    RunView,
+    TaskResult,
+    differences,
+    find_runs,
+    list_run,
+    named_series,
+    read_run,
+    series,
+)
 from grpo_sdk.cli.options import COUNT, HELP, JSON
+from grpo_sdk.display.lines import fold, interval, number
 from grpo_sdk.display.text import format_value, line_width, print_json, print_out, quoted, table, visible
 from grpo_sdk.errors import UserError, near_match
 from grpo_sdk.paths import kind_of, user_path
-
-if TYPE_CHECKING:
-    from grpo_core.tracking.runs import RunView, TaskResult
 
 EXAMPLES = """\b
 Examples:
@@ -68,16 +78,12 @@ def runs() -> None:
 def list_runs(folder: str | None, project: str | None, limit: int | None, as_json: bool) -> None:
     """List runs with state, progress and results, the newest last; DIR is by default the folder of new runs."""
     if project is not None:
-        from grpo_core.cli.wandb_runs import list_remote
-
         if folder is not None:
             raise UserError(f"--wandb lists runs in W&B, not in a folder: leave out {folder}.")
         list_remote(project, limit, as_json=as_json)
         return
     if limit is not None:
         raise UserError(f"--limit {limit} is of --wandb: add --wandb, or leave it out.")
-    from grpo_core.tracking.runs import find_runs, list_run
-
     directory = _folder(folder)
     views = [list_run(path) for path in find_runs(directory) or _runs_of_sweep(directory)]
     if as_json:
@@ -115,14 +121,10 @@ def list_runs(folder: str | None, project: str | None, limit: int | None, as_jso
 def show(run: str, metrics: tuple[str, ...], aliases: bool, is_remote: bool, as_json: bool) -> None:
     """Show one run: chosen values with reasons, results, metrics over the steps, the last metrics, warnings."""
     if is_remote:
-        from grpo_core.cli.wandb_runs import show_remote
-
         if aliases:
             raise UserError("--aliases is of runs on this machine: leave it out with --wandb.")
         show_remote(run, metrics or PLOTTED, as_json=as_json)
         return
-    from grpo_core.tracking.runs import named_series, read_run, series
-
     view = read_run(user_path(run, "RUN"))
     history = named_series(view.path, metrics) if metrics else series(view.path, PLOTTED)
     if as_json:
@@ -136,8 +138,6 @@ def show(run: str, metrics: tuple[str, ...], aliases: bool, is_remote: bool, as_
 @JSON
 def compare(paths: tuple[str, ...], as_json: bool) -> None:
     """Compare runs: the settings in which they differ, and their results with 95% intervals."""
-    from grpo_core.tracking.runs import TaskResult, differences, read_run
-
     if len(paths) < MIN_COMPARED:
         raise UserError(f"grpo runs compare takes {MIN_COMPARED} runs or more; {len(paths)} given.")
     views = [read_run(user_path(path, "RUN")) for path in paths]
@@ -188,25 +188,22 @@ def facts_of(run: RunView) -> dict[str, Any]:
 
 
 def _print_run(run: RunView, history: Mapping[str, Sequence[tuple[int, float | None]]], *, aliases: bool) -> None:
-    from grpo_core.display.results import history_table
-    from grpo_sdk.display import lines
-
     width = line_width()
     about = [visible(str(run.path)), run.state, f"step {_progress(run)}", _ago(run.updated)]
-    report = [lines.fold("run", about, width)]
-    report += [lines.fold("failed", [visible(run.problem)], width)] if run.problem else []
+    report = [fold("run", about, width)]
+    report += [fold("failed", [visible(run.problem)], width)] if run.problem else []
     chosen = [
         visible(f"{what} {why if value and why.startswith(value) else f'{value}: {why}' if why else value}")
         for what, value, why in run.choices
     ]
-    report += [lines.fold("chosen" if index == 0 else "", [line], width) for index, line in enumerate(chosen)]
+    report += [fold("chosen" if index == 0 else "", [line], width) for index, line in enumerate(chosen)]
     for task, result in run.results.items():
         segments = [
             visible(task),
             f"initial {_rate(result.initial)}",
             f"{result.phase or 'latest'} {_rate(result.latest)}",
         ]
-        report.append(lines.fold("solved", [*segments, f"{_delta(result)} over initial"], width))
+        report.append(fold("solved", [*segments, f"{_delta(result)} over initial"], width))
     print_out(*report)
     for task, result in run.results.items():
         if names := _evaluated(result):
@@ -223,7 +220,7 @@ def _print_run(run: RunView, history: Mapping[str, Sequence[tuple[int, float | N
             last.add_row(visible(name), _number(value), *((", ".join(others.get(name, ())),) if aliases else ()))
         print_out("", last)
     if run.warnings:
-        print_out("", *(lines.fold("warning", [visible(f"step {step}: {text}")], width) for step, text in run.warnings))
+        print_out("", *(fold("warning", [visible(f"step {step}: {text}")], width) for step, text in run.warnings))
 
 
 def _aliases(run: RunView) -> dict[str, tuple[str, ...]]:
@@ -257,8 +254,6 @@ def _progress(run: RunView) -> str:
 
 
 def _solved(run: RunView) -> str:
-    from grpo_sdk.display.lines import number
-
     several = len(run.results) > 1
     return ", ".join(
         f"{f'{task} ' if several else ''}{number((result.initial or {}).get('solved_rate'))} → {_rate(result.latest)}"
@@ -267,8 +262,6 @@ def _solved(run: RunView) -> str:
 
 
 def _rate(result: Mapping[str, Any] | None) -> str:
-    from grpo_sdk.display.lines import interval, number
-
     if not result:
         return "-"
     return f"{number(result.get('solved_rate'))} {interval(result.get('ci_low'), result.get('ci_high'))}"
@@ -281,8 +274,6 @@ def _evaluated(result: TaskResult) -> list[str]:
 
 
 def _measured(result: Mapping[str, Any] | None, name: str) -> str:
-    from grpo_sdk.display.lines import interval
-
     metrics = (result or {}).get("metrics", {})
     if metrics.get(name) is None:
         return "-"
@@ -291,8 +282,6 @@ def _measured(result: Mapping[str, Any] | None, name: str) -> str:
 
 
 def _delta(result: TaskResult) -> str:
-    from grpo_sdk.display.lines import interval, number
-
     latest = result.latest or {}
     if latest.get("delta") is None:
         return "-"
@@ -300,7 +289,7 @@ def _delta(result: TaskResult) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
+    return number(value, ".4g")
 
 
 def _ago(then: float) -> str:

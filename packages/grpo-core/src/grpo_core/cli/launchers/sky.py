@@ -16,6 +16,7 @@ from urllib.parse import unquote
 import click
 
 from grpo_core.cli.launchers.words import PASSED_ON, RUN_OPTIONS, read_run_words
+from grpo_core.training.rank_shares import check_shares
 from grpo_sdk.cli.options import COUNT
 from grpo_sdk.errors import UserError
 
@@ -45,7 +46,6 @@ def sky(context: click.Context, /, words: tuple[str, ...], nodes: int, spot: boo
     that are taken away are replaced, and the run continues from the bucket or the volume.
     """
     from grpo_core.launch.storage import EXTRAS
-    from grpo_core.training.rank_shares import check_shares
 
     gpus, bucket, volume = given["gpus"], given["bucket"].rstrip("/"), given["volume"]
     name = given["name"] or datetime.now().strftime("grpo-%y%m%d-%H%M%S")

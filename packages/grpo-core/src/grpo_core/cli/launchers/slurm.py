@@ -13,6 +13,7 @@ import click
 
 from grpo_core.cli.launchers.words import PASSED_ON, RUN_OPTIONS, RunWords, check_tasks, read_run_words
 from grpo_core.launch.slurm import SlurmOptions, check_sbatch_options, read_minutes, slurm_script, submit_runs
+from grpo_core.training.rank_shares import check_shares
 from grpo_sdk.cli.options import COUNT
 from grpo_sdk.display.invocation import command
 from grpo_sdk.display.text import print_json, print_out, table, visible
@@ -144,14 +145,11 @@ def slurm_options(params: Mapping[str, Any], nproc: int | None = None) -> SlurmO
 
 def _check(runs: Sequence[RunWords], options: SlurmOptions) -> None:
     """Report a mistake before the job waits in a queue for it."""
-    from grpo_core.training.rank_shares import check_shares
-
-    given: dict[str, Sequence[object]] = {
-        "nproc": [each.nproc for each in runs],
-        "output_dir": [each.config.output_dir for each in runs],
-    }
-    for name, of_runs in given.items():
-        if len(values := dict.fromkeys(of_runs)) > 1:
+    processes = ("nproc", [each.nproc for each in runs])
+    folders = ("output_dir", [each.config.output_dir for each in runs])
+    for name, given in (processes, folders):
+        values: list[int | str | None] = [*dict.fromkeys(given)]
+        if len(values) > 1:
             listed = " and ".join("its default" if value is None else str(value) for value in values)
             raise UserError(f"--each: {name} is {listed}, but all runs of an array have one. Submit them separately.")
     for each in runs:

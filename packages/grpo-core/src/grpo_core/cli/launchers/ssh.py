@@ -11,6 +11,7 @@ from importlib import resources
 import click
 
 from grpo_core.cli.launchers.words import PASSED_ON, RUN_OPTIONS, read_run_words
+from grpo_core.training.rank_shares import check_shares
 from grpo_sdk.display.text import visible
 from grpo_sdk.errors import GrpoError, UserError
 
@@ -45,8 +46,6 @@ def ssh(
 
     The machine needs grpo, in DIR/.venv or on its PATH, and tmux. The run and its log are in DIR/NAME there.
     """
-    from grpo_core.training.rank_shares import check_shares
-
     if host.startswith("-"):
         raise UserError(
             f"{host[:60]!r} is not a host: the first word is a name of ssh's configuration, or USER@ADDRESS."
