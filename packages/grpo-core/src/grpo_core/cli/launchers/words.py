@@ -12,11 +12,7 @@ from grpo_core.cli.nproc import process_number
 from grpo_core.cli.run import run, settings_of
 from grpo_core.cli.settings import read_settings
 from grpo_core.config import RunConfig
-from grpo_core.evaluation.plan import matchups
 from grpo_sdk.errors import UserError, near_match
-from grpo_sdk.plugins.tasks import bind
-from grpo_sdk.task.mixture import task_labels
-from grpo_sdk.task.spec import parse_task_specs
 
 PASSED_ON = {"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]}
 """Context settings of a command that passes options on to `grpo run`."""
@@ -75,6 +71,8 @@ def check_tasks(config: RunConfig) -> None:
     """
     from grpo_core.evaluation.held_out import labelled
     from grpo_core.evaluation.plan import matchups
+    from grpo_sdk.plugins.tasks import bind
+    from grpo_sdk.task.spec import parse_task_specs
 
     tasks = [bind(spec) for specs in (config.task, config.eval.task) if specs for spec in parse_task_specs(specs)]
     matchups(labelled(tasks))
