@@ -21,9 +21,9 @@ PACKAGES = Path(__file__).parents[1] / "packages"
 CODE_LINES = {
     "grpo-core": 29_114,
     "grpo-sdk": 21_056,
-    "grpo-tasks-chess": 3_575,
+    "grpo-tasks-chess": 3_507,
     "grpo-tasks-code": 7_816,
-    "grpo-tasks-games": 1_522,
+    "grpo-tasks-games": 1_488,
     "grpo-tasks-gym": 2_475,
     "grpo-tasks-math": 3_547,
 }

@@ -22,7 +22,7 @@ from grpo_core.rollouts.task_scoring import Scoring
 from grpo_sdk.callbacks import Callbacks
 from grpo_sdk.endpoints.base import SampleKey, Sampling, StopRequested
 from grpo_sdk.episodes.episode import Episode, Reply
-from grpo_sdk.episodes.opponents import OpponentSampler, Unanswered, play_opponents
+from grpo_sdk.episodes.opponents import Unanswered, play_opponents
 from grpo_sdk.episodes.player import Player, play
 from grpo_sdk.errors import InfrastructureError
 from grpo_sdk.killable.pool import resolved
@@ -168,7 +168,7 @@ def _evaluate(
     if answers and all(answer.error and not answer.is_too_long for answer in answers):
         raise InfrastructureError(f"task {task.name}: none of {len(answers)} completions came: {answers[0].error}")
     if scoring.opponent is not None and not task.has_turns:
-        futures = _play(scoring, scoring.opponent, answers, repeated, questions)
+        futures = _play(scoring, answers, repeated, questions)
     scores = [
         Score(None, why=f"no completion: {answer.error}", fault="infrastructure")
         if answer.error
@@ -245,18 +245,15 @@ def _certainty(policy: Policy, answers: Sequence[Sampled], warn: Callable[[str],
 
 
 def _play(
-    scoring: Player,
-    opponent: OpponentSampler,
-    answers: Sequence[Sampled],
-    rows: Sequence[Row],
-    questions: Sequence[Question],
+    scoring: Player, answers: Sequence[Sampled], rows: Sequence[Row], questions: Sequence[Question]
 ) -> dict[int, Future[Score]]:
+    assert scoring.opponent is not None
     answered = [index for index, answer in enumerate(answers) if not answer.error]
     played = play_opponents(
         scoring.scorer,
         [answers[index].text for index in answered],
         [rows[index] for index in answered],
-        opponent,
+        scoring.opponent,
         keys=[questions[index].key for index in answered],
     )
     return {index: resolved(score) for index, score in zip(answered, played.scores, strict=True)}
