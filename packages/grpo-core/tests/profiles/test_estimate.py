@@ -14,7 +14,7 @@ from grpo_core.config.hardware import memory_plan, needs
 from grpo_core.engines import native
 from grpo_core.profiles import estimate as estimates
 from grpo_core.profiles.accelerator import GIB, Accelerator, Backend
-from grpo_core.profiles.estimate import MemoryPlan, SamplingServer, estimate, largest_pass, tokens_in_pass
+from grpo_core.profiles.estimate import MemoryPlan, estimate, largest_pass, tokens_in_pass
 from grpo_core.profiles.model_shape import KNOWN, ModelShape, shape_of
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -54,27 +54,28 @@ def test_weights_gradients_and_moments_are_exact_and_shards_share_them() -> None
 
 def test_a_server_of_the_runs_own_holds_the_model_again() -> None:
     cached = 65536 * QWEN.kv_values_per_token * 4
-    alone = estimate(plan(server=SamplingServer(share=1.0, stays=False)))
+    alone = estimate(plan(server_share=1.0))
     assert alone.sampling == 4 * QWEN.parameters + cached and not alone.overlaps
-    half = estimate(plan(server=SamplingServer(share=0.5, stays=True)))
+    half = estimate(plan(server_share=0.5, overlaps=True))
     assert half.sampling == alone.sampling / 2 and half.weights == alone.weights
     assert half.total == pytest.approx(half.fixed + half.gradients + half.activations + half.sampling)
-    assert estimate(plan(server=SamplingServer(share=0.0, stays=False))).sampling == 0
+    assert estimate(plan(server_share=0.0)).sampling == 0
 
 
-@pytest.mark.parametrize(("engine", "backend", "expected"), [
-    ({"name": "native"}, "cuda", None),
-    ({"name": "vllm"}, "cuda", SamplingServer(share=1.0, stays=False)),
-    ({"name": "vllm", "args": {"tensor_parallel_size": 2}}, "cuda", SamplingServer(share=0.5, stays=False)),
-    ({"name": "vllm", "args": {"sleep": False}}, "cuda", SamplingServer(share=1.0, stays=True)),
-    ({"name": "vllm"}, "cpu", SamplingServer(share=1.0, stays=True)),
-    ({"name": "vllm", "url": "http://localhost:8000"}, "cuda", SamplingServer(share=0.0, stays=False)),
+@pytest.mark.parametrize(("engine", "backend", "share", "stays"), [
+    ({"name": "native"}, "cuda", None, False),
+    ({"name": "vllm"}, "cuda", 1.0, False),
+    ({"name": "vllm", "args": {"tensor_parallel_size": 2}}, "cuda", 0.5, False),
+    ({"name": "vllm", "args": {"sleep": False}}, "cuda", 1.0, True),
+    ({"name": "vllm"}, "cpu", 1.0, True),
+    ({"name": "vllm", "url": "http://localhost:8000"}, "cuda", 0.0, False),
 ])  # fmt: skip
 def test_the_engine_says_where_samples_are_drawn(
-    engine: Any, backend: Backend, expected: SamplingServer | None
+    engine: Any, backend: Backend, share: float | None, *, stays: bool
 ) -> None:
     config = RunConfig.model_validate({"engine": engine})
-    assert memory_plan(config, QWEN, Accelerator(backend, "a card", 80 * GIB), 100).server == expected
+    made = memory_plan(config, QWEN, Accelerator(backend, "a card", 80 * GIB), 100)
+    assert (made.server_share, made.overlaps) == (share, stays)
 
 
 def test_overlap_needs_a_copy_of_what_is_trained_and_both_phases_at_once() -> None:

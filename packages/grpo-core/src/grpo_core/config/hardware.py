@@ -15,12 +15,11 @@ from grpo_core.profiles.accelerator import GIB, Accelerator
 from grpo_core.profiles.estimate import (
     DOUBLE,
     HALF,
-    MAX_CACHED_TOKENS,
     NF4_BYTES,
     SINGLE,
     MemoryEstimate,
     MemoryPlan,
-    SamplingServer,
+    cached_tokens,
     estimate,
     gib,
     largest_pass,
@@ -131,7 +130,7 @@ def _sizes(
         tokens, checkpointing = fitting or (row, True)
         values |= {"trainer.gradient_checkpointing": checkpointing, "trainer.micro_batch_tokens": tokens}
     room = max(0.0, memory - estimate(plan).fixed - plan.server_weights) / 2
-    cached = int(min(MAX_CACHED_TOKENS, room / (shape.kv_values_per_token * plan.compute_bytes)))
+    cached = cached_tokens(shape, plan.compute_bytes, room)
     cached = 1 << (cached.bit_length() - 1) if cached else 0  # a power of two
     return {**values, "engine.max_batch_tokens": max(cached, row), "eval.batch_size": max(1, cached // row)}
 
@@ -155,6 +154,7 @@ def memory_plan(
     rows = trainer.rows_per_pass
     if trainer.micro_batch_prompts is not None:
         rows = trainer.micro_batch_prompts * trainer.num_generations
+    server_share, server_stays = _server(config, accelerator)
     plan = MemoryPlan(
         shape=shape,
         weight_bytes=weight,
@@ -169,10 +169,10 @@ def memory_plan(
         checkpointing=trainer.gradient_checkpointing,
         cached_tokens=config.engine.max_batch_tokens,
         on_accelerator=accelerator.backend != "cpu",
-        overlaps=bool(trainer.off_policy_steps),
+        overlaps=bool(trainer.off_policy_steps) or server_stays,
         shards=_shards(trainer),
         is_offloaded=trainer.cpu_offload,
-        server=_server(config, accelerator),
+        server_share=server_share,
     )
     if trainer.micro_batch_size != "auto":
         return plan
@@ -223,17 +223,19 @@ def _bare(need: MemoryEstimate) -> MemoryEstimate:
     return replace(need, activations=0.0, sampling=0.0)
 
 
-def _server(config: RunConfig, accelerator: Accelerator) -> SamplingServer | None:
-    """The server that samples, where one does; by default its memory is freed in training on an accelerator alone."""
+def _server(config: RunConfig, accelerator: Accelerator) -> tuple[float | None, bool]:
+    """The share of `MemoryPlan` of the server that samples, and whether it keeps its memory while the model trains.
+
+    By default its memory is freed in training on an accelerator alone.
+    """
     engine = config.engine
     if engine.name != "vllm":
-        return None
+        return None, False
     if engine.url is not None:
-        return SamplingServer(share=0.0, stays=False)
-    sleep = engine.args.get("sleep")
+        return 0.0, False
+    sleep, devices = engine.args.get("sleep"), engine.args.get("tensor_parallel_size", 1)
     stays = not sleep if isinstance(sleep, bool) else accelerator.backend == "cpu"
-    devices = engine.args.get("tensor_parallel_size", 1)
-    return SamplingServer(share=1 / devices if isinstance(devices, int) and devices > 0 else 1.0, stays=stays)
+    return (1 / devices if isinstance(devices, int) and devices > 0 else 1.0), stays
 
 
 def _shards(trainer: TrainerConfig) -> int:

@@ -18,7 +18,7 @@ import torch
 
 from grpo_core.algorithms.causal_lm import causal_lm
 from grpo_core.policy.memory_meter import MIB, memory_meter
-from grpo_core.profiles.estimate import MAX_CACHED_TOKENS
+from grpo_core.profiles.estimate import cached_tokens
 from grpo_core.profiles.model_shape import shape_of
 from grpo_sdk.errors import GrpoError
 
@@ -111,8 +111,7 @@ def tokens_that_fit(model: Any, device: torch.device, default: int) -> int:
         return default
     free, _ = torch.cuda.mem_get_info(device)
     free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    of_token = shape.kv_values_per_token * next(parts.body.parameters()).element_size()
-    return max(1, min(MAX_CACHED_TOKENS, int(MEMORY_SHARE * free / of_token)))
+    return max(1, cached_tokens(shape, next(parts.body.parameters()).element_size(), MEMORY_SHARE * free))
 
 
 def peak_memory_mib(device: torch.device | None) -> float:

@@ -30,19 +30,6 @@ LOGITS_COPIES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class SamplingServer:
-    """A server that samples in place of the run's process.
-
-    Attributes:
-        share: Its part of the model and of its keys and values on the device; 0 where it is elsewhere.
-        stays: Whether it keeps its memory while the model trains.
-    """
-
-    share: float
-    stays: bool
-
-
-@dataclass(frozen=True, slots=True)
 class MemoryPlan:
     """Sizes of a run that its memory depends on, for one process.
 
@@ -60,10 +47,11 @@ class MemoryPlan:
         checkpointing: Whether activations are computed again in the backward pass.
         cached_tokens: Tokens of keys and values that sampling may hold at once.
         on_accelerator: Whether it runs on one.
-        overlaps: Whether a batch is sampled, from a copy of what is trained, while another is trained on.
+        overlaps: Whether sampling needs memory while the model trains: for a copy of what is trained, or its server's.
         shards: Processes that share weights, gradients and moments.
         is_offloaded: Whether these wait in host memory, and the device has only what runs.
-        server: The server that samples, if one does.
+        server_share: Part of the model, of its keys and values that a server holds on the device to sample: 0 where the
+            server is elsewhere, None where none samples.
     """
 
     shape: ModelShape
@@ -82,17 +70,12 @@ class MemoryPlan:
     overlaps: bool = False
     shards: int = 1
     is_offloaded: bool = False
-    server: SamplingServer | None = None
-
-    @property
-    def needs_both(self) -> bool:
-        """Whether sampling and training need memory at the same time."""
-        return self.overlaps or (self.server is not None and self.server.stays)
+    server_share: float | None = None
 
     @property
     def server_weights(self) -> float:
         """Bytes of the model in the server of the run's own."""
-        return 0.0 if self.server is None else self.server.share * self.shape.parameters * self.compute_bytes
+        return (self.server_share or 0.0) * self.shape.parameters * self.compute_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +142,10 @@ def estimate(plan: MemoryPlan) -> MemoryEstimate:
         reference = weights if plan.has_reference else 0.0
         if plan.compute_bytes < plan.weight_bytes:  # autocast keeps a copy of each matrix for the length of a pass
             weights += shape.parameters * plan.compute_bytes / plan.shards
-        if plan.overlaps and plan.server is None:  # a copy that samples; a server has its own already
+        if plan.overlaps and plan.server_share is None:  # a copy that samples; a server has its own already
             weights += trained
     activations, sampling = _activations(plan), _sampling(plan)
-    return MemoryEstimate(weights, reference, optimizer, gradients, activations, sampling, plan.needs_both)
+    return MemoryEstimate(weights, reference, optimizer, gradients, activations, sampling, plan.overlaps)
 
 
 def largest_pass(plan: MemoryPlan, memory: float, largest: int) -> tuple[int, bool] | None:
@@ -189,6 +172,11 @@ def largest_pass(plan: MemoryPlan, memory: float, largest: int) -> tuple[int, bo
                 break
             tokens //= 2
     return None
+
+
+def cached_tokens(shape: ModelShape, number_bytes: int, memory: float) -> int:
+    """Tokens whose keys and values fit some bytes of memory, with so many bytes for a number."""
+    return int(min(MAX_CACHED_TOKENS, memory / (shape.kv_values_per_token * number_bytes)))
 
 
 def tokens_in_pass(plan: MemoryPlan) -> int:
@@ -231,9 +219,9 @@ def _layer_bytes(plan: MemoryPlan) -> float:
 
 def _sampling(plan: MemoryPlan) -> float:
     shape = plan.shape
-    if plan.server is not None:
+    if plan.server_share is not None:
         cached = plan.cached_tokens * shape.kv_values_per_token * plan.compute_bytes
-        return plan.server_weights + plan.server.share * cached
+        return plan.server_weights + plan.server_share * cached
     rows = plan.prompts * plan.generations
     tokens = min(plan.cached_tokens, plan.prompts * plan.prompt_tokens + rows * plan.completion_tokens)
     logits = min(SAMPLED_ELEMENTS, rows * shape.vocabulary) * LOGITS_COPIES * SINGLE
