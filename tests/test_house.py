@@ -19,8 +19,8 @@ import pytest
 PACKAGES = Path(__file__).parents[1] / "packages"
 
 CODE_LINES = {
-    "grpo-core": 29_114,
-    "grpo-sdk": 21_056,
+    "grpo-core": 28_557,
+    "grpo-sdk": 20_612,
     "grpo-tasks-chess": 3_507,
     "grpo-tasks-code": 7_816,
     "grpo-tasks-games": 1_488,
@@ -29,10 +29,10 @@ CODE_LINES = {
 }
 """Most lines with a token, without comments and docstrings, of each package."""
 
-FAN_OUT, WIDE = 20, 2
+FAN_OUT, WIDE = 20, 0
 """Modules of ours that one module imports, re-exports looked through; modules that still import more."""
 
-LONELY_LINES, LONELY = 60, 40
+LONELY_LINES, LONELY = 60, 25
 """Code lines below which a module with a single importer is part of that one; modules that still are apart."""
 
 WORDLESS = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
