@@ -42,9 +42,9 @@ def test_a_task_holds_the_checks_on_few_rows(spec: str, tmp_path: Path, monkeypa
 
 PROBE = """
 import json, sys
-from grpo_sdk.check import probe
-probe.REPEATS = 1
-print(json.dumps([probe.probe(**request) for request in json.load(sys.stdin)]))
+from grpo_sdk.check import worker
+worker.REPEATS = 1
+print(json.dumps([worker.probe(**request) for request in json.load(sys.stdin)]))
 """
 
 
