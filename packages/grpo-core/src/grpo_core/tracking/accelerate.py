@@ -142,6 +142,14 @@ class Comet(AccelerateTracker):
         super().close(failed=failed)
 
 
+_CLEARML_FINDS = (
+    "detect_repository", "hydra", "scikit", "joblib", "matplotlib", "tensorflow", "tensorboard", "tfdefines", "pytorch",
+    "megengine", "xgboost", "catboost", "fastai", "lightgbm", "gradio",
+)  # fmt: skip
+"""What `Task.init` of ClearML 2.1 connects unless it is named. False for all would leave the repository in, for which
+the close of a task waits up to 300 s."""
+
+
 class ClearML(AccelerateTracker):
     """Logs a run as a task of ClearML.
 
@@ -159,7 +167,7 @@ class ClearML(AccelerateTracker):
             reuse_last_task_id=known or False,
             continue_last_task=0 if known else False,  # 0: steps are not offset by those logged before
             auto_connect_arg_parser=False,
-            auto_connect_frameworks=False,
+            auto_connect_frameworks=dict.fromkeys(_CLEARML_FINDS, False),
             auto_connect_streams=False,
         )
         self.configure(run, self._service.id)
