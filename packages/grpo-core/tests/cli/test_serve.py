@@ -84,6 +84,8 @@ def test_a_signal_ends_it_when_the_requests_at_hand_are_answered(
 
 def test_the_token_is_shown_nowhere() -> None:
     with started("--host", "0.0.0.0", GRPO_SERVE_TOKEN="hush-hush") as (process, facts):
+        workers = psutil.Process(process.pid).children(recursive=True)
+        assert workers and not any("GRPO_SERVE_TOKEN" in worker.environ() for worker in workers)
         process.terminate()
         out, errors = process.communicate(timeout=SOON_S)
         assert "hush-hush" not in out + errors + json.dumps(facts)

@@ -21,6 +21,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from grpo_sdk.errors import UserError
+from grpo_sdk.killable.secrets import withhold
 from grpo_sdk.serve.connections import BoundedEventLoop, BoundedProtocol, Connections
 from grpo_sdk.serve.guard import Access, Bounds, Guard
 
@@ -160,6 +161,8 @@ def clean_token(token: str) -> str:
 def read_token(file: Path | None, variable: str) -> str:
     """Read a token from a file, or else from an environment variable; empty if neither gives one.
 
+    Workers that start from now on do not get the variable.
+
     Args:
         file: Value of `--token-file`.
         variable: Name of the environment variable.
@@ -167,6 +170,7 @@ def read_token(file: Path | None, variable: str) -> str:
     Raises:
         UserError: the file cannot be read, or is empty.
     """
+    withhold(variable)  # from workers, whose tasks answer clients
     if file is None:
         return os.environ.get(variable, "")
     try:
