@@ -241,4 +241,5 @@ def test_a_missing_torch_says_how_to_install_it(tmp_path: Path) -> None:
     said = [line for line in done.stderr.splitlines() if line.startswith("error:")]
     assert len(said) == 2 and "Traceback" not in done.stderr
     for line in said:
-        assert line.startswith(f"error: torch is not installed in {sys.prefix}") and "uv pip install 'torch>=" in line
+        assert line.startswith("error: this needs the package torch, which is not installed: pip install 'torch>=")
+        assert f"(the environment is {sys.prefix}); https://pytorch.org/" in line

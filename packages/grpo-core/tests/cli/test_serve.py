@@ -96,4 +96,5 @@ def test_a_missing_extra_is_named(capsys: pytest.CaptureFixture[str], monkeypatc
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "starlette" else found(name))
     assert main(["serve", "core.qa"]) == 2
-    assert "pip install 'grpo-sdk[serve]'" in " ".join(capsys.readouterr().err.split())
+    said = "error: grpo serve needs the package starlette, which is not installed: pip install 'grpo-sdk[serve]'."
+    assert said in " ".join(capsys.readouterr().err.split())

@@ -30,8 +30,8 @@ def packages_of_extras(distribution: str) -> dict[str, list[str]]:
 
 
 def requirement_of(module: str) -> str:
-    """What of ours requires a module: `torch>=2.6`, or the smallest extra, `grpo-sdk[parquet]`; empty for none."""
-    wanted = _normal(module.partition(".")[0])
+    """What of ours requires a library: `torch>=2.6`, or the smallest extra, `grpo-sdk[parquet]`; empty for none."""
+    wanted = _normal(module)
     for distribution in (SDK, TRAINER):
         with suppress(metadata.PackageNotFoundError):
             for text in metadata.requires(distribution) or ():
@@ -41,6 +41,23 @@ def requirement_of(module: str) -> str:
         if found := [extra for extra, packages in extras.items() if wanted in map(_normal, packages)]:
             return f"{distribution}[{min(found, key=lambda extra: len(extras[extra]))}]"
     return ""
+
+
+def needs(module: str, install: str = "") -> str:
+    """Words behind the name of what needs a library that is not installed.
+
+    Args:
+        module: Name that Python imports.
+        install: How to get it; by default by what of ours requires it.
+    """
+    install = install or f"pip install '{requirement_of(module) or module}'"
+    return f"needs the package {module}, which is not installed: {install}"
+
+
+def missing(error: BaseException) -> str:
+    """What `needs` says where the error is that a library is missing which ours require; empty for another."""
+    name = error.name if isinstance(error, ModuleNotFoundError) else None  # with a dot: part of one that is there
+    return needs(name) if name and requirement_of(name) else ""
 
 
 def _normal(name: str) -> str:

@@ -8,8 +8,17 @@ from typing import Any
 
 import pytest
 
-from grpo_sdk.errors import UserError
-from grpo_sdk.task.calling import asked_for, binding_of, call_by_name, known_arguments, prints_to_stderr, where_raised
+from grpo_sdk.errors import DataError, UserError
+from grpo_sdk.task.calling import (
+    asked_for,
+    binding_of,
+    call_by_name,
+    errors_named,
+    known_arguments,
+    prints_to_stderr,
+    where_raised,
+)
+from grpo_sdk.task.grading import fault_of
 
 GIVEN = {"text": "T", "row": "R", "config": "C"}
 
@@ -119,3 +128,16 @@ def test_prints_of_threads_that_overlap_are_diverted_until_the_last_ends(capfd: 
     captured = capfd.readouterr()
     assert captured.out == "a result\nanother\n"
     assert captured.err == "first module\nstill diverted\nsecond module\n"
+
+
+@pytest.mark.parametrize(("name", "said", "fault"), [
+    ("pyarrow", r"^load\(\) needs the package pyarrow, which is not installed: pip install 'grpo-sdk\[parquet\]'$",
+     "infrastructure"),
+    ("rapidfuzz", r"^load\(\) needs .*: pip install 'grpo-sdk\[groups\]'$", "infrastructure"),
+    ("rapidfuzz.no_such_part", r"^load\(\) raised ModuleNotFoundError \(test_calling", "reward"),
+    ("no_such_library", r"^load\(\) raised ModuleNotFoundError \(test_calling", "reward"),
+])  # fmt: skip
+def test_a_missing_library_of_an_extra_is_not_the_tasks_fault(name: str, said: str, fault: str) -> None:
+    with pytest.raises(DataError, match=said) as caught, errors_named("load()"):
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+    assert fault_of("load()", caught.value.__cause__).fault == fault

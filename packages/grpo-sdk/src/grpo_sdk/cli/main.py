@@ -17,7 +17,7 @@ import click
 from grpo_sdk.cli.group import HelpFormatter, LazyGroup
 from grpo_sdk.cli.options import HELP
 from grpo_sdk.cli.terminal import Interrupts, interrupts, standard_streams
-from grpo_sdk.distributions import SDK, TRAINER, requirement_of
+from grpo_sdk.distributions import SDK, TRAINER, missing
 from grpo_sdk.errors import DamagedFileWarning, ExitCode, GrpoError, LostContactError, UserError, first_line
 
 
@@ -221,12 +221,9 @@ def _unexpected(error: Exception) -> int:
             "trainer.gradient_checkpointing=true or lora.enabled=true.",
             ExitCode.FAILED,
         )
-    if isinstance(error, ModuleNotFoundError) and (requirement := requirement_of(error.name or "")):
-        return _fail(
-            f"{error.name} is not installed in {sys.prefix}, and this needs it. Install it: "
-            f"uv pip install '{requirement}'{WHICH_TORCH if error.name == 'torch' else ''}",
-            ExitCode.USER_MISTAKE,
-        )
+    if said := missing(error):
+        which = WHICH_TORCH if "package torch," in said else ""
+        return _fail(f"this {said} (the environment is {sys.prefix}){which}", ExitCode.USER_MISTAKE)
     if reason := disk_full_reason(error):
         return _fail(
             f"{reason}: something could not be written. What a run saved before stands: make room, then grpo resume "

@@ -15,6 +15,7 @@ import click
 
 from grpo_sdk.cli.options import COUNT, HELP, JSON, SECONDS
 from grpo_sdk.display.text import err, print_out, visible
+from grpo_sdk.distributions import needs
 from grpo_sdk.errors import ExitCode, GrpoError, UserError
 from grpo_sdk.plugins.host import default_host
 from grpo_sdk.plugins.tasks import bind, load_task
@@ -114,7 +115,7 @@ def _check_extra() -> None:
     """
     for module in ("prometheus_client", "starlette", "uvicorn", "websockets"):
         if importlib.util.find_spec(module) is None:
-            raise UserError(f"grpo serve needs {module}: pip install 'grpo-sdk[serve]'.")
+            raise UserError(f"grpo serve {needs(module)}.")
 
 
 def _tasks(spec: str) -> list[BoundTask]:

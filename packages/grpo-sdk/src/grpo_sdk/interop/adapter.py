@@ -17,7 +17,7 @@ from typing import Any, Literal, Self
 
 import orjson
 
-from grpo_sdk.distributions import version_of
+from grpo_sdk.distributions import needs, version_of
 from grpo_sdk.endpoints.base import SampleKey
 from grpo_sdk.episodes.opponents import endpoint_opponent, opponent_of, play_opponents
 from grpo_sdk.episodes.player import Player, SteppedEpisode, Steps, arun
@@ -443,7 +443,7 @@ def requires(package: str, install: str, *with_it: str, oldest: str = "") -> Ite
     except ModuleNotFoundError as error:
         if str(error.name).partition(".")[0] not in (package, *with_it):
             raise
-        raise UserError(f"this needs the package {package}, which is not installed: {install}.") from None
+        raise UserError(f"this {needs(package, install)}.") from None
 
 
 def _numbers(version: str) -> list[int]:

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from grpo_sdk.distributions import requirement_of
+from grpo_sdk.distributions import missing
 from grpo_sdk.errors import DataError, GrpoError, UserError, near_match
 
 P = ParamSpec("P")
@@ -176,10 +176,9 @@ def _package_of(file: str) -> str:
 
 
 def raised(error: BaseException) -> str:
-    """What an author's code raised, as messages say it: `raised KeyError (file.py:12): 'word'`."""
+    """What an author's code raised, as messages say it: `raised KeyError (file.py:12): 'word'`; see also `missing`."""
     said = f"raised {type(error).__name__} ({where_raised(error)}): {' '.join(str(error).split())}"
-    missing = requirement_of(error.name or "") if isinstance(error, ModuleNotFoundError) else ""
-    return f"{said}: pip install '{missing}'" if missing else said.removesuffix(": ")
+    return missing(error) or said.removesuffix(": ")
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from grpo_sdk.distributions import missing
 from grpo_sdk.errors import InfrastructureError, UserError
 from grpo_sdk.task.calling import BOUNDS, LARGEST_REWARD, call_by_name, raised
 from grpo_sdk.task.composition import RewardSpec
@@ -17,7 +18,7 @@ from grpo_sdk.task.judging import Graded, JudgedReward, JudgeQuestion, Pending, 
 from grpo_sdk.task.opponent import Opponent
 from grpo_sdk.task.remote import Moves, ask_now
 from grpo_sdk.task.row import Prompt, Row, TaskConfig, as_prompt
-from grpo_sdk.task.score import Invalid, Score, one_line
+from grpo_sdk.task.score import Fault, Invalid, Score, one_line
 from grpo_sdk.task.task import Task
 from grpo_sdk.task.turns import TurnState, partner_of, read_turns, remote_of
 
@@ -304,4 +305,5 @@ def fault_of(where: str, error: BaseException) -> Score:
     if isinstance(error, Returned):
         return Score(None, why=one_line(f"the task's {where} returned {error}"), fault="reward")
     advice = "; a worker's memory limit is scoring.memory_mib" if isinstance(error, MemoryError) else ""
-    return Score(None, why=one_line(f"{where} {raised(error)}{advice}"), fault="reward")
+    fault: Fault = "infrastructure" if missing(error) else "reward"
+    return Score(None, why=one_line(f"{where} {raised(error)}{advice}"), fault=fault)

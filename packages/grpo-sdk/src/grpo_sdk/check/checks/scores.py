@@ -19,6 +19,9 @@ NO_GOLD = "no row has a gold"
 
 RAISE_INVALID = "Raise Invalid for what is the completion's fault; any other exception is the task's."
 
+CURES = {"timeout": "Make scoring faster, or raise timeout_s.", "infrastructure": "Correct the machine, not the task."}
+"""By fault, where what the task does is not to be changed."""
+
 GROUP = 16
 """Completions of a prompt that group rewards compare."""
 
@@ -145,7 +148,7 @@ def group(subject: Subject) -> Result:
                 return failed(
                     score.why,
                     f"row {row.id!r}: {len(texts)} valid completions, among them {shown(text)}",
-                    "Return one finite number for each of `answers`, in order; it gets two or more.",
+                    CURES.get(score.fault, "Return one number for each of `answers`, in order; it gets two or more."),
                 )
     if not groups:
         return not_applicable("no completion that was tried is valid")
@@ -186,11 +189,10 @@ def _all_scored(subject: Subject) -> Iterable[Scored]:
 
 
 def _unscored(each: Scored) -> Result:
-    is_late = each.score.fault == "timeout"
     return failed(
         f"{each.kind} is not scored",
         f"row {each.row.id!r}: {shown(each.text)}: {each.score.fault}: {each.score.why}",
-        "Make scoring faster, or raise timeout_s." if is_late else RAISE_INVALID,
+        CURES.get(each.score.fault, RAISE_INVALID),
     )
 
 
