@@ -249,14 +249,19 @@ def resolve(target: str) -> Callable[..., Any]:
     return target_object
 
 
-def of_trainer(target: str) -> Any:
+def of_trainer(target: str, who: str = "") -> Any:
     """Import what only grpo-core has, as "module:name".
+
+    Args:
+        target: What.
+        who: What needs it, for the error; by default its name.
 
     Raises:
         UserError: grpo-core is not installed.
     """
     if importlib.util.find_spec(target.partition(".")[0]) is None:
-        raise UserError(f"{target.partition(':')[2]} needs the trainer, which is not installed: pip install grpo-core")
+        who = who or target.partition(":")[2]
+        raise UserError(f"{who} needs the trainer, which is not installed: pip install grpo-core")
     return resolve(target)
 
 

@@ -1,5 +1,6 @@
 import importlib
 import importlib.util
+import sys
 from contextlib import nullcontext
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from grpo_sdk.errors import UserError
 from grpo_sdk.interop.adapter import requires
 from grpo_sdk.interop.openrlhf import agent_executor
+from grpo_sdk.interop.trl import dataset
+from grpo_sdk.plugins.loading import of_trainer
 
 TRAINERS = {
     "art": "art",
@@ -50,6 +53,18 @@ def test_rows_are_written_without_the_trainer_and_what_needs_it_says_what_to_ins
 def test_an_agent_says_what_to_install() -> None:
     with pytest.raises(UserError, match=r"needs the package openrlhf, .*: pip install openrlhf"):
         agent_executor("math.echo")
+
+
+def test_a_dataset_for_trl_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(UserError, match="needs the package datasets, which is not installed: pip install datasets"):
+        dataset("core.qa?path=nothing.jsonl")
+
+
+def test_what_needs_the_trainer_is_named_as_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"^rollout_func needs the trainer, .*: pip install grpo-core"):
+        of_trainer("grpo_core.training.trl_rollouts:Rollouts", "rollout_func")
 
 
 def test_what_is_missing_within_a_trainer_is_not_hidden() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from grpo_sdk.errors import UserError
-from grpo_sdk.interop.adapter import as_messages
+from grpo_sdk.interop.adapter import as_messages, requires
 from grpo_sdk.plugins.task_objects import Tasks, name_tasks
 from grpo_sdk.plugins.tasks import bind
 from grpo_sdk.task.bound import BoundTask
@@ -32,7 +32,8 @@ def dataset(task: Tasks, *, seed: int = 0) -> Any:
 
 def rows_dataset(spec: str, seed: int, *, with_turns: bool) -> Any:
     """Like `dataset`, of a spec; `with_turns` also of tasks of several turns and games."""
-    import datasets
+    with requires("datasets", "pip install datasets"):
+        import datasets
 
     specs = parse_task_specs(spec)
     tasks = [bind(spec) for spec in specs]

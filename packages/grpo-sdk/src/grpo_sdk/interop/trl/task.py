@@ -91,7 +91,8 @@ class TrlTask:
                     "sequence for each completion. Use environment_factory, with a model that calls tools, or our own "
                     "trainer."
                 )
-        rollouts = of_trainer("grpo_core.training.trl_rollouts:Rollouts")(self.tasks, self._row_of, self._workers)
+        rollouts_class = of_trainer("grpo_core.training.trl_rollouts:Rollouts", "rollout_func")
+        rollouts = rollouts_class(self.tasks, self._row_of, self._workers)
         self._closing.append(rollouts.close)
         return rollouts  # type: ignore[no-any-return] # as it is imported
 
