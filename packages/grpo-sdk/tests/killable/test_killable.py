@@ -399,6 +399,12 @@ def test_arguments_that_cannot_be_meant(arguments: dict[str, object], message: s
         KillablePool(**arguments)
 
 
+def test_a_package_that_is_no_files_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grpo_sdk.killable.worker.__file__", "grpo.zip/grpo_sdk/killable/worker.py")
+    with pytest.raises(UserError, match=r"no file grpo\.zip.*unpacked"):
+        pool()
+
+
 @pytest.mark.parametrize(("payload", "timeout_s", "message"), [
     (b"", 0.0, "timeout_s=0.0"),
     (b"", float("nan"), "timeout_s=nan"),

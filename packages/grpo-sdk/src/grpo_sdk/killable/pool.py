@@ -10,6 +10,7 @@ from functools import partial
 from typing import Protocol, Self, TypeVar
 
 from grpo_sdk.errors import UserError
+from grpo_sdk.killable import worker as program
 from grpo_sdk.killable.dispatcher import Dispatcher, MakeExecutor
 from grpo_sdk.killable.items import Item
 from grpo_sdk.killable.outcome import Outcome, PoolStats
@@ -64,7 +65,7 @@ class KillablePool:
             and share its memory. It must start no thread and draw no random number while it is imported.
 
     Raises:
-        UserError: an argument that cannot be meant.
+        UserError: an argument that cannot be meant, or this package is in a zip file, from which no process starts.
     """
 
     def __init__(
@@ -93,6 +94,8 @@ class KillablePool:
             raise UserError(f"args={args!r:.200} of {target!r} must be plain JSON values: {error}.") from None
         if not 0 < start_timeout_s < math.inf:
             raise UserError(f"start_timeout_s={start_timeout_s!r} must be a number of seconds above 0.")
+        if not os.path.isfile(program.__file__):
+            raise UserError(f"no file {program.__file__}, which worker processes run: install this package unpacked.")
         self._remake: Callable[[], KillablePool] = partial(
             KillablePool,
             target,
