@@ -26,7 +26,7 @@ def environment(wheels: Path) -> Path:
     folder = wheels.parent
     call("uv", "venv", "--python", "3.11", str(folder / "venv"), cwd=folder)
     python = ("--python", str(folder / "venv"), "--constraint", str(wheels / "constraints.txt"))
-    call("uv", "pip", "install", *python, "--find-links", str(wheels), "grpo-core", "pytest", cwd=folder)
+    call("uv", "pip", "install", *python, "--find-links", str(wheels), "grpo-sdk", cwd=folder)
     records = [{"prompt": f"How many feet are {yards} yards?", "gold": 3 * yards} for yards in range(1, 200)]
     (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, records)))
     return folder
@@ -48,10 +48,14 @@ def test_the_printed_commands_install_check_and_train(environment: Path, name: s
     }
     printed = call("grpo", "new", name, *options, cwd=environment, **variables).stdout
     commands = re.findall(r"^next +(.*)$", printed, re.MULTILINE)
-    assert [shlex.split(command)[0] for command in commands] == ["uv", "grpo", "pytest", "grpo"]
+    of_trainer = [command for command in commands if "[train]" in command]  # which the first plugin installs
+    assert [each.split()[0] for each in commands if each not in of_trainer] == ["uv", "grpo", "pytest", "grpo"]
     for command in commands:
         # A new model takes its steps; whether it learns is what tests/test_learning.py measures.
-        short = [*shlex.split(command), *(["--max-steps", "2", "eval.size=16"] if "--quick" in command else [])]
+        short = [
+            *shlex.split(command, comments=True),
+            *(["--max-steps", "2", "eval.size=16"] if "--quick" in command else []),
+        ]
         done = call(*short, cwd=environment, **variables)
         if command.startswith("pytest"):
             assert re.search(r"\d+ passed", done.stdout) and "failed" not in done.stdout

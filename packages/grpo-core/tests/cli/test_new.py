@@ -57,12 +57,22 @@ def test_a_new_plugin_passes_its_checks(
     assert not fuzz(bound, 40, workers=1).findings
 
     project = tomllib.loads((folder / f"new-{kind}" / "pyproject.toml").read_text())
+    assert project["project"]["optional-dependencies"] == {"dev": ["pytest>=8"], "train": ["grpo-core[trl]"]}
     ((name, target),) = project["project"]["entry-points"]["grpo"].items()
     monkeypatch.syspath_prepend(str(folder / f"new-{kind}" / "src"))
     assert list(PluginHost([EntryPoint(name, target, "grpo")]).tasks(module)) == [f"{module}.{task}"]
     text = (folder / f"new-{kind}" / "tests" / "test_task.py").read_text()
     compile(text, "test_task.py", "exec")
     assert f'test_conformance = conformance("{module}.{task}")' in text
+
+
+@pytest.mark.parametrize("missing", ["grpo-core", "trl", ""])
+def test_how_to_install_the_trainer_is_said_where_it_is_missing(
+    missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("grpo_sdk.cli.new.version_of", lambda name: None if name == missing else "1.0")
+    assert not main(["new", "mine"])
+    assert ("pip install -e './mine[train]'  # grpo-core" in capsys.readouterr().out) == bool(missing)
 
 
 def test_what_is_guessed_about_a_file_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,7 @@ from grpo_sdk.display.invocation import command
 from grpo_sdk.display.lines import fold
 from grpo_sdk.display.progress import Waiting
 from grpo_sdk.display.text import err, print_json, visible
+from grpo_sdk.distributions import TRAINER, version_of
 from grpo_sdk.errors import UserError, near_match
 from grpo_sdk.paths import check_makeable
 from grpo_sdk.plugins.host import default_host
@@ -169,7 +170,10 @@ def _print(project: Project, files: Sequence[str], notes: Sequence[tuple[str, st
     line("wrote", f"{project.name}: {', '.join(files)}")
     for label, text in notes:
         line(label, text)
-    line("next", f"{'uv' if shutil.which('uv') else 'python -m'} pip install -e './{project.name}[dev]'")
+    install = f"{'uv' if shutil.which('uv') else 'python -m'} pip install -e './{project.name}"
+    line("next", f"{install}[dev]'")
     line("next", command("check", project.full_name, "--fuzz", "200"))
     line("next", f"pytest {project.name}")
+    if not (version_of(TRAINER) and version_of("trl")):
+        line("next", f"{install}[train]'  # grpo-core, which the last command needs")
     line("next", command(*project.training))
