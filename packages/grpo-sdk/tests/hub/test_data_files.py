@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -155,3 +156,34 @@ def test_of_what_datasets_has_made_of_csv_nothing_is_a_gold(home: Path) -> None:
     prepare(home, home / "t.csv")
     with pytest.raises(DataError, match="`datasets` has guessed"):
         golds()
+
+
+HUB = """---
+configs:
+- {config_name: main, data_files: [{split: train, path: main/train-*}, {split: test, path: main/test-*}]}
+- {config_name: other, data_files: other.csv, sep: ";"}
+---
+"""
+
+
+def test_a_snapshot_is_read_without_datasets(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = snapshot(home, {"README.md": HUB, "main/test-0.parquet": "broken", "other.csv": ""})
+    parts = [folder / "main" / f"train-0000{index}-of-00002.parquet" for index in range(2)]
+    for part, answer in zip(parts, ("007", "1.10"), strict=True):
+        pyarrow.parquet.write_table(pyarrow.table({"question": [answer], "answer": [answer]}), part)
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    assert golds(config="/main") == ["007", "1.10"]
+    parts[0].unlink()
+    for config, options, said in [
+        ("/main", "", r"train-00000-of-00002\.parquet is not there"),
+        ("/main", "&split=test", r"test-0\.parquet: Parquet file size is 6 bytes"),
+        ("/main", "&split=validation", "no such split, but train, test"),
+        ("/mian", "", "no configuration 'mian', but main, other"),
+        ("", "", "no configuration 'default', but main, other"),
+        ("/other", "", "only for datasets to read|needs the package datasets"),
+    ]:
+        with pytest.raises(DataError, match=said):
+            golds(options, config)
+    (folder / "main" / "test-0.parquet").unlink()
+    with pytest.raises(DataError, match=r"main/test-\* is not there"):
+        golds("&split=test", "/main")

@@ -17,6 +17,7 @@ from typing import Any
 
 import orjson
 
+from grpo_sdk.distributions import missing
 from grpo_sdk.errors import DataError, RowError, first_line, near_match
 from grpo_sdk.hub.cache import has_datasets_of
 from grpo_sdk.hub.data_files import data_files
@@ -246,6 +247,7 @@ def _hub_records(name: str, split: Split) -> Iterator[tuple[str, dict[str, Any]]
     offline = offline_reason()  # which also tells `datasets`: it would try five times
     if offline and "datasets" not in sys.modules and not has_datasets_of(name.split("/")[0]):
         raise unavailable(f"it is not in the cache, and the hub is not used: {offline}")
+    files: dict[str, Path] = {}
     try:
         files = data_files(repository, config, split) or {}
         if not files or not all(map(_is_read, files.values())):
@@ -253,7 +255,11 @@ def _hub_records(name: str, split: Split) -> Iterator[tuple[str, dict[str, Any]]
 
             loaded, files = datasets.load_dataset(repository, config, split=split), {}
     except ModuleNotFoundError as error:
-        raise unavailable(f"its files are read by {error.name} alone: pip install {error.name}") from None
+        if absent := next((path for path in files.values() if not path.is_file()), None):
+            raise unavailable(f"{absent} is not there") from None
+        if missing(error):
+            raise
+        raise unavailable(f"no cached files, or only for {error.name} to read: pip install {error.name}") from None
     except Exception as error:  # datasets raises a different class for each kind of network, name and split trouble
         raise unavailable(f"{type(error).__name__}: {first_line(error)}") from None
     for address, path in files.items():
