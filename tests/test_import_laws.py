@@ -58,6 +58,10 @@ def test_a_second_name_is_the_same_module_and_leaves_its_spec_alone(name: str) -
     assert second is first and first.__spec__ is not None and first.__spec__.name == first.__name__
 
 
+def test_a_second_name_can_be_run() -> None:
+    subprocess.run([sys.executable, "-m", "grpo_core.interop.verl"], check=True)
+
+
 def test_the_contracts_between_modules_are_kept(root: Path) -> None:
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-logo", "--no-cache"]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True)

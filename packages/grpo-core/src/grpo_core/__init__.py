@@ -71,6 +71,10 @@ class _SecondNames(MetaPathFinder, Loader):
     def exec_module(self, module: ModuleType) -> None:
         module.__spec__ = module.__spec__.loader_state  # type: ignore[union-attr] # set above, by the import system, too
 
+    def get_code(self, name: str) -> Any:  # which `python -m` runs
+        module: Any = importlib.import_module(name)
+        return module.__spec__.loader.get_code(module.__name__)
+
 
 sys.meta_path.insert(0, _SecondNames())  # before the one that would import a file under both names
 
