@@ -90,8 +90,8 @@ def rollouts(rewards: list[list[float]]) -> list[Rollout]:
         for tokens, reward in zip(completions(group), rewards[group], strict=True):
             value = None if reward != reward else reward
             completion = Completion(tuple(tokens), (0.0,) * len(tokens), "", "stop", 0)
-            score, status = (Score(value), "scored") if value is not None else (Score(None, why="lost"), "abstained")
-            made.append(Rollout("t.t", Row(id="r"), group, "", (Turn(tuple(prompt), completion),), score, status))
+            score = Score(value, why="lost" if value is None else "")
+            made.append(Rollout("t.t", Row(id="r"), group, "", (Turn(tuple(prompt), completion),), score))
     return made
 
 

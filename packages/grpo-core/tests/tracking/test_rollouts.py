@@ -27,8 +27,7 @@ LOST = Score(None, why="RuntimeError: no", fault="reward")
 
 def rollout(group: int, score: Score, text: str = "ab", finish: Any = "stop") -> Rollout:
     completion = Completion((5, 6), (-0.5, -0.25), text, finish, 0)
-    status = "abstained" if score.abstained else "scored"
-    return Rollout(SPEC, Row(id=f"r{group}", gold="ab"), group, "", (Turn((1,), completion),), score, status)
+    return Rollout(SPEC, Row(id=f"r{group}", gold="ab"), group, "", (Turn((1,), completion),), score)
 
 
 def origin(rollouts: list[Rollout], pass_rate: float | None = None, **changed: Any) -> BatchOrigin:
