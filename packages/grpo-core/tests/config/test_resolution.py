@@ -102,15 +102,6 @@ def test_different_default_models_ask_for_one(host: PluginHost, run: Run) -> Non
     assert run("toy.small,toy.large", "owner/mine").config.model == "owner/mine"
 
 
-@pytest.mark.parametrize(("given", "said"), [
-    ({"task": "toy.smal"}, r"Did you mean 'toy\.small'"),
-    ({"model": "tinny"}, r"no model 'tinny'\. Did you mean 'tiny'\?"),
-])  # fmt: skip
-def test_a_task_or_model_that_is_not_there_is_said_at_once(run: Run, given: dict[str, str], said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        run(**given)
-
-
 def test_an_embedded_model_brings_its_settings(host: PluginHost, run: Run, tmp_path: Path, monkeypatch: Any) -> None:
     resolved = run()
     assert (resolved.config.trainer.learning_rate, resolved.config.trainer.max_steps) == (5e-5, 200)
