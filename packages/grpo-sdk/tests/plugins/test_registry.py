@@ -126,13 +126,6 @@ def test_a_plugin_registers_a_variant_but_replaces_none(monkeypatch: pytest.Monk
     assert registry.resolve("kl", "k3") is not variants.spo
 
 
-def test_two_plugins_with_one_name_are_an_error(monkeypatch: pytest.MonkeyPatch, variants: ModuleType) -> None:
-    plugin_giving(monkeypatch, one={"kl": {"x": "my_variants:spo"}}, two={"kl": {"x": "my_variants:strict"}})
-    with pytest.raises(PluginError, match="kl 'x' is given by"):
-        registry.resolve("kl", "x")
-    assert "x" not in registry.names("kl") and "k3" in registry.names("kl"), "the others can be used"
-
-
 @pytest.mark.parametrize(("target", "message"), [
     ("my_variants:gone", "kl 'mine': cannot import my_variants:gone"),
     ("no_such_module_anywhere:f", "cannot import no_such_module_anywhere:f"),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -47,7 +45,6 @@ def scored(spec: str, text: str) -> Score:
     return task.score(text, task.rows()[0])
 
 
-NEGATIVE = ["-3", "\u22123", "\u20133", "The answer is -3.", "-$3", r"-\$3", "$-3", "minus 3"]
 PERCENT = ["60 %", "60 percent", r"60\,\%", r"$60\%$", "60 per cent", "60", "0.6"]
 JSON = [
     '{"a": "```py\\nx\\n```"}', '{"a": "#### Title"}', '{"a": "<answer>"}', '{"a": "<think>"}', '#### {"a": 1}',
@@ -82,7 +79,6 @@ FENCED = ['```JSON\n{"a": 1}\n```', 'so\n```json\n{"a": 1}', '```\n{"a": 1}```',
             ["0.7500001", "-0.75"],
             ["three", "0.75!", "3 * 0.25", "0.75x"],
         ),
-        ("number", -3, NEGATIVE, ["3"], ["5-3", "5\u20133", "9 minus 3", "$9-$3", "5 - 8 = -3"]),
         ("number", 1234, [r"\boxed{1{,}234} of 9", r"\boxed{1234\text{ apples}}, not 7"], [r"\boxed{1{,}235}"], []),
         ("number", 0.5, [r"so \boxed{\frac{1}{2}}", r"\boxed{\dfrac{1}{2}}", r"\boxed{50\%}"], [r"-\frac{1}{2}"], []),
         ("number", 0.5, ["1\u20442", "\uff10\uff0e\uff15", "\uff15\uff10\uff05"], ["\uff15"], []),
@@ -478,15 +474,6 @@ def test_messages_that_are_no_prompt_are_named_with_their_line(
     records = [{"question": MESSAGES if not options else "q", "answer": "1"}, {"question": question, "answer": "2"}]
     with pytest.raises(DataError, match=rf"train\.jsonl:2: .*{message}"):
         load_task(write(records, options)).rows()
-
-
-def test_scoring_needs_no_torch(write: Write) -> None:
-    spec = write([{"question": "q", "answer": {"type": "integer"}}], "&verifier=json")
-    code = (
-        "import sys; from grpo_sdk import load_task; task = load_task(sys.argv[1]);"
-        "assert task.score('4', task.rows()[0]).solved; assert not {'torch', 'transformers'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code, spec], check=True)
 
 
 def test_the_identity_holds_the_rows_in_use_and_the_whole_file(write: Write, tmp_path: Path) -> None:
