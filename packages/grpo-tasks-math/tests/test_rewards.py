@@ -3,13 +3,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_tasks_math import rewards
-from grpo_tasks_math.rewards import accuracy, reasoning, signed_accuracy
+from grpo_tasks_math.rewards import accuracy, signed_accuracy
 from grpo_tasks_math.verify import Verdict
-
-
-@pytest.mark.parametrize(("completion", "value"), [("The answer is 12.", 2.0), ("112", 0.0), ("", 0.0)])
-def test_accuracy_is_two_or_nothing(completion: str, value: float) -> None:
-    assert accuracy(completion, "12") == value
 
 
 @pytest.mark.parametrize(
@@ -19,20 +14,6 @@ def test_accuracy_is_two_or_nothing(completion: str, value: float) -> None:
 def test_what_is_not_shown_to_be_right_is_wrong(reward: object, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewards, "verify", lambda *_, **__: Verdict.TIMEOUT)
     assert reward("<answer>x</answer>", "y") == value  # type: ignore[operator]  # all are (completion, gold) -> float
-
-
-@pytest.mark.parametrize(
-    ("completion", "value"),
-    [
-        ("48 / 2 = 24, 48 + 24 = 72", 1.0),
-        ("48 / 2 = 24, 48 + 24 = 73", 0.5),  # 1 of 2
-        ("I think about it at length. " * 40, 0.0),
-        ("2 + 2 = 4\n2 + 2 = 5\n" * 60 + "well. " * 40, 0.5),
-        ("", 0.0),
-    ],
-)
-def test_reasoning_is_the_share_of_true_steps(completion: str, value: float) -> None:
-    assert reasoning(completion) == value
 
 
 @pytest.mark.parametrize(
