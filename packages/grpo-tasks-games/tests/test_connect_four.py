@@ -1,7 +1,5 @@
 import random
-from collections import Counter
 from functools import cache
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -58,17 +56,10 @@ def test_a_canonical_board_and_its_mirror_image_are_seen_alike_and_answered_each
             board, mirrored = four.apply(board, column), four.apply(mirrored, columns - 1 - column)
 
 
-def test_openings_are_of_training_games_alone_and_leave_something_to_play() -> None:
-    def moves_made(**options: Any) -> Counter[int]:
-        config = ConnectFourConfig(openings=8, **options)
-        boards = [four.initial(seed, config) for seed in range(300)]
-        assert all(four.outcome(board) is None for board in boards)
-        return Counter(board.taken.bit_count() for board in boards)
-
-    taken = moves_made(split="train")
-    assert sorted(taken) == list(range(9)) and min(taken.values()) > 10
-    assert max(moves_made(split="train", opponent="random")) == 5  # six, and the opponent might win at once
-    assert moves_made(split="test") == {0: 300}
+def test_openings_leave_something_to_play() -> None:
+    config = ConnectFourConfig(openings=8, split="train", opponent="random")
+    boards = [four.initial(seed, config) for seed in range(300)]
+    assert max(board.taken.bit_count() for board in boards) == 5  # six, and the opponent might win at once
 
 
 def naive_four(cells: set[tuple[int, int]]) -> bool:

@@ -149,12 +149,6 @@ def test_the_value_is_the_shaped_quality() -> None:
     assert policy().score("M: a2a3 E: 9 B: a2a3", ROW).value == pytest.approx(0.2)
 
 
-def test_spaces_an_end_of_text_and_what_follows_the_line_change_nothing() -> None:
-    gold = str(ROW.gold)
-    for text in (" ".join(gold.split()), f"{gold}\nP: and so on", f"{gold} <|endoftext|>", f"{gold}\n"):
-        assert policy().score(text, ROW).value == 1.0
-
-
 @pytest.mark.parametrize(("text", "why"), [
     ("M: Nf3 E: 0.3 B: Nf3", "no move in UCI, as e2e4, after M:"),
     ("M: g1f3 E: 0.3 B: Nf3", "not one move in UCI, as e2e4, after B:"),

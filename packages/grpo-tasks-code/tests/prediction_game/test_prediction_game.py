@@ -9,11 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from grpo_core.policy.load import load_policy
-from grpo_core.rollouts.task_scoring import PolicyOpponent
-from grpo_sdk import Invalid, Score, Scorer, load_task
-from grpo_sdk.endpoints.base import SampleKey
-from grpo_sdk.episodes.opponents import play_opponents
+from grpo_sdk import Invalid, Score, load_task
 from grpo_tasks_code.output_prediction import question
 from grpo_tasks_code.prediction_game.game import metrics, predicted
 from grpo_tasks_code.prediction_game.gates import MAX_CHARS, MODULES, check_source
@@ -169,18 +165,6 @@ def test_the_opponent_is_asked_as_in_output_prediction_without_the_prompt() -> N
     assert TASK.opponent_prompt("print(1", ROW) is None
     score = TASK.score(SIX, ROW)
     assert (score.value, score.fault) == (None, "infrastructure") and "no predictions" in score.why
-
-
-def test_a_program_that_its_opponent_cannot_read_is_not_fair_and_harms_no_other() -> None:
-    bytes_each = "\N{SNOWMAN}" * 170  # 510 tokens of code-tiny, whose context is 512
-    texts = [f"print(len('{bytes_each}'))", SIX]
-    with Scorer(TASK, workers=1) as scorer:
-        opponent = PolicyOpponent(load_policy("code-tiny"), frozen=False)
-        keys = [SampleKey(0, 1, "game", sample) for sample in range(2)]
-        too_long, six = play_opponents(scorer, texts, [ROW, ROW], opponent, keys=keys).scores
-    assert (too_long.value, too_long.valid, too_long.fault) == (-1.0, False, "")
-    assert "the opponent's context is 512" in too_long.why
-    assert six.valid
 
 
 def test_validity_and_wins_are_counted_apart() -> None:
