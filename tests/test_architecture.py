@@ -14,7 +14,8 @@ from click.testing import CliRunner
 
 from grpo_core import train
 from grpo_core.cli.run import run
-from grpo_sdk import Scorer, load_task
+from grpo_sdk import Row, Scorer, Task, load_task
+from grpo_sdk import reward as grade
 from grpo_sdk.scoring import wire
 
 PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "architecture.md"
@@ -55,6 +56,23 @@ def worker(tmp_path: Path) -> None:
     assert wire.decode(wire.handler_of(TASK)(REQUEST))["solved"]
 
 
+def spin(text: str, row: Row) -> str:
+    while True:
+        pass
+
+
+@grade()
+def right(answer: str) -> float:
+    return 1.0
+
+
+def hanging(tmp_path: Path) -> None:
+    task = Task("spin", lambda: [Row(id="a")], lambda row: "?", spin, (right,), row=Row, on_timeout="fail")
+    with Scorer(task, workers=1, timeout_s=0.2) as scorer:
+        score = scorer.submit("x", Row(id="a")).result()
+    assert (score.value, score.valid) == (0.0, False)
+
+
 def setting(tmp_path: Path) -> None:
     arguments = ["--task", "math.arithmetic", "--model", "tiny", "learning_rate=1e-5", "--show-config"]
     assert CliRunner().invoke(run, arguments).exit_code == 0
@@ -67,7 +85,7 @@ def reward(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("follow", [completion, worker, setting, reward])
+@pytest.mark.parametrize("follow", [completion, worker, hanging, setting, reward])
 def test_each_way_is_as_the_page_says(follow: Callable[[Path], None], tmp_path: Path) -> None:
     with called() as first:
         follow(tmp_path)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -474,6 +476,15 @@ def test_messages_that_are_no_prompt_are_named_with_their_line(
     records = [{"question": MESSAGES if not options else "q", "answer": "1"}, {"question": question, "answer": "2"}]
     with pytest.raises(DataError, match=rf"train\.jsonl:2: .*{message}"):
         load_task(write(records, options)).rows()
+
+
+def test_scoring_needs_no_torch(write: Write) -> None:
+    spec = write([{"question": "q", "answer": {"type": "integer"}}], "&verifier=json")
+    code = (
+        "import sys; from grpo_sdk import load_task; task = load_task(sys.argv[1]);"
+        "assert task.score('4', task.rows()[0]).solved; assert not {'torch', 'transformers'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code, spec], check=True)
 
 
 def test_the_identity_holds_the_rows_in_use_and_the_whole_file(write: Write, tmp_path: Path) -> None:

@@ -49,15 +49,28 @@ def submit_judged(
         finished: Called with the score, which it returns.
     """
 
+    asked: list[Future[Verdict]] = []
+
+    def ask_one(judge: JudgedReward, question: JudgeQuestion) -> Future[Verdict]:
+        asked.append(ask(judge, question))
+        return asked[-1]
+
     async def score() -> Score:
         try:
-            return finished(await _judged(task, grade, out_of_time, ask))
+            return finished(await _judged(task, grade, out_of_time, ask_one))
         except UserError:
             raise
         except GrpoError as error:  # the scorer was closed
             return finished(abstention(str(error), task.name, "infrastructure"))
 
-    return _background.submit(score())
+    def take_back(future: Future[Score]) -> None:
+        if future.cancelled():  # at once: until the loop hears of it, others would be asked in their place
+            for each in asked:
+                each.cancel()
+
+    future = _background.submit(score())
+    future.add_done_callback(take_back)
+    return future
 
 
 async def _judged(
