@@ -48,7 +48,6 @@ def submit_judged(
         ask: Asks a judge.
         finished: Called with the score, which it returns.
     """
-
     asked: list[Future[Verdict]] = []
 
     def ask_one(judge: JudgedReward, question: JudgeQuestion) -> Future[Verdict]:
