@@ -88,7 +88,7 @@ class Executor:
         Raises:
             SandboxUnavailableError: no allowed level works here.
         """
-        raise NotImplementedError
+        raise NotImplementedError  # each kind of executor says
 
     def run(
         self,
@@ -175,10 +175,10 @@ class Executor:
         machine_state: int,
         cancellation: Cancellation,
     ) -> Execution:
-        raise NotImplementedError
+        raise NotImplementedError  # who has `run` of their own does without
 
     def _run_tests(self, code: str, plan: Plan, limits: arguments.Limits) -> TestResult:
-        raise NotImplementedError
+        raise NotImplementedError  # as above
 
     def _not_run(self, status: Status, reason: str) -> Execution:
         return Execution(status, "", reason, 0.0, 0.0, self._level_name)
