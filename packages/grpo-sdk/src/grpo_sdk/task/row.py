@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
-from typing_extensions import TypedDict  # that of typing is no field of a Row before Python 3.12
+from typing_extensions import NotRequired, TypedDict  # that of typing is no field of a Row before Python 3.12
 
 from grpo_sdk.errors import UserError
 
@@ -17,10 +17,21 @@ Split = Literal["train", "validation", "test"]
 
 
 class Message(TypedDict):
-    """One chat message."""
+    """One chat message.
+
+    Attributes:
+        role: `system`, `user`, `assistant` or `tool`.
+        content: Its text.
+        name: The tool whose result this is.
+        tool_calls: Calls of the assistant, in OpenAI's form with the arguments as an object.
+        reasoning_content: What the assistant thought.
+    """
 
     role: str
     content: str
+    name: NotRequired[str]
+    tool_calls: NotRequired[Sequence[Mapping[str, Any]]]
+    reasoning_content: NotRequired[str]
 
 
 Prompt = str | tuple[Message, ...]
