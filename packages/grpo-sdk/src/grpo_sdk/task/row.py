@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, NotRequired, get_args, get_origin
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
-from typing_extensions import NotRequired, TypedDict  # that of typing is no field of a Row before Python 3.12
+from typing_extensions import TypedDict  # that of typing is no field of a Row before Python 3.12
 
 from grpo_sdk.errors import UserError
 
