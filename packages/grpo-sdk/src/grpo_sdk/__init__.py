@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from grpo_sdk.task.row import Message, Prompt, Row, TaskConfig
     from grpo_sdk.task.score import Invalid, Score
     from grpo_sdk.task.task import Task
+    from grpo_sdk.task.tools.tool import ToolError, tool
 
 __version__ = "0.1.0"
 
@@ -83,6 +84,7 @@ _MODULE_OF = {
     "Scorer": "scoring.scorer",
     "Task": "task.task",
     "TaskConfig": "task.row",
+    "ToolError": "task.tools.tool",
     "UserError": "errors",
     "Variant": "plugins.variant",
     "check_model": "plugins.models",
@@ -97,6 +99,7 @@ _MODULE_OF = {
     "reward": "task.composition",
     "score": "scoring.scorer",
     "show_progress": "display.progress",
+    "tool": "task.tools.tool",
     "weighted_sum": "task.composition",
 }
 
@@ -132,6 +135,7 @@ __all__ = [
     "Scorer",
     "Task",
     "TaskConfig",
+    "ToolError",
     "UserError",
     "Variant",
     "check_model",
@@ -146,6 +150,7 @@ __all__ = [
     "reward",
     "score",
     "show_progress",
+    "tool",
     "weighted_sum",
 ]
 
