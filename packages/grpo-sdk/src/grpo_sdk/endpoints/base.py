@@ -40,12 +40,16 @@ class Request:
         key: Key of the random numbers of the completion.
         stop: Strings that end the completion, matched on decoded text; the text keeps the string.
         max_completion_length: Tokens at most; None or more than the sampling's own limit means that limit.
+        conversation: Name under which the engine may keep what it has read, until `sync` or until the memory is needed,
+            so that a later request of that name whose prompt begins with this prompt and completion costs its new
+            tokens only. None: nothing is kept.
     """
 
     prompt_ids: tuple[int, ...]
     key: SampleKey
     stop: tuple[str, ...] = ()
     max_completion_length: int | None = None
+    conversation: str | None = None
 
     def __post_init__(self) -> None:
         if not self.prompt_ids:
@@ -155,6 +159,33 @@ class Engine(Protocol):
 
     def sync(self, version: int) -> None:
         """Take the trainer's current weights and stamp what follows with their `version`."""
+        ...
+
+
+class Arrivals(Protocol):
+    """Requests that come while others are being sampled, from any thread."""
+
+    def take(self, *, wait: bool) -> list[tuple[int, Request]] | None:
+        """Those that have come since the last call, each with a number of the caller's.
+
+        Args:
+            wait: Whether to wait until there is one.
+
+        Returns:
+            None once no more will come.
+        """
+        ...
+
+
+@runtime_checkable
+class TakesArrivals(Protocol):
+    """An engine that lets a request join those being sampled."""
+
+    def generate_arriving(self, arrivals: Arrivals, sampling: Sampling) -> Iterator[tuple[int, Completion]]:
+        """Yield (number of the request, completion) as each finishes, until no more come and all are finished.
+
+        `arrivals` are asked without waiting between two tokens, and with it where there is nothing to sample.
+        """
         ...
 
 
