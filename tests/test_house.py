@@ -20,7 +20,7 @@ PACKAGES = Path(__file__).parents[1] / "packages"
 
 CODE_LINES = {
     "grpo-core": 28_564,
-    "grpo-sdk": 20_679,
+    "grpo-sdk": 20_966,
     "grpo-tasks-chess": 3_507,
     "grpo-tasks-code": 7_816,
     "grpo-tasks-games": 1_488,

@@ -16,8 +16,8 @@ from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
 from grpo_core.policy.sampler import bind_engine, open_engine
 from grpo_sdk.callbacks import Callbacks, ResolvedDefault
+from grpo_sdk.chat.encode import encode_prompt
 from grpo_sdk.endpoints.base import Engine
-from grpo_sdk.endpoints.encode import encode_prompt
 from grpo_sdk.episodes.opponents import plays_base
 from grpo_sdk.errors import UserError
 

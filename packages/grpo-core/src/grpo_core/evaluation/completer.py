@@ -8,8 +8,8 @@ from itertools import count
 from grpo_core.engines.native import NativeEngine
 from grpo_core.evaluation.surprisal import certainty
 from grpo_core.policy.load import load_policy
+from grpo_sdk.chat.encode import encode_prompt
 from grpo_sdk.endpoints.base import Request, SampleKey, Sampling
-from grpo_sdk.endpoints.encode import encode_prompt
 from grpo_sdk.task.row import Prompt
 
 

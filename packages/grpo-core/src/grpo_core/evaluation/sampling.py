@@ -10,8 +10,8 @@ from grpo_core.engines.native import MAX_BATCH_TOKENS
 from grpo_core.policy.memory import is_out_of_memory, release
 from grpo_core.policy.pass_budget import InferenceBudget, PassSize
 from grpo_core.rollouts.thinking import think_tokens
+from grpo_sdk.chat.encode import encode_prompt
 from grpo_sdk.endpoints.base import Engine, Request, SampleKey, Sampling
-from grpo_sdk.endpoints.encode import encode_prompt
 from grpo_sdk.episodes.opponents import endpoint_seed
 from grpo_sdk.task.marks import first_thinking_end
 from grpo_sdk.task.row import Prompt

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 from grpo_core.rollouts.rollout import PromptGroup, Rollout, Turn, rollout_of
 from grpo_core.rollouts.task_scoring import Scoring
+from grpo_sdk.chat.encode import encode_continuation, encode_prompt
 from grpo_sdk.endpoints.base import Engine, Request, SampleKey, Sampling, StopRequested
 from grpo_sdk.endpoints.completion import Completion
-from grpo_sdk.endpoints.encode import encode_continuation, encode_prompt
 from grpo_sdk.episodes.episode import Episode, Reply
 from grpo_sdk.episodes.opponents import Unanswered
 from grpo_sdk.episodes.player import Table, play

@@ -12,8 +12,8 @@ from grpo_core.engines.native import NativeEngine
 from grpo_core.policy.load import load_policy
 from grpo_core.policy.policy import Policy
 from grpo_sdk.callbacks import ResolvedDefault
+from grpo_sdk.chat.encode import encode_prompt
 from grpo_sdk.endpoints.base import Engine, Request, SampleKey
-from grpo_sdk.endpoints.encode import encode_prompt
 from grpo_sdk.endpoints.openai import OpenAIEngine
 from grpo_sdk.episodes.opponents import (
     BASE,

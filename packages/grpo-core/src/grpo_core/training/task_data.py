@@ -14,7 +14,7 @@ from grpo_core.rollouts.task_scoring import prepare_nodes
 from grpo_core.training.catalogue import owner_of
 from grpo_core.training.checks import check_tasks, without_effect
 from grpo_sdk.callbacks import ResolvedDefault
-from grpo_sdk.endpoints.encode import encode_prompt
+from grpo_sdk.chat.encode import encode_prompt
 from grpo_sdk.errors import DataError, UserError
 from grpo_sdk.plugins.models import check_model
 from grpo_sdk.scoring.conditions import condition_choices

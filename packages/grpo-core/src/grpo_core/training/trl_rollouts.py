@@ -20,8 +20,8 @@ from grpo_core.rollouts.sample import RolloutContext, sample_rollouts
 from grpo_core.rollouts.task_scoring import Scoring
 from grpo_core.training.batch import collate
 from grpo_core.training.trl_backend import check_whole, completion_fields
+from grpo_sdk.chat.encode import encode_prompt
 from grpo_sdk.endpoints.base import Sampling
-from grpo_sdk.endpoints.encode import encode_prompt
 from grpo_sdk.errors import UserError
 from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.mixture import Draw

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
-from grpo_sdk.endpoints.encode import encode_continuation, encode_prompt
+from grpo_sdk.chat.encode import encode_continuation, encode_prompt
 from grpo_sdk.errors import UnscoredError, UserError
 from grpo_sdk.interop.adapter import ELSEWHERE, TaskAdapter, requires
 from grpo_sdk.plugins.task_objects import AnyTask

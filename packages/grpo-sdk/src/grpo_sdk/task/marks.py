@@ -75,6 +75,11 @@ def strip_end_tokens(text: str, end_tokens: Sequence[str] = END_TOKENS) -> str:
         shortened = stripped.removesuffix(token)
 
 
+def thinking_marks(text: str) -> list[tuple[int, int, bool]]:
+    """Where marks of thinking stand: (start, end, whether it ends thinking) of each, in order."""
+    return [(*mark.span(), bool(mark["end"])) for mark in _THINKING.finditer(text)]
+
+
 def first_thinking_end(text: str) -> int | None:
     """Where the first end of thinking begins; None without one."""
     return next((mark.start() for mark in _THINKING.finditer(text) if mark["end"]), None)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from grpo_sdk.errors import EmptyPromptError, UserError
-from grpo_sdk.task.row import Prompt
+from grpo_sdk.task.row import Message, Prompt
 from grpo_sdk.task.turns import without_prefill
 
 
@@ -20,7 +20,7 @@ def encode_prompt(tokenizer: Any, prompt: Prompt) -> tuple[int, ...]:
         UserError: it has messages and the model has no chat template.
     """
     if isinstance(prompt, str):
-        ids = _tokens(tokenizer, prompt, add_special_tokens=True)
+        ids = encode_text(tokenizer, prompt, add_special_tokens=True)
         # A tokenizer made for pairs may end the text; a completion must follow it.
         if ids and len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:
             ids = ids[:-1]
@@ -34,10 +34,10 @@ def encode_prompt(tokenizer: Any, prompt: Prompt) -> tuple[int, ...]:
         text = tokenizer.apply_chat_template(
             list(prompt), tokenize=False, add_generation_prompt=not is_prefill, continue_final_message=is_prefill
         )
-        ids = _tokens(tokenizer, text)
+        ids = encode_text(tokenizer, text)
     if not ids:
         raise EmptyPromptError(f"a prompt became no tokens: {prompt!r:.80}. A completion needs something to follow.")
-    return tuple(int(token) for token in ids)
+    return tuple(ids)
 
 
 MARK = "\N{SNOWMAN}\N{COMET}\N{SNOWMAN}"
@@ -65,18 +65,31 @@ def encode_continuation(
     else:
         assert not isinstance(prompt, str), "messages go on as messages"
         answered = len(without_prefill(prompt))
-        marked = [*whole[:answered], {"role": "assistant", "content": MARK}, *whole[answered + 1 :]]
-        rendered = tokenizer.apply_chat_template(marked, tokenize=False, add_generation_prompt=True)
-        following = rendered.rpartition(MARK)[2]
-        closing = tokenizer.convert_ids_to_tokens(completion_ids[-1]) if completion_ids else ""
-        if completion_ids and completion_ids[-1] in tokenizer.all_special_ids:
-            following = following.removeprefix(closing)  # the completion closed its turn itself
-    added = _tokens(tokenizer, following)
-    return (*prompt_ids, *completion_ids, *(int(token) for token in added))
+        following = text_behind(tokenizer, completion_ids, whole[:answered], whole[answered + 1 :])
+    return (*prompt_ids, *completion_ids, *encode_text(tokenizer, following))
 
 
-def _tokens(tokenizer: Any, text: str, *, add_special_tokens: bool = False) -> list[int]:
+def text_behind(
+    tokenizer: Any, completion_ids: Sequence[int], before: Sequence[Message], behind: Sequence[Message]
+) -> str:
+    """What the chat template writes behind a completion: the end of its turn, unless it sampled that, and messages.
+
+    Args:
+        tokenizer: Tokenizer of the model.
+        completion_ids: The sampled tokens.
+        before: Messages that the completion answers.
+        behind: Messages that follow it.
+    """
+    marked = [*before, {"role": "assistant", "content": MARK}, *behind]
+    rendered: str = tokenizer.apply_chat_template(marked, tokenize=False, add_generation_prompt=True)
+    following = rendered.rpartition(MARK)[2]
+    if completion_ids and completion_ids[-1] in tokenizer.all_special_ids:  # the completion closed its turn itself
+        following = following.removeprefix(tokenizer.convert_ids_to_tokens(completion_ids[-1]))
+    return following
+
+
+def encode_text(tokenizer: Any, text: str, *, add_special_tokens: bool = False) -> list[int]:
+    """Token ids of a text, in which special tokens may be written."""
     # Tokenizers take no lone surrogates, which a task may make of a completion, e.g. of "\\ud800" in its JSON.
     readable = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    ids: list[int] = tokenizer(readable, add_special_tokens=add_special_tokens)["input_ids"]
-    return ids
+    return [int(token) for token in tokenizer(readable, add_special_tokens=add_special_tokens)["input_ids"]]

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from grpo_core.policy.fresh import EOS_TOKEN, byte_tokenizer
-from grpo_sdk.endpoints.encode import encode_continuation, encode_prompt
+from grpo_sdk.chat.encode import encode_continuation, encode_prompt
 from grpo_sdk.task.row import Message, Prompt
 from grpo_sdk.task.turns import continued
 
