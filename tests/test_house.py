@@ -19,8 +19,8 @@ import pytest
 PACKAGES = Path(__file__).parents[1] / "packages"
 
 CODE_LINES = {
-    "grpo-core": 28_564,
-    "grpo-sdk": 20_966,
+    "grpo-core": 28_620,
+    "grpo-sdk": 21_980,
     "grpo-tasks-chess": 3_507,
     "grpo-tasks-code": 7_816,
     "grpo-tasks-games": 1_488,
@@ -32,7 +32,7 @@ CODE_LINES = {
 FAN_OUT, WIDE = 20, 0
 """Modules of ours that one module imports, re-exports looked through; modules that still import more."""
 
-LONELY_LINES, LONELY = 60, 25
+LONELY_LINES, LONELY = 60, 26
 """Code lines below which a module with a single importer is part of that one; modules that still are apart."""
 
 WORDLESS = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)

@@ -154,9 +154,9 @@ def played(scorer: Scorer, row: Row, texts: Sequence[Sequence[str]]) -> tuple[li
     task, player = scorer.task, Player(scorer)
     plays = [Episode[str](task, row, SampleKey(0, 0, row.id, number), task.prompt(row)) for number in range(len(texts))]
 
-    def answer(open_: Sequence[Episode[str]]) -> Iterator[tuple[int, Reply[str]]]:
-        for index, each in enumerate(open_):
-            text = texts[each.key.sample][len(each.turns)]
+    def answer(asked: Sequence[int]) -> Iterator[tuple[int, Reply[str]]]:
+        for index in asked:
+            text = texts[index][len(plays[index].turns)]
             yield index, Reply(text, text)
 
     play([(player, each) for each in plays], answer)

@@ -10,7 +10,7 @@ from grpo_sdk.endpoints.base import StopRequested
 
 def context(**options: Any) -> RolloutContext:
     unused: Any = None
-    return RolloutContext(engine=unused, scoring=unused, seed=0, tokenizer=unused, **options)
+    return RolloutContext(engine=unused, scoring=unused, seed=0, **options)
 
 
 def test_scores_that_take_long_are_told_of_and_come_in_order(monkeypatch: pytest.MonkeyPatch) -> None:

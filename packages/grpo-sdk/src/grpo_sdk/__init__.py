@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from grpo_sdk.task.row import Message, Prompt, Row, TaskConfig
     from grpo_sdk.task.score import Invalid, Score
     from grpo_sdk.task.task import Task
+    from grpo_sdk.task.tools.calls import Call
+    from grpo_sdk.task.tools.environment import Environment
     from grpo_sdk.task.tools.tool import ToolError, tool
 
 __version__ = "0.1.0"
@@ -54,9 +56,11 @@ _keep_libraries_importable()
 
 _MODULE_OF = {
     "BoundTask": "task.bound",
+    "Call": "task.tools.calls",
     "Callback": "callbacks",
     "Diagnosis": "plugins.facts",
     "EmbeddedModel": "plugins.facts",
+    "Environment": "task.tools.environment",
     "EvaluationDefaults": "task.evaluation",
     "EvaluationRecord": "task.evaluation",
     "EvaluationReport": "task.evaluation",
@@ -105,9 +109,11 @@ _MODULE_OF = {
 
 __all__ = [
     "BoundTask",
+    "Call",
     "Callback",
     "Diagnosis",
     "EmbeddedModel",
+    "Environment",
     "EvaluationDefaults",
     "EvaluationRecord",
     "EvaluationReport",

@@ -86,7 +86,13 @@ def played(
         Episode[str](task, row, SampleKey(0, 1, f"p/{row.id}", 0), task.prompt(row)) for row in rows or task.rows()[:1]
     ]
     ended: list[int] = []
-    play([(player, one) for one in made], answers if isinstance(answers, Answers) else Answers(answers), ended.append)
+    answer = answers if isinstance(answers, Answers) else Answers(answers)
+
+    def sample(asked: Sequence[int]) -> Iterator[tuple[int, Reply[str] | Unanswered]]:
+        for at, reply in answer([made[index] for index in asked]):
+            yield asked[at], reply
+
+    play([(player, one) for one in made], sample, ended.append)
     assert sorted(ended) == list(range(len(made)))
     return made
 
@@ -129,7 +135,10 @@ def test_who_said_what_begins_with_the_first_completion(
 ) -> None:
     scorer = scorers["guess"]
     one = Episode[None](scorer.task, scorer.task.rows()[0], SampleKey(0, 1, "p", 0), prompts[0])
-    one.turns += [PlayedTurn("", prompt, text, None, 0) for prompt, text in zip(prompts, "54", strict=False)]
+    one.turns += [
+        PlayedTurn("", prompt, text, None, 0, Message(role="assistant", content=text))
+        for prompt, text in zip(prompts, "54", strict=False)
+    ]
     assert [f"{each['role']}: {each['content']}" for each in one.messages] == said
     assert one.story == ("\n".join(said) or "5")
 

@@ -30,10 +30,9 @@ def answered(scorer: Scorer, *texts: str) -> Episode[str]:
     row = scorer.task.rows()[0]
     one = Episode[str](scorer.task, row, SampleKey(0, 1, "p", 0), scorer.task.prompt(row))
 
-    def answer(asked: Sequence[Episode[str]]) -> Iterator[tuple[int, Reply[str]]]:
-        for index, each in enumerate(asked):
-            text = texts[len(each.turns)]
-            yield index, Reply(text, text)
+    def answer(asked: Sequence[int]) -> Iterator[tuple[int, Reply[str]]]:
+        text = texts[len(one.turns)]
+        yield 0, Reply(text, text)
 
     play([(Player(scorer), one)], answer)
     return one

@@ -84,8 +84,10 @@ class ScoringConfig(Section):
     """host:port of the Ray cluster's head; null is RAY_ADDRESS, or the cluster this machine is part of."""
     workers: int | None = Field(None, ge=1, le=COUNT)
     """Processes, per node with Ray; null is one per CPU, at most 16."""
+    tool_workers: int = Field(16, ge=1, le=COUNT)
+    """Processes per task that run tools, at most one per episode; they are on this machine also with Ray."""
     timeout_s: float | None = Field(None, gt=0, le=86_400)
-    """Seconds per completion, counted from when its worker starts on it; null is the task's limit."""
+    """Seconds per completion and per call of a tool, counted from when its worker starts; null is the task's limit."""
     memory_mib: int = Field(4096, ge=64, le=COUNT)
     """Memory limit of one worker, in MiB of address space."""
     max_abstain_share: float = Field(0.5, ge=0, le=1)

@@ -77,6 +77,8 @@ class LossSettings(Section):
     """Passes (mu) over each generated batch."""
     steps_per_generation: int = Field(1, ge=1, le=COUNT)
     """Optimizer steps that one generated batch is split into; divides prompts_per_step."""
+    schedule: Literal["arrival", "rounds"] = "arrival"
+    """Episodes with tools go on as soon as their tools answer (arrival), or turn by turn, bit for bit (rounds)."""
     off_policy_steps: int = Field(0, ge=0, le=1)
     """1 samples the next batch while this one trains, with weights that are one step older; 0 in turn."""
     rollout_correction: Literal["none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"] = "none"

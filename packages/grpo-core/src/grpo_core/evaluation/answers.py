@@ -290,20 +290,29 @@ def converse(
         for row, question in zip(rows, questions, strict=True)
     ]
 
-    def answer(active: Sequence[Episode[Sampled]]) -> Iterator[tuple[int, Reply[Sampled] | Unanswered]]:
+    def question(episode: Episode[Sampled]) -> Question:
+        if scoring.tokenizer is None:
+            return Question(episode.prompt, episode.turn_key, task.task.stop, task.task.max_completion_length)
+        ids = scoring.encoder.prompt_ids(episode)
+        request = scoring.encoder.request(episode, ids)
+        return Question(episode.prompt, request.key, request.stop, request.max_completion_length, ids)
+
+    def answer(active: Sequence[int]) -> Iterator[tuple[int, Reply[Sampled] | Unanswered]]:
         hooks.progress(len(tables) - len(active), len(tables))
-        turns = [
-            Question(episode.prompt, episode.turn_key, task.task.stop, task.task.max_completion_length)
-            for episode in active
-        ]
-        fitting = [index for index, turn in enumerate(turns) if not active[index].turns or sampler.fits(turn, sampling)]
-        for index in set(range(len(turns))) - set(fitting):
+        turns = {index: question(tables[index][1]) for index in active}
+        fitting = [index for index in active if not tables[index][1].turns or sampler.fits(turns[index], sampling)]
+        for index in set(active) - set(fitting):
             yield index, Unanswered("", is_unreadable=True)
         for at, sampled in sampler.sample([turns[index] for index in fitting], sampling):
             if hooks.should_stop():
                 raise StopRequested
-            failed = Unanswered(sampled.error, is_unreadable=sampled.is_too_long)
-            yield fitting[at], failed if sampled.error else Reply(sampled.text, sampled)
+            index = fitting[at]
+            if sampled.error:
+                yield index, Unanswered(sampled.error, is_unreadable=sampled.is_too_long)
+            elif scoring.tokenizer is None:
+                yield index, Reply(sampled.text, sampled)
+            else:
+                yield index, scoring.encoder.reply(sampled.prompt_ids, sampled.completion, sampled)
 
     play(tables, answer)
     hooks.progress(len(tables), len(tables))

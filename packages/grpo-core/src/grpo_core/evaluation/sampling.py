@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from grpo_core.engines.native import MAX_BATCH_TOKENS
@@ -12,6 +12,7 @@ from grpo_core.policy.pass_budget import InferenceBudget, PassSize
 from grpo_core.rollouts.thinking import think_tokens
 from grpo_sdk.chat.encode import encode_prompt
 from grpo_sdk.endpoints.base import Engine, Request, SampleKey, Sampling
+from grpo_sdk.endpoints.completion import Completion
 from grpo_sdk.episodes.opponents import endpoint_seed
 from grpo_sdk.task.marks import first_thinking_end
 from grpo_sdk.task.row import Prompt
@@ -29,12 +30,14 @@ class Question:
         key: Key of its random numbers.
         stop: Strings that end the completion.
         max_completion_length: Tokens it may have, if fewer than the sampling's own limit.
+        prompt_ids: Tokens of the prompt, where it goes on with what was sampled; None: it is encoded.
     """
 
     prompt: Prompt
     key: SampleKey
     stop: tuple[str, ...] = ()
     max_completion_length: int | None = None
+    prompt_ids: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ class Sampled:
         error: Why there is no completion, or an empty string. Never a statement about a model's skill.
         is_too_long: Whether the prompt fills the model's context.
         think_length: Tokens before `</think>`; None without this tag, and from an endpoint.
+        sampled: The completion with its tokens; None from an endpoint.
     """
 
     text: str
@@ -60,6 +64,13 @@ class Sampled:
     error: str = ""
     is_too_long: bool = False
     think_length: int | None = None
+    sampled: Completion | None = field(default=None, compare=False)
+
+    @property
+    def completion(self) -> Completion:
+        """The completion of an engine of this process."""
+        assert self.sampled is not None
+        return self.sampled
 
 
 def answer_limit(task_limit: int | None, general_limit: int) -> int:
@@ -120,7 +131,7 @@ class EngineSampler:
         for index, question in enumerate(questions):
             name = id(question.prompt)
             if name not in encoded:
-                encoded[name] = encode_prompt(self._tokenizer, question.prompt)
+                encoded[name] = self._encoded(question)
             limit = answer_limit(question.max_completion_length, sampling.max_completion_length)
             if self._max_context is not None:
                 limit = min(limit, self._max_context - len(encoded[name]))
@@ -149,6 +160,7 @@ class EngineSampler:
                             prompt_ids,
                             token_ids,
                             think_length=self._think_length(completion.text, token_ids),
+                            sampled=completion,
                         ),
                     )
             except (MemoryError, RuntimeError) as error:
@@ -165,7 +177,10 @@ class EngineSampler:
         if self._max_context is None:
             return True
         limit = answer_limit(question.max_completion_length, sampling.max_completion_length)
-        return len(encode_prompt(self._tokenizer, question.prompt)) + limit <= self._max_context
+        return len(self._encoded(question)) + limit <= self._max_context
+
+    def _encoded(self, question: Question) -> tuple[int, ...]:
+        return encode_prompt(self._tokenizer, question.prompt) if question.prompt_ids is None else question.prompt_ids
 
     def _think_length(self, text: str, token_ids: Sequence[int]) -> int | None:
         return None if first_thinking_end(text) is None else think_tokens(self._tokenizer, text, token_ids)

@@ -6,16 +6,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from functools import partial
+from typing import Literal, TypeVar
 
 from grpo_core.rollouts.rollout import PromptGroup, Rollout, Turn, rollout_of
 from grpo_core.rollouts.task_scoring import Scoring
-from grpo_sdk.chat.encode import encode_continuation, encode_prompt
-from grpo_sdk.endpoints.base import Engine, Request, SampleKey, Sampling, StopRequested
+from grpo_sdk.endpoints.base import Arrivals, Engine, Request, SampleKey, Sampling, StopRequested, TakesArrivals
 from grpo_sdk.endpoints.completion import Completion
 from grpo_sdk.episodes.episode import Episode, Reply
 from grpo_sdk.episodes.opponents import Unanswered
-from grpo_sdk.episodes.player import Table, play
+from grpo_sdk.episodes.player import Table, play, play_arriving
 from grpo_sdk.killable.pool import wait_all
 from grpo_sdk.task.score import Score
 
@@ -36,19 +36,20 @@ class RolloutContext:
         engine: Samples the completions.
         scoring: Scorers and opponents of the tasks.
         seed: Seed of the run; with the step it names the random numbers.
-        tokenizer: Tokenizer of the policy.
         max_context: Tokens that fit the model; a conversation that leaves no room for a completion is over.
         should_stop: Whether to stop; called after every completion, and while scores are waited for.
         on_wait: Told how many scores there are, and how many there will be, once they take a while.
+        schedule: When an episode with tools goes on: as soon as they have answered (`arrival`), or when every episode
+            has had its turn (`rounds`).
     """
 
     engine: Engine
     scoring: Scoring
     seed: int
-    tokenizer: Any
     max_context: int | None = None
     should_stop: Callable[[], bool] = lambda: False
     on_wait: Callable[[int, int], None] = lambda done, total: None
+    schedule: Literal["arrival", "rounds"] = "rounds"
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[tuple[int, Completion]]:
         """Sample completions; yields (index, completion) as each finishes.
@@ -60,6 +61,14 @@ class RolloutContext:
             if self.should_stop():
                 raise StopRequested
             yield index, completion
+
+    def generate_arriving(self, arrivals: Arrivals, sampling: Sampling) -> Iterator[tuple[int, Completion]]:
+        """The same of requests that come while others are sampled, from an engine that takes them."""
+        assert isinstance(self.engine, TakesArrivals)
+        for number, completion in self.engine.generate_arriving(arrivals, sampling):
+            if self.should_stop():
+                raise StopRequested
+            yield number, completion
 
     def wait(self, futures: Sequence[Future[Result]]) -> list[Result]:
         """Results in order. A judge may take minutes, so a stop takes the rest back.
@@ -83,7 +92,8 @@ def sample_rollouts(
 ) -> list[Rollout]:
     """Sample `generations` rollouts of each group and score them.
 
-    Tasks of one turn are sampled in one batch; those of several turns and games follow, in a batch for each turn.
+    Tasks of one turn are sampled in one batch; those of several turns and games follow, in a batch for each turn, then
+    those with tools.
 
     Args:
         groups: One for each group, in order; the groups of an episode side by side.
@@ -98,10 +108,13 @@ def sample_rollouts(
     Raises:
         StopRequested: `context.should_stop` is true.
     """
-    single = {number: group for number, group in enumerate(groups) if not group.draw.task.has_turns}
-    several = {number: group for number, group in enumerate(groups) if group.draw.task.has_turns}
+    kinds: dict[str, dict[int, PromptGroup]] = {"single": {}, "several": {}, "tools": {}}
+    for number, group in enumerate(groups):
+        task = group.draw.task
+        kind = "tools" if task.task.has_tools else "several" if task.has_turns else "single"
+        kinds[kind][number] = group
     rollouts: dict[int, list[Rollout]] = {}
-    for part in (single, several):
+    for part in kinds.values():
         if part:
             rollouts |= _sampled(part, context, sampling, generations, step)
     return [rollout for number in range(len(groups)) for rollout in rollouts[number]]
@@ -154,22 +167,28 @@ def _played(
     pending: dict[tuple[int, str], Future[Score]] = {}
     asking: dict[int, list[int]] = {}
 
-    def sample(episodes: list[Episode[Turn]]) -> Iterator[tuple[int, Reply[Turn] | Unanswered]]:
-        requests: dict[int, Request] = {}
-        for index, episode in enumerate(episodes):
-            task = episode.task.task
-            ids = _encoded(episode, context.tokenizer) if episode.task.has_turns else first_ids[episode.key.prompt_id]
-            request = Request(ids, episode.turn_key, stop=task.stop, max_completion_length=task.max_completion_length)
-            needed = len(ids) + request.limit(sampling)
-            if episode.task.has_turns and context.max_context is not None and needed > context.max_context:
-                why = f"{needed} tokens with the completion; the model's context is {context.max_context}"
-                yield index, Unanswered(why, is_unreadable=True)
-            else:
-                requests[index] = request
+    def request_of(index: int) -> Request | Unanswered:
+        player, episode = tables[index]
+        has_turns = episode.task.has_turns
+        ids = player.encoder.prompt_ids(episode) if has_turns else first_ids[episode.key.prompt_id]
+        request = player.encoder.request(episode, ids)
+        needed = len(ids) + request.limit(sampling)
+        if has_turns and context.max_context is not None and needed > context.max_context:
+            why = f"{needed} tokens with the completion; the model's context is {context.max_context}"
+            return Unanswered(why, is_unreadable=True)
+        return request
+
+    def reply(index: int, ids: tuple[int, ...], completion: Completion) -> Reply[Turn]:
+        return tables[index][0].encoder.reply(ids, completion, Turn(ids, completion))
+
+    def sample(asked: Sequence[int]) -> Iterator[tuple[int, Reply[Turn] | Unanswered]]:
+        found = {index: request_of(index) for index in asked}
+        requests = {index: each for index, each in found.items() if isinstance(each, Request)}
+        yield from ((index, each) for index, each in found.items() if isinstance(each, Unanswered))
         indices = list(requests)
         for position, completion in context.generate(list(requests.values()), sampling):
             index = indices[position]
-            yield index, Reply(completion.text, Turn(requests[index].prompt_ids, completion))
+            yield index, reply(index, requests[index].prompt_ids, completion)
 
     def ended(index: int) -> None:
         player, episode = tables[index]
@@ -178,7 +197,10 @@ def _played(
         else:
             pending.update({(index, role): future for role, future in player.score(episode).items()})
 
-    play(tables, sample, ended)
+    if _arrives(context, groups):
+        play_arriving(tables, partial(context.generate_arriving, sampling=sampling), request_of, reply, ended)
+    else:
+        play(tables, sample, ended)
     scores: list[dict[str, Score]] = [{} for _ in tables]
     predictions: list[Sequence[str] | None] = [None] * len(tables)
     for (index, role), score in zip(pending, context.wait(list(pending.values())), strict=True):
@@ -190,12 +212,10 @@ def _played(
     return list(zip(scores, predictions, strict=True))
 
 
-def _encoded(episode: Episode[Turn], tokenizer: Any) -> tuple[int, ...]:
-    if not episode.goes_on:
-        return encode_prompt(tokenizer, episode.prompt)
-    last = episode.turns[-1]
-    sampled = last.answer.completion.token_ids
-    return encode_continuation(tokenizer, last.answer.prompt_ids, sampled, last.prompt, last.text, episode.prompt)
+def _arrives(context: RolloutContext, groups: Mapping[int, PromptGroup]) -> bool:
+    """Whether the episodes are played as their tools answer."""
+    has_tools = all(group.draw.task.task.has_tools for group in groups.values())
+    return has_tools and context.schedule == "arrival" and isinstance(context.engine, TakesArrivals)
 
 
 def _turns(episode: Episode[Turn], role: str) -> list[Turn]:

@@ -44,6 +44,7 @@ def scorer_of(task: BoundTask, config: ScoringConfig) -> Scorer:
         workers=config.workers,
         timeout_s=config.timeout_s,
         memory_mib=config.memory_mib,
+        tool_workers=config.tool_workers,
         cluster=ray_cluster(config.ray_address) if config.executor == "ray" else None,
     )
 
@@ -90,10 +91,14 @@ class Scoring:
                 if own := opponent_of(task):
                     sampler = None if shared is None else shared.opponents.get(label)
                     self.opponents[label] = sampler or opponent_sampler(task.name, own, policy)
+            tokenizer = None if policy is None else policy.tokenizer
+            self._players = {
+                label: Player(scorer, self.opponents.get(label), tokenizer) for label, scorer in self.scorers.items()
+            }
             self._resources = resources.pop_all()
 
     def __getitem__(self, label: str) -> Player:
-        return Player(self.scorers[label], self.opponents.get(label))
+        return self._players[label]
 
     def __enter__(self) -> Self:
         return self

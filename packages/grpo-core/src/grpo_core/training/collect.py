@@ -62,10 +62,10 @@ def rollout_context(
         engine=setup.engine,
         scoring=setup.scoring,
         seed=setup.config.seed,
-        tokenizer=setup.policy.tokenizer,
         max_context=context_of(setup.engine, setup.policy.model),
         should_stop=should_stop,
         on_wait=on_wait,
+        schedule=setup.config.trainer.schedule,
     )
 
 

@@ -25,7 +25,7 @@ from grpo_core.training.starting_policy import shard_layout, starting_policy
 from grpo_core.training.stored_run import StoredRun
 from grpo_core.training.task_data import RunData, RunTasks, check_context, encode, load_tasks
 from grpo_sdk.callbacks import ResolvedDefault
-from grpo_sdk.endpoints.base import Engine
+from grpo_sdk.endpoints.base import Engine, TakesArrivals
 from grpo_sdk.plugins import variants as registry
 
 
@@ -105,6 +105,7 @@ def prepare(config: RunConfig, resources: ExitStack, ranks: Ranks, stored: Store
     seed_everything(config.seed + ranks.rank)  # ranks drop out other units
     chosen = [*policy.choices, machine_choice(config), *opened, *accumulation(config.trainer, ranks), *tasks.choices]
     chosen += [*fitted, *room, *encoded, *memory_choices(config, data.prompt_ids.values()), *steps]
+    chosen += _tool_choices(config, tasks, engine)
     return Setup(config, tasks, data, policy, engine, scoring, plan, chosen)
 
 
@@ -114,6 +115,22 @@ def _check_names(config: RunConfig) -> None:
     bind_engine(config.engine)
     for name in config.tracking.metrics:
         registry.resolve("metric", name)
+
+
+def _tool_choices(config: RunConfig, tasks: RunTasks, engine: Engine) -> list[ResolvedDefault]:
+    """How the tools of a run's tasks are run."""
+    labels = [label for label, task in tasks.trained.items() if task.task.has_tools]
+    if not labels:
+        return []
+    schedule, why = config.trainer.schedule, "trainer.schedule"
+    if schedule == "arrival" and not isinstance(engine, TakesArrivals):
+        schedule, why = "rounds", f"the engine {config.engine.name} takes no requests while it samples"
+    elif schedule == "arrival":
+        why = "an episode goes on when its tools have answered; not bit for bit, as trainer.schedule=rounds is"
+    scoring = config.scoring
+    limit = f"scoring.tool_workers, each of at most {scoring.memory_mib} MiB (scoring.memory_mib)"
+    workers = ResolvedDefault("tools", f"up to {scoring.tool_workers} processes per task", limit)
+    return [ResolvedDefault("schedule", f"{', '.join(labels)}: {schedule}", why), workers]
 
 
 def _plan(config: RunConfig, n_rows: int, stored: StoredRun | None) -> tuple[Plan, list[ResolvedDefault]]:

@@ -14,7 +14,7 @@ from grpo_core.rollouts.task_scoring import prepare_nodes
 from grpo_core.training.catalogue import owner_of
 from grpo_core.training.checks import check_tasks, without_effect
 from grpo_sdk.callbacks import ResolvedDefault
-from grpo_sdk.chat.encode import encode_prompt
+from grpo_sdk.episodes.encoder import EpisodeEncoder
 from grpo_sdk.errors import DataError, UserError
 from grpo_sdk.plugins.models import check_model
 from grpo_sdk.scoring.conditions import condition_choices
@@ -145,7 +145,9 @@ def check_context(config: RunConfig, limit: int | None) -> None:
 def _encode_rows(
     trainer: TrainerConfig, policy: Policy, task: BoundTask, context: int | None
 ) -> tuple[Sequence[Row], PromptIds, list[ResolvedDefault]]:
-    ids = {row.id: encode_prompt(policy.tokenizer, task.prompt(row)) for row in task.rows()}
+    encoder = EpisodeEncoder(task, policy.tokenizer)
+    prompts = {row.id: task.prompt(row) for row in task.rows()}
+    ids = {name: encoder.first(prompt) for name, prompt in prompts.items()}
     longest = trainer.max_prompt_length
     why = f"max_prompt_length={trainer.max_prompt_length}"
     completion = min(trainer.max_completion_length, task.task.max_completion_length or trainer.max_completion_length)
@@ -164,7 +166,7 @@ def _encode_rows(
     except DataError as error:
         advice = _length_advice(trainer, min(map(len, ids.values()), default=0), completion, context)
         raise DataError(f"task {task.name!r}: {error} The limit is {longest} tokens: {why}. {advice}") from None
-    choices = []
+    choices = encoder.choice(next(iter(prompts.values())))
     if report.dropped or report.truncated:
         choices.append(ResolvedDefault("rows", f"{task.label}: {report}", f"longer than {longest} tokens: {why}"))
     return report.kept, {row.id: truncate_prompt(ids[row.id], longest) for row in report.kept}, choices

@@ -66,7 +66,6 @@ class Rollouts:
             engine=NativeEngine(policy.model, policy.tokenizer, max_batch_tokens=tokens),
             scoring=self._scoring,
             seed=trainer.args.seed + SEED_OF_PROCESS * trainer.args.process_index,
-            tokenizer=policy.tokenizer,
             max_context=max_context(policy.model),
         )
         sampling = Sampling(

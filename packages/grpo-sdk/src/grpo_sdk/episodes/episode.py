@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from grpo_sdk.endpoints.base import SampleKey
 from grpo_sdk.episodes.opponents import Unanswered
+from grpo_sdk.scoring.tool_workers import ToolSession
 from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.row import Message, Prompt, Row, story_of
-from grpo_sdk.task.turns import Partner, TurnState, added, continued, partner_of
+from grpo_sdk.task.tools.calls import Reading, ToolTurn, spoken
+from grpo_sdk.task.turns import Partner, Toolbox, TurnState, added, continued, partner_of
 
 Answer = TypeVar("Answer")
 
@@ -21,10 +24,12 @@ class Reply(Generic[Answer]):
     Attributes:
         text: The completion.
         answer: The completion as its sampler represents it.
+        reading: What it says, in a task with tools.
     """
 
     text: str
     answer: Answer
+    reading: Reading | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,7 @@ class PlayedTurn(Generic[Answer]):
         text: The completion.
         answer: The completion as its sampler represents it.
         place: Index among the moves.
+        said: The message that it is in the conversation.
     """
 
     role: str
@@ -44,6 +50,7 @@ class PlayedTurn(Generic[Answer]):
     text: str
     answer: Answer
     place: int
+    said: Message
 
 
 @dataclass(slots=True)
@@ -58,6 +65,7 @@ class Episode(Generic[Answer]):
         turns: Turns of the policy.
         state: What the partner said last: the moves so far, whose turn it is, faults.
         is_over: Whether no turn follows.
+        tools: The tools of the episode, once they are there.
     """
 
     task: BoundTask
@@ -67,6 +75,7 @@ class Episode(Generic[Answer]):
     turns: list[PlayedTurn[Answer]] = field(default_factory=list)
     state: TurnState = field(default_factory=lambda: TurnState(()))
     is_over: bool = False
+    tools: ToolSession | None = None
     partner: Partner = field(init=False)
 
     def __post_init__(self) -> None:
@@ -81,7 +90,7 @@ class Episode(Generic[Answer]):
     @property
     def has_begun(self) -> bool:
         """Whether there is a prompt; a game begins with what its first player sees."""
-        return not self.partner.makes_prompts or bool(self.state.role) or self.is_over
+        return not self.partner.begins or self.state.prompt is not None or self.is_over
 
     @property
     def is_policys_turn(self) -> bool:
@@ -101,9 +110,11 @@ class Episode(Generic[Answer]):
         last = self.turns[-1]
         return added(last.prompt, last.text, self.prompt)
 
-    def take(self, text: str, answer: Answer) -> None:
+    def take(self, reply: Reply[Answer]) -> None:
         """Record the policy's turn."""
-        self.turns.append(PlayedTurn(self.state.role, self.prompt, text, answer, len(self.state.moves)))
+        reading = reply.reading or Reading(reply.text)
+        said, place = spoken(reading, reply.text), len(self.state.moves)
+        self.turns.append(PlayedTurn(self.state.role, self.prompt, reply.text, reply.answer, place, said))
 
     def follow(self, state: TurnState) -> None:
         """Go on with what the partner says."""
@@ -111,7 +122,8 @@ class Episode(Generic[Answer]):
         if state.fault or state.prompt is None:
             self.is_over = True
         elif self.goes_on:
-            self.prompt = continued(self.turns[-1].prompt, self.turns[-1].text, state.prompt)
+            last = self.turns[-1]
+            self.prompt = continued(last.prompt, last.text, state.prompt, last.said)
         else:
             self.prompt = state.prompt
 
@@ -129,6 +141,8 @@ class Episode(Generic[Answer]):
     @property
     def messages(self) -> tuple[Message, ...]:
         """Who said what: a game move by move, a conversation from its first completion on; empty of one completion."""
+        if isinstance(self.partner, Toolbox):
+            return tool_story(self.state.moves)
         if self.partner.makes_prompts or len(self.turns) < 2:
             return self.state.messages
         messages: list[Message] = []
@@ -150,6 +164,12 @@ class Episode(Generic[Answer]):
         if self.state.fault or not self.turns:
             return {}
         return self.partner.write(self.state.moves, self.row)
+
+
+def tool_story(turns: Sequence[ToolTurn]) -> tuple[Message, ...]:
+    """Who said what in an episode with tools: the completions, and after each the results of its calls."""
+    said = ((Message(role="assistant", content=turn.text), *turn.results()) for turn in turns)
+    return tuple(message for messages in said for message in messages)
 
 
 def learning_roles(task: BoundTask, row: Row) -> tuple[str, ...]:

@@ -13,17 +13,22 @@ import asyncio
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from grpo_sdk.endpoints.base import SampleKey
-from grpo_sdk.episodes.episode import Answer, Episode, Reply
+from grpo_sdk.endpoints.base import Arrivals, Request, SampleKey
+from grpo_sdk.endpoints.completion import Completion
+from grpo_sdk.episodes.encoder import EpisodeEncoder
+from grpo_sdk.episodes.episode import Answer, Episode, Reply, tool_story
 from grpo_sdk.episodes.opponents import OpponentSampler, OpponentScores, Unanswered, opponent_of, play_opponents
 from grpo_sdk.killable.pool import resolved
 from grpo_sdk.scoring.scorer import Scorer
+from grpo_sdk.scoring.tool_workers import ToolSession
 from grpo_sdk.task.game import read_transcript
 from grpo_sdk.task.row import Message, Prompt, Row
 from grpo_sdk.task.score import Invalid, Score
+from grpo_sdk.task.tools.calls import Reading, read_tool_turns
 from grpo_sdk.task.turns import TurnState, read_turns
 
 Result = TypeVar("Result")
@@ -31,21 +36,29 @@ Result = TypeVar("Result")
 Steps = Generator["Future[Any] | Callable[[], Any]", Any, Result]
 """A computation that yields what it waits for: a future, or a function that blocks."""
 
-Rounds = Generator["Future[Any] | Callable[[], Any] | list[Episode[Answer]]", Any, None]
-"""The same, which also yields episodes whose next completion is wanted, and is sent an iterator of (index, reply)."""
+Rounds = Generator["Future[Any] | Callable[[], Any] | list[int]", Any, None]
+"""The same, which also yields indices of episodes whose next completion is wanted, and is sent an iterator of
+(index, reply)."""
 
 
-@dataclass(slots=True)
+@dataclass
 class Player:
     """Who plays and scores the episodes of one task against the policy.
 
     Attributes:
         scorer: The task's scorer, whose workers also compute what follows a completion.
         opponent: Samples what a model says that plays against the policy or answers it; None where there is none.
+        tokenizer: Tokenizer of the policy, where this process samples with tokens.
     """
 
     scorer: Scorer
     opponent: OpponentSampler | None = None
+    tokenizer: Any = None
+
+    @cached_property
+    def encoder(self) -> EpisodeEncoder:
+        """What encodes the task's episodes for the policy."""
+        return EpisodeEncoder(self.scorer.task, self.tokenizer)
 
     @property
     def asks_opponent(self) -> bool:
@@ -58,6 +71,26 @@ class Player:
         texts, rows = [each.turns[-1].text for each in episodes], [each.row for each in episodes]
         return play_opponents(self.scorer, texts, rows, self.opponent, keys=[each.key for each in episodes])
 
+    def begin(self, episode: Episode[Any]) -> Future[TurnState]:
+        """Queue what begins an episode that its partner begins."""
+        return self._tools(episode).begin() if self._has_tools else self.scorer.next_turn((), episode.row)
+
+    def follow(self, episode: Episode[Any], text: str, reading: Reading | None = None) -> Future[TurnState]:
+        """Queue what follows the next move: a completion, or what a model says that plays against the policy."""
+        if not self._has_tools:
+            return self.scorer.next_turn((*episode.state.moves, text), episode.row)
+        assert reading is not None, "who samples for a task with tools reads the calls"
+        return self._tools(episode).answer(episode.state.moves, text, reading, episode.prompt)
+
+    @property
+    def _has_tools(self) -> bool:
+        return self.scorer.task.task.has_tools
+
+    def _tools(self, episode: Episode[Any]) -> ToolSession:
+        if episode.tools is None:
+            episode.tools = self.scorer.session(episode.row)
+        return episode.tools
+
     def score(self, episode: Episode[Any]) -> dict[str, Future[Score]]:
         """Queue the scoring of an episode, which may be cut off before its end, for each role that learns."""
         roles, state = episode.partner.roles(episode.row), episode.state
@@ -67,7 +100,10 @@ class Player:
             why = state.why or "the opponent left nothing to play"
             failed = Score(None, why=why, fault=state.fault or "infrastructure")
             return {role: resolved(failed) for role in roles}
-        return {role: self.scorer.submit(text, episode.row) for role, text in episode.scored_texts().items()}
+        texts = episode.scored_texts()
+        if episode.tools is not None:
+            return {role: episode.tools.score(text) for role, text in texts.items()}
+        return {role: self.scorer.submit(text, episode.row) for role, text in texts.items()}
 
 
 Table = tuple[Player, Episode[Answer]]
@@ -75,14 +111,14 @@ Table = tuple[Player, Episode[Answer]]
 
 def play(
     tables: Sequence[Table[Answer]],
-    sample: Callable[[list[Episode[Answer]]], Iterator[tuple[int, Reply[Answer] | Unanswered]]],
+    sample: Callable[[list[int]], Iterator[tuple[int, Reply[Answer] | Unanswered]]],
     ended: Callable[[int], None] = lambda index: None,
 ) -> None:
     """Play episodes to their end, in place, and wait.
 
     Args:
         tables: Who plays what.
-        sample: Samples the next turn of each of some episodes: yields (index, reply) as each finishes.
+        sample: Samples the next turn of the episodes with these indices: yields (index, reply) as each finishes.
         ended: Called with the index of each episode that is over, in any order.
     """
     schedule = rounds(tables, ended)
@@ -91,15 +127,13 @@ def play(
         asked = run(_until_asked(schedule, sample(asked)))
 
 
-def rounds(tables: Sequence[Table[Answer]], ended: Callable[[int], None] = lambda index: None) -> Rounds[Answer]:
+def rounds(tables: Sequence[Table[Answer]], ended: Callable[[int], None] = lambda index: None) -> Rounds:
     """Play in lock step: every episode gets its next completion before any gets the one after it.
 
     It begins where the episodes are, which may be in their middle. Arguments are those of `play`.
     """
     following = {
-        index: player.scorer.next_turn((), episode.row)
-        for index, (player, episode) in enumerate(tables)
-        if not episode.has_begun
+        index: player.begin(episode) for index, (player, episode) in enumerate(tables) if not episode.has_begun
     }
     while True:
         for index, future in following.items():
@@ -117,18 +151,18 @@ def rounds(tables: Sequence[Table[Answer]], ended: Callable[[int], None] = lambd
         asked = [index for index in going_on if tables[index][1].is_policys_turn]
         opposed = {index: tables[index] for index in going_on if not tables[index][1].is_policys_turn}
         following = {}
-        for at, reply in (yield [tables[index][1] for index in asked]) if asked else ():
-            player, episode = tables[asked[at]]
+        for index, reply in (yield asked) if asked else ():
+            player, episode = tables[index]
             if isinstance(reply, Unanswered):
                 episode.break_off("no completion", reply)
             else:
-                episode.take(reply.text, reply.answer)
+                episode.take(reply)
                 if episode.task.has_turns:  # what follows is computed while others are still sampled
-                    following[asked[at]] = player.scorer.next_turn((*episode.state.moves, reply.text), episode.row)
+                    following[index] = player.follow(episode, reply.text, reply.reading)
                 else:
                     episode.follow(TurnState((reply.text,)))
             if episode.is_over:
-                ended(asked[at])
+                ended(index)
         following |= yield from _opposed(opposed, ended)
 
 
@@ -147,7 +181,7 @@ def _opposed(tables: Mapping[int, Table[Any]], ended: Callable[[int], None]) -> 
         answers = yield partial(sampler.sample, prompts, opponent, keys)
         for index, episode, answer in zip(indices, episodes, answers, strict=True):
             if not isinstance(answer, Unanswered):
-                following[index] = player.scorer.next_turn((*episode.state.moves, answer[0]), episode.row)
+                following[index] = player.follow(episode, answer[0])
                 continue
             episode.break_off("the opponent did not answer", answer)
             ended(index)
@@ -155,8 +189,8 @@ def _opposed(tables: Mapping[int, Table[Any]], ended: Callable[[int], None]) -> 
 
 
 def _until_asked(
-    schedule: Rounds[Answer], replies: Iterator[tuple[int, Reply[Answer] | Unanswered]] | None
-) -> Steps[list[Episode[Answer]] | None]:
+    schedule: Rounds, replies: Iterator[tuple[int, Reply[Answer] | Unanswered]] | None
+) -> Steps[list[int] | None]:
     """Go on until completions are wanted; returns the episodes that want one, or None when all are over."""
     answer: Any = replies
     while True:
@@ -167,6 +201,94 @@ def _until_asked(
         if isinstance(waited, list):
             return waited
         answer = yield waited
+
+
+def play_arriving(
+    tables: Sequence[Table[Answer]],
+    generate: Callable[[Arrivals], Iterator[tuple[int, Completion]]],
+    request: Callable[[int], Request | Unanswered],
+    reply: Callable[[int, tuple[int, ...], Completion], Reply[Answer]],
+    ended: Callable[[int], None] = lambda index: None,
+) -> None:
+    """Play episodes with tools to their end, in place: each goes on as soon as its tools have answered.
+
+    Args:
+        tables: Who plays what.
+        generate: Samples requests as they come; see `TakesArrivals`.
+        request: Makes the request for an episode's next completion, by its index.
+        reply: Makes the reply of index, prompt and completion.
+        ended: Called with the index of each episode that is over, in any order.
+    """
+    arriving = _Arriving(tables, request, ended)
+    for index, completion in generate(arriving):
+        arriving.answered(index, reply(index, arriving.sampled.pop(index), completion))
+
+
+class _Arriving:
+    """The requests of episodes, each of which comes when its tools have answered.
+
+    Args:
+        tables: As for `play_arriving`.
+        request: As there.
+        ended: As there.
+
+    Attributes:
+        sampled: Prompts of the requests that have no completion yet.
+    """
+
+    def __init__(
+        self,
+        tables: Sequence[Table[Any]],
+        request: Callable[[int], Request | Unanswered],
+        ended: Callable[[int], None],
+    ) -> None:
+        self._tables, self._request, self._ended = tables, request, ended
+        self.sampled: dict[int, tuple[int, ...]] = {}
+        self._states: SimpleQueue[tuple[int, Future[TurnState]]] = SimpleQueue()
+        self._awaited = 0
+        self._ready = []
+        for index, (player, episode) in enumerate(tables):
+            if episode.has_begun:
+                self._ready.append(index)
+            else:
+                self._await(index, player.begin(episode))
+
+    def take(self, *, wait: bool) -> list[tuple[int, Request]] | None:
+        """See `Arrivals`."""
+        requests: list[tuple[int, Request]] = []
+        ready, self._ready = self._ready, []
+        for index in ready:
+            requests += self._requested(index)
+        while self._awaited:
+            try:
+                index, future = self._states.get(block=wait and not requests)
+            except Empty:
+                break
+            self._awaited -= 1
+            self._tables[index][1].follow(future.result())
+            requests += self._requested(index)
+        return requests if requests or self._awaited or self.sampled else None
+
+    def answered(self, index: int, reply: Reply[Any]) -> None:
+        """Go on with a completion."""
+        player, episode = self._tables[index]
+        episode.take(reply)
+        self._await(index, player.follow(episode, reply.text, reply.reading))
+
+    def _await(self, index: int, state: Future[TurnState]) -> None:
+        self._awaited += 1
+        state.add_done_callback(lambda future: self._states.put((index, future)))
+
+    def _requested(self, index: int) -> list[tuple[int, Request]]:
+        episode = self._tables[index][1]
+        if not episode.is_over:
+            request = self._request(index)
+            if isinstance(request, Request):
+                self.sampled[index] = request.prompt_ids
+                return [(index, request)]
+            episode.break_off("no completion", request)
+        self._ended(index)
+        return []
 
 
 class SteppedEpisode:
@@ -254,6 +376,9 @@ def retold(scorer: Scorer, row: Row, text: str) -> tuple[Message, ...]:
             return scorer.next_turn(read_transcript(text)[1], row).result().messages
         except Invalid:
             return ()
+    if task.task.has_tools:
+        turns, has_results = read_tool_turns(text)
+        return tool_story(turns) if has_results else ()
     if task.task.remote is not None or not task.task.validates_all_turns:
         return ()
     told = SteppedEpisode(Player(scorer), row, task.prompt(row), SampleKey(0, 0, row.id, 0))

@@ -34,6 +34,7 @@ class Item:
         convert: Turns the outcome into what the caller wants; runs in the pool's thread.
         fallback: Makes the payload that the handler gets once this one has timed out.
         timeout: The outcome of `payload` while its fallback is on its way.
+        is_repeatable: Whether it is tried again where its worker has died.
         has_killed: Whether a worker has died on it.
         losses: Workers that were lost with it, and not because of it.
         is_begun: Whether the future is claimed: it can no longer be cancelled.
@@ -45,6 +46,7 @@ class Item:
     convert: Callable[[Outcome], Any]
     fallback: Callable[[], bytes] | None = None
     timeout: Outcome | None = None
+    is_repeatable: bool = True
     has_killed: bool = False
     losses: int = 0
     is_begun: bool = False

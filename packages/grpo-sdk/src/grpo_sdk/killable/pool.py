@@ -150,12 +150,13 @@ class KillablePool:
         convert: Callable[[Outcome], T],
         *,
         fallback: Callable[[], bytes] | None = None,
+        is_repeatable: bool = True,
     ) -> Future[T]:
         """Like `submit`, for a future of `convert(outcome)`.
 
         `convert`, like callbacks of the future, runs in the pool's only thread: it must be quick and must not wait.
         With a `fallback`, a payload that times out is followed by the one that it makes, and the outcome `timeout` has
-        the value of that.
+        the value of that. Without `is_repeatable`, a payload that ends its worker is `crashed` at once.
         """
         if not isinstance(payload, bytes):
             raise UserError(f"a payload is bytes, not a {type(payload).__name__}.")
@@ -164,7 +165,8 @@ class KillablePool:
         if not 0 < timeout_s < math.inf:
             raise UserError(f"timeout_s={timeout_s!r} must be a number of seconds above 0.")
         future: Future[T] = Future()
-        self._dispatcher.put(Item(payload, timeout_s, future, convert, fallback))
+        item = Item(payload, timeout_s, future, convert, fallback, is_repeatable=is_repeatable)
+        self._dispatcher.put(item)
         return future
 
     def map(self, payloads: Sequence[bytes], timeout_s: float) -> list[Outcome]:

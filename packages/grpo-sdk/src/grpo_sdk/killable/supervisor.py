@@ -282,11 +282,12 @@ class Supervisor:
             self._lost(server, worker, suspect)
         elif suspect is None:
             self._start_failed(f"a worker {how} {'while idle' if worker.is_ready else 'while it loaded the target'}")
-        elif not suspect.has_killed:
+        elif suspect.is_repeatable and not suspect.has_killed:
             suspect.has_killed = True
             self._queue.put_back([suspect])
         else:
-            self._queue.finish(suspect, Outcome("crashed", why=f"its worker {how}, twice", seconds=seconds))
+            why = f"its worker {how}{', twice' if suspect.has_killed else ''}"
+            self._queue.finish(suspect, Outcome("crashed", why=why, seconds=seconds))
 
     def _lost(self, server: ForkServer, worker: WorkerProcess, item: Item | None) -> None:
         """Handle a worker that ended with the server it was forked from: one event for all, and no item's fault.

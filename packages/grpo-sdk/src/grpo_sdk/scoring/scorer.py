@@ -20,6 +20,7 @@ from grpo_sdk.plugins.tasks import load_task, received_task
 from grpo_sdk.scoring.abstention import ScoreCounts, ScorerStats, check_abstentions, out_of_time_reason
 from grpo_sdk.scoring.judged import Ask, ask_judge, submit_judged
 from grpo_sdk.scoring.remote import RemoteScoring
+from grpo_sdk.scoring.tool_workers import DEFAULT_TOOL_WORKERS, ToolSession, ToolWorkers, calls_in
 from grpo_sdk.scoring.wire import (
     abstention,
     encode,
@@ -65,6 +66,7 @@ class Scorer:
         memory_mib: Address space one completion may take (Linux); None is no limit.
         max_abstain_share: If given, `score` and `ascore` raise when a larger share of their batch abstains.
         ask: Asks a task's judges, in this process.
+        tool_workers: Processes in which tools run, at most.
         cluster: Ray cluster on whose nodes the workers are; `workers` are those of each node then.
 
     Raises:
@@ -80,6 +82,7 @@ class Scorer:
         memory_mib: int | None = 4096,
         max_abstain_share: float | None = None,
         ask: Ask = ask_judge,
+        tool_workers: int = DEFAULT_TOOL_WORKERS,
         cluster: RayCluster | None = None,
     ) -> None:
         refuse_in_worker("Scorer()")
@@ -92,11 +95,24 @@ class Scorer:
         sent = send(self.task)
         self.ask = ask
         limits = {"timeout_s": timeout_s, "memory_mib": memory_mib, "max_abstain_share": max_abstain_share}
-        self._remake = partial(_remade, sent, workers=workers, ask=ask, cluster=cluster, **limits)
+        sizes = {"workers": workers, "tool_workers": tool_workers}
+        self._remake = partial(_remade, sent, ask=ask, cluster=cluster, **sizes, **limits)
         self._pool = _pool(self.task, sent, cluster, workers, memory_mib)
         self._counts = ScoreCounts()
         self._fails_on_timeout = self.task.task.on_timeout == "fail"
         self._is_judged = any(isinstance(spec.function, JudgedReward) for spec in self.task.rewards)
+        self._tools: ToolWorkers | None = None
+        if self.task.task.has_tools:
+            self._tools = ToolWorkers(
+                self.task,
+                sent,
+                workers=tool_workers,
+                timeout_s=self.timeout_s,
+                memory_mib=memory_mib,
+                late=self._late if self._fails_on_timeout else None,
+                grade=partial(self._submit, predictions=None),
+                counted=self._counts.counted,
+            )
         self._remote: RemoteScoring | None = None
         if self.task.task.remote is not None:
             self._remote = RemoteScoring(self.task, self._score_reply, self._counts.counted)
@@ -192,6 +208,11 @@ class Scorer:
         convert = partial(turn_state_of, task=self.task.name, moves=moves)
         return self._ask("next_turn", _row_json(row), convert, moves=list(moves))
 
+    def session(self, row: Row) -> ToolSession:
+        """The tools of a new episode of a task that has tools."""
+        assert self._tools is not None, f"task {self.task.name} has no tools"
+        return self._tools.session(_row_json(row))
+
     def submit_group(self, texts: Sequence[str], row: Row) -> Future[GroupParts]:
         """Queue the group rewards of a prompt's valid completions; the limit is that of all. See `group_scores`."""
         convert = partial(group_parts_of, task=self.task.name)
@@ -217,6 +238,8 @@ class Scorer:
     def close(self) -> None:
         """Stop the workers; what has not been scored abstains as `infrastructure`."""
         self._pool.close()
+        if self._tools is not None:
+            self._tools.close()
         if self._remote is not None:
             self._remote.close()
 
@@ -260,7 +283,8 @@ class Scorer:
             return self._remote.submit(text, row_json)
         if self._is_judged:
             return self._submit_judged(text, row_json)
-        return self._ask("grade", row_json, self._counted_score, text=text, predictions=predictions)
+        limits = 1 if self._tools is None else 1 + calls_in(text)  # which are repeated
+        return self._ask("grade", row_json, self._counted_score, limits=limits, text=text, predictions=predictions)
 
     def _submit_judged(self, text: str, row_json: str) -> Future[Score]:
         task = self.task.name

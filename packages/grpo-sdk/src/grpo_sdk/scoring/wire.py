@@ -21,11 +21,14 @@ from grpo_sdk.killable.outcome import Outcome, Status
 from grpo_sdk.plugins.tasks import received_task
 from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.game import Move
+from grpo_sdk.task.grading import fault_of
 from grpo_sdk.task.group_grading import GroupParts, group_parts
 from grpo_sdk.task.judging import Graded, JudgeQuestion, Pending
 from grpo_sdk.task.row import Message, Prompt, Row
 from grpo_sdk.task.score import MAX_WHY_CHARS, Fault, Score
-from grpo_sdk.task.turns import TurnState
+from grpo_sdk.task.tools.calls import Call, ToolCall, ToolTurn
+from grpo_sdk.task.tools.session import Session
+from grpo_sdk.task.turns import Toolbox, TurnState, partner_of
 
 OPERATIONS: Mapping[str, Callable[[BoundTask], Callable[..., object]]] = {
     "grade": lambda task: task.grader.grade,
@@ -106,6 +109,70 @@ def handler_of(task: BoundTask) -> Callable[[bytes], bytes]:
     return handle
 
 
+def make_tool_handler(*sent: str) -> Callable[[bytes], bytes]:
+    """As `make_handler`, for a worker that also keeps the tools of episodes; see `Sessions`."""
+    task = received_task(*sent)
+    return Sessions(task, handler_of(task)).handle
+
+
+class Sessions:
+    """The episodes whose tools are in this process, by name.
+
+        begin   makes the tools of an episode, or makes them anew and repeats its turns: the first prompt
+        answer  runs calls
+        end     scores the episode by `text`, if it is given, and drops it
+
+    A request about an episode that is not here gets {"is_lost": true}: its worker was killed in between.
+
+    Args:
+        task: A task with tools.
+        handle: Answers every other request.
+    """
+
+    def __init__(self, task: BoundTask, handle: Callable[[bytes], bytes]) -> None:
+        self._task, self._handle = task, handle
+        self._kept: dict[str, Session] = {}
+
+    def handle(self, payload: bytes) -> bytes:
+        """Answer a request."""
+        request = decode(payload)
+        if "episode" not in request:
+            return self._handle(payload)
+        try:
+            return encode(self._answer(**request))
+        except DataError as error:  # whoever gave the row is wrong, not the tools
+            return encode({"fault": "infrastructure", "why": str(error)})
+        except (Exception, SystemExit) as error:  # the task's code met what the policy wrote
+            self._kept.pop(request["episode"], None)
+            return encode(_fields(fault_of(request["where"], error)))
+
+    def _answer(self, op: str, episode: str, row: str, where: str, **arguments: Any) -> object:
+        task, config = self._task.task, self._task.config
+        if op == "begin":
+            read = self._task.row_from_json(row)
+            session = self._kept[episode] = Session(task, config, read)
+            session.repeat(turns_of(arguments["turns"]))
+            toolbox = partner_of(task, config, self._task.max_turns)
+            assert isinstance(toolbox, Toolbox)
+            return {"prompt": toolbox.opened(read, session.opening)}
+        if episode not in self._kept:
+            return {"is_lost": True}
+        if op == "answer":
+            return {"calls": self._kept[episode].answer([ToolCall(**call) for call in arguments["calls"]])}
+        session = self._kept.pop(episode)
+        try:
+            if "text" not in arguments:
+                return {}
+            return self._task.grader.grade(arguments["text"], self._task.row_from_json(row), session=session)
+        finally:
+            session.close()
+
+
+def turns_of(content: Sequence[Mapping[str, Any]]) -> list[ToolTurn]:
+    """Turns of an episode with tools, from plain values."""
+    return [ToolTurn(turn["text"], tuple(Call(**call) for call in turn["calls"]), turn["problem"]) for turn in content]
+
+
 def content_of(outcome: Outcome, task: str) -> Any:
     """What a worker answered, or the fault with the reason, which names the task."""
     return decode(outcome.value) if outcome.value else _fields(abstention(outcome.why, task, _FAULTS[outcome.status]))
@@ -159,4 +226,4 @@ def _questions(content: Mapping[str, Any]) -> dict[str, JudgeQuestion]:
 def _prompt(content: Any) -> Prompt | None:
     if not isinstance(content, list):
         return cast("str | None", content)
-    return tuple(Message(role=message["role"], content=message["content"]) for message in content)
+    return cast("tuple[Message, ...]", tuple(content))

@@ -220,7 +220,7 @@ class BoundTask:
     def has_turns(self) -> bool:
         """Whether a rollout may have several turns."""
         follows = self.task.respond or self.task.remote
-        return self.task.game is not None or (follows is not None and self.max_turns > 1)
+        return bool(self.task.game or self.task.has_tools) or (follows is not None and self.max_turns > 1)
 
     def next_turn(self, row: Row, moves: Sequence[Move]) -> TurnState:
         """The state of a rollout after some turns; a crash of the task's code is its `fault`."""

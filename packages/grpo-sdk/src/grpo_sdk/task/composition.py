@@ -15,7 +15,7 @@ RewardFunction = TypeVar("RewardFunction", bound=Callable[..., float])
 Shaping = Literal["graduated", "linear", "binary", "continuous"]
 """How a quality in [0, 1] becomes a reward; see `shape`."""
 
-REWARD_ARGUMENTS = ("answer", "row", "text", "config", "predictions")
+REWARD_ARGUMENTS = ("answer", "row", "text", "config", "predictions", "calls", "environment")
 """Names of the arguments that a reward function may take."""
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 
+import orjson
+
 from grpo_sdk.task.composition import RewardSpec
 from grpo_sdk.task.identity import hashed, meaning_of
 from grpo_sdk.task.opponent import Opponent
@@ -67,6 +69,13 @@ class Fingerprint:
         if task.respond is not None:
             turns = task.max_turns
             meanings += [meaning_of(task.respond), str(turns) if isinstance(turns, int) else meaning_of(turns)]
+        if task.has_tools:
+            bounds = f"{task.ends} {task.on_tool_failure} {task.max_calls}"
+            turns = task.max_turns
+            meanings += [bounds, str(turns) if isinstance(turns, int) else meaning_of(turns)]
+            meanings += [f"{orjson.dumps(tool.spec)!r} {tool.ends}" for tool in task.all_tools()]
+            meanings += [meaning_of(tool.function) for tool in task.all_tools()]
+            meanings.append(meaning_of(None if task.environment is None else task.environment.reset))
         if task.remote is not None:
             meanings.append(meaning_of(task.remote))
         for spec in task.group_specs():

@@ -20,6 +20,8 @@ from grpo_sdk.task.remote import Moves, ask_now
 from grpo_sdk.task.row import Prompt, Row, TaskConfig, as_prompt
 from grpo_sdk.task.score import Fault, Invalid, Score, one_line
 from grpo_sdk.task.task import Task
+from grpo_sdk.task.tools.calls import read_tool_turns
+from grpo_sdk.task.tools.session import Session, ToolFault
 from grpo_sdk.task.turns import TurnState, partner_of, read_turns, remote_of
 
 
@@ -50,6 +52,7 @@ class Grader:
         known: Mapping[str, float] | None = None,
         *,
         refused: str = "",
+        session: Session | None = None,
     ) -> Graded:
         """Score one completion, or say what judges must be asked before it has a score.
 
@@ -59,8 +62,14 @@ class Grader:
             predictions: The opponent's answers, for a task that has one.
             known: Raw values of rewards that are known already, e.g. verdicts; None where no judge can be asked.
             refused: Why the completion is invalid, in place of asking the validator.
+            session: The episode's tools, in the state at its end; None makes them anew and repeats the calls.
         """
-        given = self._given(text, row, predictions)
+        try:
+            given = self._given(text, row, predictions, session)
+        except (Exception, SystemExit) as error:  # the task's tools met what the policy wrote
+            return fault_of("repeating the calls:", error)
+        if problem := given.pop("problem", ""):
+            refused = refused or f"invalid: {problem}"
         answer, valid, why = None, not refused, refused
         parts: dict[str, float] = {}
         seconds: dict[str, float] = {}
@@ -140,10 +149,29 @@ class Grader:
 
     def validated(self, text: str, row: Row) -> Any:
         """Return what the validator makes of a completion; raises `Invalid` where it refuses it."""
-        return self._validated(self._given(text, row, None))
+        given = self._given(text, row, None)
+        if problem := given.pop("problem", ""):
+            raise Invalid(problem)
+        return self._validated(given)
 
-    def _given(self, text: str, row: Row, predictions: Sequence[str] | None) -> dict[str, Any]:
-        """What the task's functions may ask for about a completion."""
+    def _given(
+        self, text: str, row: Row, predictions: Sequence[str] | None, session: Session | None = None
+    ) -> dict[str, Any]:
+        """What the task's functions may ask for about a completion; with tools also the `problem` of the last turn."""
+        if self._task.has_tools:
+            turns, has_results = read_tool_turns(text)
+            if session is None:
+                session = Session(self._task, self._config, row)
+                turns = tuple(session.repeat(turns, compares=has_results))
+            return {
+                "text": turns[-1].text,
+                "row": row,
+                "config": self._config,
+                "texts": tuple(turn.text for turn in turns),
+                "calls": tuple(call for turn in turns for call in turn.calls),
+                "environment": session.environment,
+                "problem": turns[-1].problem,
+            }
         texts = read_turns(text) if self._reads_turns else (text,)
         given = {"text": texts[-1], "row": row, "config": self._config, "texts": texts}
         return given if self._opponent is None else {**given, "predictions": tuple(predictions or ())}
@@ -165,7 +193,8 @@ class Grader:
 
     def _is_solved(self, available: Mapping[str, Any]) -> bool:
         if self._task.solved is not None:
-            customary = {name: available[name] for name in ("answer", "row", "text", "parts", "config")}
+            names = ("answer", "row", "text", "parts", "config", "calls", "environment")
+            customary = {name: available[name] for name in names if name in available}
             solved = call_by_name(self._task.solved, customary, positional=2)
             if inspect.iscoroutine(solved):
                 raise _unawaited(solved)
@@ -302,6 +331,8 @@ def fault_of(where: str, error: BaseException) -> Score:
         return Score(None, why=one_line(f"{where} ran out of time: {error}"), fault="timeout")
     if isinstance(error, InfrastructureError):
         return Score(None, why=one_line(f"{where}: {error}"), fault="infrastructure")
+    if isinstance(error, ToolFault):
+        return Score(None, why=one_line(f"{where} {error}"), fault="reward")
     if isinstance(error, Returned):
         return Score(None, why=one_line(f"the task's {where} returned {error}"), fault="reward")
     advice = "; a worker's memory limit is scoring.memory_mib" if isinstance(error, MemoryError) else ""

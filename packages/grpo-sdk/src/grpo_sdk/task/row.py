@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
-from typing import Any, Literal, NotRequired, get_args, get_origin
+from typing import Any, Literal, NotRequired, cast, get_args, get_origin
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
@@ -33,6 +33,8 @@ class Message(TypedDict):
     tool_calls: NotRequired[Sequence[Mapping[str, Any]]]
     reasoning_content: NotRequired[str]
 
+
+MESSAGE_KEYS = tuple(Message.__annotations__)
 
 Prompt = str | tuple[Message, ...]
 """Plain text, or chat messages; a last message by the assistant is a prefill and no part of the completion's text."""
@@ -110,7 +112,7 @@ def as_prompt(made: Any, who: str) -> Prompt:
             for message in made
         )
     ):
-        return tuple(Message(role=message["role"], content=message["content"]) for message in made)
+        return tuple(cast("Message", {key: message[key] for key in MESSAGE_KEYS if key in message}) for message in made)
     raise UserError(f"{who} must give text or a list of messages with role and content, not {made!r:.80}.")
 
 

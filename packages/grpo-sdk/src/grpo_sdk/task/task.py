@@ -6,6 +6,7 @@ import math
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from grpo_sdk.errors import UserError
@@ -18,9 +19,13 @@ from grpo_sdk.task.judging import JudgedReward, judged_rewards
 from grpo_sdk.task.opponent import Opponent
 from grpo_sdk.task.remote import Remote
 from grpo_sdk.task.row import Message, Prompt, Row, TaskConfig
+from grpo_sdk.task.tools.environment import Environment
+from grpo_sdk.task.tools.tool import Tool, tools_of
 
 if TYPE_CHECKING:
     from grpo_sdk.task.game.rules import Game
+
+_tools_of: Callable[[Any, type | None], tuple[Tool, ...]] = lru_cache(maxsize=256)(tools_of)
 
 TASK_CONTRACT_VERSION = 1
 """Version of the types on this page; changes are announced a minor version ahead."""
@@ -28,8 +33,8 @@ TASK_CONTRACT_VERSION = 1
 _CALLS: Mapping[str, tuple[tuple[str, ...], int]] = {
     "load": (("config",), 1),
     "prompt": (("row", "config"), 1),
-    "validate": (("text", "row", "config", "texts"), 2),
-    "solved": (("answer", "row", "text", "parts", "config"), 2),
+    "validate": (("text", "row", "config", "texts", "calls", "environment"), 2),
+    "solved": (("answer", "row", "text", "parts", "config", "calls", "environment"), 2),
     "demos": (("config",), 1),
     "respond": (("text", "row", "turn", "config", "texts"), 3),
     "max_turns": (("config",), 1),
@@ -45,6 +50,8 @@ _CALLS: Mapping[str, tuple[tuple[str, ...], int]] = {
 Order = Literal["shuffled", "ladder"]
 """Order of the rows in training: shuffled epochs, or by difficulty as the rows below are solved."""
 OnTimeout = Literal["abstain", "fail"]
+Ends = Literal["no_call", "tool"]
+OnFailure = Literal["abstain", "result"]
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -59,8 +66,8 @@ class Task:
         prompt: `(row)` -> str or chat messages: the prompt template.
         validate: `(text, row)` -> a typed answer, or raises `Invalid(reason)`. With several turns, `text` is the last
             turn's; `texts`, if it takes that, are those of all turns.
-        rewards: Functions of answer, row, text, config (and predictions), marked with `@reward`; beside them functions
-            of all answers to a prompt, marked with `@group_reward`.
+        rewards: Functions of answer, row, text, config (and predictions; with tools of calls and environment), marked
+            with `@reward`; beside them functions of all answers to a prompt, marked with `@group_reward`.
         config: Class of its options.
         row: Class of its rows; by default read from `load`'s return annotation.
         version: Changed by the author when scores change; part of the identity.
@@ -81,6 +88,13 @@ class Task:
             `texts` are the completions of all turns so far.
         max_turns: Bound on the turns, or `(config)` -> the bound, where options decide about it; the last turn's
             completion is scored.
+        tools: Functions marked with `@tool` that the policy may call; their results go on with the conversation.
+        environment: Class of the state of an episode, whose marked methods are tools, too; see `Environment`.
+        ends: What ends an episode with tools before `max_turns`: a turn without a call (`no_call`), or only a tool
+            that is marked `@tool(ends=True)` (`tool`), which always does.
+        on_tool_failure: Meaning of a tool that hangs or crashes: the episode abstains, which names the tool
+            (`abstain`), or goes on with that as the result (`result`).
+        max_calls: Calls of a turn that are answered.
         exempt: Conformance checks that the task does not hold (see `grpo check`) -> the printed reason.
         conditions: `(config)` -> name -> text: what on this machine the scores depend on, as a sandbox's level; printed
             once, and recorded with every score. Cheap: it runs before anything else of the task.
@@ -114,6 +128,11 @@ class Task:
     demos: Callable[..., Iterable[tuple[Prompt, str]]] | None = field(default=None, kw_only=True)
     respond: Callable[..., Prompt | None] | None = field(default=None, kw_only=True)
     max_turns: int | Callable[..., int] = field(default=1, kw_only=True)
+    tools: Sequence[Callable[..., Any]] = field(default=(), kw_only=True)
+    environment: type[Environment] | None = field(default=None, kw_only=True)
+    ends: Ends = field(default="no_call", kw_only=True)
+    on_tool_failure: OnFailure = field(default="abstain", kw_only=True)
+    max_calls: int = field(default=16, kw_only=True)
     exempt: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     conditions: Callable[..., Mapping[str, str]] | None = field(default=None, kw_only=True)
     metrics: Callable[..., Mapping[str, float]] | None = field(default=None, kw_only=True)
@@ -137,11 +156,14 @@ class Task:
             raise UserError(
                 f"task {self.name!r}: max_completion_length={self.max_completion_length} must be at least 1."
             )
-        for name, allowed in (("order", typing.get_args(Order)), ("on_timeout", typing.get_args(OnTimeout))):
+        for name, kind in (("order", Order), ("on_timeout", OnTimeout), ("ends", Ends), ("on_tool_failure", OnFailure)):
+            allowed = typing.get_args(kind)
             if getattr(self, name) not in allowed:
                 raise UserError(f"task {self.name!r}: {name}={getattr(self, name)!r} must be {' or '.join(allowed)}.")
-        if isinstance(self.max_turns, int) and self.max_turns < 1:
-            raise UserError(f"task {self.name!r}: max_turns={self.max_turns} must be at least 1.")
+        for name in ("max_turns", "max_calls"):
+            bound = getattr(self, name)
+            if isinstance(bound, int) and bound < 1:
+                raise UserError(f"task {self.name!r}: {name}={bound} must be at least 1.")
         for contribution, (available, positional) in _CALLS.items():
             function = getattr(self, contribution)
             if function is not None and not isinstance(function, Opponent | int):
@@ -151,6 +173,7 @@ class Task:
                     binding_of(function, available, positional)
                 except UserError as error:
                     raise UserError(f"task {self.name!r}: {contribution}: {error}") from None
+        self._check_tools()
         check_exemptions(self.name, self.exempt)
         check_composer(self.name, self.compose, self.specs())
         self._check_judges()
@@ -163,6 +186,29 @@ class Task:
                 f"task {self.name!r}: {self.group_specs()[0].name}() compares answers; with turns there are none."
             )
 
+    def _check_tools(self) -> None:
+        for each, name in ((each, name) for each in self.specs() for name in ("calls", "environment")):
+            if name in each.arguments and not (self.has_tools if name == "calls" else self.environment):
+                raise UserError(f"task {self.name!r}: reward {each.name}() takes {name!r}, and the task has none.")
+        if not self.has_tools:
+            return
+        played = [name for name in ("respond", "game", "remote", "opponent") if getattr(self, name) is not None]
+        if played:
+            raise UserError(
+                f"task {self.name!r}: {played[0]}= and tools exclude each other: tools answer the policy. What "
+                f"{played[0]} does may be a tool."
+            )
+        try:
+            tools = self.all_tools()
+            if self.environment is not None:
+                binding_of(self.environment.reset, ("self", "row", "config"), 2)
+        except UserError as error:
+            raise UserError(f"task {self.name!r}: {error}") from None
+        if not tools:
+            raise UserError(f"task {self.name!r}: its environment has no tool: mark a method with @tool.")
+        if self.ends == "tool" and not any(each.ends for each in tools):
+            raise UserError(f"task {self.name!r}: ends='tool', but no tool is marked @tool(ends=True).")
+
     def _check_judges(self) -> None:
         judges = [] if callable(self.rewards) else [each.name for each in judged_rewards(self.rewards)]
         if judges and self._may_have_turns:
@@ -174,7 +220,16 @@ class Task:
 
     @property
     def _may_have_turns(self) -> bool:
-        return self.respond is not None and self.max_turns != 1
+        return self.has_tools or (self.respond is not None and self.max_turns != 1)
+
+    @property
+    def has_tools(self) -> bool:
+        """Whether the policy may call tools."""
+        return bool(self.tools) or self.environment is not None
+
+    def all_tools(self) -> tuple[Tool, ...]:
+        """The tools, those of the environment last, in order."""
+        return _tools_of(self.tools if callable(self.tools) else tuple(self.tools), self.environment)
 
     @property
     def validates_all_turns(self) -> bool:

@@ -13,9 +13,11 @@ from grpo_sdk.errors import UserError
 from grpo_sdk.task.calling import call_by_name
 from grpo_sdk.task.game import GameConfig, GameStart, Move, Rules, replay, story, write_transcript
 from grpo_sdk.task.remote import Remote, ask_now, write_moves
-from grpo_sdk.task.row import Message, Prompt, Row, TaskConfig
+from grpo_sdk.task.row import Message, Prompt, Row, TaskConfig, as_prompt
 from grpo_sdk.task.score import Fault
 from grpo_sdk.task.task import Task
+from grpo_sdk.task.tools.calls import ToolTurn, write_tool_turns
+from grpo_sdk.task.tools.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,7 @@ class TurnState:
     """State of an episode after some turns, as the partner tells it.
 
     Attributes:
-        moves: The texts of its turns; in a game also the moves of scripted players.
+        moves: The texts of its turns; in a game also the moves of scripted players, with tools `ToolTurn`s.
         role: Next player, in a game; empty otherwise.
         prompt: Next prompt: in a game all that the player sees, else the continuation of the conversation; None when
             the episode is over.
@@ -33,7 +35,7 @@ class TurnState:
         why: Reason of the failure, in one line.
     """
 
-    moves: tuple[Move, ...]
+    moves: tuple[Any, ...]
     role: str = ""
     prompt: Prompt | None = None
     replaced: tuple[int, ...] = ()
@@ -48,20 +50,22 @@ class Partner(ABC):
     It keeps nothing: what it says depends on row and moves alone, so that any process can go on with an episode.
 
     Attributes:
-        makes_prompts: Whether it makes the whole prompt of every turn, the first one too; else an episode is a
-            conversation, which begins with the row's prompt and goes on with what the partner says.
+        makes_prompts: Whether it makes the whole prompt of every turn; else an episode is a conversation, which goes on
+            with what the partner says.
+        begins: Whether it makes the first prompt; else that is the row's.
         unreadable: Move that stands for one at which the time limit ends; None where such a move ends the episode.
     """
 
     makes_prompts: bool = False
+    begins: bool = False
     unreadable: Move | None = None
 
     @abstractmethod
-    def follow(self, moves: Sequence[Move], row: Row) -> TurnState:
+    def follow(self, moves: Sequence[Any], row: Row) -> TurnState:
         """What follows the moves; called where the task's code may run."""
 
     @abstractmethod
-    def write(self, moves: Sequence[Move], row: Row) -> dict[str, str]:
+    def write(self, moves: Sequence[Any], row: Row) -> dict[str, str]:
         """The text that is scored for each role that the policy plays, after at least one move of it."""
 
     def roles(self, row: Row) -> tuple[str, ...]:
@@ -80,6 +84,8 @@ def partner_of(task: Task, config: TaskConfig, max_turns: int) -> Partner:
     if task.game is not None:
         assert isinstance(config, GameConfig)
         return Players(Rules(task.game, config), can_fail=task.on_timeout == "fail")
+    if task.has_tools:
+        return Toolbox(task, config, max_turns)
     return (Feedback if task.remote is None else Server)(task, config, max_turns)
 
 
@@ -110,6 +116,74 @@ class Feedback(Partner):
         return {"": write_turns(texts) if self._max_turns > 1 and self._task.validates_all_turns else texts[-1]}
 
 
+class Toolbox(Partner):
+    """The tools that the policy calls.
+
+    Args:
+        task: The task.
+        config: Its options.
+        max_turns: Bound on the turns.
+    """
+
+    def __init__(self, task: Task, config: TaskConfig, max_turns: int) -> None:
+        self._task, self._config, self._max_turns = task, config, max_turns
+        self.begins = task.environment is not None
+
+    def follow(self, moves: Sequence[ToolTurn], row: Row) -> TurnState:
+        """Repeat the episode with tools of its own; see `Partner`."""
+        session = Session(self._task, self._config, row)
+        try:
+            session.repeat(moves)
+        finally:
+            session.close()
+        return self.state(moves, self.opened(row, session.opening))
+
+    def opened(self, row: Row, opening: Prompt | None) -> Prompt:
+        """The first prompt: that of the row with what the environment adds."""
+        prompt = as_prompt(
+            call_by_name(self._task.prompt, {"row": row, "config": self._config}, positional=1),
+            f"task {self._task.name!r}: prompt()",
+        )
+        if opening is None:
+            return prompt
+        if isinstance(prompt, str):
+            if not isinstance(opening, str):
+                raise UserError(f"task {self._task.name!r}: reset() gave messages, but the prompt is text: give text.")
+            return prompt + opening
+        return (*prompt, *((Message(role="user", content=opening),) if isinstance(opening, str) else opening))
+
+    def state(self, turns: Sequence[ToolTurn], opened: Prompt) -> TurnState:
+        """What follows turns whose calls are answered.
+
+        Args:
+            turns: The turns.
+            opened: The first prompt, which says whether the conversation is text or messages.
+        """
+        if not turns:
+            return TurnState((), prompt=opened)
+        last, moves = turns[-1], tuple(turns)
+        ends = {tool.name for tool in self._task.all_tools() if tool.ends}
+        is_ended = any(call.ok and call.name in ends for call in last.calls)
+        has_nothing_to_read = not last.calls and self._task.ends == "no_call"
+        if last.problem or is_ended or has_nothing_to_read or len(turns) >= self._max_turns:
+            return TurnState(moves)
+        results = last.results() or (Message(role="user", content=NO_CALL.format(" or ".join(sorted(ends)))),)
+        return TurnState(moves, prompt=written_results(results) if isinstance(opened, str) else results)
+
+    def write(self, moves: Sequence[ToolTurn], row: Row) -> dict[str, str]:
+        """The turns with their calls and results."""
+        return {"": write_tool_turns(moves)}
+
+
+NO_CALL = "No tool was called. The episode ends with {}."
+"""What the policy is told after a turn without a call, where only a tool ends the episode."""
+
+
+def written_results(results: Sequence[Message]) -> str:
+    """Results as they go on with a conversation that is text."""
+    return "".join(f"\n<tool_result>{message['content']}</tool_result>" for message in results) + "\n"
+
+
 class Players(Partner):
     """The other players of a game, scripted or models, and its rules.
 
@@ -118,7 +192,7 @@ class Players(Partner):
         can_fail: Whether a move that cannot be read in time counts as an empty one, which no game can read.
     """
 
-    makes_prompts = True
+    makes_prompts = begins = True
 
     def __init__(self, rules: Rules, *, can_fail: bool) -> None:
         self._rules = rules
@@ -175,7 +249,7 @@ def remote_of(task: Task, config: TaskConfig) -> Remote:
     return made
 
 
-def continued(prompt: Prompt, text: str, following: Prompt) -> Prompt:
+def continued(prompt: Prompt, text: str, following: Prompt, said: Message | None = None) -> Prompt:
     """The whole conversation after a completion and what follows it.
 
     Text follows text; messages, or a text as the user's message, follow the assistant's message. What already begins
@@ -184,7 +258,8 @@ def continued(prompt: Prompt, text: str, following: Prompt) -> Prompt:
     Args:
         prompt: Prompt of the completion.
         text: Text of the completion.
-        following: Result of `respond`.
+        following: Result of `respond`, or those of tools.
+        said: The message that the completion is, by default its text.
 
     Raises:
         UserError: messages follow a prompt that is text.
@@ -195,7 +270,8 @@ def continued(prompt: Prompt, text: str, following: Prompt) -> Prompt:
         conversation = prompt + text
         return following if following.startswith(conversation) else conversation + following
     prefill = prompt[-1]["content"] if prompt and prompt[-1]["role"] == "assistant" else ""
-    answered = (*without_prefill(prompt), Message(role="assistant", content=prefill + text))
+    said = said or Message(role="assistant", content=text)
+    answered = (*without_prefill(prompt), Message(**{**said, "content": prefill + said["content"]}))
     if isinstance(following, str):
         return (*answered, Message(role="user", content=following))
     if following[: len(answered)] == answered:

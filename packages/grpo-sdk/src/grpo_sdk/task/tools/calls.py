@@ -1,10 +1,15 @@
-"""Calls of tools: as the policy wrote them, and answered."""
+"""Calls of tools: as the policy wrote them, answered, and as the text that is scored."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from grpo_sdk.task.row import Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,8 @@ class Call:
         result: What the policy was told.
         ok: Whether the tool ran and returned; not where the call or its arguments are wrong, or it raised `ToolError`.
         seconds: How long the tool ran.
+        ran: Whether the tool was called and answered, so that it is called again where the episode is repeated.
+        are_texts: Whether the values of the arguments are texts; see `ToolCall`.
     """
 
     name: str
@@ -58,3 +65,115 @@ class Call:
     result: str
     ok: bool
     seconds: float = 0.0
+    ran: bool = True
+    are_texts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ToolTurn:
+    """A turn of the policy in an episode with tools.
+
+    Attributes:
+        text: The completion.
+        calls: Its calls, answered.
+        problem: Why the turn is invalid, which ends the episode.
+    """
+
+    text: str
+    calls: tuple[Call, ...] = ()
+    problem: str = ""
+
+    def results(self) -> tuple[Message, ...]:
+        """The messages that follow it."""
+        return tuple(Message(role="tool", content=call.result, name=call.name) for call in self.calls)
+
+
+def spoken(reading: Reading, text: str) -> Message:
+    """The assistant's message of a completion.
+
+    Args:
+        reading: What it says.
+        text: The completion, for one without calls and thinking.
+    """
+    if not reading.calls and not reading.thinking:
+        return Message(role="assistant", content=text)
+    message = Message(role="assistant", content=reading.text)
+    if reading.calls:
+        message["tool_calls"] = [
+            {"type": "function", "function": {"name": call.name, "arguments": dict(call.arguments or {})}}
+            for call in reading.calls
+        ]
+    if reading.thinking:
+        message["reasoning_content"] = reading.thinking
+    return message
+
+
+class _Call(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(strict=True)
+    arguments: dict[str, Any] = {}
+    result: str | None = Field(None, strict=True)
+    ok: bool = Field(True, strict=True)
+    ran: bool = Field(True, strict=True)
+    are_texts: bool = Field(False, strict=True)
+
+
+class _Turn(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    text: str = Field(strict=True)
+    calls: tuple[_Call, ...] = ()
+    problem: str = Field("", strict=True)
+
+
+class _Turns(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    turns: tuple[_Turn, ...] = Field(min_length=1)
+
+
+def write_tool_turns(turns: Sequence[ToolTurn]) -> str:
+    """An episode with tools as the text that is scored: JSON in ASCII, so that any completion survives."""
+    plain = [
+        {
+            "text": turn.text,
+            **({"calls": [_plain(call) for call in turn.calls]} if turn.calls else {}),
+            **({"problem": turn.problem} if turn.problem else {}),
+        }
+        for turn in turns
+    ]
+    return json.dumps({"turns": plain})
+
+
+def _plain(call: Call) -> dict[str, Any]:
+    flags = {"ok": (call.ok, True), "ran": (call.ran, True), "are_texts": (call.are_texts, False)}
+    said = {name: value for name, (value, usual) in flags.items() if value is not usual}
+    return {"name": call.name, "arguments": dict(call.arguments), "result": call.result, **said}
+
+
+def read_tool_turns(text: str) -> tuple[tuple[ToolTurn, ...], bool]:
+    """The turns of a scored text; one that `write_tool_turns` has not written is a single completion without calls.
+
+    A gold that an author writes may leave out the results, which are then those that the tools give.
+
+    Returns:
+        (turns, whether the calls have results).
+    """
+    try:
+        found = _Turns.model_validate(json.loads(text)).turns  # pydantic's reader refuses lone surrogates
+    except (ValueError, RecursionError):
+        return (ToolTurn(text),), True
+    calls = [call for turn in found for call in turn.calls]
+    turns = tuple(
+        ToolTurn(
+            turn.text,
+            tuple(
+                Call(call.name, call.arguments, call.result or "", call.ok, ran=call.ran, are_texts=call.are_texts)
+                for call in turn.calls
+            ),
+            turn.problem,
+        )
+        for turn in found
+    )
+    return turns, all(call.result is not None for call in calls)

@@ -1,0 +1,86 @@
+"""The prompts of episodes as tokens, and completions as what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar, cast
+
+from grpo_sdk.callbacks import ResolvedDefault
+from grpo_sdk.chat import ToolFormat, choose_format, encode_continuation, encode_prompt
+from grpo_sdk.endpoints.base import Request
+from grpo_sdk.endpoints.completion import Completion
+from grpo_sdk.episodes.episode import Answer, Episode, Reply
+from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.row import Message, Prompt
+from grpo_sdk.task.turns import added
+
+
+class Tokens(Protocol):
+    """A completion of an episode, with the tokens that it follows."""
+
+    @property
+    def prompt_ids(self) -> tuple[int, ...]: ...  # noqa: D102 - see the class
+    @property
+    def completion(self) -> Completion: ...  # noqa: D102 - as above
+
+
+HasTokens = TypeVar("HasTokens", bound=Tokens)
+
+
+class EpisodeEncoder:
+    """Encodes the prompts of a task for one model. What was sampled is never encoded again.
+
+    Args:
+        task: The task.
+        tokenizer: Tokenizer of the model.
+    """
+
+    def __init__(self, task: BoundTask, tokenizer: Any) -> None:
+        self._task, self._tokenizer = task, tokenizer
+        self._format: ToolFormat | None = None
+
+    def format_of(self, prompt: Prompt) -> ToolFormat | None:
+        """How the model calls the task's tools; None in a task without.
+
+        Args:
+            prompt: A prompt of the task, which are all text or all messages.
+        """
+        if self._format is None and self._task.task.has_tools:
+            self._format = choose_format(self._tokenizer, self._task.task.all_tools(), prompt)
+        return self._format
+
+    def choice(self, prompt: Prompt) -> list[ResolvedDefault]:
+        """How the model calls tools, with the reason, for the header of a run."""
+        chosen = self.format_of(prompt)
+        if chosen is None:
+            return []
+        return [ResolvedDefault("tool calls", f"{self._task.label}: {chosen.name}", chosen.why)]
+
+    def first(self, prompt: Prompt) -> tuple[int, ...]:
+        """Tokens of a first prompt."""
+        tool_format = self.format_of(prompt)
+        return encode_prompt(self._tokenizer, prompt) if tool_format is None else tool_format.first(prompt)
+
+    def prompt_ids(self, episode: Episode[HasTokens]) -> tuple[int, ...]:
+        """Tokens of an episode's next prompt: as they were sampled, and those of what follows."""
+        if not episode.goes_on:
+            return self.first(episode.prompt)
+        last = episode.turns[-1]
+        before, completion = last.answer.prompt_ids, last.answer.completion
+        tool_format = self.format_of(episode.prompt)
+        if tool_format is None or isinstance(episode.prompt, str):
+            sampled = completion.token_ids
+            return encode_continuation(self._tokenizer, before, sampled, last.prompt, last.text, episode.prompt)
+        new = cast("Sequence[Message]", added(last.prompt, last.text, episode.prompt))
+        return tool_format.following(before, completion, episode.prompt, len(new))
+
+    def request(self, episode: Episode[Any], prompt_ids: tuple[int, ...]) -> Request:
+        """The request for an episode's next completion."""
+        task = self._task.task
+        stop = task.stop if self._format is None else (*task.stop, *self._format.stop)
+        return Request(prompt_ids, episode.turn_key, stop=stop, max_completion_length=task.max_completion_length)
+
+    def reply(self, prompt_ids: Sequence[int], completion: Completion, answer: Answer) -> Reply[Answer]:
+        """A completion with what it says."""
+        reading = None if self._format is None else self._format.read(prompt_ids, completion)
+        return Reply(completion.text, answer, reading)

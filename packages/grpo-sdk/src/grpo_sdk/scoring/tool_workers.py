@@ -1,0 +1,225 @@
+"""Episodes whose tools run in killable workers: each episode's in one worker, those of many episodes at once."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from grpo_sdk.endpoints.background import BackgroundLoop
+from grpo_sdk.errors import InfrastructureError
+from grpo_sdk.killable import KillablePool, Outcome
+from grpo_sdk.scoring.wire import abstention, content_of, encode, score_of
+from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.row import Prompt
+from grpo_sdk.task.score import Score
+from grpo_sdk.task.tools.calls import Call, Reading, ToolCall, ToolTurn, read_tool_turns
+from grpo_sdk.task.tools.tool import Tool
+from grpo_sdk.task.turns import Toolbox, TurnState, partner_of
+
+DEFAULT_TOOL_WORKERS = 16
+"""Processes that run tools, at most; an episode beyond them shares one, and waits for the others' calls."""
+
+_MODULE = "grpo_sdk.scoring.wire"
+_background = BackgroundLoop("tools")
+
+
+class ToolWorkers:
+    """The worker processes of a task's tools.
+
+    A worker keeps the environments of its episodes. It is killed when a call takes too long; its other episodes are
+    then made anew in its successor, where their calls are repeated.
+
+    Args:
+        task: A task with tools.
+        sent: The task as workers get it.
+        workers: Processes at most.
+        timeout_s: Limit of a call whose tool states none.
+        memory_mib: Address space that a worker may take (Linux); None is no limit.
+        late: The request for the score of an episode whose scoring ran out of time; None where that abstains.
+        grade: Scores an episode whose tools are gone, by repeating it.
+        counted: Called with every score, which it returns.
+    """
+
+    def __init__(
+        self,
+        task: BoundTask,
+        sent: tuple[str, ...],
+        *,
+        workers: int,
+        timeout_s: float,
+        memory_mib: int | None,
+        late: Callable[[str], bytes] | None,
+        grade: Callable[[str, str], Future[Score]],
+        counted: Callable[[Score], Score],
+    ) -> None:
+        self.task, self.timeout_s, self.late, self.grade, self.counted = task, timeout_s, late, grade, counted
+        toolbox = partner_of(task.task, task.config, task.max_turns)
+        assert isinstance(toolbox, Toolbox)
+        self.toolbox = toolbox
+        self.tools: dict[str, Tool] = {tool.name: tool for tool in task.task.all_tools()}
+        self._workers = workers
+        self._pool = partial(
+            KillablePool,
+            f"{_MODULE}:make_tool_handler",
+            args=sent,
+            workers=1,
+            memory_mib=memory_mib,
+            name=f"tools-{task.name}",
+            has_spare=False,
+            preload=_MODULE,
+        )
+        self._lock = threading.Lock()
+        self._live: dict[KillablePool, int] = {}
+        self._numbers = itertools.count()
+
+    def session(self, row_json: str) -> ToolSession:
+        """The tools of a new episode, in the worker that has the fewest."""
+        with self._lock:
+            pool = min(self._live, key=self._live.__getitem__, default=None)
+            if pool is None or (self._live[pool] and len(self._live) < self._workers):
+                pool = self._pool()
+                self._live[pool] = 0
+            self._live[pool] += 1
+        return ToolSession(self, pool, f"{os.getpid()}-{next(self._numbers)}", row_json)
+
+    def leave(self, pool: KillablePool, name: str, row_json: str) -> None:
+        """Drop an episode, whose worker may take another."""
+        with self._lock:
+            if pool not in self._live:  # closed in between
+                return
+            self._live[pool] -= 1
+            pool.submit(encode({"op": "end", "episode": name, "row": row_json, "where": "close()"}), self.timeout_s)
+
+    def close(self) -> None:
+        """Stop the workers."""
+        with self._lock:
+            pools, self._live = list(self._live), {}
+        for pool in pools:
+            pool.close()
+
+
+def calls_in(text: str) -> int:
+    """Calls of an episode's text, which repeating it makes again."""
+    return sum(len(turn.calls) for turn in read_tool_turns(text)[0])
+
+
+class ToolSession:
+    """The tools of one episode, seen from the process that samples.
+
+    Args:
+        workers: The workers.
+        pool: The one that keeps the episode.
+        name: Name of the episode there.
+        row_json: The row.
+
+    Attributes:
+        name: Name of the episode, which no other of this process has.
+    """
+
+    def __init__(self, workers: ToolWorkers, pool: KillablePool, name: str, row_json: str) -> None:
+        self.name = name
+        self._workers, self._pool, self._row_json = workers, pool, row_json
+        self._leave = weakref.finalize(self, workers.leave, pool, name, row_json)
+        self._leave.atexit = False
+
+    def begin(self) -> Future[TurnState]:
+        """Make the environment; the state has the first prompt."""
+        return _background.submit(self._begun())
+
+    def answer(self, turns: Sequence[ToolTurn], text: str, reading: Reading, opened: Prompt) -> Future[TurnState]:
+        """Run the calls of a completion.
+
+        Args:
+            turns: The turns before it.
+            text: The completion.
+            reading: What it says.
+            opened: The first prompt of the episode.
+        """
+        return _background.submit(self._answered(tuple(turns), text, reading, opened))
+
+    def score(self, text: str) -> Future[Score]:
+        """Score the episode by its environment as it is now, which is dropped."""
+        return _background.submit(self._scored(text))
+
+    async def _begun(self) -> TurnState:
+        made = await self._make((), "reset()")
+        if "prompt" not in made:
+            return TurnState((), fault=made["fault"], why=f"task {self._workers.task.name}: {made['why']}")
+        prompt = made["prompt"]
+        return self._workers.toolbox.state((), prompt if isinstance(prompt, str) else tuple(prompt))
+
+    async def _answered(self, turns: tuple[ToolTurn, ...], text: str, reading: Reading, opened: Prompt) -> TurnState:
+        task = self._workers.task.task
+        calls: list[Call] = []
+        for group in self._groups(reading.calls[: task.max_calls]):
+            before = (*turns, ToolTurn(text, tuple(calls)))
+            answered = await self._run(group, before)
+            if "calls" in answered:
+                calls += [Call(**call) for call in answered["calls"]]
+                continue
+            fault, why = answered["fault"], answered["why"]
+            if task.on_tool_failure == "abstain" or fault == "infrastructure":
+                return TurnState(before, fault=fault, why=f"task {self._workers.task.name}: {why}")
+            calls += [Call(call.name, call.arguments or {}, why, ok=False, ran=False) for call in group]
+        if (surplus := len(reading.calls) - task.max_calls) > 0:
+            note = f"{surplus} more calls were not run: a turn has at most {task.max_calls}."
+            calls.append(Call(reading.calls[task.max_calls].name, {}, note, ok=False, ran=False))
+        return self._workers.toolbox.state((*turns, ToolTurn(text, tuple(calls), reading.problem)), opened)
+
+    async def _scored(self, text: str) -> Score:
+        workers, task = self._workers, self._workers.task.name
+        late = None if workers.late is None else partial(workers.late, self._row_json)
+        try:
+            outcome = await self._ask("end", "the score", workers.timeout_s, fallback=late, text=text)
+            if outcome.status != "ok" or not content_of(outcome, task).get("is_lost"):
+                return workers.counted(score_of(outcome, task))
+            return await asyncio.wrap_future(workers.grade(text, self._row_json))
+        except InfrastructureError as error:  # the workers were closed
+            return workers.counted(abstention(str(error), task, "infrastructure"))
+        finally:
+            self._leave()
+
+    def _groups(self, calls: Sequence[ToolCall]) -> Iterator[list[ToolCall]]:
+        """Calls that run together: those of asynchronous tools that stand side by side, else each alone."""
+        asynchronous = {name for name, tool in self._workers.tools.items() if tool.is_async}
+        for are_together, side_by_side in itertools.groupby(calls, lambda call: call.name in asynchronous):
+            group = list(side_by_side)
+            yield from [group] if are_together else ([call] for call in group)
+
+    async def _run(self, calls: Sequence[ToolCall], before: Sequence[ToolTurn]) -> dict[str, Any]:
+        """The answers to calls, or the fault of a tool, which the reason names."""
+        tools, limit = self._workers.tools, self._workers.timeout_s
+        limits = [tools[call.name].timeout_s or limit for call in calls if call.name in tools]
+        where = " and ".join(f"tool {call.name}()" for call in calls)[:100]
+        while True:
+            outcome = await self._ask("answer", where, max(limits, default=limit), calls=list(calls))
+            if outcome.status != "ok":
+                return {**content_of(outcome, self._workers.task.name), "why": f"{where}: {outcome.why}"}
+            answered: dict[str, Any] = content_of(outcome, self._workers.task.name)
+            if not answered.get("is_lost"):
+                return answered
+            made = await self._make(before, "repeating an episode whose worker was killed")
+            if "prompt" not in made:
+                return {**made, "fault": "infrastructure"}
+
+    async def _make(self, turns: Sequence[ToolTurn], where: str) -> dict[str, Any]:
+        limit = self._workers.timeout_s * (1 + sum(len(turn.calls) for turn in turns))
+        outcome = await self._ask("begin", where, limit, turns=list(turns))
+        made: dict[str, Any] = content_of(outcome, self._workers.task.name)
+        return made if outcome.status == "ok" else {**made, "why": f"{where}: {outcome.why}"}
+
+    async def _ask(
+        self, op: str, where: str, limit: float, *, fallback: Callable[[], bytes] | None = None, **arguments: object
+    ) -> Outcome:
+        request = {"op": op, "episode": self.name, "row": self._row_json, "where": where, **arguments}
+        future = self._pool.submit_as(
+            encode(request), limit, lambda outcome: outcome, fallback=fallback, is_repeatable=False
+        )
+        return await asyncio.wrap_future(future)

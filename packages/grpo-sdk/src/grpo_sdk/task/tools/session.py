@@ -1,0 +1,157 @@
+"""One episode's tools, in the process where they run."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+from grpo_sdk.errors import near_match
+from grpo_sdk.task.calling import call_by_name
+from grpo_sdk.task.row import Prompt, Row, TaskConfig, as_prompt
+from grpo_sdk.task.task import Task
+from grpo_sdk.task.tools.calls import Call, ToolCall, ToolTurn
+from grpo_sdk.task.tools.environment import Environment
+from grpo_sdk.task.tools.tool import Tool, ToolError, result_text
+
+if TYPE_CHECKING:
+    import asyncio
+
+
+class ToolFault(Exception):
+    """A tool returned what no policy reads, or something else than before: the message goes on after its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """A call that can be made."""
+
+    call: ToolCall
+    tool: Tool
+    function: Callable[[], Any]
+
+    def answer(self) -> Call:
+        started = time.perf_counter()
+        try:
+            value, ok = self.function(), True
+        except ToolError as error:
+            value, ok = str(error), False
+        return self._answered(value, ok, started)
+
+    async def awaited(self) -> Call:
+        started = time.perf_counter()
+        try:
+            value, ok = self.function(), True
+            if inspect.isawaitable(value):
+                value = await value
+        except ToolError as error:
+            value, ok = str(error), False
+        return self._answered(value, ok, started)
+
+    def _answered(self, value: Any, ok: bool, started: float) -> Call:
+        seconds, call = time.perf_counter() - started, self.call
+        try:
+            result = result_text(value)
+        except TypeError as error:
+            raise ToolFault(str(error).removeprefix("a tool ")) from None
+        return Call(call.name, call.arguments or {}, result, ok, seconds, are_texts=call.are_texts)
+
+
+async def _together(bound: Sequence[Call | _Bound]) -> list[Call]:
+    import asyncio  # 30 ms that most workers never need
+
+    async def one(each: Call | _Bound) -> Call:
+        return each if isinstance(each, Call) else await each.awaited()
+
+    return list(await asyncio.gather(*map(one, bound)))
+
+
+@cache
+def _event_loop() -> asyncio.Runner:
+    """The event loop of this process, which the connections of asynchronous tools stay on."""
+    import asyncio  # as above
+
+    return asyncio.Runner()
+
+
+class Session:
+    """The tools of one episode and their state.
+
+    What an author's code raises is not caught here, but for `ToolError`.
+
+    Args:
+        task: A task with tools.
+        config: Its options.
+        row: The problem.
+
+    Attributes:
+        environment: The state; None where the task has none.
+        opening: What follows the row's prompt; None where nothing does.
+        turns: Number of turns whose calls were answered.
+    """
+
+    def __init__(self, task: Task, config: TaskConfig, row: Row) -> None:
+        self._task, self._row = task, row
+        self._tools = {each.name: each for each in task.all_tools()}
+        self.environment: Environment | None = None
+        self.opening: Prompt | None = None
+        self.turns = 0
+        if task.environment is not None:
+            self.environment = task.environment()
+            opening = call_by_name(self.environment.reset, {"row": row, "config": config}, positional=1)
+            self.opening = None if opening is None else as_prompt(opening, f"task {task.name!r}: reset()")
+
+    def answer(self, calls: Sequence[ToolCall]) -> list[Call]:
+        """Run one call, or several of asynchronous tools together."""
+        bound = [self._bound(call) for call in calls]
+        if any(isinstance(each, _Bound) and each.tool.is_async for each in bound):
+            return _event_loop().run(_together(bound))
+        return [each if isinstance(each, Call) else each.answer() for each in bound]
+
+    def repeat(self, turns: Sequence[ToolTurn], *, compares: bool = True) -> list[ToolTurn]:
+        """Run the calls of an episode again; returns its turns with the results that they have now.
+
+        Args:
+            turns: Turns of the episode.
+            compares: Whether the results must be those of the turns.
+
+        Raises:
+            ToolFault: a result is another one; names the call.
+        """
+        repeated = []
+        for number, turn in enumerate(turns, 1):
+            calls = []
+            for call in turn.calls:
+                if not call.ran:
+                    calls.append(call)
+                    continue
+                (now,) = self.answer([ToolCall(call.name, call.arguments, are_texts=call.are_texts)])
+                if compares and (now.result, now.ok) != (call.result, call.ok):
+                    raise ToolFault(f"{call.name}() of turn {number} gave {now.result!r:.80}, not {call.result!r:.80}")
+                calls.append(now)
+            repeated.append(ToolTurn(turn.text, tuple(calls), turn.problem))
+            self.turns += 1
+        return repeated
+
+    def close(self) -> None:
+        """End the episode."""
+        if self.environment is not None:
+            self.environment.close()
+
+    def _bound(self, call: ToolCall) -> Call | _Bound:
+        """The call made ready, or answered with what is wrong with it."""
+        tool, problem = self._tools.get(call.name), call.problem
+        if call.arguments is not None and tool is None:
+            listed = ", ".join(self._tools)
+            problem = f"no tool {call.name!r:.80}.{near_match(call.name, self._tools)} Tools: {listed}"
+        if tool is None or call.arguments is None:
+            return Call(call.name, call.arguments or {}, problem, ok=False, ran=False)
+        try:
+            arguments = tool.validated(call.arguments, call.are_texts)
+        except ToolError as error:
+            return Call(call.name, call.arguments, str(error), ok=False, ran=False, are_texts=call.are_texts)
+        function = partial(tool.function, self.environment) if tool.is_method else tool.function
+        return _Bound(call, tool, partial(function, **arguments))
