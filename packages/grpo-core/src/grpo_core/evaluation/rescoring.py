@@ -48,7 +48,7 @@ def score_again(
     rows: dict[tuple[str, int], Row] = {}  # the members of a group share their row
     for record in records:
         scorer, key = scorers[record.task], (record.task, record.group)
-        text = record.text if record.is_single_turn else record.scored_text
+        text = record.scored_text or (record.text if record.is_single_turn else None)
         if (why := _why_not(record, scorer.task)) or text is None:
             skipped.append((record, why))
             continue

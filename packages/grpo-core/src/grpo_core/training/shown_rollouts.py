@@ -12,6 +12,7 @@ from grpo_core.training.collect import Collected
 from grpo_core.training.setup import Setup
 from grpo_sdk.callbacks import Sample
 from grpo_sdk.task.mixture import Draw, Mixture
+from grpo_sdk.task.row import labelled
 
 
 def origin_of(setup: Setup, collected: Collected) -> BatchOrigin:
@@ -59,7 +60,7 @@ def samples_of(groups: Sequence[PromptGroup], rollouts: Sequence[Rollout], limit
     prompt = draw.task.prompt(draw.row)
     question = prompt if isinstance(prompt, str) else prompt[-1]["content"]
     distinct = {
-        "  ".join(f"{each['role']}: {each['content'].strip()}" for each in rollout.messages if each["role"])
+        "  ".join(f"{label}: {said.strip()}" for label, said in labelled(rollout.messages) if label)
         or rollout.text: rollout
         for rollout in by_group[index]
     }

@@ -167,9 +167,12 @@ class Episode(Generic[Answer]):
 
 
 def tool_story(turns: Sequence[ToolTurn]) -> tuple[Message, ...]:
-    """Who said what in an episode with tools: the completions, and after each the results of its calls."""
-    said = ((Message(role="assistant", content=turn.text), *turn.results()) for turn in turns)
-    return tuple(message for messages in said for message in messages)
+    """Who said what in an episode with tools: the completions, and after each its calls with their results."""
+    told: list[Message] = []
+    for turn in turns:
+        told.append(Message(role="assistant", content=turn.text))
+        told += (Message(role="tool", name=call.written, content=call.result) for call in turn.calls)
+    return tuple(told)
 
 
 def learning_roles(task: BoundTask, row: Row) -> tuple[str, ...]:

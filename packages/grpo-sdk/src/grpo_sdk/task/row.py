@@ -143,10 +143,11 @@ def labelled(messages: Sequence[Message]) -> list[tuple[str, str]]:
     The moves of a game are counted: it has messages without a role between them, which are positions, and its result.
     """
     is_game, moves = any(not message["role"] for message in messages), count(1)
-    return [
-        (f"{next(moves)}. {message['role']}" if is_game and message["role"] else message["role"], message["content"])
-        for message in messages
-    ]
+    told = []
+    for message in messages:
+        label = f"{message['role']} {message['name']}" if "name" in message else message["role"]
+        told.append((f"{next(moves)}. {label}" if is_game and label else label, message["content"]))
+    return told
 
 
 def story_of(messages: Sequence[Message]) -> str:

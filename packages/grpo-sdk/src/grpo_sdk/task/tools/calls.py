@@ -12,6 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from grpo_sdk.task.row import Message
 
 
+MAX_WRITTEN_CHARS = 200
+"""Longest call in who said what; the results and the scored text have all of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """A call as the policy wrote it.
@@ -67,6 +71,13 @@ class Call:
     seconds: float = 0.0
     ran: bool = True
     are_texts: bool = False
+
+    @property
+    def written(self) -> str:
+        """The call as people read it: `look_up(item="apple")`, cut where it is long."""
+        arguments = ", ".join(f"{name}={json.dumps(value)}" for name, value in self.arguments.items())
+        text = f"{self.name or 'no tool'}({arguments})"
+        return text if len(text) <= MAX_WRITTEN_CHARS else f"{text[:MAX_WRITTEN_CHARS]}…"
 
 
 @dataclass(frozen=True, slots=True)
