@@ -11,7 +11,7 @@ from transformers import Cache
 
 from grpo_core.algorithms import cpu_matmul
 from grpo_core.algorithms.hidden_states import completion_states
-from grpo_core.engines import native
+from grpo_core.engines import decoding, native
 from grpo_core.engines.native import FLOAT32_MARGIN, NativeEngine
 from grpo_core.policy.fresh import byte_tokenizer
 from grpo_sdk.endpoints.base import Engine, Request, SampleKey, Sampling
@@ -158,7 +158,7 @@ def test_tokens_do_not_depend_on_the_batch(name: str, sampling: Sampling, monkey
     for options in ({"compact": False}, {"max_batch_tokens": 130}):  # which splits a group
         assert tokens_of(run(NativeEngine(model, TOKENIZER, **options), requests, sampling)) == together
     monkeypatch.setattr(native, "PREFILL_TOKENS", 20)  # prompts read in several parts
-    monkeypatch.setattr(native, "SAMPLE_ELEMENTS", 2 * VOCABULARY)  # logits made two rows at a time
+    monkeypatch.setattr(decoding, "SAMPLE_ELEMENTS", 2 * VOCABULARY)  # logits made two rows at a time
     assert tokens_of(run(engine, requests, sampling)) == together
 
 

@@ -11,7 +11,7 @@ import pytest
 from grpo_core.algorithms import logprobs
 from grpo_core.config import RunConfig, TrainerConfig
 from grpo_core.config.hardware import memory_plan, needs
-from grpo_core.engines import native
+from grpo_core.engines import sampling
 from grpo_core.profiles import estimate as estimates
 from grpo_core.profiles.accelerator import GIB, Accelerator, Backend
 from grpo_core.profiles.estimate import MemoryPlan, estimate, largest_pass, tokens_in_pass
@@ -40,7 +40,7 @@ def plan(**given: object) -> MemoryPlan:
 
 def test_the_constants_are_those_of_the_code_that_allocates() -> None:
     constants = (estimates.CHUNK_ELEMENTS, estimates.CHUNK_ELEMENTS_GPU, estimates.SAMPLED_ELEMENTS)
-    assert constants == (logprobs.CHUNK_ELEMENTS, logprobs.CHUNK_ELEMENTS_GPU, native.SAMPLE_ELEMENTS)
+    assert constants == (logprobs.CHUNK_ELEMENTS, logprobs.CHUNK_ELEMENTS_GPU, sampling.SAMPLE_ELEMENTS)
 
 
 def test_weights_gradients_and_moments_are_exact_and_shards_share_them() -> None:

@@ -1,4 +1,4 @@
-"""Token ids to text, and the moment a stop string is complete.
+"""Rows of tokens being sampled, token ids to text, and the moment a stop string is complete.
 
 A completion stops at its first token after which the decoded text so far contains a stop string. Decoding everything
 after each token would cost O(n²), so (1) only a token that can end a stop string is looked at, (2) then only a tail is
@@ -9,10 +9,17 @@ confirmed on the whole text, because a tail's left edge may lose a space.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from grpo_core.algorithms.causal_lm import CausalLM
+from grpo_core.engines.sampling import SAMPLE_ELEMENTS, UNIFORM_BLOCK, UniformStream, sample
+from grpo_sdk.endpoints.base import Sampling
+from grpo_sdk.endpoints.completion import FinishReason
 from grpo_sdk.task.marks import cut_at_stop
 
 EDGE_CHARACTERS = 16
@@ -112,3 +119,81 @@ class StopMatcher:
             length += 1
             text = self._stop.decode(self._ids[-length:])
         return text
+
+
+@dataclass(slots=True)
+class SampledRow:
+    """Tokens so far, and what ends it: `limit` tokens, an end token or a stop string.
+
+    Attributes:
+        request: Index of the request.
+        prompt_ids: Tokens of the prompt.
+        limit: Most tokens.
+        uniforms: What tokens are drawn with; None is greedy.
+        matcher: Finds stop strings; None without any.
+        token_ids: Tokens so far.
+        logprobs: Their log-probs.
+        text: The text before a stop string, once there is one.
+        conversation: Name under which its keys and values stay; None if they don't.
+        finished: Why it has ended; None while it has not.
+    """
+
+    request: int
+    prompt_ids: tuple[int, ...]
+    limit: int
+    uniforms: UniformStream | None
+    matcher: StopMatcher | None
+    conversation: str | None = None
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    text: str | None = None
+    finished: FinishReason | None = None
+    _block: list[float] = field(default_factory=list)
+
+    def uniform(self) -> float:
+        """The uniform that draws the next token."""
+        return self.block()[len(self.token_ids) % UNIFORM_BLOCK]
+
+    def block(self) -> list[float]:
+        """The block of uniforms that the next token's is in; call it once per token."""
+        assert self.uniforms is not None, "greedy rows draw nothing"
+        if len(self.token_ids) % UNIFORM_BLOCK == 0:
+            self._block = self.uniforms.take(UNIFORM_BLOCK).tolist()
+        return self._block
+
+    def push(self, token_id: int, logprob: float, eos_ids: frozenset[int]) -> None:
+        """Add a token, and see whether it ends the completion."""
+        self.token_ids.append(token_id)
+        self.logprobs.append(logprob)
+        if token_id in eos_ids:
+            self.finished = "stop"
+            return
+        if self.matcher is not None:
+            self.text = self.matcher.push(token_id)
+        if self.text is not None:
+            self.finished = "stop"
+        elif len(self.token_ids) == self.limit:
+            self.finished = "length"
+
+
+def draw(
+    parts: CausalLM, hidden: Tensor, rows: Sequence[SampledRow], sampling: Sampling, eos_ids: frozenset[int]
+) -> None:
+    """Draw a token for every row from its hidden state, [A, D]."""
+    u = None
+    if not sampling.greedy:
+        u = torch.tensor([row.uniform() for row in rows], dtype=torch.float64, device=hidden.device)
+    at_once = max(1, SAMPLE_ELEMENTS // parts.model.config.get_text_config(decoder=True).vocab_size)
+    drawn: list[tuple[int, float]] = []
+    for start in range(0, len(rows), at_once):
+        at = slice(start, start + at_once)
+        token, logprob = sample(parts.logits(hidden[at]), None if u is None else u[at], sampling)
+        drawn += zip(token.tolist(), logprob.tolist(), strict=True)
+    push(rows, drawn, eos_ids)
+
+
+def push(rows: Sequence[SampledRow], drawn: Sequence[tuple[int, float]], eos_ids: frozenset[int]) -> None:
+    """Add a token and its log-prob to every row that is not finished."""
+    for row, (token_id, logprob) in zip(rows, drawn, strict=True):
+        if row.finished is None:
+            row.push(token_id, logprob, eos_ids)

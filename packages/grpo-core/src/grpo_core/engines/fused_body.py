@@ -16,8 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from grpo_core.algorithms.cpu_matmul import Linear, copied_linear
-from grpo_core.engines.kv_cache import SharedPrefixCache
-from grpo_core.engines.shared_attention import attend
+from grpo_core.engines.shared_attention import SampledCache, attend
 
 FAMILIES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
 """Modules of `transformers.models` and the prefix of their classes, all of this shape."""
@@ -68,7 +67,7 @@ class FusedBody:
         """
         return cls(body, rows) if _is_known(body) else None
 
-    def __call__(self, token_ids: Tensor, positions: Tensor, cache: SharedPrefixCache) -> Tensor:
+    def __call__(self, token_ids: Tensor, positions: Tensor, cache: SampledCache) -> Tensor:
         """Hidden states [b, l, D] of tokens [b, l] at their positions; their keys and values go to the cache."""
         x = self._embed(token_ids)
         with torch.inference_mode(False):  # some keep their frequencies for longer sequences

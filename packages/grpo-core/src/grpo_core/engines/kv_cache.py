@@ -15,7 +15,7 @@ are tiny, are moved to slots [P, G] (G = most rows of one prompt): slots 0..2 ho
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -224,10 +224,7 @@ class SharedPrefixCache(Cache):
             self._shared.append(SharedPrefixLayer(self.layout, self._max_tokens))
         self.current = self._shared[layer_idx]
         self.updated += 1
-        device = key_states.device.type
-        if torch.is_autocast_enabled(device):  # rotations widen keys, as attention does not
-            dtype = torch.get_autocast_dtype(device)
-            key_states, value_states = key_states.to(dtype), value_states.to(dtype)
+        key_states, value_states = in_autocast_type(key_states), in_autocast_type(value_states)
         if self._prefill_first is None:
             self.current.store_tokens(key_states, value_states)
         else:
@@ -245,6 +242,18 @@ class SharedPrefixCache(Cache):
             layer.move(rows, prompts)
         return rows
 
+    def row(self, row: int, tokens: int) -> Iterator[list[tuple[Tensor, Tensor]]]:
+        """Keys and values [1, KV, l, D] of a row's prompt and of its first decoded tokens, for each layer."""
+        prompt = self.layout.prompt_of[row]
+        length = self.layout.prompt_lens[prompt]
+        for layer in self._shared:
+            keys, values = layer.prompts()
+            parts = [(keys[prompt : prompt + 1, :, :length], values[prompt : prompt + 1, :, :length])]
+            if tokens:
+                keys, values = layer.tokens()
+                parts.append((keys[row : row + 1, :, :tokens], values[row : row + 1, :, :tokens]))
+            yield parts
+
     def prompts(self) -> list[tuple[Tensor, Tensor]]:
         """Keys and values [P, KV, L, D] of the alive prompts, as views, for each layer."""
         return [layer.prompts() for layer in self._shared]
@@ -260,12 +269,23 @@ class SharedPrefixCache(Cache):
         Raises:
             UserError: a layer shares another's keys, keeps no keys here, or does not use our attention.
         """
-        if not self.updated == self.attended == len(self._shared) > 0:
-            raise UserError(
-                f"the native engine cannot sample from {model_name}: of its {len(self._shared)} caching layers, "
-                f"{self.updated} stored keys and {self.attended} used the shared-prompt attention in one pass. "
-                f"{INSTEAD}"
-            )
+        check_complete(model_name, len(self._shared), self.updated, self.attended)
+
+
+def check_complete(model_name: str, layers: int, updated: int, attended: int) -> None:
+    """Refuse a model of which some layer did not store its keys, or not attend to what is stored, in one pass."""
+    if not updated == attended == layers > 0:
+        raise UserError(
+            f"the native engine cannot sample from {model_name}: of its {layers} caching layers, "
+            f"{updated} stored keys and {attended} used the shared-prompt attention in one pass. "
+            f"{INSTEAD}"
+        )
+
+
+def in_autocast_type(part: Tensor) -> Tensor:
+    """Keys or values as attention takes them: rotations widen keys under autocast, as attention does not."""
+    device = part.device.type
+    return part.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else part
 
 
 def moves_that_fill(dead: Sequence[int], length: int) -> list[tuple[int, int]]:

@@ -7,7 +7,7 @@ for the tokens being drawn. The model's own code runs, through `transformers`' c
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -19,23 +19,21 @@ from transformers import PreTrainedTokenizerBase
 from grpo_core.algorithms.causal_lm import CausalLM, causal_lm, evaluating
 from grpo_core.algorithms.cpu_matmul import PackedLinears, multiplies_bfloat16
 from grpo_core.engines.compatibility import check_model, check_requests
+from grpo_core.engines.continuous_batch import PREFILL_TOKENS, ContinuousBatch
+from grpo_core.engines.conversations import ConversationCache, PromptTokens
 from grpo_core.engines.cuda_graphs import Graphs
-from grpo_core.engines.decoding import StopMatcher, StopStrings, TextDecoder, eos_ids
+from grpo_core.engines.decoding import SampledRow, StopMatcher, StopStrings, TextDecoder, draw, eos_ids, push
 from grpo_core.engines.fused_body import TOLERANCE, FusedBody
 from grpo_core.engines.kv_cache import SharedPrefixCache, fill
-from grpo_core.engines.sampling import SAMPLE_ELEMENTS, UNIFORM_BLOCK, UniformStream, sample
-from grpo_core.engines.shared_attention import attention_through
+from grpo_core.engines.sampling import UniformStream
+from grpo_core.engines.shared_attention import SampledCache, attention_through
 from grpo_core.engines.static_decode import LEAST_TOKENS, StaticDecoder, unsupported
-from grpo_sdk.endpoints.base import Request, Sampling
-from grpo_sdk.endpoints.completion import Completion, FinishReason
+from grpo_sdk.endpoints.base import Arrivals, Request, Sampling
+from grpo_sdk.endpoints.completion import Completion
 from grpo_sdk.errors import UserError
 
 MAX_SLOT_SHARE = 4
 """Query slots per row, at most (slots are prompts × the largest group), so that groups of uneven sizes waste little."""
-
-PREFILL_TOKENS = 8192
-"""Prompt tokens read in one forward: enough to fill the hardware, and it bounds the activations (an MLP of SmolLM2 on
-8,192 tokens takes 50 MiB in float32)."""
 
 
 @dataclass(slots=True)
@@ -105,6 +103,10 @@ COPY_FROM = 16
 """Tokens of a completion from which copied weights are worth their making, which takes as long as about four tokens."""
 
 
+KEPT_ROWS = 16
+"""Rows that copies of weights are laid out for at least, where they stay: others may join the first."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Copies:
     """Copies of the weights for the time of a batch of requests, on a CPU.
@@ -118,10 +120,30 @@ class _Copies:
     linears: PackedLinears | None = None
 
 
+@dataclass(slots=True)
+class _Kept:
+    """What stays between calls for the conversations that go on, until the weights change.
+
+    Attributes:
+        cache: Keys and values.
+        precision: Type that they were computed in.
+        copies: Copies of the weights, since a turn may have few tokens; None before they are worth their making.
+    """
+
+    cache: ConversationCache
+    precision: torch.dtype | None
+    copies: _Copies | None = None
+
+
 class NativeEngine:
     """Samples from a model that is in this process, and may be training.
 
+    What it reads and samples of a request that names a conversation stays until `sync`, `rest` or `free_memory`, and a
+    later request of that name reads what is new in its prompt. Where `generate` decodes with CUDA graphs it reads all
+    of a prompt: their memory holds one batch at a time.
+
     Attributes:
+        prompt_tokens: How many tokens of the prompts of conversations were read, and how many were there.
         eos_ids: Tokens that end a completion: those of the generation config and the tokenizer's.
         version: Version of the weights, stamped on completions.
         choices: What was chosen for the user, as (option, value, reason); on CUDA only.
@@ -133,6 +155,7 @@ class NativeEngine:
         tokenizer: PreTrainedTokenizerBase,
         *,
         max_batch_tokens: int = MAX_BATCH_TOKENS,
+        kept_tokens: int | None = None,
         compact: bool = True,
         dtype: Literal["auto", "bfloat16"] = "auto",
         cuda_graphs: Literal["auto", "off"] = "auto",
@@ -144,6 +167,8 @@ class NativeEngine:
             model: A decoder-only `transformers` model, or a PEFT model around one. Nothing is copied.
             tokenizer: Its tokenizer: decodes, and names the end-of-sequence token.
             max_batch_tokens: Tokens of keys and values held at once; more requests than fit are sampled in turns.
+            kept_tokens: Tokens of keys and values of conversations, those that go on included; the least recently used
+                leave first. None is `max_batch_tokens`, so that at most twice as many are held; 0 keeps nothing.
             compact: Whether finished rows leave the batch. False is for measuring what that saves.
             dtype: Type of the matrix products: that of training, or bfloat16, whose log-probs differ from training's.
             cuda_graphs: Whether decoding steps are captured as CUDA graphs, where the device and the model allow it
@@ -156,7 +181,9 @@ class NativeEngine:
         """
         if max_batch_tokens < 1:
             raise UserError(f"max_batch_tokens={max_batch_tokens} must be at least 1.")
-        self._options: dict[str, Any] = {"dtype": dtype, "cuda_graphs": cuda_graphs}
+        if kept_tokens is not None and kept_tokens < 0:
+            raise UserError(f"engine.args.kept_tokens={kept_tokens} must be 0 (nothing is kept) or a number of tokens.")
+        self._options: dict[str, Any] = {"dtype": dtype, "cuda_graphs": cuda_graphs, "kept_tokens": kept_tokens}
         self._tokenizer = tokenizer
         self._parts: CausalLM = causal_lm(model)
         self._device = self._parts.device
@@ -170,6 +197,9 @@ class NativeEngine:
         self._config = self._parts.model.config.get_text_config(decoder=True)
         self._decode = TextDecoder(tokenizer)
         self._max_batch_tokens = max_batch_tokens
+        self._kept_tokens = max_batch_tokens if kept_tokens is None else kept_tokens
+        self._kept: _Kept | None = None
+        self.prompt_tokens = PromptTokens()
         self._compact = compact
         self._fuses: bool | None = None  # not known before the first requests
         self._static: StaticDecoder | None = None
@@ -191,10 +221,19 @@ class NativeEngine:
     def sync(self, version: int) -> None:
         """Stamp what follows with `version`; the weights are the trainer's own, so nothing is copied."""
         self.version = version
+        self.rest()
+
+    def rest(self) -> None:
+        """Forget conversations."""
+        if self._kept is not None:
+            self._kept.cache.clear()
+            self._kept = None
 
     def free_memory(self) -> bool:
-        """Give back the keys, values and graphs of decoding on CUDA, which the next batch makes anew."""
-        return self._static is not None and self._static.free_memory()
+        """Give back conversations, and on CUDA what decoding keeps, which the next batch makes anew."""
+        had_kept = self._kept is not None
+        self.rest()
+        return (self._static is not None and self._static.free_memory()) or had_kept
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[tuple[int, Completion]]:
         """Yield (index of the request, completion) as each finishes.
@@ -209,38 +248,113 @@ class NativeEngine:
         check_requests(requests, sampling, self._config)
         return self._generate(list(requests), sampling)
 
+    def generate_arriving(self, arrivals: Arrivals, sampling: Sampling) -> Iterator[tuple[int, Completion]]:
+        """Yield (number of the request, completion) as each finishes; see `TakesArrivals`, and `generate`.
+
+        A request that arrives joins those being sampled; on CUDA, steps are not captured as graphs.
+        """
+        yield from self._as_they_come(arrivals, sampling, self._keeping())
+
     def _generate(self, requests: list[Request], sampling: Sampling) -> Iterator[tuple[int, Completion]]:
         version = self.version
-        copies = self._copies_of_weights(requests, sampling)
+        names = frozenset(request.conversation for request in requests if request.conversation is not None)
         static = self._static_for(requests, sampling)
-        stops = {request.stop: StopStrings(self._decode, request.stop) for request in requests}
-        for groups in plan(requests, sampling, self._max_batch_tokens):
-            rows = [
-                SampledRow(
-                    request=index,
-                    prompt_len=len(group.prompt_ids),
-                    limit=requests[index].limit(sampling),
-                    uniforms=None if sampling.greedy else UniformStream(requests[index].key),
-                    matcher=StopMatcher(stops[requests[index].stop]) if requests[index].stop else None,
-                )
-                for group in groups
-                for index in group.requests
+        kept = self._keeping() if names and static is None and self._kept_tokens else None
+        copies = self._copies_of_weights(requests, sampling, kept)
+        new = list(range(len(requests)))
+        if kept is not None:
+            known = [
+                index for index in new if kept.cache.known(requests[index].conversation, requests[index].prompt_ids)
             ]
-            batch = _Batch(self._parts, copies.body, groups, rows, sampling, self.eos_ids, self._compact, static)
+            new = sorted(set(new).difference(known))
+            yield from self._as_they_come(_AtOnce([(index, requests[index]) for index in known]), sampling, kept)
+            kept.cache.wanted = names
+        stops = self._stops(requests)
+        for groups in plan([requests[index] for index in new], sampling, self._max_batch_tokens):
+            rows = [
+                self._row(new[place], requests[new[place]], sampling, stops)
+                for group in groups
+                for place in group.requests
+            ]
+            cache = None if kept is None else kept.cache
+            batch = _Batch(self._parts, copies.body, groups, rows, sampling, self.eos_ids, self._compact, static, cache)
+            self.prompt_tokens.read += sum(len(ids) for ids in {row.prompt_ids for row in rows if row.conversation})
             with batch.in_memory():
                 while batch.rows:
-                    if self.version != version:
-                        raise RuntimeError(
-                            f"sync({self.version}) came while completions of version {version} were being sampled: "
-                            "take all completions from generate() before the weights change."
-                        )
+                    self._check_version(version)
                     with self._sampling(batch.cache, copies):
                         finished = batch.until_some_finish()
                     for row in finished:
                         yield row.request, self._completion(row, version)
 
+    def _as_they_come(self, arrivals: Arrivals, sampling: Sampling, kept: _Kept) -> Iterator[tuple[int, Completion]]:
+        version, cache, copies = self.version, kept.cache, _Copies()
+        are_coming = True
+
+        def forward(ids: Tensor, positions: Tensor) -> Tensor:
+            return _hidden(self._parts, copies.body, ids, positions, cache)
+
+        batch = ContinuousBatch(
+            self._parts, forward, cache, sampling, self.eos_ids, self._max_batch_tokens, self.prompt_tokens
+        )
+        try:
+            while are_coming or not batch.is_empty:
+                came = arrivals.take(wait=batch.is_empty) if are_coming else []
+                if came is None:
+                    are_coming = False
+                elif came:
+                    requests = [request for _, request in came]
+                    check_requests(requests, sampling, self._config)
+                    copies, stops = self._copies_of_weights(requests, sampling, kept), self._stops(requests)
+                    cache.wanted |= {request.conversation for request in requests if request.conversation is not None}
+                    for number, request in came:
+                        batch.add(self._row(number, request, sampling, stops))
+                finished: list[SampledRow] = []
+                self._check_version(version)
+                with self._sampling(cache, copies):
+                    while not finished and not batch.is_empty:
+                        finished = batch.step()
+                        if are_coming:
+                            break  # to see who has come
+                cache.wanted = cache.wanted.difference([row.conversation for row in finished])
+                for row in finished:
+                    yield row.request, self._completion(row, version)
+        finally:
+            batch.close()
+
+    def _keeping(self) -> _Kept:
+        with self._precision():
+            kind = self._device.type
+            precision = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        if self._kept is None or self._kept.precision != precision:
+            self.rest()
+            self._kept = _Kept(ConversationCache(self._kept_tokens, self._device), precision)
+        return self._kept
+
+    def _stops(self, requests: Sequence[Request]) -> dict[tuple[str, ...], StopStrings]:
+        return {request.stop: StopStrings(self._decode, request.stop) for request in requests}
+
+    def _row(
+        self, number: int, request: Request, sampling: Sampling, stops: Mapping[tuple[str, ...], StopStrings]
+    ) -> SampledRow:
+        return SampledRow(
+            request=number,
+            prompt_ids=request.prompt_ids,
+            limit=request.limit(sampling),
+            uniforms=None if sampling.greedy else UniformStream(request.key),
+            matcher=StopMatcher(stops[request.stop]) if request.stop else None,
+            conversation=request.conversation,
+        )
+
+    def _check_version(self, version: int) -> None:
+        if self.version != version:
+            raise RuntimeError(
+                f"sync({self.version}) came while completions of version {version} were being sampled: "
+                "take all completions from generate() before the weights change."
+            )
+
     @contextmanager
-    def _sampling(self, cache: SharedPrefixCache, copies: _Copies) -> Iterator[None]:
+    def _sampling(self, cache: SampledCache, copies: _Copies) -> Iterator[None]:
         """Dropout and gradients off, attention through `cache`; all restored after the block, exceptions included."""
         with ExitStack() as stack:
             stack.enter_context(evaluating(self._parts.model))
@@ -268,18 +382,25 @@ class NativeEngine:
             static.refresh()
         return static
 
-    def _copies_of_weights(self, requests: Sequence[Request], sampling: Sampling) -> _Copies:
+    def _copies_of_weights(self, requests: Sequence[Request], sampling: Sampling, kept: _Kept | None = None) -> _Copies:
+        """Copies for some requests; those that are made for conversations stay with them."""
+        if kept is not None and kept.copies is not None:
+            return kept.copies
         longest = max((request.limit(sampling) for request in requests), default=0)
         if self._device.type != "cpu" or longest < COPY_FROM:
             return _Copies()
+        rows = len(requests) if kept is None else max(len(requests), KEPT_ROWS)
         with self._precision():
-            body = FusedBody.of(self._parts.body, len(requests)) if self._fuses is not False else None
+            body = FusedBody.of(self._parts.body, rows) if self._fuses is not False else None
         if body is not None and self._fuses is None:
             self._fuses = self._agrees(body, requests[0].prompt_ids)
             body = body if self._fuses else None
         with self._precision():
-            linears = PackedLinears(self._parts.model if body is None else self._parts.head, len(requests))
-        return _Copies(body, linears)
+            linears = PackedLinears(self._parts.model if body is None else self._parts.head, rows)
+        copies = _Copies(body, linears)
+        if kept is not None:
+            kept.copies = copies
+        return copies
 
     def _agrees(self, body: FusedBody, prompt_ids: Sequence[int]) -> bool:
         """Whether the fused body computes what the model's own code does, which another version may have changed."""
@@ -331,6 +452,7 @@ class _Batch:
         eos_ids: frozenset[int],
         compact: bool,
         static: StaticDecoder | None = None,
+        kept: ConversationCache | None = None,
     ) -> None:
         self.rows = rows
         self._parts, self._body, self._groups, self._sampling = parts, body, groups, sampling
@@ -338,9 +460,9 @@ class _Batch:
         self._device = parts.device
         prompt_lens = [len(group.prompt_ids) for group in groups]
         self.cache = SharedPrefixCache(prompt_lens, max(row.limit for row in rows), self._device)
-        self._rows_at_once = max(1, SAMPLE_ELEMENTS // parts.model.config.get_text_config(decoder=True).vocab_size)
         self._started = False
         self._static, self._is_static = static, False
+        self._kept = kept
         self._limit = max(row.limit for row in rows)
 
     @contextmanager
@@ -360,11 +482,11 @@ class _Batch:
         """Decode until at least one row is finished; return those that are, and forget them."""
         while True:
             if not self._started:
-                self._choose(self._prefill())
+                self._draw(self._prefill())
             elif self._decodes_statically():
                 self._step()
             else:
-                self._choose(self._decode_one())
+                self._draw(self._decode_one())
             finished = [index for index, row in enumerate(self.rows) if row.finished is not None]
             if finished and (self._compact or len(finished) == len(self.rows)):
                 done = [self.rows[index] for index in finished]
@@ -376,8 +498,15 @@ class _Batch:
             assert self._static is not None, "it decodes the batch"
             self._static.drop(finished)
             self.rows = [row for row in self.rows if row.finished is None]
-        else:
-            fill(self.rows, self.cache.drop(finished), len(finished))
+            return
+        for index in finished if self._kept is not None else ():
+            self._keep(index, self.rows[index])
+        fill(self.rows, self.cache.drop(finished), len(finished))
+
+    def _keep(self, index: int, row: SampledRow) -> None:
+        if row.conversation is not None and self._kept is not None:
+            sampled = row.token_ids[:-1]  # the last one was not read
+            self._kept.add(row.conversation, [*row.prompt_ids, *sampled], self.cache.row(index, len(sampled)))
 
     def _decodes_statically(self) -> bool:
         """Whether the static decoder has the batch; it is offered it once, after the first token."""
@@ -395,7 +524,7 @@ class _Batch:
         """Decode one token of every row with the static decoder."""
         assert self._static is not None, "it decodes the batch"
         blocks = [row.block() for row in self.rows] if self._static.wants_uniforms else None
-        self._push(self._static.step(blocks))
+        push(self.rows, self._static.step(blocks), self._eos_ids)
 
     def _prefill(self) -> Tensor:
         """Read every prompt once; return the last hidden state of each row's prompt, [A, D]."""
@@ -420,84 +549,34 @@ class _Batch:
         fed = self.cache.layout.decoded
         self.cache.begin_step()
         tokens = [(row.token_ids[-1],) for row in self.rows]
-        return self._forward(tokens, [(row.prompt_len + fed,) for row in self.rows])[:, 0]
+        return self._forward(tokens, [(len(row.prompt_ids) + fed,) for row in self.rows])[:, 0]
 
     def _forward(self, token_ids: Sequence[Sequence[int]], positions: Sequence[Sequence[int]]) -> Tensor:
         """Run the body on [b, l] tokens; return hidden states [b, l, D]."""
         ids = torch.tensor(token_ids, device=self._device)
         places = torch.tensor(positions, device=self._device)
-        if self._body is not None:
-            return self._body(ids, places, self.cache)
-        hidden = self._parts.hidden(ids, position_ids=places, cache=self.cache)
-        self.cache.check_complete(type(self._parts.model).__name__)
-        return hidden
+        return _hidden(self._parts, self._body, ids, places, self.cache)
 
-    def _choose(self, hidden: Tensor) -> None:
-        """Draw a token for every row from its hidden state, [A, D]."""
-        u = None
-        if not self._sampling.greedy:
-            u = torch.tensor([row.uniform() for row in self.rows], dtype=torch.float64, device=self._device)
-        drawn: list[tuple[int, float]] = []
-        for start in range(0, len(self.rows), self._rows_at_once):
-            at = slice(start, start + self._rows_at_once)
-            token, logprob = sample(self._parts.logits(hidden[at]), None if u is None else u[at], self._sampling)
-            drawn += zip(token.tolist(), logprob.tolist(), strict=True)
-        self._push(drawn)
-
-    def _push(self, drawn: Sequence[tuple[int, float]]) -> None:
-        for row, (token_id, logprob_value) in zip(self.rows, drawn, strict=True):
-            if row.finished is None:
-                row.push(token_id, logprob_value, self._eos_ids)
+    def _draw(self, hidden: Tensor) -> None:
+        draw(self._parts, hidden, self.rows, self._sampling, self._eos_ids)
 
 
-@dataclass(slots=True)
-class SampledRow:
-    """Tokens so far, and what ends it: `limit` tokens, an end token or a stop string.
+def _hidden(parts: CausalLM, body: FusedBody | None, ids: Tensor, positions: Tensor, cache: SampledCache) -> Tensor:
+    """Hidden states [b, l, D] of tokens [b, l]."""
+    if body is not None:
+        return body(ids, positions, cache)
+    hidden = parts.hidden(ids, position_ids=positions, cache=cache)
+    cache.check_complete(type(parts.model).__name__)
+    return hidden
 
-    Attributes:
-        request: Index of the request.
-        prompt_len: Tokens of the prompt.
-        limit: Most tokens.
-        uniforms: What tokens are drawn with; None is greedy.
-        matcher: Finds stop strings; None without any.
-        token_ids: Tokens so far.
-        logprobs: Their log-probs.
-        text: The text before a stop string, once there is one.
-        finished: Why it has ended; None while it has not.
-    """
 
-    request: int
-    prompt_len: int
-    limit: int
-    uniforms: UniformStream | None
-    matcher: StopMatcher | None
-    token_ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    text: str | None = None
-    finished: FinishReason | None = None
-    _block: list[float] = field(default_factory=list)
+class _AtOnce:
+    """Requests that are all there."""
 
-    def uniform(self) -> float:
-        """The uniform that draws the next token."""
-        return self.block()[len(self.token_ids) % UNIFORM_BLOCK]
+    def __init__(self, requests: list[tuple[int, Request]]) -> None:
+        self._requests: list[tuple[int, Request]] | None = requests
 
-    def block(self) -> list[float]:
-        """The block of uniforms that the next token's is in; call it once per token."""
-        assert self.uniforms is not None, "greedy rows draw nothing"
-        if len(self.token_ids) % UNIFORM_BLOCK == 0:
-            self._block = self.uniforms.take(UNIFORM_BLOCK).tolist()
-        return self._block
-
-    def push(self, token_id: int, logprob: float, eos_ids: frozenset[int]) -> None:
-        """Add a token, and see whether it ends the completion."""
-        self.token_ids.append(token_id)
-        self.logprobs.append(logprob)
-        if token_id in eos_ids:
-            self.finished = "stop"
-            return
-        if self.matcher is not None:
-            self.text = self.matcher.push(token_id)
-        if self.text is not None:
-            self.finished = "stop"
-        elif len(self.token_ids) == self.limit:
-            self.finished = "length"
+    def take(self, *, wait: bool) -> list[tuple[int, Request]] | None:
+        """All of them, once."""
+        requests, self._requests = self._requests, None
+        return requests

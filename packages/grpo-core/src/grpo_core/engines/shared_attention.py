@@ -18,6 +18,7 @@ from transformers import AttentionInterface, PretrainedConfig
 
 from grpo_core.algorithms.prefix_attention import attention_part, attention_with, mask_of, merged
 from grpo_core.engines.compatibility import INSTEAD
+from grpo_core.engines.conversations import ConversationCache
 from grpo_core.engines.kv_cache import SharedPrefixCache
 from grpo_sdk.errors import UserError
 
@@ -27,10 +28,13 @@ NAME = "grpo_shared_prefix"
 UNSUPPORTED_ARGUMENTS = ("softcap", "s_aux", "position_bias")
 """Arguments of attention functions that this one does not support: soft-capping, sinks, relative positions."""
 
-_cache: ContextVar[SharedPrefixCache] = ContextVar("grpo_shared_prefix_cache")
+SampledCache = SharedPrefixCache | ConversationCache
+"""Where a batch that is being sampled has its keys and values."""
+
+_cache: ContextVar[SampledCache] = ContextVar("grpo_shared_prefix_cache")
 
 
-def attention_through(cache: SharedPrefixCache, config: PretrainedConfig) -> AbstractContextManager[None]:
+def attention_through(cache: SampledCache, config: PretrainedConfig) -> AbstractContextManager[None]:
     """Make models with this config attend through `cache` within the block, and as before after it."""
     return attention_with(NAME, config, _cache, cache)
 
@@ -51,15 +55,15 @@ def shared_prefix_attention(
 
     Args:
         module: The attention module.
-        query: [A, H, 1, D], or [p, H, l, D] in the prefill.
-        key: [A, KV, 1, D] or [p, KV, l, D]: as `SharedPrefixCache.update` returned it.
+        query: [A, H, 1, D], or [p, H, l, D] in the prefill; [1, H, N, D] where conversations go on.
+        key: [A, KV, 1, D], [p, KV, l, D] or [1, KV, N, D]: as `update` of the cache returned it.
         value: As key.
         attention_mask: None, because no mask function is registered.
         scaling: Factor of the scores; D^-1/2 by default.
         **kwargs: What the model passes to any attention; those in `UNSUPPORTED_ARGUMENTS` must be None.
 
     Returns:
-        [A, 1, H, D] (or [p, l, H, D]) and no weights.
+        [A, 1, H, D] (or [p, l, H, D], or [1, N, H, D]) and no weights.
 
     Raises:
         UserError: the model needs something that this attention does not compute.
@@ -69,9 +73,12 @@ def shared_prefix_attention(
     return attend(cache, query, key, value, query.shape[-1] ** -0.5 if scaling is None else scaling), None
 
 
-def attend(cache: SharedPrefixCache, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+def attend(cache: SampledCache, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
     """Attention of the layer whose keys and values the cache has just stored; shapes as above."""
     cache.attended += 1
+    if isinstance(cache, ConversationCache):
+        with torch.autocast(query.device.type, enabled=False):
+            return _go_on(cache, query, scaling)
     if cache.prefilling:
         # Prompts are right-padded, so under a causal mask no real token sees padding.
         grouped = query.shape[1] != key.shape[1]
@@ -96,6 +103,28 @@ def _decode(cache: SharedPrefixCache, query: Tensor, scaling: float) -> Tensor:
     own, own_log = _attend(query, keys, values, scaling)  # [A, KV, R, D]
     out = merged(layout.to_rows(prompt), layout.to_rows(prompt_log[..., None])[..., 0], own, own_log)
     return out.view(rows, 1, heads, values.shape[-1])
+
+
+def _go_on(cache: ConversationCache, query: Tensor, scaling: float) -> Tensor:
+    """Attention [1, N, H, D] of new tokens of conversations, queries [1, H, N, D], to all before them."""
+    out = []
+    for run in cache.runs:
+        keys, values = (part[run.slots, :, : run.seen] for part in run.shelf.layers[cache.current])
+        rows = query[0, :, run.tokens].transpose(0, 1).unflatten(1, (keys.shape[1], -1))  # [rows, KV, R, D]
+        out.append(_attend(rows.to(keys.dtype), keys, values, scaling, run.padding)[0].flatten(1, 2))
+    for span in cache.spans:
+        keys, values = (part[span.slot : span.slot + 1, :, : span.seen] for part in span.shelf.layers[cache.current])
+        seen = F.scaled_dot_product_attention(
+            query[:, :, span.tokens].to(keys.dtype),
+            keys,
+            values,
+            attn_mask=span.visible,
+            is_causal=span.visible is None,
+            scale=scaling,
+            enable_gqa=query.shape[1] != keys.shape[1],
+        )
+        out.append(seen[0].transpose(0, 1))
+    return torch.cat(out).to(query.dtype)[None]
 
 
 def _attend(
