@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
-import datetime
-import decimal
-import enum
 import inspect
 import json
 import math
-import pathlib
 import re
-import typing
-import uuid
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeVar, overload
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, TypeVar, get_type_hints, overload
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from grpo_sdk.errors import MAX_NAME_CHARS, UserError, near_match
 from grpo_sdk.task.calling import name_of
@@ -35,13 +31,19 @@ MAX_ARGUMENT_BYTES = 1 << 20
 MAX_PROBLEMS, MAX_PROBLEM_CHARS = 8, 1000
 """Of wrong arguments that the policy is told."""
 
+MAX_LISTED = 10_000
+"""Problems beyond which they are only counted: pydantic makes an object of each."""
+
 MAX_RESULT_CHARS = 10_000
 """Of a result that the policy reads."""
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """What OpenAI's API takes; other servers take more."""
 
-_MARK = "_grpo_tool"
+_MARK, _TYPES = "_grpo_tool", "_grpo_tool_types"
+"""Attributes of a function: its mark, and the types of its parameters."""
+
+_NONE = inspect.Parameter.empty
 
 
 class ToolError(Exception):
@@ -89,7 +91,12 @@ def tool(
             raise UserError(
                 f"{name_of(function)}() is marked with another @tool already; mark a function of its own that calls it."
             )
-        setattr(function, _MARK, marked)
+        try:
+            setattr(function, _MARK, marked)
+        except AttributeError:
+            raise UserError(
+                f"{name_of(function)}() takes no mark, as a bound method or a builtin; wrap it in a def."
+            ) from None
         return function
 
     return mark if function is None else mark(function)
@@ -156,31 +163,32 @@ class Tool:
         Raises:
             ToolError: everything that is wrong, for the policy.
         """
-        written = _as_json(self.name, arguments)
-        properties = self.parameters["properties"]
-        problems = [
-            f"unknown argument {name!r:.{MAX_NAME_CHARS}}.{near_match(str(name)[:MAX_NAME_CHARS], properties)}"
-            for name in arguments
-            if name not in properties
-        ]
-        if are_texts and not problems:
+        properties, written = self.parameters["properties"], _as_json(self.name, arguments)
+        unknown = [name for name in arguments if name not in properties]
+        if are_texts and not unknown:
             definitions = self.parameters.get("$defs", {})
-            arguments = {
-                name: _from_text(value, [*_alternatives(properties[name], definitions)])
-                if isinstance(value, str)
-                else value
-                for name, value in arguments.items()
+            read = {
+                name: _from_text(text, [*_alternatives(properties[name], definitions)])
+                for name, text in arguments.items()
+                if isinstance(text, str)
             }
-            written = _as_json(self.name, arguments)
+            written = _as_json(self.name, {**arguments, **read})
+        problems = [
+            f"unknown argument {name[:MAX_NAME_CHARS]!r}.{near_match(name[:MAX_NAME_CHARS], properties)}"
+            for name in unknown[:MAX_PROBLEMS]
+        ]
+        count = len(unknown)
         try:
             made = self._model.model_validate_json(written)
         except ValidationError as error:
-            problems += [_problem(each) for each in error.errors(include_url=False)]
-        if problems:
-            more = f"; and {len(problems) - MAX_PROBLEMS} more" if len(problems) > MAX_PROBLEMS else ""
-            text = "; ".join(problems[:MAX_PROBLEMS])
-            text = text if len(text) <= MAX_PROBLEM_CHARS else f"{text[:MAX_PROBLEM_CHARS]}…"
-            raise ToolError(f"{self.name} was not called: {text}{more}")
+            count += error.error_count()
+            wrong = error.errors(include_url=False) if count <= MAX_LISTED else []  # which makes all of them
+            problems = [*problems, *map(_problem, wrong[:MAX_PROBLEMS])][:MAX_PROBLEMS]
+        if count:
+            more = count - len(problems)
+            text = "; ".join(problems)[:MAX_PROBLEM_CHARS]
+            text += f"{'; and ' if text else ''}{more:,} {'more' if text else 'wrong values'}" if more else ""
+            raise ToolError(f"{self.name} was not called: {text}")
         return {name: getattr(made, _PREFIX + name) for name in properties}
 
 
@@ -252,34 +260,25 @@ def _made(function: Any, is_method: bool) -> Tool:
 
     ends, name, timeout_s = getattr(function, _MARK, (False, None, None))
     name = _checked_name(function, name)
-    fields = {
+    taken = {
         parameter.name: (_annotation(name, function, parameter), parameter.default)
         for parameter in _parameters(name, function, is_method)
     }
     try:
-        model, schema = _described(name, fields)
+        model, schema = _described(name, taken)
     except Exception as error:  # an annotation's own code may raise anything
-        raise _without_schema(name, fields, error) from None
+        raise _without_schema(name, taken, error) from None
     documented = docstring_parser.parse(inspect.getdoc(function) or "")
     for part in documented.params:
         for parameter in part.arg_name.split(",") if part.args[0] != "attribute" else ():  # NumPy: `a, b : int`
-            if parameter.strip() not in fields:
-                near = near_match(parameter.strip(), fields)
+            if parameter.strip() not in taken:
+                near = near_match(parameter.strip(), taken)
                 raise UserError(f"tool {name!r}: its docstring has {parameter.strip()!r}, which it doesn't take.{near}")
             if part.description:
                 text = re.sub(r"\s*\n\s*", " ", part.description.strip())
                 schema["properties"][parameter.strip()].setdefault("description", text)
-    return Tool(
-        name=name,
-        description=documented.description or "",
-        parameters=schema,
-        function=function,
-        ends=ends,
-        is_async=inspect.iscoroutinefunction(function),
-        timeout_s=timeout_s,
-        is_method=is_method,
-        _model=model,
-    )
+    description, is_async = (documented.description or "").strip(), inspect.iscoroutinefunction(function)
+    return Tool(name, description, schema, function, ends, is_async, timeout_s, is_method, model)
 
 
 def _parameters(name: str, function: Any, is_method: bool) -> Iterable[inspect.Parameter]:
@@ -287,13 +286,15 @@ def _parameters(name: str, function: Any, is_method: bool) -> Iterable[inspect.P
         parameters = [*inspect.signature(function).parameters.values()]
     except ValueError:  # some builtins have none
         raise UserError(f"tool {name!r} has no signature that can be read; wrap it in a def.") from None
-    for parameter in parameters[1 if is_method else 0 :]:
-        who = f"tool {name!r}: parameter {str(parameter).partition(':')[0]!r}"
+    if is_method and (not parameters or (parameters[0].name != "self" and parameters[0].annotation is not _NONE)):
+        raise UserError(f"tool {name!r} is a method of an environment: its first parameter must be self.")
+    for parameter in parameters[is_method:]:
+        who = f"tool {name!r}: parameter {str(parameter.replace(annotation=_NONE, default=_NONE))!r}"
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise UserError(f"{who}: a call names its arguments; take a list or a dict, or name each.")
         if parameter.kind is parameter.POSITIONAL_ONLY:
             raise UserError(f"{who} is positional-only, and a call names its arguments; remove the / behind it.")
-        if parameter.annotation is parameter.empty:
+        if parameter.annotation is _NONE:
             raise UserError(
                 f"{who} has no annotation, from which its schema is made; write e.g. {parameter.name}: str."
             )
@@ -306,12 +307,12 @@ def _annotation(name: str, function: Any, parameter: inspect.Parameter) -> Any:
     It is kept on the function: a function of a script reaches the workers by value, without names that only
     annotations use.
     """
-    kept = function.__dict__.setdefault("_grpo_tool_types", {})
+    kept = function.__dict__.setdefault(_TYPES, {})
     if parameter.name not in kept:
         holder = type("", (), {"__annotations__": {"it": parameter.annotation}})
         names = getattr(inspect.unwrap(function), "__globals__", {})
         try:
-            kept[parameter.name] = typing.get_type_hints(holder, names, include_extras=True)["it"]
+            kept[parameter.name] = get_type_hints(holder, names, include_extras=True)["it"]
         except Exception as error:  # evaluating an annotation may raise anything
             raise UserError(
                 f"tool {name!r}: parameter {parameter.name!r}: its annotation {parameter.annotation!r:.80} cannot be "
@@ -320,23 +321,23 @@ def _annotation(name: str, function: Any, parameter: inspect.Parameter) -> Any:
     return kept[parameter.name]
 
 
-def _described(name: str, fields: Mapping[str, tuple[Any, Any]]) -> tuple[type[BaseModel], dict[str, Any]]:
+def _described(name: str, taken: Mapping[str, tuple[Any, Any]]) -> tuple[type[BaseModel], dict[str, Any]]:
     """The model of a tool's arguments, and its schema without titles."""
     config = ConfigDict(alias_generator=lambda field: field.removeprefix(_PREFIX), allow_inf_nan=False)
     made = {
-        _PREFIX + parameter: (annotation, ... if default is inspect.Parameter.empty else default)
-        for parameter, (annotation, default) in fields.items()
+        _PREFIX + parameter: (annotation, ... if default is _NONE else default)
+        for parameter, (annotation, default) in taken.items()
     }
     model: type[BaseModel] = create_model(name, __config__=config, **made)  # type: ignore[call-overload] # by name
     for key, about in model.model_fields.items():
         if about.validation_alias != key.removeprefix(_PREFIX):
             raise TypeError(f"its alias {about.validation_alias!r} isn't its name; rename the parameter")
     schema = model.model_json_schema(schema_generator=_Schema)
-    return model, {"type": "object", **_untitled(schema)}
+    return model, _untitled(schema)
 
 
-def _without_schema(name: str, fields: Mapping[str, tuple[Any, Any]], error: Exception) -> UserError:
-    for parameter, made in fields.items():
+def _without_schema(name: str, taken: Mapping[str, tuple[Any, Any]], error: Exception) -> UserError:
+    for parameter, made in taken.items():
         try:
             _described(name, {parameter: made})
         except Exception as reason:  # as in _made
@@ -349,12 +350,12 @@ def _without_schema(name: str, fields: Mapping[str, tuple[Any, Any]], error: Exc
 
 
 def _untitled(schema: Any) -> Any:
-    """A schema without the titles that repeat names."""
+    """A schema without the titles that repeat names, types first, as transformers writes it."""
     if isinstance(schema, list):
         return [_untitled(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    kept = {}
+    kept = {"type": schema["type"]} if "type" in schema else {}
     for key, value in schema.items():
         if key in ("properties", "$defs"):
             kept[key] = {name: _untitled(each) for name, each in value.items()}
@@ -369,10 +370,7 @@ def _as_json(name: str, arguments: Mapping[str, Any]) -> bytes:
         raise ToolError(f"{name} was not called: its arguments nest deeper than {MAX_DEPTH} levels")
     try:
         written = json.dumps(arguments, allow_nan=False, ensure_ascii=False).encode()
-    except (
-        TypeError,
-        ValueError,
-    ) as error:  # NaN, half of a surrogate pair, and what Python's spelling has beyond JSON
+    except (TypeError, ValueError) as error:  # ValueError: of NaN and of half a surrogate pair
         raise ToolError(f"{name} was not called: its arguments are no JSON: {str(error)[:200]}") from None
     if len(written) > MAX_ARGUMENT_BYTES:
         raise ToolError(
@@ -416,10 +414,11 @@ def _from_text(text: str, alternatives: list[Mapping[str, Any]]) -> Any:
         if text in constants if constants is not None else each.get("type") == "string":
             return text
     for read in (json.loads, ast.literal_eval):
-        try:
-            return read(bare)
-        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # of deep nesting
-            pass
+        with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Python's parser, about escapes
+            value = read(bare)
+            json.dumps(value, allow_nan=False)  # raises for NaN, and for what only Python spells, as a set
+            return value
     return text
 
 
@@ -455,16 +454,11 @@ def result_text(value: Any, max_chars: int = MAX_RESULT_CHARS) -> str:
 
 def _plain(value: Any) -> Any:
     """What JSON has in place of a value."""
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
-    if isinstance(value, enum.Enum):
-        return value.value
-    if isinstance(value, datetime.date | datetime.time):
-        return value.isoformat()
-    if isinstance(value, decimal.Decimal | uuid.UUID | pathlib.PurePath):
-        return str(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: getattr(value, each.name) for each in fields(value)}
+    if not isinstance(value, bytes | bytearray | memoryview | set | frozenset | Iterator):  # a set has no order
+        with suppress(PydanticSerializationError):
+            return to_jsonable_python(value)
     raise TypeError(
         f"a tool returned {type(value).__module__}.{type(value).__qualname__}; return text, numbers, lists, dicts, a "
         "dataclass or a pydantic model: the policy reads text only"

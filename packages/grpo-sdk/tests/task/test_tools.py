@@ -1,0 +1,631 @@
+"""Tools: what a function's schema says, what a call may hold, and what the policy reads."""
+
+import asyncio
+import contextlib
+import dataclasses
+import datetime
+import decimal
+import enum
+import functools
+import importlib.util
+import inspect
+import json
+import math
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from typing_extensions import TypedDict
+
+from grpo_sdk import ToolError, UserError, tool
+from grpo_sdk.plugins import task_pickles
+from grpo_sdk.task.tools.tool import MAX_ARGUMENT_BYTES, MAX_DEPTH, MAX_PROBLEM_CHARS, Tool, result_text, tools_of
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+def program(name: str) -> Any:
+    """A module of `programs`, which no other process can import."""
+    spec = importlib.util.spec_from_file_location(name, PROGRAMS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+SIGNATURES = program("signatures")
+
+DIFFERENT = {
+    "collect": "a list of anything has `items`, as list[Any] has in both",
+    "default": "transformers drops defaults",
+    "optional": "transformers says `nullable`, which JSON Schema doesn't know: null would be refused",
+    "optional_default": "as above",
+    "either": "transformers lists simple types: the same in other words",
+    "any_dict": "pydantic says that other keys are allowed, which JSON Schema takes for granted",
+    "pair": "transformers lets tuples have any length",
+    "single": "pydantic says `const` of one value: the same in other words",
+    "in_brackets": "transformers refuses types in brackets",
+    "constrained": "transformers drops bounds",
+    "annotated": "transformers takes descriptions from the docstring only",
+    "numpy_form": "transformers reads Google's form only",
+    "rest_form": "as above",
+    "models": "transformers knows no fields of classes",
+    "undocumented": "transformers refuses functions without a docstring, or with a parameter that it doesn't describe",
+    "choices": "transformers reads choices in the docstring; here they are a Literal",
+    "returns": "transformers adds what the function returns, which OpenAI's form doesn't have",
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name, value in vars(SIGNATURES).items()
+        if inspect.getmodule(value) is SIGNATURES and inspect.isfunction(value)
+    ],
+)
+def test_schemas_are_those_of_transformers_where_both_can_say_it(name: str) -> None:
+    from transformers.utils import get_json_schema
+
+    function = getattr(SIGNATURES, name)
+    ours = spec_of(function)
+    Draft202012Validator.check_schema(ours["function"]["parameters"])
+    try:
+        theirs = json.dumps(get_json_schema(function))
+    except Exception as error:  # its own classes
+        theirs = f"{type(error)}"
+    assert (json.dumps(ours) == theirs) == (name not in DIFFERENT)
+
+
+def spec_of(function: Callable[..., Any]) -> dict[str, Any]:
+    return tools_of((function,))[0].spec
+
+
+def properties_of(function: Callable[..., Any]) -> dict[str, Any]:
+    return spec_of(function)["function"]["parameters"]["properties"]
+
+
+def test_the_schema_says_what_the_signature_does() -> None:
+    models = spec_of(SIGNATURES.models)["function"]["parameters"]
+    assert models["properties"]["item"] == {"$ref": "#/$defs/Item", "description": "What."}
+    assert models["$defs"]["Item"] == {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "count": {"type": "integer", "default": 1}},
+        "required": ["name"],
+    }
+    assert models["$defs"]["Unit"] == {"type": "string", "enum": ["km", "mi"]}
+    assert "title" not in json.dumps(models)
+    assert properties_of(SIGNATURES.optional_default)["note"] == {
+        "anyOf": [{"type": "string"}, {"type": "null"}],
+        "default": None,
+        "description": "Text.",
+    }
+    assert properties_of(SIGNATURES.annotated)["count"]["description"] == "From Field."
+    assert [each["description"] for each in properties_of(SIGNATURES.numpy_form).values()] == [
+        "The first.",
+        "The second.",
+    ]
+    assert properties_of(SIGNATURES.rest_form)["a"]["description"] == "The number."
+
+
+@tool
+def convert(amount: float, unit: Literal["km", "mi"] = "km"):
+    """Convert a distance."""
+    return amount
+
+
+@tool(ends=True, name="give-up", timeout_s=2)
+async def give_up(reason: str):
+    return reason
+
+
+class Base:
+    @tool
+    def look(self) -> str:
+        return "base"
+
+    @tool
+    def buy(self, item: str) -> str:
+        return item
+
+    def reset(self, row): ...
+
+
+class Shop(Base):
+    @tool(ends=True)
+    async def order(self, item: str, count: int = 1) -> str:
+        return item * count
+
+    @tool
+    def look(self, closely: bool) -> str:
+        """Look around."""
+        return "shop"
+
+
+def test_marks_leave_functions_and_methods_as_they_are() -> None:
+    assert convert(3.0) == 3.0
+    assert pickle.loads(pickle.dumps(convert)) is convert
+    assert asyncio.run(give_up("x")) == "x"
+    assert Shop().look(True) == "shop"
+    made = tools_of((convert, give_up), Shop)
+    assert [each.name for each in made] == ["convert", "give-up", "look", "buy", "order"]  # as defined, bases first
+    assert [each.is_method for each in made] == [False, False, True, True, True]
+    assert [each.ends for each in made] == [False, True, False, False, True]
+    assert [each.is_async for each in made] == [False, True, False, False, True]
+    assert [each.timeout_s for each in made] == [None, 2, None, None, None]
+    assert made[2].description == "Look around." and list(made[2].parameters["properties"]) == ["closely"]
+    assert made[2].function(Shop(), closely=True) == "shop"
+    assert tools_of((len_of,))[0].name == "len_of"  # a function that is listed needs no mark
+    assert tools_of((Shop().order,))[0].validated({"item": "tea"}) == {"item": "tea", "count": 1}
+    assert tools_of((functools.cache(len_of),))[0].validated({"text": "x"}) == {"text": "x"}
+
+
+def len_of(text: str) -> int:
+    return len(text)
+
+
+def test_a_method_without_a_mark_takes_no_tools_place_silently() -> None:
+    class Plain(Shop):
+        def buy(self, item: str) -> str:
+            return item
+
+    class Removed(Shop):
+        buy = None
+
+    with pytest.raises(
+        UserError, match=r"Plain.buy takes the place of a tool without being one: mark it .* buy = None"
+    ):
+        tools_of((), Plain)
+    assert [each.name for each in tools_of((), Removed)] == ["look", "order"]
+
+
+def test_tools_of_scripts_reach_other_processes_with_their_types() -> None:
+    late = program("late_tools")
+    made = tools_of((late.convert,), late.Shop)
+    pickled = task_pickles.dumps(((late.convert,), late.Shop), "late", {})
+    read = subprocess.run(
+        [sys.executable, PROGRAMS / "read_tools.py"], input=pickled, capture_output=True, text=True, check=True
+    )
+    assert json.loads(read.stdout) == [each.spec for each in made]
+
+
+class Opaque: ...
+
+
+class AnyMethods:
+    @tool
+    def none() -> str: ...  # type: ignore[misc]
+
+
+class Static:
+    @staticmethod
+    @tool
+    def find(item: str) -> str: ...
+
+
+class NoSelf:
+    @tool
+    def find(item: str) -> str: ...  # type: ignore[misc]
+
+
+def gathers(a: int, *rest: int): ...
+def gathers_names(**rest: int): ...
+def positional(a: int, /): ...
+def bare(a, b: int): ...
+def opaque(a: int, b: Opaque): ...
+def calls_back(a: Callable[[int], int]): ...
+def renamed(a: Annotated[int, Field(alias="b")]): ...
+def yields(a: int):
+    yield a
+
+
+def unknown_type(a: "Missing"): ...  # noqa: F821
+def stale(item: str):
+    """Find.
+
+    Args:
+        itme: Its name.
+    """
+
+
+def dotted(a: int): ...
+
+
+dotted.__name__ = "shop.find"
+
+
+@pytest.mark.parametrize(("functions", "environment", "said"), [
+    ((gathers,), None, r"'gathers': parameter '\*rest'.*take a list or a dict"),
+    ((gathers_names,), None, r"parameter '\*\*rest'"),
+    ((positional,), None, r"'positional': parameter 'a' is positional-only"),
+    ((bare,), None, r"'bare': parameter 'a' has no annotation.* a: str"),
+    ((opaque,), None, r"'opaque': parameter 'b' has no JSON schema: .*Opaque.*pydantic model"),
+    ((calls_back,), None, r"'calls_back': parameter 'a' has no JSON schema"),
+    ((renamed,), None, r"'renamed': parameter 'a'.*alias 'b'.*rename the parameter"),
+    ((unknown_type,), None, r"'unknown_type': parameter 'a': its annotation 'Missing'.*top of the module"),
+    ((stale,), None, r"'stale': its docstring has 'itme', which it doesn't take. Did you mean 'item'\?"),
+    ((yields,), None, r"yields\(\) yields; let it return"),
+    ((dotted,), None, r"tool name 'shop.find': use 1 to 64 of a-z.*name='look_up'"),
+    ((lambda: 1,), None, r"tool name '<lambda>'"),
+    ((functools.partial(len_of, text=""),), None, r"wrap it in a def"),
+    ((Opaque,), None, r"must be a function or a plain method"),
+    ((3,), None, r"3 among the tools must be a function"),
+    (len_of, None, r"tools=len_of must be a tuple, e.g. \(len_of,\)"),
+    ((len_of, len_of), None, r"two tools have the name 'len_of'.*name=…"),
+    ((tool(name="buy")(lambda: 1),), Shop, r"two tools have the name 'buy': .*lambda.* and .*Base.buy"),
+    ((), AnyMethods, r"'none' is a method of an environment: its first parameter must be self"),
+    ((), NoSelf, r"'find' is a method of an environment: its first parameter must be self"),
+    ((), Static, r"must be a function or a plain method"),
+])  # fmt: skip
+def test_what_cannot_be_a_tool_is_refused_by_name(functions: Any, environment: Any, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        tools_of(functions, environment)
+
+
+@pytest.mark.parametrize(("mark", "said"), [
+    (lambda: tool("look_up"), r"@tool\('look_up'\): write @tool, or @tool\(name=…"),
+    (lambda: tool(timeout_s=0), r"timeout_s=0\) must be a finite time above 0"),
+    (lambda: tool(timeout_s=math.inf), r"timeout_s=inf"),
+    (lambda: tool(name="look up")(len_of), r"tool name 'look up'"),
+    (lambda: tool(name="x" * 65)(len_of), r"use 1 to 64 of"),
+    (lambda: tool(name=3)(len_of), r"tool name 3"),
+    (lambda: tool(Shop().look), r"look\(\) takes no mark.* wrap it in a def"),
+    (lambda: tool(ends=True)(len), r"len\(\) takes no mark.* wrap it in a def"),
+    (lambda: tool(ends=True)(convert), r"convert\(\) is marked with another @tool already"),
+])  # fmt: skip
+def test_marks_that_cannot_hold_are_refused(mark: Callable[[], Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        mark()
+
+
+def test_a_default_that_json_does_not_have_is_no_part_of_the_schema() -> None:
+    unset = object()
+
+    def find(item: str, near: Annotated[Any, Field()] = unset): ...
+
+    made = tools_of((find,))[0]
+    assert made.parameters["properties"]["near"] == {}
+    assert made.validated({"item": "a"}) == {"item": "a", "near": unset}
+
+
+class Line(BaseModel):
+    item: str
+    count: int = Field(1, ge=1)
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(strict=True)
+    day: datetime.date
+
+
+@dataclass
+class Point:
+    x: float
+    y: float = 0.0
+
+
+class Size(TypedDict, total=False):
+    width: int
+
+
+class Unit(enum.Enum):
+    KM = "km"
+
+
+def everything(
+    number: int = 0,
+    real: float = 0.0,
+    flag: bool = False,
+    text: str = "",
+    lines: list[Line] = [],  # noqa: B006 # as authors write
+    point: Point | None = None,
+    size: Size = {},  # noqa: B006
+    unit: Unit = Unit.KM,
+    day: datetime.date | None = None,
+    strict: Strict | None = None,
+    note: str | None = None,
+    mixed: Literal[1, "a"] = 1,
+    anything: Any = None,
+    counts: dict[str, int] = {},  # noqa: B006
+    field: int = Field(5, le=9),
+    copy: str = "c",  # names of a model's own methods, and with underscores
+    model_config: str = "m",
+    _hidden: int = 1,
+): ...
+
+
+EVERYTHING = tools_of((everything,))[0]
+
+
+@pytest.mark.parametrize(("given", "made"), [
+    ({"number": "3"}, 3),
+    ({"number": 3.0}, 3),
+    ({"number": 10**40}, 10**40),
+    ({"real": "1e3"}, 1000.0),
+    ({"real": 2}, 2.0),
+    ({"flag": "true"}, True),
+    ({"text": "3"}, "3"),
+    ({"lines": [{"item": "tea"}]}, [Line(item="tea", count=1)]),
+    ({"point": {"x": "1"}}, Point(1.0)),
+    ({"size": {"width": 2}}, {"width": 2}),
+    ({"unit": "km"}, Unit.KM),
+    ({"day": "2026-01-02"}, datetime.date(2026, 1, 2)),
+    ({"strict": {"day": "2026-01-02"}}, Strict(day=datetime.date(2026, 1, 2))),
+    ({"note": None}, None),
+    ({"note": "null"}, "null"),
+    ({"mixed": "a"}, "a"),
+    ({"anything": {"a": [1, None]}}, {"a": [1, None]}),
+    ({"field": 9}, 9),
+    ({"copy": "x"}, "x"),
+    ({"model_config": "x"}, "x"),
+    ({"_hidden": 2}, 2),
+])  # fmt: skip
+def test_arguments_are_converted_by_the_schema(given: dict[str, Any], made: Any) -> None:
+    [(name, _)] = given.items()
+    validated = EVERYTHING.validated(given)
+    assert validated[name] == made and type(validated[name]) is type(made)
+    everything(**validated)
+
+
+def test_defaults_are_the_functions_and_no_call_sees_another_ones() -> None:
+    defaults = EVERYTHING.validated({})
+    assert defaults["field"] == 5 and defaults["unit"] is Unit.KM and defaults["_hidden"] == 1
+    defaults["counts"]["a"] = 1
+    assert EVERYTHING.validated({})["counts"] == {}
+
+
+@pytest.mark.parametrize(("given", "said"), [
+    ({"number": 3.5}, r"number: .*valid integer.* \(given 3.5\)"),
+    ({"number": "three"}, r"number: .*integer.* \(given 'three'\)"),
+    ({"number": None}, r"number: .* \(given None\)"),
+    ({"text": 3}, r"text: .*string \(given 3\)"),
+    ({"real": "1e999"}, r"real: .*finite number"),
+    ({"real": math.nan}, r"its arguments are no JSON"),
+    ({"anything": [math.inf]}, r"its arguments are no JSON"),
+    ({"anything": {1, 2}}, r"its arguments are no JSON: Object of type set"),
+    ({"anything": 1j}, r"its arguments are no JSON"),
+    ({"text": "\ud800"}, r"its arguments are no JSON.*surrogate"),
+    ({"numbr": 1, "texts": ""}, r"unknown argument 'numbr'. Did you mean 'number'\?; unknown argument 'texts'"),
+    ({"lines": [{"count": 0}]}, r"missing argument 'lines.0.item'; lines.0.count: .*greater than or equal to 1"),
+    ({"unit": "miles"}, r"unit: Input should be 'km' \(given 'miles'\)"),
+    ({"field": 10}, r"field: .*less than or equal to 9"),
+    ({"argument_number": 1}, r"unknown argument 'argument_number'"),
+])  # fmt: skip
+def test_wrong_arguments_are_told_to_the_policy(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ToolError, match=rf"^everything was not called: .*{said}"):
+        EVERYTHING.validated(given)
+
+
+def test_everything_that_is_wrong_is_told_at_once_and_in_bounds() -> None:
+    def order(item: str, count: int, note: str): ...
+
+    made = tools_of((order,))[0]
+    with pytest.raises(ToolError) as told:
+        made.validated({"itm": "tea", "count": "x" * 100_000})
+    assert str(told.value) == (
+        "order was not called: unknown argument 'itm'. Did you mean 'item'?; missing argument 'item'; "
+        "count: Input should be a valid integer, unable to parse string as an integer "
+        f"(given '{'x' * 40}'…); missing argument 'note'"
+    )
+    for huge in (
+        {"lines": [{}] * 5_000},
+        {"lines": [{}] * 100_000},
+        {f"{'y' * 900}{number}": 1 for number in range(1000)},
+        {"x" * 100_000: 1},
+        {"number": [[["deep"] * 100] * 100] * 10},
+    ):
+        with pytest.raises(ToolError) as told:
+            EVERYTHING.validated(huge)
+        assert len(str(told.value)) <= MAX_PROBLEM_CHARS + 100
+    with pytest.raises(ToolError, match=r"everything was not called: 100,000 wrong values"):
+        EVERYTHING.validated({"lines": [{}] * 100_000})
+
+
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def test_arguments_nest_and_grow_up_to_a_bound() -> None:
+    EVERYTHING.validated({"anything": nested(MAX_DEPTH - 1)})
+    for levels in (MAX_DEPTH, 10_000):
+        with pytest.raises(ToolError, match=r"nest deeper than 200 levels"):
+            EVERYTHING.validated({"anything": nested(levels)})
+    EVERYTHING.validated({"text": "é" * 500_000})
+    with pytest.raises(ToolError, match=r"have 1,200,0.. bytes, of at most 1,048,576"):
+        EVERYTHING.validated({"text": "é" * 600_000})
+    for text in ("[" * 100_000, "-" * 100_000 + "1", "{1:" * 50_000, "(1," * 50_000, "1+" * 100_000 + "1", "9" * 9000):
+        with pytest.raises(ToolError):
+            EVERYTHING.validated({"counts": text}, are_texts=True)
+
+
+@pytest.mark.parametrize(("name", "text", "made"), [
+    ("text", "true", "true"),
+    ("text", "null", "null"),
+    ("text", " 'a'\n", " 'a'\n"),
+    ("text", "[1]", "[1]"),
+    ("number", "3", 3),
+    ("number", " 3\n", 3),
+    ("number", "007", 7),
+    ("real", "1e3", 1000.0),
+    ("flag", "True", True),
+    ("flag", "false", False),
+    ("flag", "yes", True),
+    ("counts", '{"a": 1}', {"a": 1}),
+    ("counts", "{'a': 1}", {"a": 1}),
+    ("lines", '[{"item": "3", "count": "2"}]', [Line(item="3", count=2)]),
+    ("point", "{'x': 1}", Point(1.0)),
+    ("point", "None", None),
+    ("point", "null", None),
+    ("note", "null", None),  # of a parameter that takes both
+    ("note", "None", None),
+    ("note", "nulls", "nulls"),
+    ("note", "3", "3"),
+    ("day", "2026-01-02", datetime.date(2026, 1, 2)),
+    ("unit", "km", Unit.KM),
+    ("unit", "'km'", Unit.KM),
+    ("mixed", "a", "a"),
+    ("mixed", "1", 1),
+    ("anything", "true", True),
+    ("anything", "plain words", "plain words"),
+    ("anything", "{1, 2}", "{1, 2}"),
+    ("anything", "NaN", "NaN"),
+    ("anything", r"'\d'", r"\d"),
+])  # fmt: skip
+def test_texts_of_xml_formats_are_read_by_the_schema(name: str, text: str, made: Any) -> None:
+    read = EVERYTHING.validated({name: text}, are_texts=True)[name]
+    assert read == made and type(read) is type(made)
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+ARGUMENTS = st.fixed_dictionaries({}, optional={
+    "number": st.integers(),
+    "real": st.floats(allow_nan=False, allow_infinity=False),
+    "flag": st.booleans(),
+    "text": st.text(),
+    "counts": st.dictionaries(st.text(), st.integers()),
+    "note": st.none() | st.text().filter(lambda text: text.strip() not in ("null", "None")),
+})  # fmt: skip
+
+
+@given(ARGUMENTS, st.sampled_from([json.dumps, repr]))
+def test_values_and_their_texts_are_the_same_call(arguments: dict[str, Any], spelled: Callable[[Any], str]) -> None:
+    texts = {name: value if isinstance(value, str) else spelled(value) for name, value in arguments.items()}
+    validated = EVERYTHING.validated(arguments)
+    assert {name: validated[name] for name in arguments} == arguments
+    assert EVERYTHING.validated(texts, are_texts=True) == validated
+
+
+@given(st.dictionaries(st.sampled_from([*EVERYTHING.parameters["properties"], "other"]), JSON_VALUES), st.booleans())
+def test_no_arguments_fail_in_another_way(arguments: dict[str, Any], are_texts: bool) -> None:
+    """And what our schema refuses is refused, save what lax conversion takes."""
+    try:
+        everything(**EVERYTHING.validated(arguments, are_texts))
+    except ToolError as error:
+        assert 0 < len(str(error)) <= MAX_PROBLEM_CHARS + 100
+    else:
+        assert "other" not in arguments
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_read_in_some_way(text: str) -> None:
+    with contextlib.suppress(ToolError):
+        EVERYTHING.validated({"lines": text}, are_texts=True)
+    assert EVERYTHING.validated({"text": text}, are_texts=True)["text"] == text
+
+
+def test_what_an_authors_validator_raises_is_not_the_policys_fault() -> None:
+    def broken(value: int) -> int:
+        raise KeyError(value)
+
+    def picky(value: int) -> int:
+        raise ValueError("only even ones")
+
+    def find(a: Annotated[int, AfterValidator(broken)] = 0, b: Annotated[int, AfterValidator(picky)] = 0): ...
+
+    made = tools_of((find,))[0]
+    with pytest.raises(KeyError):
+        made.validated({"a": 1})
+    with pytest.raises(ToolError, match=r"b: only even ones \(given 1\)"):
+        made.validated({"b": 1})
+
+
+@pytest.mark.parametrize(("value", "text"), [
+    ("as it is\n", "as it is\n"),
+    ("", ""),
+    (None, "null"),
+    (True, "true"),
+    (84, "84"),
+    (3.0, "3.0"),
+    ([1, "é", None], '[1, "é", null]'),
+    ({"a": (1, 2)}, '{"a": [1, 2]}'),
+    (Line(item="tea"), '{"item": "tea", "count": 1}'),
+    ([Point(1.0)], '[{"x": 1.0, "y": 0.0}]'),
+    ({"day": datetime.date(2026, 1, 2), "unit": Unit.KM}, '{"day": "2026-01-02", "unit": "km"}'),
+    (decimal.Decimal("1.10"), '"1.10"'),
+    (Path("a/b"), '"a/b"'),
+    (enum.StrEnum("Word", {"YES": "yes"}).YES, "yes"),
+])  # fmt: skip
+def test_results_are_text_or_json(value: Any, text: str) -> None:
+    assert result_text(value) == text
+
+
+@dataclass
+class Holder:
+    inner: Any
+
+
+async def waits() -> str:
+    return "x"
+
+
+@pytest.mark.parametrize(("make", "said"), [
+    (lambda: math.nan, r"float that JSON doesn't have"),
+    (lambda: [1, {"a": -math.inf}], r"list that JSON doesn't have"),
+    (lambda: Holder(math.nan), r"JSON doesn't have"),
+    (lambda: b"x", r"returned builtins.bytes; return text, numbers, lists"),
+    (lambda: [Holder(b"x")], r"returned builtins.bytes"),
+    (lambda: {1, 2}, r"returned builtins.set"),
+    (lambda: Opaque(), r"returned .*test_tools.Opaque; return text"),
+    (lambda: iter([1]), r"returned builtins.list_iterator"),
+    (lambda: "\ud800", r"half of a surrogate pair"),
+    (lambda: ["\ud800"], r"half of a surrogate pair"),
+    (lambda: nested(5000), r"list that JSON doesn't have"),
+    (lambda: {(1, 2): 3}, r"keys must be"),
+])  # fmt: skip
+def test_what_the_policy_cannot_read_is_refused_with_its_type(make: Callable[[], Any], said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        result_text(make())
+
+
+def test_a_list_that_holds_itself_and_an_array_are_refused() -> None:
+    import numpy
+
+    circle: list[Any] = []
+    circle.append(circle)
+    for value, said in ((circle, "Circular"), (numpy.zeros(2), "numpy.ndarray"), (numpy.int64(3), "numpy.int64")):
+        with pytest.raises(TypeError, match=said):
+            result_text(value)
+    coroutine = waits()
+    with pytest.raises(TypeError, match=r"returned builtins.coroutine"):
+        result_text(coroutine)
+    coroutine.close()
+
+
+def test_a_long_result_is_cut_and_says_so() -> None:
+    text = result_text("x" * (10 << 20))
+    assert text == f"{'x' * 10_000}… [cut: 10,000 of 10,485,760 characters]"
+    assert result_text([1] * 100, max_chars=5) == "[1, 1… [cut: 5 of 300 characters]"
+    assert result_text("12345", max_chars=5) == "12345"
+
+
+@given(JSON_VALUES)
+def test_a_json_result_reads_back(value: Any) -> None:
+    assert isinstance(value, str) or json.loads(result_text(value, 1 << 20)) == value
+
+
+def test_a_tool_is_plain_data() -> None:
+    made = tools_of((convert,))[0]
+    assert dataclasses.is_dataclass(made) and isinstance(made, Tool) and hash(made)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        made.name = "other"  # type: ignore[misc]
+    assert made.spec == {
+        "type": "function",
+        "function": {"name": "convert", "description": "Convert a distance.", "parameters": made.parameters},
+    }
+    assert MAX_ARGUMENT_BYTES == 1 << 20
