@@ -252,7 +252,7 @@ dotted.__name__ = "shop.find"
     ((calls_back,), None, r"'calls_back': parameter 'a' has no JSON schema"),
     ((renamed,), None, r"'renamed': parameter 'a'.*alias 'b'.*rename the parameter"),
     ((unknown_type,), None, r"'unknown_type': parameter 'a': its annotation 'Missing'.*top of the module"),
-    ((stale,), None, r"'stale': its docstring has 'itme', which it doesn't take. Did you mean 'item'\?"),
+    ((stale,), None, r"'stale': its docstring describes 'itme', which is no parameter of it. Did you mean 'item'\?"),
     ((yields,), None, r"yields\(\) yields; let it return"),
     ((dotted,), None, r"tool name 'shop.find': use 1 to 64 of a-z.*name='look_up'"),
     ((lambda: 1,), None, r"tool name '<lambda>'"),

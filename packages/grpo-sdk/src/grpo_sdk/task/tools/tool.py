@@ -271,12 +271,15 @@ def _made(function: Any, is_method: bool) -> Tool:
     documented = docstring_parser.parse(inspect.getdoc(function) or "")
     for part in documented.params:
         for parameter in part.arg_name.split(",") if part.args[0] != "attribute" else ():  # NumPy: `a, b : int`
-            if parameter.strip() not in taken:
-                near = near_match(parameter.strip(), taken)
-                raise UserError(f"tool {name!r}: its docstring has {parameter.strip()!r}, which it doesn't take.{near}")
+            parameter = parameter.strip(" `*")
+            if parameter not in taken:
+                raise UserError(
+                    f"tool {name!r}: its docstring describes {parameter!r:.80}, which is no parameter of it."
+                    f"{near_match(parameter, taken)} Lines that continue a description are indented."
+                )
             if part.description:
                 text = re.sub(r"\s*\n\s*", " ", part.description.strip())
-                schema["properties"][parameter.strip()].setdefault("description", text)
+                schema["properties"][parameter].setdefault("description", text)
     description, is_async = (documented.description or "").strip(), inspect.iscoroutinefunction(function)
     return Tool(name, description, schema, function, ends, is_async, timeout_s, is_method, model)
 
@@ -341,7 +344,7 @@ def _without_schema(name: str, taken: Mapping[str, tuple[Any, Any]], error: Exce
         try:
             _described(name, {parameter: made})
         except Exception as reason:  # as in _made
-            said = str(reason).strip().partition("\n")[0][:300].rstrip(".")
+            said = re.split(r"\.\s|\n", str(reason).strip())[0][:300]  # the rest is about models
             return UserError(
                 f"tool {name!r}: parameter {parameter!r} has no JSON schema: {said}. Take text, numbers, lists, dicts, "
                 "Literal, an Enum, a dataclass, a TypedDict or a pydantic model."
