@@ -295,7 +295,8 @@ def converse(
             return Question(episode.prompt, episode.turn_key, task.task.stop, task.task.max_completion_length)
         ids = scoring.encoder.prompt_ids(episode)
         request = scoring.encoder.request(episode, ids)
-        return Question(episode.prompt, request.key, request.stop, request.max_completion_length, ids)
+        limit = request.max_completion_length
+        return Question(episode.prompt, request.key, request.stop, limit, ids, request.conversation)
 
     def answer(active: Sequence[int]) -> Iterator[tuple[int, Reply[Sampled] | Unanswered]]:
         hooks.progress(len(tables) - len(active), len(tables))

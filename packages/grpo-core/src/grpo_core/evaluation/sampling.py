@@ -31,6 +31,7 @@ class Question:
         stop: Strings that end the completion.
         max_completion_length: Tokens it may have, if fewer than the sampling's own limit.
         prompt_ids: Tokens of the prompt, where it goes on with what was sampled; None: it is encoded.
+        conversation: Name of the conversation, as in a `Request`.
     """
 
     prompt: Prompt
@@ -38,6 +39,7 @@ class Question:
     stop: tuple[str, ...] = ()
     max_completion_length: int | None = None
     prompt_ids: tuple[int, ...] | None = None
+    conversation: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ class EngineSampler:
             if self._max_context is not None:
                 limit = min(limit, self._max_context - len(encoded[name]))
             if limit > 0:
-                requests[index] = Request(encoded[name], question.key, question.stop, limit)
+                requests[index] = Request(encoded[name], question.key, question.stop, limit, question.conversation)
             else:
                 yield index, self._overlong(encoded[name])
         # Prompts of like length together, completions of one prompt side by side: they share its prefill.

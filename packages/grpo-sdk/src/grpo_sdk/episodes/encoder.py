@@ -78,7 +78,10 @@ class EpisodeEncoder:
         """The request for an episode's next completion."""
         task = self._task.task
         stop = task.stop if self._format is None else (*task.stop, *self._format.stop)
-        return Request(prompt_ids, episode.turn_key, stop=stop, max_completion_length=task.max_completion_length)
+        goes_on = episode.task.has_turns and not episode.partner.makes_prompts
+        name = "/".join(map(str, episode.key)) if goes_on else None
+        limit = task.max_completion_length
+        return Request(prompt_ids, episode.turn_key, stop=stop, max_completion_length=limit, conversation=name)
 
     def reply(self, prompt_ids: Sequence[int], completion: Completion, answer: Answer) -> Reply[Answer]:
         """A completion with what it says."""

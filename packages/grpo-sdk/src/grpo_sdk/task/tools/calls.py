@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from grpo_sdk.task.row import Message
 
-
 MAX_WRITTEN_CHARS = 200
 """Longest call in who said what; the results and the scored text have all of it."""
 
