@@ -394,7 +394,8 @@ def test_defaults_are_the_functions_and_no_call_sees_another_ones() -> None:
     ({"anything": {1, 2}}, r"its arguments are no JSON: Object of type set"),
     ({"anything": 1j}, r"its arguments are no JSON"),
     ({"text": "\ud800"}, r"its arguments are no JSON.*surrogate"),
-    ({"numbr": 1, "texts": ""}, r"unknown argument 'numbr'. Did you mean 'number'\?; unknown argument 'texts'"),
+    ({"numbr": 1, "texts": ""}, r"unknown argument 'numbr' \(did you mean 'number'\?\); unknown argument 'texts'"),
+    ({"zzz": 1}, r"unknown argument 'zzz' \(it takes number, real, flag, .*\)"),
     ({"lines": [{"count": 0}]}, r"missing argument 'lines.0.item'; lines.0.count: .*greater than or equal to 1"),
     ({"unit": "miles"}, r"unit: Input should be 'km' \(given 'miles'\)"),
     ({"field": 10}, r"field: .*less than or equal to 9"),
@@ -412,7 +413,7 @@ def test_everything_that_is_wrong_is_told_at_once_and_in_bounds() -> None:
     with pytest.raises(ToolError) as told:
         made.validated({"itm": "tea", "count": "x" * 100_000})
     assert str(told.value) == (
-        "order was not called: unknown argument 'itm'. Did you mean 'item'?; missing argument 'item'; "
+        "order was not called: unknown argument 'itm' (did you mean 'item'?); missing argument 'item'; "
         "count: Input should be a valid integer, unable to parse string as an integer "
         f"(given '{'x' * 40}'…); missing argument 'note'"
     )
@@ -475,6 +476,7 @@ def test_arguments_nest_and_grow_up_to_a_bound() -> None:
     ("day", "2026-01-02", datetime.date(2026, 1, 2)),
     ("unit", "km", Unit.KM),
     ("unit", "'km'", Unit.KM),
+    ("unit", "\nkm\n", Unit.KM),
     ("mixed", "a", "a"),
     ("mixed", "1", 1),
     ("anything", "true", True),

@@ -174,8 +174,7 @@ class Tool:
             }
             written = _as_json(self.name, {**arguments, **read})
         problems = [
-            f"unknown argument {name[:MAX_NAME_CHARS]!r}.{near_match(name[:MAX_NAME_CHARS], properties)}"
-            for name in unknown[:MAX_PROBLEMS]
+            f"unknown argument {name[:MAX_NAME_CHARS]!r} ({self._near(name)})" for name in unknown[:MAX_PROBLEMS]
         ]
         count = len(unknown)
         try:
@@ -190,6 +189,11 @@ class Tool:
             text += f"{'; and ' if text else ''}{more:,} {'more' if text else 'wrong values'}" if more else ""
             raise ToolError(f"{self.name} was not called: {text}")
         return {name: getattr(made, _PREFIX + name) for name in properties}
+
+    def _near(self, name: str) -> str:
+        names = self.parameters["properties"]
+        near = near_match(name[:MAX_NAME_CHARS], names).strip().replace("Did", "did", 1)
+        return near or f"it takes {', '.join(names)[:MAX_NAME_CHARS] or 'none'}"
 
 
 _PREFIX = "argument_"
@@ -414,8 +418,11 @@ def _from_text(text: str, alternatives: list[Mapping[str, Any]]) -> Any:
         return None
     for each in alternatives:
         constants = each.get("enum", [each["const"]] if "const" in each else None)
-        if text in constants if constants is not None else each.get("type") == "string":
+        if constants is None and each.get("type") == "string":
             return text
+        for written in (text, bare):
+            if written in (constants or ()):
+                return written
     for read in (json.loads, ast.literal_eval):
         with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of Python's parser, about escapes
