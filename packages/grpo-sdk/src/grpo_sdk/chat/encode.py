@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grpo_sdk.errors import EmptyPromptError, UserError
@@ -10,10 +10,15 @@ from grpo_sdk.task.row import Message, Prompt
 from grpo_sdk.task.turns import without_prefill
 
 
-def encode_prompt(tokenizer: Any, prompt: Prompt) -> tuple[int, ...]:
+def encode_prompt(tokenizer: Any, prompt: Prompt, tools: Sequence[Mapping[str, Any]] = ()) -> tuple[int, ...]:
     """Token ids of a prompt.
 
     A last message by the assistant is a prefill: the completion continues it.
+
+    Args:
+        tokenizer: Tokenizer of the model.
+        prompt: Text, or messages.
+        tools: OpenAI's form of the tools that the chat template tells the model of.
 
     Raises:
         EmptyPromptError: the prompt has no tokens.
@@ -32,7 +37,11 @@ def encode_prompt(tokenizer: Any, prompt: Prompt) -> tuple[int, ...]:
             )
         is_prefill = prompt[-1]["role"] == "assistant"
         text = tokenizer.apply_chat_template(
-            list(prompt), tokenize=False, add_generation_prompt=not is_prefill, continue_final_message=is_prefill
+            list(prompt),
+            tools=list(tools) or None,
+            tokenize=False,
+            add_generation_prompt=not is_prefill,
+            continue_final_message=is_prefill,
         )
         ids = encode_text(tokenizer, text)
     if not ids:

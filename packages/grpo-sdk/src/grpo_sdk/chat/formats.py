@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from grpo_sdk.chat.encode import encode_prompt
-from grpo_sdk.chat.text_form import Described, Sampled, TextForm
+from grpo_sdk.chat.renderer_form import renderer_form
+from grpo_sdk.chat.template_form import TemplateForm
+from grpo_sdk.chat.text_form import Sampled, TextForm
 from grpo_sdk.task.row import Message, Prompt
 from grpo_sdk.task.tools.calls import Reading
+from grpo_sdk.task.tools.tool import Tool
 
 
 class ToolFormat(Protocol):
@@ -51,8 +54,10 @@ class ToolFormat(Protocol):
         ...
 
 
-def choose_format(tokenizer: Any, tools: Sequence[Described], prompt: Prompt) -> ToolFormat:
-    """How a model calls tools.
+def choose_format(tokenizer: Any, tools: Sequence[Tool], prompt: Prompt) -> ToolFormat:
+    """How a model calls tools: by a renderer, else by its chat template, else in text.
+
+    Each is tried by rendering, so that the name of a model decides nothing.
 
     Args:
         tokenizer: Tokenizer of the model.
@@ -65,4 +70,14 @@ def choose_format(tokenizer: Any, tools: Sequence[Described], prompt: Prompt) ->
     if isinstance(prompt, str):
         return TextForm(tokenizer, tools, prompt, "the task's prompts are text")
     encode_prompt(tokenizer, prompt)  # refuses a model without a chat template
-    return TextForm(tokenizer, tools, prompt, "the chat template renders no tools")
+    renderer = renderer_form(tokenizer, tools)
+    if isinstance(renderer, str):
+        passed_over = renderer
+    elif passed_over := renderer.problem(prompt):
+        passed_over = f"{renderer.name} isn't used: {passed_over}"
+    else:
+        return renderer
+    template = TemplateForm(tokenizer, tools, passed_over)
+    if problem := template.problem(prompt):
+        return TextForm(tokenizer, tools, prompt, f"{problem}; {passed_over}")
+    return template

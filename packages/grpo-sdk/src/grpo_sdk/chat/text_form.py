@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
 from grpo_sdk.chat.encode import MARK, encode_prompt, encode_text, text_behind
@@ -11,26 +11,13 @@ from grpo_sdk.chat.json_calls import CLOSE, OPEN, read_json_calls
 from grpo_sdk.task.marks import thinking_marks
 from grpo_sdk.task.row import Message, Prompt
 from grpo_sdk.task.tools.calls import Reading
+from grpo_sdk.task.tools.tool import Tool
 
 INSTRUCTIONS = """\
 You can call tools. A call is a JSON object with the tool's name and its arguments:
 <tool_call>{"name": "NAME", "arguments": {"ARGUMENT": VALUE}}</tool_call>
 Its result follows in the next message, in <tool_result> and </tool_result>. The tools, as JSON Schema:
 """
-
-
-class Described(Protocol):
-    """A tool, as a model is told of it."""
-
-    @property
-    def name(self) -> str:
-        """What calls name it."""
-        ...
-
-    @property
-    def spec(self) -> Mapping[str, Any]:
-        """OpenAI's nested form: `{"type": "function", "function": {"name", "description", "parameters"}}`."""
-        ...
 
 
 class Sampled(Protocol):
@@ -60,7 +47,7 @@ class TextForm:
 
     name = "text"
 
-    def __init__(self, tokenizer: Any, tools: Sequence[Described], prompt: Prompt, why: str) -> None:
+    def __init__(self, tokenizer: Any, tools: Sequence[Tool], prompt: Prompt, why: str) -> None:
         self._tokenizer, self._is_chat, self.why = tokenizer, not isinstance(prompt, str), why
         self.stop = () if self._is_chat else (CLOSE,)
         self._instructions = INSTRUCTIONS + "\n".join(json.dumps(tool.spec, ensure_ascii=False) for tool in tools)
