@@ -167,8 +167,8 @@ class NativeEngine:
             model: A decoder-only `transformers` model, or a PEFT model around one. Nothing is copied.
             tokenizer: Its tokenizer: decodes, and names the end-of-sequence token.
             max_batch_tokens: Tokens of keys and values held at once; more requests than fit are sampled in turns.
-            kept_tokens: Tokens of keys and values of conversations, those that go on included; the least recently used
-                leave first. None is `max_batch_tokens`, so that at most twice as many are held; 0 keeps nothing.
+            kept_tokens: Tokens of keys and values that conversations keep, of which those that were used least recently
+                leave first; 0 keeps nothing. None is half of `max_batch_tokens`, which then leaves that half free.
             compact: Whether finished rows leave the batch. False is for measuring what that saves.
             dtype: Type of the matrix products: that of training, or bfloat16, whose log-probs differ from training's.
             cuda_graphs: Whether decoding steps are captured as CUDA graphs, where the device and the model allow it
@@ -197,7 +197,7 @@ class NativeEngine:
         self._config = self._parts.model.config.get_text_config(decoder=True)
         self._decode = TextDecoder(tokenizer)
         self._max_batch_tokens = max_batch_tokens
-        self._kept_tokens = max_batch_tokens if kept_tokens is None else kept_tokens
+        self._kept_tokens = max_batch_tokens // 2 if kept_tokens is None else kept_tokens
         self._kept: _Kept | None = None
         self.prompt_tokens = PromptTokens()
         self._compact = compact
@@ -269,16 +269,16 @@ class NativeEngine:
             new = sorted(set(new).difference(known))
             yield from self._as_they_come(_AtOnce([(index, requests[index]) for index in known]), sampling, kept)
             kept.cache.wanted = names
-        stops = self._stops(requests)
-        for groups in plan([requests[index] for index in new], sampling, self._max_batch_tokens):
+        stops, cache = self._stops(requests), None if kept is None else kept.cache
+        most = self._max_batch_tokens - (0 if cache is None else min(cache.max_tokens, self._max_batch_tokens // 2))
+        for groups in plan([requests[index] for index in new], sampling, most):
             rows = [
                 self._row(new[place], requests[new[place]], sampling, stops)
                 for group in groups
                 for place in group.requests
             ]
-            cache = None if kept is None else kept.cache
             batch = _Batch(self._parts, copies.body, groups, rows, sampling, self.eos_ids, self._compact, static, cache)
-            self.prompt_tokens.read += sum(len(ids) for ids in {row.prompt_ids for row in rows if row.conversation})
+            self.prompt_tokens.read += sum(map(len, {row.prompt_ids for row in rows if row.conversation is not None}))
             with batch.in_memory():
                 while batch.rows:
                     self._check_version(version)
