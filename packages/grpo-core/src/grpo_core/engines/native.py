@@ -28,7 +28,7 @@ from grpo_core.engines.kv_cache import SharedPrefixCache, fill
 from grpo_core.engines.sampling import UniformStream
 from grpo_core.engines.shared_attention import SampledCache, attention_through
 from grpo_core.engines.static_decode import LEAST_TOKENS, StaticDecoder, unsupported
-from grpo_sdk.endpoints.base import Arrivals, Request, Sampling
+from grpo_sdk.endpoints.base import Arrivals, AtOnce, Request, Sampling
 from grpo_sdk.endpoints.completion import Completion
 from grpo_sdk.errors import UserError
 
@@ -267,7 +267,7 @@ class NativeEngine:
                 index for index in new if kept.cache.known(requests[index].conversation, requests[index].prompt_ids)
             ]
             new = sorted(set(new).difference(known))
-            yield from self._as_they_come(_AtOnce([(index, requests[index]) for index in known]), sampling, kept)
+            yield from self._as_they_come(AtOnce([requests[index] for index in known], known), sampling, kept)
             kept.cache.wanted = names
         stops, cache = self._stops(requests), None if kept is None else kept.cache
         most = self._max_batch_tokens - (0 if cache is None else min(cache.max_tokens, self._max_batch_tokens // 2))
@@ -568,15 +568,3 @@ def _hidden(parts: CausalLM, body: FusedBody | None, ids: Tensor, positions: Ten
     hidden = parts.hidden(ids, position_ids=positions, cache=cache)
     cache.check_complete(type(parts.model).__name__)
     return hidden
-
-
-class _AtOnce:
-    """Requests that are all there."""
-
-    def __init__(self, requests: list[tuple[int, Request]]) -> None:
-        self._requests: list[tuple[int, Request]] | None = requests
-
-    def take(self, *, wait: bool) -> list[tuple[int, Request]] | None:
-        """All of them, once."""
-        requests, self._requests = self._requests, None
-        return requests

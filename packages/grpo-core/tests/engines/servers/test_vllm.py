@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ from grpo_core.engines.servers.engine import ServerEngine
 from grpo_core.engines.servers.products import VLLM
 from grpo_core.engines.servers.vllm import Control, open_vllm
 from grpo_core.policy.fresh import fresh_model
-from grpo_sdk.endpoints.base import Engine, Sampling
+from grpo_sdk.endpoints.base import AtOnce, Engine, Request, Sampling, TakesArrivals
 from grpo_sdk.endpoints.completion import Completion
 from grpo_sdk.errors import EngineError, NonFiniteError, UserError
 
@@ -105,6 +106,41 @@ def test_weights_are_sent_once_for_each_version_and_the_prefix_cache_is_dropped(
     assert not Path(fake.folder).exists()  # it is read once
     engine.close()
     assert not Path(fake.folder).parent.exists()
+
+
+def test_requests_are_sent_as_they_arrive(fake: FakeVLLM) -> None:
+    engine = opened(fake)
+    assert isinstance(engine, TakesArrivals)
+    coming = SimpleQueue[list[tuple[int, Request]] | None]()
+
+    class Coming:
+        def take(self, *, wait: bool) -> list[tuple[int, Request]] | None:
+            return [] if coming.empty() else coming.get()
+
+    coming.put([(5, request()), (3, request("d", max_completion_length=1))])
+    arriving = engine.generate_arriving(Coming(), Sampling(max_completion_length=8))
+    first = dict([next(arriving), next(arriving)])
+    assert {number: each.finish_reason for number, each in first.items()} == {5: "stop", 3: "length"}
+    coming.put([(4, request("efghi"))])
+    number, completion = next(arriving)
+    assert (number, completion.text) == (4, "7")
+    coming.put(None)
+    assert list(arriving) == []
+
+
+def test_a_server_that_is_gone_ends_requests_that_arrive(fake: FakeVLLM) -> None:
+    engine = opened(fake)
+    engine.sync(1)
+    reply_to(fake, "/v1/completions", (500, {"error": "out of memory"}))
+
+    class Open(AtOnce):  # more may come
+        def take(self, *, wait: bool) -> list[tuple[int, Request]] | None:
+            return super().take(wait=wait) or []
+
+    with pytest.raises(EngineError, match="out of memory"):
+        list(engine.generate_arriving(Open([request()]), Sampling(max_completion_length=8)))
+    with pytest.raises(UserError, match="does not fit"):
+        list(engine.generate_arriving(Open([request("1" * 600)]), Sampling(max_completion_length=8)))
 
 
 def test_after_an_update_greedy_completions_are_the_trainers() -> None:

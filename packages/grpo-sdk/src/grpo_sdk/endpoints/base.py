@@ -177,6 +177,24 @@ class Arrivals(Protocol):
         ...
 
 
+class AtOnce:
+    """Arrivals that are all there, numbered from 0.
+
+    Args:
+        requests: All of them.
+        numbers: Numbers in their place.
+    """
+
+    def __init__(self, requests: Sequence[Request], numbers: Sequence[int] | None = None) -> None:
+        self._all = list(zip(range(len(requests)) if numbers is None else numbers, requests, strict=True))
+        self._are_taken = False
+
+    def take(self, *, wait: bool) -> list[tuple[int, Request]] | None:
+        """All, once."""
+        before, self._are_taken = self._are_taken, True
+        return None if before else self._all
+
+
 @runtime_checkable
 class TakesArrivals(Protocol):
     """An engine that lets a request join those being sampled."""

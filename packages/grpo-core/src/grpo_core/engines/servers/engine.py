@@ -15,14 +15,17 @@ from grpo_core.engines.servers.api import Reply, ServerAPI
 from grpo_core.engines.servers.client import MAX_CONNECTIONS, ServerClient
 from grpo_core.engines.servers.model import TrainedModel
 from grpo_core.engines.servers.weights import Sent, Weights
-from grpo_sdk.endpoints.background import gather_or_cancel, stream_from_thread
-from grpo_sdk.endpoints.base import Processes, Request, Sampling
+from grpo_sdk.endpoints.background import stream_from_thread
+from grpo_sdk.endpoints.base import Arrivals, AtOnce, Processes, Request, Sampling
 from grpo_sdk.endpoints.completion import Completion, FinishReason
 from grpo_sdk.errors import EngineError, NonFiniteError
 
 SEED_BYTES = 7
 """Of a request's seed: servers take 64 bits with a sign."""
 
+
+ARRIVALS_S = 0.01
+"""Time between two looks at who has come."""
 
 LOGPROB_ERROR = 1e-2
 """By how much rounding may bring a log-prob above 0."""
@@ -130,38 +133,52 @@ class ServerEngine:
             EngineError: the server is gone, refuses, or has other weights.
             NonFiniteError: the model's logits are NaN or infinite.
         """
-        limit = LengthLimit(self._api.facts.max_model_len, "the server's max_model_len (engine.args.max_model_len)")
-        check_fits(requests, sampling, self._vocab_size, limit)
-        return self._generate(list(requests), sampling)
+        self._check_fits(requests, sampling)
+        return self._as_they_come(AtOnce(requests), sampling)
 
-    def _generate(self, requests: list[Request], sampling: Sampling) -> Iterator[tuple[int, Completion]]:
+    def generate_arriving(self, arrivals: Arrivals, sampling: Sampling) -> Iterator[tuple[int, Completion]]:
+        """Yield (number of the request, completion) as each finishes; see `TakesArrivals`, and `generate`."""
+        return self._as_they_come(arrivals, sampling)
+
+    def _as_they_come(self, arrivals: Arrivals, sampling: Sampling) -> Iterator[tuple[int, Completion]]:
         if self._is_stale():
             assert self._processes.size == 1, "ranks call sync() together before they sample"
             self.sync(self.version)
         version, name = self.version, self._sent.name
-        stops = {request.stop: StopStrings(self._decode, request.stop) for request in requests}
+        stops: dict[tuple[str, ...], StopStrings] = {}
         self._check_weights()
 
-        async def complete_all(put: Callable[[tuple[int, Reply]], None]) -> None:
+        async def complete_all(put: Callable[[tuple[int, Request, Reply]], None]) -> None:
             slots = asyncio.Semaphore(MAX_CONNECTIONS)
             async with self.client.session() as session:
 
-                async def complete(index: int) -> None:
-                    request = requests[index]
+                async def complete(number: int, request: Request) -> None:
                     seed = hashed_key(request.key, SEED_BYTES)
                     async with slots:
                         reply = await self._api.complete(session, name, request, sampling, self._eos_ids, seed)
-                    put((index, reply))
+                    put((number, request, reply))
 
-                await gather_or_cancel(complete(index) for index in range(len(requests)))
+                try:
+                    async with asyncio.TaskGroup() as running:
+                        while (came := arrivals.take(wait=False)) is not None:
+                            self._check_fits([request for _, request in came], sampling)
+                            for number, request in came:
+                                running.create_task(complete(number, request))
+                            await asyncio.sleep(0 if came else ARRIVALS_S)
+                except BaseExceptionGroup as failed:  # the first ended the others
+                    raise failed.exceptions[0] from None
 
-        replies: Iterator[tuple[int, Reply]] = stream_from_thread(complete_all)
-        for index, reply in replies:
+        replies: Iterator[tuple[int, Request, Reply]] = stream_from_thread(complete_all)
+        for number, request, reply in replies:
             if self.version != version:
                 raise RuntimeError(f"sync({self.version}) came while completions of version {version} were sampled.")
-            request = requests[index]
-            yield index, self._completion(reply, request, stops[request.stop], sampling)
+            stop = stops.setdefault(request.stop, StopStrings(self._decode, request.stop))
+            yield number, self._completion(reply, request, stop, sampling)
         self._check_weights()
+
+    def _check_fits(self, requests: Sequence[Request], sampling: Sampling) -> None:
+        limit = LengthLimit(self._api.facts.max_model_len, "the server's max_model_len (engine.args.max_model_len)")
+        check_fits(requests, sampling, self._vocab_size, limit)
 
     def _check_weights(self) -> None:
         """Compare the version of the server's weights with that of those sent."""
