@@ -18,6 +18,7 @@ class Visit(Row):
 
 
 def load(config: TaskConfig) -> Iterable[Visit]:
+    """Visits, in disjoint splits."""
     for item, price, count in product(GOODS, range(2, 7), range(1, 6)):
         visit = Visit(id=f"{item} {price} {count}", item=item, price=price, coins=price * count)
         if split_of(visit.id) == config.split:
@@ -28,7 +29,8 @@ class Shop(Environment):
     """The state of one episode."""
 
     def reset(self, row: Visit) -> None:
-        self.row, self.bought, self.looks = row, 0, 0
+        """Begin with nothing bought."""
+        self.row, self.bought = row, 0
 
     @tool
     def look_up(self, item: str) -> str:
@@ -37,7 +39,6 @@ class Shop(Environment):
         Args:
             item: What is sold.
         """
-        self.looks += 1
         if item != self.row.item:
             raise ToolError(f"There is no {item} here.")
         return f"{self.row.price} coins"
@@ -57,6 +58,7 @@ class Shop(Environment):
 
 
 def call(name: str, **arguments: object) -> Message:
+    """A message of the assistant that calls a tool, for the examples in the prompt."""
     function = {"name": name, "arguments": arguments}
     return Message(role="assistant", content="", tool_calls=[{"type": "function", "function": function}])
 
@@ -74,10 +76,12 @@ EXAMPLES = [
 
 
 def prompt(row: Visit) -> list[Message]:
+    """Two examples, and the coins."""
     return [*EXAMPLES, Message(role="user", content=f"You have {row.coins} coins. Buy {row.item}s.")]
 
 
 def validate(environment: Shop) -> int:
+    """How many were bought."""
     if not environment.bought:
         raise Invalid("nothing was bought")
     return environment.bought
@@ -85,11 +89,13 @@ def validate(environment: Shop) -> int:
 
 @reward(0.2)
 def looked(calls: tuple[Call, ...]) -> float:
+    """Whether the price was looked up."""
     return float(any(call.ok and call.name == "look_up" for call in calls))
 
 
 @reward(0.8)
 def spent(answer: int, row: Visit) -> float:
+    """Share of the coins that was spent."""
     return answer * row.price / row.coins
 
 
