@@ -163,10 +163,10 @@ class Engine(Protocol):
 
 
 class Arrivals(Protocol):
-    """Requests that come while others are being sampled, from any thread."""
+    """Requests that come while others are being sampled."""
 
     def take(self, *, wait: bool) -> list[tuple[int, Request]] | None:
-        """Those that have come since the last call, each with a number of the caller's.
+        """Those that have come since the last call, each with a number of the caller's; called where one iterates.
 
         Args:
             wait: Whether to wait until there is one.

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack
+from queue import Empty, SimpleQueue
 
 from grpo_core.engines.compatibility import LengthLimit, check_fits
 from grpo_core.engines.decoding import StopMatcher, StopStrings, TextDecoder, eos_ids
@@ -15,7 +17,7 @@ from grpo_core.engines.servers.api import Reply, ServerAPI
 from grpo_core.engines.servers.client import MAX_CONNECTIONS, ServerClient
 from grpo_core.engines.servers.model import TrainedModel
 from grpo_core.engines.servers.weights import Sent, Weights
-from grpo_sdk.endpoints.background import stream_from_thread
+from grpo_sdk.endpoints.background import BackgroundLoop
 from grpo_sdk.endpoints.base import Arrivals, AtOnce, Processes, Request, Sampling
 from grpo_sdk.endpoints.completion import Completion, FinishReason
 from grpo_sdk.errors import EngineError, NonFiniteError
@@ -29,6 +31,8 @@ ARRIVALS_S = 0.01
 
 LOGPROB_ERROR = 1e-2
 """By how much rounding may bring a log-prob above 0."""
+
+_requests = BackgroundLoop("server requests")
 
 
 class ServerEngine:
@@ -147,33 +151,41 @@ class ServerEngine:
         version, name = self.version, self._sent.name
         stops: dict[tuple[str, ...], StopStrings] = {}
         self._check_weights()
+        slots, session = asyncio.Semaphore(MAX_CONNECTIONS), self.client.session()
 
-        async def complete_all(put: Callable[[tuple[int, Request, Reply]], None]) -> None:
-            slots = asyncio.Semaphore(MAX_CONNECTIONS)
-            async with self.client.session() as session:
+        async def complete(request: Request) -> Reply:
+            async with slots:
+                seed = hashed_key(request.key, SEED_BYTES)
+                return await self._api.complete(session, name, request, sampling, self._eos_ids, seed)
 
-                async def complete(number: int, request: Request) -> None:
-                    seed = hashed_key(request.key, SEED_BYTES)
-                    async with slots:
-                        reply = await self._api.complete(session, name, request, sampling, self._eos_ids, seed)
-                    put((number, request, reply))
-
+        running: dict[Future[Reply], tuple[int, Request]] = {}
+        done: SimpleQueue[Future[Reply]] = SimpleQueue()
+        are_coming = True
+        try:
+            while are_coming or running:
+                came = arrivals.take(wait=not running) if are_coming else []
+                are_coming = came is not None and are_coming
+                self._check_fits([request for _, request in came or ()], sampling)
+                for number, request in came or ():
+                    future = _requests.submit(complete(request))
+                    running[future] = number, request
+                    future.add_done_callback(done.put)
                 try:
-                    async with asyncio.TaskGroup() as running:
-                        while (came := arrivals.take(wait=False)) is not None:
-                            self._check_fits([request for _, request in came], sampling)
-                            for number, request in came:
-                                running.create_task(complete(number, request))
-                            await asyncio.sleep(0 if came else ARRIVALS_S)
-                except BaseExceptionGroup as failed:  # the first ended the others
-                    raise failed.exceptions[0] from None
-
-        replies: Iterator[tuple[int, Request, Reply]] = stream_from_thread(complete_all)
-        for number, request, reply in replies:
-            if self.version != version:
-                raise RuntimeError(f"sync({self.version}) came while completions of version {version} were sampled.")
-            stop = stops.setdefault(request.stop, StopStrings(self._decode, request.stop))
-            yield number, self._completion(reply, request, stop, sampling)
+                    future = done.get(timeout=ARRIVALS_S if are_coming else None) if running else done.get_nowait()
+                except Empty:
+                    continue
+                number, request = running.pop(future)
+                reply = future.result()
+                if self.version != version:
+                    raise RuntimeError(
+                        f"sync({self.version}) came while completions of version {version} were sampled."
+                    )
+                stop = stops.setdefault(request.stop, StopStrings(self._decode, request.stop))
+                yield number, self._completion(reply, request, stop, sampling)
+        finally:
+            for future in running:
+                future.cancel()
+            _requests.submit(session.aclose()).result()
         self._check_weights()
 
     def _check_fits(self, requests: Sequence[Request], sampling: Sampling) -> None:
