@@ -14,7 +14,7 @@ from grpo_core.training.catalogue import CATALOGUE
 
 TASKS = """
 from collections.abc import Iterable
-from grpo_sdk import Row, Task, reward
+from grpo_sdk import Environment, Row, Task, reward, tool
 
 def load(config) -> Iterable[Row]:
     for index in range(24):
@@ -25,6 +25,19 @@ def printable(answer):
     return sum(32 <= ord(character) < 127 for character in answer) / max(1, len(answer))
 
 letters = Task("letters", load, lambda row: row.id, lambda text, row: text, (printable,), max_completion_length=5)
+
+class Bell(Environment):
+    def reset(self, row) -> str:
+        return "!"
+
+    @tool(ends=True)
+    def ring(self) -> None:
+        "Ring."
+
+bells = Task(
+    "bells", load, lambda row: row.id, lambda text, environment: text, (printable,), max_completion_length=5,
+    environment=Bell, ends="tool", max_turns=3,
+)
 """
 TIMES = {metric.name for metric in CATALOGUE if not metric.deterministic}
 STEPS = 5
@@ -52,6 +65,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "sampled ahead": {"off_policy_steps": 1, "dynamic_sampling": True},
     "LoRA with dropout, sampled ahead": {"off_policy_steps": 1, "beta": 0.1, "num_iterations": 2},
     "a game, sampled ahead": {"off_policy_steps": 1, "baseline": "role"},
+    "tools": {"schedule": "rounds"},
 }  # fmt: skip
 
 GAMES = Path(small_games.__file__).resolve()
@@ -74,8 +88,9 @@ def config(folder: Path, out: Path, variant: str, **trainer: Any) -> RunConfig:
         "max_steps": STEPS, "prompts_per_step": 4, "num_generations": 4, "max_completion_length": 5,
         "learning_rate": 1e-3, "lr_scheduler_type": "cosine", "warmup_steps": 2, **VARIANTS[variant], **trainer,
     }  # fmt: skip
+    own = f"{folder / 'tasks.py'}:{'bells' if variant == 'tools' else 'letters'}"
     return RunConfig(
-        task=TASK_OF.get(variant, f"{folder / 'tasks.py'}:letters"), model=str(folder / "model"), output_dir=str(out),
+        task=TASK_OF.get(variant, own), model=str(folder / "model"), output_dir=str(out),
         device="cpu", precision="float16" if variant == "float16" else "auto", trainer=TrainerConfig(**options),
         lora=LoraConfig(enabled=variant.startswith("LoRA"), r=2, dropout=0.2 if "dropout" in variant else 0.0),
         curriculum=CurriculumConfig(enabled=variant == "curriculum"), scoring=ScoringConfig(workers=1),
