@@ -89,6 +89,7 @@ class RendererForm(TemplateForm):
         ids = list(completion.token_ids)
         # As if each argument were text: the renderer's types are not those of the tool's schema.
         parsed = self._renderer.parse_response(ids, tools=self._as_texts, prompt_ids=list(prompt_ids))
+        text, thinking = parsed.content.strip(), (parsed.reasoning_content or "").strip()
         calls: list[ToolCall] = []
         for found in parsed.tool_calls:
             if found.token_span is not None:
@@ -97,13 +98,13 @@ class RendererForm(TemplateForm):
                 if not marks[-1][2] if marks else opens_thinking(self._tokenizer, prompt_ids):
                     continue
             if found.status == "unclosed_block" and completion.finish_reason == "length":
-                return Reading(parsed.content or "", parsed.reasoning_content or "", tuple(calls), CUT_CALL)
+                return Reading(text, thinking, tuple(calls), CUT_CALL)
             if found.status in ("ok", "unknown_tool"):
                 calls.append(judged(found.name, found.arguments, are_texts=self._are_texts))
             else:
                 name = found.name if isinstance(found.name, str) else ""
                 calls.append(ToolCall(name, None, f"{found.status.replace('_', ' ')}: {found.raw!r:.120}"))
-        return Reading(parsed.content or "", parsed.reasoning_content or "", tuple(calls))
+        return Reading(text, thinking, tuple(calls))
 
 
 def renderer_form(tokenizer: Any, tools: Sequence[Tool]) -> RendererForm | str:

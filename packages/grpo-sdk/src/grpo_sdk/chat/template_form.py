@@ -36,6 +36,7 @@ SPEC: Mapping[str, Any] = {
 }
 ARGUMENTS = {"word": "a, b", "count": 7}
 ASKED = (Message(role="user", content="?"),)
+THOUGHT = "a thought"
 TEXTS = {"word": "a, b", "count": "7"}
 """The arguments where the family writes no types."""
 
@@ -69,7 +70,7 @@ class TemplateForm:
     def __init__(self, tokenizer: Any, tools: Sequence[Tool], passed_over: str = "") -> None:
         self._tokenizer, self._specs, self._passed_over = tokenizer, [tool.spec for tool in tools], passed_over
         self._read: Read = self._read_json
-        self._are_texts = False
+        self._are_texts, self._shows_thinking = False, True
         self.reader, self.is_parallel = "", True
 
     @property
@@ -130,7 +131,7 @@ class TemplateForm:
         if calls := talk[answered].get("tool_calls"):  # without the text, which may move behind the results
             call = {**calls[-1], "function": {**calls[-1]["function"], "arguments": {"word": mark}}}
             answer |= {"content": "", "tool_calls": [*calls[:-1], call]}
-        has_thought = bool(talk[answered].get("reasoning_content"))
+        has_thought = self._shows_thinking and bool(talk[answered].get("reasoning_content"))
         if has_thought:
             answer |= {"reasoning_content": thought, "thinking": thought}
         rendered = self._render([*talk[:answered], answer, *talk[answered + 1 :]])
@@ -162,7 +163,7 @@ class TemplateForm:
         alike = takewhile(lambda pair: pair[0] == pair[1], zip(called_ids, asked_ids, strict=False))
         prompt = [token for token, _ in alike]  # less than was asked where the call's turn begins otherwise
         turn = _until_end(self._tokenizer, called_ids[len(prompt) :])
-        if turn[-1] not in self._tokenizer.all_special_ids:  # as of GLM, which ends a turn by beginning the next
+        if turn[-1] != self._tokenizer.eos_token_id:  # as of GLM, which ends a turn by beginning the next
             turn += whole_ids[len(called_ids) : len(called_ids) + 1]
         completion = _Turn(tuple(turn), self._tokenizer.decode(turn, skip_special_tokens=True))
         for name, read in self._readers():
@@ -173,6 +174,9 @@ class TemplateForm:
                 break
         else:
             return "nothing reads calls as the chat template writes them"
+        thought = Message(**messages[1], reasoning_content=THOUGHT)
+        # A template that never shows thinking, as that of Qwen2.5, doesn't take it from a model that learned to think.
+        self._shows_thinking = THOUGHT in self._render(as_talk([*ASKED, thought, *results]))
         following = self.following(prompt, completion, messages, len(results))
         if following[: len(prompt) + len(turn)] != (*prompt, *turn):
             return "the chat template changes a call when its result follows"
