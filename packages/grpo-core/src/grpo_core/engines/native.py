@@ -30,7 +30,7 @@ from grpo_core.engines.shared_attention import SampledCache, attention_through
 from grpo_core.engines.static_decode import LEAST_TOKENS, StaticDecoder, unsupported
 from grpo_sdk.endpoints.base import Arrivals, AtOnce, Request, Sampling
 from grpo_sdk.endpoints.completion import Completion
-from grpo_sdk.errors import UserError
+from grpo_sdk.errors import NonFiniteError, UserError
 
 MAX_SLOT_SHARE = 4
 """Query slots per row, at most (slots are prompts × the largest group), so that groups of uneven sizes waste little."""
@@ -246,14 +246,22 @@ class NativeEngine:
             NonFiniteError: the model's logits are NaN or infinite.
         """
         check_requests(requests, sampling, self._config)
-        return self._generate(list(requests), sampling)
+        return self._guarded(self._generate(list(requests), sampling))
 
     def generate_arriving(self, arrivals: Arrivals, sampling: Sampling) -> Iterator[tuple[int, Completion]]:
         """Yield (number of the request, completion) as each finishes; see `TakesArrivals`, and `generate`.
 
         A request that arrives joins those being sampled; on CUDA, steps are not captured as graphs.
         """
-        yield from self._as_they_come(arrivals, sampling, self._keeping())
+        return self._guarded(self._as_they_come(arrivals, sampling))
+
+    def _guarded(self, completions: Iterator[tuple[int, Completion]]) -> Iterator[tuple[int, Completion]]:
+        """Forget conversations where numbers that are not finite may be among them, or their memory is needed."""
+        try:
+            yield from completions
+        except (NonFiniteError, MemoryError, torch.OutOfMemoryError):
+            self.rest()
+            raise
 
     def _generate(self, requests: list[Request], sampling: Sampling) -> Iterator[tuple[int, Completion]]:
         version = self.version
@@ -267,7 +275,7 @@ class NativeEngine:
                 index for index in new if kept.cache.known(requests[index].conversation, requests[index].prompt_ids)
             ]
             new = sorted(set(new).difference(known))
-            yield from self._as_they_come(AtOnce([requests[index] for index in known], known), sampling, kept)
+            yield from self._as_they_come(AtOnce([requests[index] for index in known], known), sampling)
             kept.cache.wanted = names
         stops, cache = self._stops(requests), None if kept is None else kept.cache
         most = self._max_batch_tokens - (0 if cache is None else min(cache.max_tokens, self._max_batch_tokens // 2))
@@ -287,8 +295,9 @@ class NativeEngine:
                     for row in finished:
                         yield row.request, self._completion(row, version)
 
-    def _as_they_come(self, arrivals: Arrivals, sampling: Sampling, kept: _Kept) -> Iterator[tuple[int, Completion]]:
-        version, cache, copies = self.version, kept.cache, _Copies()
+    def _as_they_come(self, arrivals: Arrivals, sampling: Sampling) -> Iterator[tuple[int, Completion]]:
+        version, kept, copies = self.version, self._keeping(), _Copies()
+        cache = kept.cache
         are_coming = True
 
         def forward(ids: Tensor, positions: Tensor) -> Tensor:
