@@ -12,6 +12,7 @@ from random import Random
 
 from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.row import Prompt, Row
+from grpo_sdk.task.tools.calls import read_tool_turns
 from grpo_sdk.tasks.answers import answer_of
 from grpo_sdk.tasks.numbers import value_of
 
@@ -19,6 +20,11 @@ MAX_SHORT_CHARS = 40
 MAX_SHORT_WORDS = 4
 NUMBER = re.compile(r"[-+\u2212]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,30})(?:\.[0-9]{1,30})?")
 _WORDS = re.compile(r"[^\W_]+(?:[ '-][^\W_]+)*")
+
+
+def said_in(gold: str) -> str:
+    """What a gold says: of turns with calls, the text of the last one."""
+    return read_tool_turns(gold)[0][-1].text
 
 
 def canonical(answer: str) -> str:
@@ -56,7 +62,8 @@ class Gold:
 
 
 def read_gold(completion: str) -> Gold:
-    """Find the answer of a gold completion."""
+    """Find the answer of a gold completion; of turns with calls, in what it says."""
+    completion = said_in(completion)
     answer = answer_of(completion, is_strict=False)
     before, _, after = completion.rpartition(answer) if answer else (completion, "", "")
     return Gold(before, answer, after)

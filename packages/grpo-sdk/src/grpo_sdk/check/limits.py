@@ -16,10 +16,12 @@ from grpo_sdk.task.score import Score
 TOLERANCE = 1e-6
 """Difference of two values that is rounding."""
 
+VALIDATOR_ARGUMENTS = ("text", "row", "config", "texts", "calls", "environment")
+
 LUCK = 0.02
 """Share of what can be earned beyond form that an answer may get by chance: a first letter that is right."""
 
-KNOWLEDGE = ("row", "predictions")
+KNOWLEDGE = ("row", "predictions", "environment")
 """Arguments that tell a function what a right answer is."""
 
 
@@ -54,10 +56,11 @@ def unearned_value(task: BoundTask, score: Score) -> float:
 def form_rewards(task: BoundTask) -> tuple[RewardSpec, ...]:
     """The rewards that look at form alone: they cannot know what a right answer is.
 
-    Such a reward does not read the row or an opponent's predictions. It may read the answer only if the validator does
-    not read the row, since an answer may otherwise hold a verdict. A reward that needs another kind is not one.
+    Such a reward does not read the row, the environment that was made of it, or an opponent's predictions. It may read
+    the answer only if the validator does not read those, since an answer may otherwise hold a verdict. A reward that
+    needs another kind is not one.
     """
-    is_blind = not _reads(task.task.validate, ("text", "row", "config", "texts"), ("row",), positional=2)
+    is_blind = not _reads(task.task.validate, VALIDATOR_ARGUMENTS, KNOWLEDGE, positional=2)
     form: dict[str, RewardSpec] = {}
     for spec in task.rewards:
         is_formal = not _reads(spec.function, REWARD_ARGUMENTS, KNOWLEDGE)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from grpo_sdk.task.exemptions import FINDINGS
 
-Status = Literal["passed", "failed", "exempt", "not applicable"]
+Status = Literal["passed", "warning", "failed", "exempt", "not applicable"]
 
 MAX_EXAMPLE_CHARS = 200
 """Of a text that a counterexample quotes."""
@@ -19,9 +19,10 @@ class Result:
     """Result of one check of one task.
 
     Attributes:
-        status: `passed`, `failed`, `exempt` (the task says why) or `not applicable` (the check says why).
+        status: `passed`, `warning` (it holds, but the text says what could be better), `failed`, `exempt` (the task
+            says why) or `not applicable` (the check says why).
         text: One line: what held, what does not, or the reason.
-        example: Counterexample of a failed check.
+        example: Counterexample of a failed check, or what a warning is about.
         advice: What the author of the task can do about it.
         measured: Numbers that were measured, by name.
         check: Name of the check.
@@ -45,6 +46,11 @@ def passed(text: str, **measured: float) -> Result:
 def failed(text: str, example: str, advice: str, **measured: float) -> Result:
     """The check does not hold."""
     return Result("failed", text, example, advice, measured)
+
+
+def warning(text: str, example: str, advice: str) -> Result:
+    """The check holds, and something could be better."""
+    return Result("warning", text, example, advice)
 
 
 def not_applicable(reason: str) -> Result:

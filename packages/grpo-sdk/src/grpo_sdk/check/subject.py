@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self
 
+from grpo_sdk.check.answers import prompt_text, said_in
+from grpo_sdk.check.probes import Plan, Played, plan_of, play, rewritten, saying
 from grpo_sdk.check.texts import BLANKS, HOSTILE, JUNK, LEVELS, damaged
 from grpo_sdk.errors import DataError, ExhaustedError
 from grpo_sdk.killable import KillablePool, Outcome
@@ -22,6 +24,7 @@ from grpo_sdk.task.bound import BoundTask, first_rows
 from grpo_sdk.task.game import write_transcript
 from grpo_sdk.task.row import Prompt, Row
 from grpo_sdk.task.score import Score
+from grpo_sdk.task.tools.calls import read_tool_turns
 from grpo_sdk.task.turns import TurnState
 
 DEFAULT_ROWS = 8
@@ -111,7 +114,7 @@ class Subject:
         self.rows = random.Random(f"check/{seed}").sample(self.loaded, min(rows, len(self.loaded)))
         self._timeouts = 0
         self.timeout_s = min(task.task.timeout_s, LONGEST_S)
-        self.scorer = Scorer(self.task, timeout_s=self.timeout_s, ask=assume_best)
+        self.scorer = self.new_scorer(1)
         self._sent = send(self.task)
         module = "grpo_sdk.check.worker"
         self.pool = KillablePool(f"{module}:make_handler", args=self._sent, name=f"check-{task.name}", preload=module)
@@ -126,6 +129,14 @@ class Subject:
         """End the worker processes."""
         self.scorer.close()
         self.pool.close()
+
+    def new_scorer(self, tool_workers: int) -> Scorer:
+        """A scorer of the task that has not scored anything.
+
+        Args:
+            tool_workers: Processes in which tools run; each episode that runs beside others gets one of its own.
+        """
+        return Scorer(self.task, timeout_s=self.timeout_s, ask=assume_best, tool_workers=tool_workers)
 
     @property
     def hangs(self) -> bool:
@@ -242,7 +253,11 @@ class Subject:
             self.golds
             if share == 0
             else self.scored(
-                (f"a gold of which {share:.0%} is damaged", damaged(str(row.gold), share, f"{self.seed}/{row.id}"), row)
+                (
+                    f"a gold of which {share:.0%} is damaged",
+                    rewritten(str(row.gold), partial(damaged, share=share, seed=f"{self.seed}/{row.id}")),
+                    row,
+                )
                 for row in self.with_gold
             )
             for share in LEVELS
@@ -254,13 +269,67 @@ class Subject:
         first = self.rows[0]
         texts = [(name, self.completion(text)) for name, text in HOSTILE.items()]
         if first.gold is not None:
-            texts += [(f"a gold between {name}", f"{run}{first.gold}{run}") for name, run in BLANKS.items()]
+            said = said_in(first.gold)
+            texts += [
+                (f"a gold between {name}", saying(first.gold, f"{run}{said}{run}")) for name, run in BLANKS.items()
+            ]
         return self.scored(((name, text, first) for name, text in texts), predict=True)
 
     @cached_property
     def prompts(self) -> list[tuple[Row, Prompt]]:
         """The loaded rows with their prompts."""
         return [(row, self.task.prompt(row)) for row in self.loaded]
+
+    @cached_property
+    def opened(self) -> list[tuple[Row, Prompt]]:
+        """The loaded rows with the prompts that begin their episodes, what `reset()` adds included."""
+        if self.task.task.environment is None:
+            return self.prompts
+        opened = list(self.prompts)
+        for place, (row, _) in enumerate(opened):
+            state = next(self.scorer.session(row).play(()))
+            if state.prompt is None:  # the check `crash` is about that
+                break
+            opened[place] = row, state.prompt
+        return opened
+
+    @cached_property
+    def plans(self) -> list[Plan]:
+        """Episodes with tools to play: golds, calls of each tool, and calls of all."""
+        prompts = {row.id: prompt_text(prompt) for row, prompt in self.opened}
+        golds = [Plan("a gold", row, read_tool_turns(str(row.gold))[0]) for row in self.with_gold[:FEW]]
+        tools = self.task.task.all_tools()
+        single = [
+            plan_of(f"calls of {tool.name}()", row, [tool] * 2, prompts[row.id], self.seed)
+            for row in self.rows[:FEW]
+            for tool in tools
+        ]
+        every = [
+            plan_of(f"calls of all tools ({number})", row, tools, prompts[row.id], self.seed)
+            for row in self.rows
+            for number in range(FEW)
+        ]
+        return [*golds, *single, *every]
+
+    @cached_property
+    def played(self) -> list[Played]:
+        """The plans played one after the other in a new process, without those that call a tool that has hung."""
+        return self.play_plans()
+
+    def play_plans(self) -> list[Played]:
+        """Play the plans in a new process; see `played`."""
+        played: list[Played] = []
+        hanging: set[str] = set()
+        with self.new_scorer(1) as scorer:
+            for plan in self.plans:
+                if hanging.isdisjoint(call.name for turn in plan.turns for call in turn.calls):
+                    played += play(scorer, [plan])
+                    state = played[-1].state
+                    if state.fault == "timeout" and not state.moves:  # reset()
+                        break
+                    if state.fault == "timeout":
+                        hanging.update(call.name for call in plan.turns[len(state.moves) - 1].calls)
+        return played
 
     @cached_property
     def probed(self) -> list[Scored]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from grpo_sdk.check.checks import processes, rows, scores
+from grpo_sdk.check.checks import processes, rows, scores, tools
 from grpo_sdk.check.results import Result, TaskReport, failed
 from grpo_sdk.check.subject import DEFAULT_ROWS, Subject
 from grpo_sdk.errors import DataError, UserError, unknown_name
@@ -16,7 +16,7 @@ from grpo_sdk.plugins.task_objects import AnyTask
 from grpo_sdk.plugins.tasks import load_task
 from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.calling import where_raised
-from grpo_sdk.task.exemptions import CHECKS
+from grpo_sdk.task.exemptions import CHECKS, TOOL_CHECKS
 
 FUNCTIONS: Mapping[str, Callable[[Subject], Result]] = {
     "gold": scores.gold,
@@ -35,8 +35,19 @@ FUNCTIONS: Mapping[str, Callable[[Subject], Result]] = {
     "feedback": rows.feedback,
     "demos": rows.demos,
     "perfect": processes.perfect,
+    "schema": tools.schema,
+    "hang": tools.hang,
+    "crash": tools.crash,
+    "oversized": tools.oversized,
+    "arguments": tools.arguments,
+    "repeat": tools.repeat,
+    "state": tools.state,
+    "pay": tools.pay,
 }
 """Name of each check, as in `CHECKS` -> its function."""
+
+PLAIN = tuple(name for name in CHECKS if name not in TOOL_CHECKS)
+"""The checks of a task without tools."""
 
 
 def chosen_checks(selection: str) -> list[str]:
@@ -86,7 +97,7 @@ def check_task(
         task: The task.
         rows: Rows that completions are scored for.
         seed: Seed of their choice.
-        checks: Names of the checks; empty means all.
+        checks: Names of the checks; empty means all that are about such a task.
         progress: Called with what is done, how much of it, and the total.
         exit_first: Whether the first check that fails is the last one.
 
@@ -94,7 +105,7 @@ def check_task(
         DataError: the task has no rows.
         UserError: it cannot be loaded.
     """
-    names = [name for name in CHECKS if not checks or name in checks]
+    names = [name for name in CHECKS if name in (checks or (CHECKS if task.task.has_tools else PLAIN))]
     with Subject(task, rows, seed, progress) as subject:
         results = []
         for done, name in enumerate(names):

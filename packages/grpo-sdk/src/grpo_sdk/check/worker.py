@@ -51,7 +51,7 @@ def measure_latency(
     predictions: Sequence[str] | None,
     attempt: int,
 ) -> dict[str, list[float]]:
-    """Seconds of each completion, by function: `validate`, each reward, and `all` of the scoring.
+    """Seconds of each completion, by function: `validate`, each reward, `tools`, and `all` of the scoring.
 
     `attempt` makes a second request another one: one that timed out is not run again.
     """
@@ -66,9 +66,12 @@ def measure_latency(
     bound = BoundTask(timed, task.name, task.config, TaskSpec(task.name), is_object=task.is_object)
     for text, row_json in zip(texts, rows, strict=True):
         row = bound.row_from_json(row_json)
-        begin = time.perf_counter()
+        before, begin = sum(map(sum, times.values())), time.perf_counter()
         bound.score(text, row, predictions)
-        times["all"].append(time.perf_counter() - begin)
+        seconds, functions = time.perf_counter() - begin, sum(map(sum, times.values())) - before
+        times["all"].append(seconds)
+        if author.has_tools:
+            times["tools"].append(seconds - functions)
     return times
 
 

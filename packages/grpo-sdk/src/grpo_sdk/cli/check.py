@@ -29,9 +29,9 @@ from grpo_sdk.task.spec import parse_task_specs
 
 ALL = "all"
 
-STYLES = {"passed": "green", "failed": "bold red", "exempt": "yellow", "not applicable": "dim"}
+STYLES = {"passed": "green", "warning": "yellow", "failed": "bold red", "exempt": "yellow", "not applicable": "dim"}
 
-LABELS = {"passed": "ok", "failed": "FAILED", "exempt": "exempt", "not applicable": "-"}
+LABELS = {"passed": "ok", "warning": "warning", "failed": "FAILED", "exempt": "exempt", "not applicable": "-"}
 
 REASON_CHARS = 60
 """Of the reason why a task has no rows here, in the table of several tasks; --json has all of it."""
@@ -171,13 +171,14 @@ def _print_one(report: TaskReport) -> None:
         status = Text(LABELS[result.status], style=STYLES[result.status])
         listing.add_row(result.check, status, visible(result.text))
     print_out(Text(f"{report.task}   {report.rows} rows, seed {report.seed}", style="bold"), listing)
-    for result in report.failures:
-        _print_failure("", result)
+    for result in report.results:
+        if result.status in ("failed", "warning"):
+            _print_failure("", result)
     _print_hackability(report)
 
 
 def _print_many(reports: Sequence[TaskReport]) -> None:
-    listing = table("task", "", "ok", "seconds", "failed, exempt")
+    listing = table("task", "", "ok", "seconds", "noted")
     for report in reports:
         if report.unavailable:
             listing.add_row(
@@ -190,7 +191,8 @@ def _print_many(reports: Sequence[TaskReport]) -> None:
             continue
         status = "failed" if report.failures else "passed"
         exempt = [f"{result.check} (exempt)" for result in report.results if result.status == "exempt"]
-        noted = ", ".join([*(result.check for result in report.failures), *exempt])
+        warnings = [f"{result.check} (warning)" for result in report.results if result.status == "warning"]
+        noted = ", ".join([*(result.check for result in report.failures), *warnings, *exempt])
         applicable = len(report.results) - report.count("not applicable")
         listing.add_row(
             report.task,
@@ -212,7 +214,9 @@ def _print_many(reports: Sequence[TaskReport]) -> None:
 
 
 def _print_failure(task: str, result: Result) -> None:
-    print_out("", Text(f"{task}{result.check}: ", style="bold red").append(visible(result.text), style="not bold"))
+    print_out(
+        "", Text(f"{task}{result.check}: ", style=STYLES[result.status]).append(visible(result.text), style="not bold")
+    )
     print_out(f"  example   {visible(result.example)}", f"  what to do   {visible(result.advice)}")
 
 
@@ -236,6 +240,7 @@ def _summary(reports: Sequence[TaskReport]) -> str:
     unavailable = sum(bool(report.unavailable) for report in reports)
     parts = (
         counted("passed", "ok"),
+        counted("warning", "with a warning"),
         counted("failed", "failed"),
         counted("exempt", "exempt"),
         counted("not applicable", "not applicable"),

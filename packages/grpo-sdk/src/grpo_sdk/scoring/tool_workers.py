@@ -144,6 +144,26 @@ class ToolSession:
         """
         return _background.submit(self._answered(tuple(turns), text, reading, opened))
 
+    def play(self, turns: Sequence[ToolTurn]) -> Iterator[TurnState]:
+        """Make the environment and run the calls of turns, waiting for each.
+
+        Args:
+            turns: The turns; results that they have are not looked at.
+
+        Yields:
+            The state at the beginning and after each turn, until the episode is over or a tool fails.
+        """
+        state = self.begin().result()
+        yield state
+        opened = state.prompt
+        for turn in turns:
+            if state.fault or state.prompt is None or opened is None:
+                return
+            calls = tuple(ToolCall(call.name, call.arguments, are_texts=call.are_texts) for call in turn.calls)
+            reading = Reading(turn.text, calls=calls, problem=turn.problem)
+            state = self.answer(state.moves, turn.text, reading, opened).result()
+            yield state
+
     def score(self, text: str) -> Future[Score]:
         """Score the episode by its environment as it is now, which is dropped."""
         return _background.submit(self._scored(text))

@@ -6,6 +6,18 @@ from collections.abc import Mapping
 
 from grpo_sdk.errors import UserError, unknown_name
 
+TOOL_CHECKS: Mapping[str, str] = {
+    "schema": "every tool, and every parameter of one, has a description, and takes what its schema allows",
+    "hang": "calls of golds, and others made from the schemas, end in time",
+    "crash": "such calls, and `reset()`, raise nothing but `ToolError`",
+    "oversized": "the results of such calls are short enough to be read whole",
+    "arguments": "hostile arguments get a result: huge, deep, empty, negative, of wrong types, paths, shell commands",
+    "repeat": "the same calls in another process give the same results and score",
+    "state": "an episode's calls give the same results and score when other episodes run beside it",
+    "pay": "calls that are not the gold's do not earn what the gold earns",
+}
+"""Name of each check of a task with tools -> what it proves."""
+
 CHECKS: Mapping[str, str] = {
     "gold": "every gold earns the highest value and is solved",
     "junk": "no answer, and answers without sense, are not solved and earn no more than form pays",
@@ -23,6 +35,7 @@ CHECKS: Mapping[str, str] = {
     "feedback": "what the validator and `respond` say does not contain the answer",
     "demos": "demos are scored, and earn more than no answer",
     "perfect": "the perfect player of a game gets its value whatever the other player does",
+    **TOOL_CHECKS,
 }
 """Name of each check -> what it proves."""
 

@@ -12,6 +12,7 @@ from grpo_sdk.check.subject import FEW, Subject
 from grpo_sdk.check.worker import HEAVY, compared
 from grpo_sdk.errors import UserError
 from grpo_sdk.scoring.abstention import is_out_of_time
+from grpo_sdk.scoring.tool_workers import calls_in
 from grpo_sdk.task.game import PERFECT
 from grpo_sdk.task.score import Score
 
@@ -53,8 +54,8 @@ def _is_mistake(score: Score) -> bool:
 
 def _turns_problem(subject: Subject) -> Result | None:
     """Whether a turn after hostile completions fails."""
-    if not subject.task.has_turns or subject.task.task.game is not None:
-        return None
+    if not subject.task.has_turns or subject.task.task.game is not None or subject.task.task.has_tools:
+        return None  # text without calls ends an episode with tools, or is answered without code of the task
     turns = subject.repeated_turns(subject.hostile)
     return next((failed_turn(each, state) for each, state in turns if state.fault), None)
 
@@ -78,8 +79,11 @@ def latency(subject: Subject) -> Result:
         if outcome.status != "ok":
             return failed("the time of scoring cannot be measured", outcome.why, "See the other checks.")
         times = json.loads(outcome.value)
-        slowest = max(times["all"])
-        if slowest <= SHARE * subject.timeout_s:
+        limits = [
+            SHARE * subject.timeout_s * (1 + calls_in(each.text)) for each in few
+        ]  # a call has a limit of its own
+        slowest, limit = max(zip(times["all"], limits, strict=True), key=lambda pair: pair[0] / pair[1])
+        if slowest <= limit:
             break  # measured again otherwise: a busy machine is no fault of the task
     measured = {}
     for name, seconds in times.items():
@@ -87,7 +91,7 @@ def latency(subject: Subject) -> Result:
         measured[f"{name}_p99_ms"] = 1000 * _quantile(seconds, 0.99)
     parts = {name: _quantile(seconds, 0.99) for name, seconds in times.items() if name != "all"}
     longest = max(parts, key=lambda name: parts[name])
-    if slowest > SHARE * subject.timeout_s:
+    if slowest > limit:
         each = few[times["all"].index(slowest)]
         return failed(
             f"{each.kind} takes {slowest:.2g} s of the limit of {subject.timeout_s:g} s; longest is {longest}",

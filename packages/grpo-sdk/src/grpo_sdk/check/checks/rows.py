@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import chain, islice
 from statistics import fmean
 
-from grpo_sdk.check.answers import canonical, prompt_text, read_gold
+from grpo_sdk.check.answers import canonical, prompt_text, read_gold, said_in
 from grpo_sdk.check.checks.scores import failed_turn
 from grpo_sdk.check.limits import decided_by_judges
 from grpo_sdk.check.results import Result, failed, not_applicable, passed, shown
@@ -113,9 +113,10 @@ def split(subject: Subject) -> Result:
 
 def leak(subject: Subject) -> Result:
     """The prompt does not contain the answer, and copying it is no answer."""
-    pairs = [(row, prompt) for row, prompt in subject.prompts if row.gold is not None and row.gold.strip()]
+    pairs = [(row, prompt) for row, prompt in subject.opened if row.gold is not None and said_in(row.gold).strip()]
     if not pairs:
-        return not_applicable("no row has a gold")
+        has_gold = any(row.gold is not None for row in subject.loaded)
+        return not_applicable("the golds say nothing, they call" if has_gold else "no row has a gold")
     leaks, by_chance = _told_by_prompts(pairs)
     share = (len(leaks) - by_chance) / len(pairs)
     if share > CHANCE:
@@ -127,7 +128,7 @@ def leak(subject: Subject) -> Result:
         )
     copies = subject.scored(
         ("a copy of the prompt", text, row)
-        for row, prompt in subject.prompts
+        for row, prompt in subject.opened
         if row in subject.rows and not _choices(row)  # a line of the prompt is a choice, and right by chance
         for text in _copies(prompt_text(prompt))
     )
@@ -152,7 +153,7 @@ def _told_by_prompts(pairs: Sequence[tuple[Row, Prompt]]) -> tuple[list[tuple[Ro
     answers = _answers([row for row, _ in pairs])
     leaks, by_chance = [], 0
     for row, prompt in pairs:
-        text, gold = prompt_text(prompt), str(row.gold).strip()
+        text, gold = prompt_text(prompt), said_in(str(row.gold)).strip()
         answer, other = answers[row.id]
         has_frame = answer != gold
         if _tells(text, row, gold):
@@ -184,11 +185,11 @@ def feedback(subject: Subject) -> Result:
     """What the validator and `respond` say does not contain the answer."""
     if not subject.golds:
         return not_applicable("no row has a gold")
-    prompts = {row.id: prompt_text(prompt) for row, prompt in subject.prompts}
+    prompts = {row.id: prompt_text(prompt) for row, prompt in subject.opened}
     wrong = [
         each
         for each in (*subject.junk, *subject.others, *subject.damage[-1])
-        if not each.score.solved and each.row.gold
+        if not each.score.solved and each.row.gold and said_in(each.row.gold)
     ]
     messages = [(each, each.score.why) for each in wrong if each.score.why.startswith("invalid: ")]
     if subject.task.task.respond is not None and subject.task.has_turns:

@@ -143,12 +143,17 @@ class _Turns(BaseModel):
     turns: tuple[_Turn, ...] = Field(min_length=1)
 
 
-def write_tool_turns(turns: Sequence[ToolTurn]) -> str:
-    """An episode with tools as the text that is scored: JSON in ASCII, so that any completion survives."""
+def write_tool_turns(turns: Sequence[ToolTurn], *, with_results: bool = True) -> str:
+    """An episode with tools as the text that is scored: JSON in ASCII, so that any completion survives.
+
+    Args:
+        turns: Its turns.
+        with_results: Whether the results are written; else they are those that the tools give when it is scored.
+    """
     plain = [
         {
             "text": turn.text,
-            **({"calls": [_plain(call) for call in turn.calls]} if turn.calls else {}),
+            **({"calls": [_plain(call, with_results) for call in turn.calls]} if turn.calls else {}),
             **({"problem": turn.problem} if turn.problem else {}),
         }
         for turn in turns
@@ -156,10 +161,12 @@ def write_tool_turns(turns: Sequence[ToolTurn]) -> str:
     return json.dumps({"turns": plain})
 
 
-def _plain(call: Call) -> dict[str, Any]:
-    flags = {"ok": (call.ok, True), "ran": (call.ran, True), "are_texts": (call.are_texts, False)}
-    said = {name: value for name, (value, usual) in flags.items() if value is not usual}
-    return {"name": call.name, "arguments": dict(call.arguments), "result": call.result, **said}
+def _plain(call: Call, with_results: bool) -> dict[str, Any]:
+    asked = {"name": call.name, "arguments": dict(call.arguments), **({"are_texts": True} if call.are_texts else {})}
+    if not with_results:
+        return asked
+    said = {name: value for name, value in (("ok", call.ok), ("ran", call.ran)) if not value}
+    return {**asked, "result": call.result, **said}
 
 
 def read_tool_turns(text: str) -> tuple[tuple[ToolTurn, ...], bool]:

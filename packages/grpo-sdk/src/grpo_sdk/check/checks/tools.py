@@ -1,0 +1,247 @@
+"""What the tools of a task do: with calls of golds, calls made from the schemas, and hostile arguments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+from grpo_sdk.check.answers import prompt_text
+from grpo_sdk.check.checks.scores import CURES
+from grpo_sdk.check.limits import TOLERANCE
+from grpo_sdk.check.probes import HOSTILE_ARGUMENTS, Plan, Played, arguments_of, deep, play, shown_values
+from grpo_sdk.check.results import Result, failed, not_applicable, passed, shown, warning
+from grpo_sdk.check.subject import Subject
+from grpo_sdk.check.worker import compared
+from grpo_sdk.task.tools.calls import Call, ToolTurn, read_tool_turns
+from grpo_sdk.task.tools.tool import MAX_DEPTH, MAX_RESULT_CHARS, Tool, ToolError
+
+NO_TOOLS = "it has no tools"
+
+TRIES = 20
+"""Arguments made from a schema of which one must be accepted."""
+
+MOST = 0.5
+"""Share of the rows on which calls may earn what the gold earns by luck."""
+
+RAISE_TOOL_ERROR = "Raise ToolError(text) for what the policy did wrong: it reads the text, and the episode goes on."
+BOUND_IT = "Bound what is read, computed and waited for, or state the limit that it needs: @tool(timeout_s=…)."
+
+
+def schema(subject: Subject) -> Result:
+    """Every tool and parameter is described, and arguments made from the schema are accepted."""
+    tools = subject.task.task.all_tools()
+    if not tools:
+        return not_applicable(NO_TOOLS)
+    for tool in tools:
+        if (why := _refusal(tool)) is not None:
+            return warning(
+                f"none of {TRIES} arguments made from the schema of {tool.name}() is accepted",
+                why,
+                "Say in the description what is allowed, or in the schema: Literal, pattern, ge and le.",
+            )
+    parameters = [(tool, name, each) for tool in tools for name, each in tool.parameters["properties"].items()]
+    missing = [f"{tool.name}()" for tool in tools if not tool.description.strip()]
+    missing += [f"{name} of {tool.name}()" for tool, name, each in parameters if not each.get("description", "")]
+    if missing:
+        return warning(
+            f"{len(missing)} of {len(tools) + len(parameters)} tools and parameters have no description",
+            ", ".join(missing),
+            "Write a docstring with Args: it is what the policy knows about a tool.",
+        )
+    return passed(f"{len(tools)} tools with {len(parameters)} parameters are described, and accept what is allowed")
+
+
+def _refusal(tool: Tool) -> str | None:
+    """Why a tool accepts none of the arguments that are made from its schema; None where it accepts some."""
+    random, why = Random(tool.name), ""
+    for _ in range(TRIES):
+        try:
+            tool.validated(arguments_of(tool, (), random))
+        except ToolError as error:
+            why = str(error)
+        else:
+            return None
+    return why
+
+
+def hang(subject: Subject) -> Result:
+    """Ordinary calls end in time."""
+    return _without(subject, lambda each: each.state.fault == "timeout", "end in time", BOUND_IT)
+
+
+def crash(subject: Subject) -> Result:
+    """Ordinary calls raise nothing but `ToolError`, and end no process."""
+    return _without(subject, lambda each: each.state.fault not in ("", "timeout"), "raise nothing", RAISE_TOOL_ERROR)
+
+
+def oversized(subject: Subject) -> Result:
+    """The results of ordinary calls are read whole."""
+    if (nothing := _not_played(subject)) is not None:
+        return nothing
+    calls = [(each, call) for each in subject.played for call in each.calls]
+    each, longest = max(calls, key=lambda pair: len(pair[1].result), default=(None, None))
+    if each is None or longest is None:
+        return not_applicable("no call was answered")
+    if len(longest.result) > MAX_RESULT_CHARS:
+        return failed(
+            f"a result of {longest.name}() is cut: the policy reads {MAX_RESULT_CHARS:,} characters",
+            f"row {each.plan.row.id!r}: {_written(longest)} -> {shown(longest.result)}",
+            "Return less, a page of it, or take a parameter that says which part.",
+        )
+    return passed(f"{len(calls)} results have at most {len(longest.result):,} characters")
+
+
+def arguments(subject: Subject) -> Result:
+    """Every hostile argument gets a result."""
+    tools, row = subject.task.task.all_tools(), subject.rows[0]
+    if not tools:
+        return not_applicable(NO_TOOLS)
+    values = shown_values(row, prompt_text(subject.opened[subject.loaded.index(row)][1]))
+    count = 0
+    for tool in tools:
+        for name, hostile in _hostile(tool, values):
+            call = Call(tool.name, hostile, "", ok=True)
+            (each,) = play(subject.scorer, [Plan(name, row, (ToolTurn("", (call,)),))])
+            count += 1
+            if each.state.fault:
+                return failed(
+                    f"{tool.name}() fails on {name} ({each.state.fault})",
+                    f"row {row.id!r}: {shown(_written(call))}: {each.state.why}",
+                    BOUND_IT if each.state.fault == "timeout" else CURES.get(each.state.fault, RAISE_TOOL_ERROR),
+                )
+    return passed(f"{count} calls with hostile arguments got a result")
+
+
+def _hostile(tool: Tool, values: list[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    random = Random(tool.name)
+    for parameter in tool.parameters["properties"]:
+        for name, value in {**HOSTILE_ARGUMENTS, "deep nesting": deep(MAX_DEPTH - 2)}.items():
+            yield f"{name} as {parameter}", {**arguments_of(tool, values, random), parameter: value}
+
+
+def repeat(subject: Subject) -> Result:
+    """The same episodes in another process have the same results and scores."""
+    if (nothing := _not_played(subject)) is not None:
+        return nothing
+    again = subject.play_plans()
+    for once, other in zip(subject.played, again, strict=False):
+        if (problem := _difference(once, other, "in another process")) is not None:
+            text, example = problem
+            return failed(
+                text,
+                example,
+                "A result must follow from row and calls, since scores are asked for again. If chance is the task: "
+                'exempt={"repeat": "…"}; such an episode is scored only where it was played.',
+            )
+    calls = sum(len(each.calls) for each in again)
+    return passed(f"{calls} calls in {len(again)} episodes give the same results and scores in another process")
+
+
+def state(subject: Subject) -> Result:
+    """Episodes beside each other in one process are like each in a process of its own."""
+    if (nothing := _not_played(subject)) is not None:
+        return nothing
+    first = next((each.plan for each in subject.played if each.calls), None)
+    rows = [] if first is None else [first.row]
+    other = next((each.plan for each in subject.played if each.calls and each.plan.row not in rows), first)
+    if first is None or other is None:
+        return not_applicable("no call was answered")
+    pair = [first, other]
+    with subject.new_scorer(2) as scorer:
+        apart = play(scorer, pair)
+    with subject.new_scorer(2) as scorer:
+        again = play(scorer, pair)
+    if any(_difference(one, two, "") for one, two in zip(apart, again, strict=True)):
+        return not_applicable("the results differ by themselves; see repeat")
+    with subject.new_scorer(1) as scorer:
+        together = [*play(scorer, pair), *play(scorer, pair[:1])]
+    for one, two in zip([*apart, apart[0]], together, strict=True):
+        if (problem := _difference(one, two, "beside another episode")) is not None:
+            text, example = problem
+            return failed(
+                text,
+                example,
+                "Keep the state of an episode in attributes that reset() sets: not in the class, a module or a file.",
+            )
+    return passed(f"{len(together)} episodes that share a process are like those that do not")
+
+
+def pay(subject: Subject) -> Result:
+    """Calls that are not the gold's do not earn what the gold earns."""
+    if (nothing := _not_played(subject)) is not None:
+        return nothing
+    golds = {each.row.id: each for each in subject.golds if each.score.value is not None and each.score.solved}
+    tried: dict[str, list[Played]] = {}
+    for each in subject.played:
+        if (
+            each.plan.row.id in golds
+            and each.score is not None
+            and not has_answer(each.calls, golds[each.plan.row.id].text)
+        ):
+            tried.setdefault(each.plan.row.id, []).append(each)
+    if not tried:
+        return not_applicable("no gold that was scored has other calls beside it")
+    paid: dict[str, Played] = {}
+    for row, episodes in tried.items():
+        best = max(episodes, key=_value)
+        if _value(best) >= (golds[row].score.value or 0.0) - TOLERANCE:
+            paid[row] = best
+    if len(paid) > MOST * len(tried):
+        each = next(iter(paid.values()))
+        return failed(
+            f"calls that are not the gold's earn what it earns on {len(paid)} of {len(tried)} rows",
+            f"row {each.plan.row.id!r}: {', '.join(map(_written, each.calls))} earns {_value(each):g}",
+            "Compare the state that the calls leave, or the answer, with the row's; a call by itself is no solution.",
+        )
+    most = max(_value(each) for episodes in tried.values() for each in episodes)
+    return passed(f"{sum(map(len, tried.values()))} episodes of other calls earn at most {most:g}")
+
+
+def has_answer(calls: list[Call], gold: str) -> bool:
+    """Whether an episode makes the last call of a gold, which decides what it earns."""
+    made = [call for turn in read_tool_turns(gold)[0] for call in turn.calls]
+    return bool(made) and any((call.name, call.arguments) == (made[-1].name, made[-1].arguments) for call in calls)
+
+
+def _value(each: Played) -> float:
+    return each.score.value if each.score is not None and each.score.value is not None else float("-inf")
+
+
+def _not_played(subject: Subject) -> Result | None:
+    return None if subject.task.task.has_tools else not_applicable(NO_TOOLS)
+
+
+def _without(subject: Subject, is_failure: Any, words: str, advice: str) -> Result:
+    """The result of a check that no episode fails in one way."""
+    if (nothing := _not_played(subject)) is not None:
+        return nothing
+    each = next((each for each in subject.played if is_failure(each)), None)
+    if each is None:
+        count = sum(len(each.calls) for each in subject.played)
+        return passed(f"{count} calls of {len(subject.played)} episodes {words}")
+    return failed(
+        f"{each.plan.kind}: {each.state.why.partition(': ')[2]}",
+        f"row {each.plan.row.id!r}: {shown(each.plan.text)}",
+        CURES.get(each.state.fault, advice) if each.state.fault != "timeout" else advice,
+    )
+
+
+def _difference(one: Played, other: Played, where: str) -> tuple[str, str] | None:
+    """What differs between two plays of an episode, and an example; None where nothing does."""
+    row = f"row {one.plan.row.id!r}"
+    for call, again in zip(one.calls, other.calls, strict=False):
+        if (call.result, call.ok) != (again.result, again.ok):
+            text = f"{call.name}() gives another result {where}"
+            return text, f"{row}: {_written(call)} -> {shown(call.result)}, {where} {shown(again.result)}"
+    if one.state.fault != other.state.fault:
+        return f"an episode fails {where}", f"{row}: {shown(one.plan.text)}: {one.state.why or other.state.why}"
+    if one.score is None or other.score is None or compared(one.score) == compared(other.score):
+        return None
+    values = f"{one.score.value} and {where} {other.score.value}"
+    return f"the same calls have another score {where}", f"{row}: {shown(one.plan.text)}: {values}"
+
+
+def _written(call: Call) -> str:
+    return f"{call.name}({', '.join(f'{name}={json.dumps(value)}' for name, value in call.arguments.items())})"
