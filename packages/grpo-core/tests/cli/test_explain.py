@@ -4,6 +4,7 @@ import io
 import json
 from pathlib import Path
 
+import broken_tools
 import pytest
 import small_games
 
@@ -99,3 +100,40 @@ def test_how_to_give_several_turns_is_told_where_one_is_given(
     assert main(["explain", f"{Path(small_games.__file__).resolve()}:{task}", *arguments]) == code
     err = capsys.readouterr().err
     assert told in err if told else "note:" not in err
+
+
+SHOP = f"{Path(broken_tools.__file__).resolve()}:faultless"
+LOOK = '{"turns": [{"text": "", "calls": [{"name": "look_up", "arguments": {"item": "fig"}}]}, {"text": "7"}]}'
+
+
+def test_tools_are_shown_with_what_they_take_and_who_said_what(capsys: Capture) -> None:
+    assert main(["sample", SHOP, "-n", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("order(item: string, count: integer = 1)   Order an item and leave.") == 1, "once"
+    assert '"Buy apple, as many as your coins allow. You have 7 coins."' in shown, "with what reset() adds"
+    said = [line.split() for line in shown.splitlines()]
+    assert ["tool", 'look_up(item="apple")', '"3"'] in said and ["assistant", '"Enough."'] in said
+    assert main(["explain", SHOP, "--completion", LOOK]) == 0
+    said = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["text", "tool", 'look_up(item="fig")', '"7"'] in said and ["assistant", '"7"'] in said
+    assert main(["explain", SHOP, "--completion", LOOK, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert [each["role"] for each in facts["messages"]] == ["assistant", "tool", "assistant"]
+    assert facts["prompt"].endswith("You have 7 coins.") and len(facts["tools"]) == 2
+
+
+@pytest.mark.parametrize(("completion", "code", "told"), [
+    (LOOK, 0, ""),
+    ("7 coins", 0, '{"turns": [{"text": "FIRST", "calls": [{"name": "look_up", "arguments": {"item": "…"}}]}'),
+    (LOOK.replace("arguments", "args"), 2, "turns.0.calls.0.args: Extra inputs are not permitted"),
+    (LOOK[:-1], 2, "--completion is no episode with tools: no JSON"),
+])  # fmt: skip
+def test_how_to_give_turns_with_calls_is_told(completion: str, code: int, told: str, capsys: Capture) -> None:
+    assert main(["explain", SHOP, "--completion", completion]) == code
+    err = capsys.readouterr().err
+    assert told in err if told else "note:" not in err
+
+
+def test_a_reset_that_raises_is_an_error_of_the_command(capsys: Capture) -> None:
+    assert main(["explain", SHOP.replace("faultless", "crash_of_reset")]) != 0
+    assert "reset() raised KeyError" in capsys.readouterr().err

@@ -10,7 +10,7 @@ from grpo_sdk.cli.options import HELP, JSON, open_input
 from grpo_sdk.display.explanation import explanation_tree
 from grpo_sdk.display.progress import Waiting
 from grpo_sdk.display.text import err, print_json, print_out
-from grpo_sdk.episodes.player import retold
+from grpo_sdk.episodes.player import first_prompt, retold
 from grpo_sdk.errors import ExitCode, UserError
 from grpo_sdk.plugins.tasks import load_task
 from grpo_sdk.scoring.scorer import MAX_TEXT_CHARS, Scorer
@@ -18,6 +18,7 @@ from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.explanation import explain as explain_score
 from grpo_sdk.task.game import write_transcript
 from grpo_sdk.task.rows import row_by_id
+from grpo_sdk.task.tools.calls import Call, ToolTurn, read_tool_turns, turns_problem, write_tool_turns
 from grpo_sdk.task.turns import read_turns, write_turns
 
 EXAMPLES = """\b
@@ -25,6 +26,7 @@ Examples:
   grpo explain math.arithmetic
   grpo explain math.arithmetic --completion "<answer>12</answer>"
   grpo explain ./rhyme.py:couplet --row r3 --completion @answer.txt
+  grpo explain ./shop.py:shop --completion '{"turns": [{"text": "", "calls": [{"name": "look", "arguments": {}}]}]}'
 """
 
 
@@ -55,18 +57,23 @@ def explain(task: str, completion: str | None, row_id: str | None, predictions: 
             f"row {row.id!r} of task {bound.name!r} has no gold: give --completion TEXT. {turns_of(bound)}".rstrip()
         )
     text = text if text is not None else str(row.gold)
+    if bound.task.has_tools and (problem := turns_problem(text)):
+        what = "the gold" if completion is None else "--completion"
+        raise UserError(f"{what} is no episode with tools: {problem}. {turns_of(bound)}")
     with Waiting(err()) as display, display.ticking("scoring"), Scorer(bound, workers=1) as scorer:
         score = scorer.score([text], [row], [predictions] if predictions else None)[0]
+        prompt = first_prompt(scorer, row)
         messages = retold(scorer, row, text) if bound.has_turns else ()
         answer = scorer.answer(text, row).result() if score.valid else None
     explanation = explain_score(bound, score, answer)
     if as_json:
-        facts = {"task": bound.spec, "row": row.model_dump(mode="json"), "prompt": bound.prompt(row)}
-        facts |= {"text": text, "messages": messages}
+        facts = {"task": bound.spec, "row": row.model_dump(mode="json"), "prompt": prompt}
+        facts |= {"text": text, "messages": messages, "tools": [tool.spec for tool in bound.task.all_tools()]}
         print_json({**facts, **explanation.as_json()})
     else:
-        print_out(*explanation_tree(bound, row, text, explanation, messages))
-    if bound.task.game is None and read_turns(text) == (text,) and (hint := turns_of(bound)):
+        print_out(*explanation_tree(bound, row, prompt, text, explanation, messages))
+    has_turns = read_tool_turns(text)[0] != (ToolTurn(text),) if bound.task.has_tools else read_turns(text) != (text,)
+    if bound.task.game is None and not has_turns and (hint := turns_of(bound)):
         click.echo(f"note: {hint}", err=True)
     if score.abstained:
         sys.exit(ExitCode.FAILED)
@@ -78,6 +85,11 @@ def turns_of(task: BoundTask) -> str:
         return ""
     if task.task.game is not None:
         return f"A game is its transcript: '{write_transcript(task.task.game.roles[0], ['MOVE', 'MOVE'])}'."
+    if task.task.has_tools:
+        tool = task.task.all_tools()[0]
+        call = Call(tool.name, dict.fromkeys(tool.parameters["properties"], "…"), "", ok=True)
+        turns = write_tool_turns([ToolTurn("FIRST", (call,)), ToolTurn("LAST")], with_results=False)
+        return f"Turns with calls are given as '{turns}', whose results the tools give.".replace("\\u2026", "…")
     if task.task.validates_all_turns:
         return f"Several turns are given as '{write_turns(['FIRST', 'SECOND'])}'."
     return "Of several turns, the last completion is scored by itself: give that one."

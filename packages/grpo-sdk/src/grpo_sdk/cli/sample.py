@@ -10,15 +10,17 @@ import orjson
 
 from grpo_sdk.cli.options import COUNT, HELP, JSON
 from grpo_sdk.cli.tasks import readable
+from grpo_sdk.display.explanation import tools_text
 from grpo_sdk.display.progress import Waiting
 from grpo_sdk.display.text import err, print_json, print_out, spoken, table, visible
-from grpo_sdk.episodes.player import retold
+from grpo_sdk.episodes.player import first_prompt, retold
 from grpo_sdk.errors import GrpoError
 from grpo_sdk.plugins.tasks import bind
 from grpo_sdk.scoring.conditions import condition_choices
 from grpo_sdk.scoring.scorer import Scorer
 from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.mixture import task_labels
+from grpo_sdk.task.row import Prompt
 from grpo_sdk.task.spec import parse_task_specs
 
 EXAMPLES = """\b
@@ -47,8 +49,10 @@ def sample(task: str, count: int, as_json: bool) -> None:
         samples = [entry for bound in tasks for entry in _samples(bound, count)]
     if as_json:
         print_json(samples)
-    for index, entry in enumerate(() if as_json else samples):
-        print_out(*([""] if index else []), _entry(entry))
+    seen: set[str] = set()
+    for entry in () if as_json else samples:
+        print_out(*([""] if seen else []), _entry(entry, shows_tools=entry["task"] not in seen))
+        seen.add(entry["task"])
     _check_scored(samples, {bound.label for bound in tasks if "gold" in bound.task.exempt})
 
 
@@ -79,19 +83,22 @@ def _samples(bound: BoundTask, count: int) -> Iterable[dict[str, Any]]:
     rows = bound.rows()
     golds = [row for row in rows if row.gold is not None]
     scores, told = {}, {}
-    if golds and bound.opponent is None:  # an opponent would need a model
+    prompts: dict[str, Prompt] = {}
+    if (golds or bound.task.has_tools) and bound.opponent is None:  # an opponent would need a model
         with Scorer(bound, workers=1) as scorer:
             scores = {
                 row.id: score
                 for row, score in zip(golds, scorer.score([str(row.gold) for row in golds], golds), strict=True)
             }
             told = {row.id: retold(scorer, row, str(row.gold)) for row in golds if bound.has_turns}
+            prompts = {row.id: first_prompt(scorer, row) for row in rows}
     for row in rows:
         score = scores.get(row.id)
         yield {
             "task": bound.label,
             "row": row.model_dump(mode="json"),
-            "prompt": bound.prompt(row),
+            "prompt": prompts.get(row.id) or bound.prompt(row),
+            "tools": [tool.spec for tool in bound.task.all_tools()],
             "gold": row.gold,
             "messages": told.get(row.id, ()),
             "score": None if score is None else score.as_json(),
@@ -99,8 +106,10 @@ def _samples(bound: BoundTask, count: int) -> Iterable[dict[str, Any]]:
         }
 
 
-def _entry(entry: dict[str, Any]) -> Any:
+def _entry(entry: dict[str, Any], *, shows_tools: bool) -> Any:
     listing = table("", "")
+    if shows_tools and entry["tools"]:
+        listing.add_row("tools", tools_text(entry["tools"]))
     listing.add_row("row", visible(orjson.dumps(entry["row"]).decode()))
     listing.add_row("prompt", readable(entry["prompt"]))
     gold = "-" if entry["gold"] is None else readable(entry["gold"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -11,7 +13,7 @@ from rich.tree import Tree
 from grpo_sdk.display.text import quoted, spoken, table, visible
 from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.explanation import Explanation, PartExplanation
-from grpo_sdk.task.row import Message, Row, prompt_text
+from grpo_sdk.task.row import Message, Prompt, Row, prompt_text
 
 MAX_SHOWN_CHARS = 4000
 """Longest prompt or completion shown: some pages of a terminal; --json has all of it."""
@@ -21,19 +23,22 @@ MAX_GOLD_CHARS = 200
 
 
 def explanation_tree(
-    task: BoundTask, row: Row, text: str, explanation: Explanation, messages: Sequence[Message] = ()
+    task: BoundTask, row: Row, prompt: Prompt, text: str, explanation: Explanation, messages: Sequence[Message] = ()
 ) -> list[RenderableType]:
     """What `grpo explain` prints: the completion, and its score as a tree; untrusted text is escaped.
 
     Args:
         task: The task.
         row: Row of the completion.
+        prompt: The first prompt.
         text: The completion.
         explanation: Its explained score.
         messages: Who said what in it, where it stands for several turns.
     """
     listing = table("", "")
-    listing.add_row("prompt", block(prompt_text(task.prompt(row))))
+    if task.task.has_tools:
+        listing.add_row("tools", tools_text([tool.spec for tool in task.task.all_tools()]))
+    listing.add_row("prompt", block(prompt_text(prompt)))
     if row.gold is not None and row.gold != text:
         listing.add_row("gold", quoted(row.gold, MAX_GOLD_CHARS))
     listing.add_row("text", spoken(messages) if messages else block(text))
@@ -54,6 +59,32 @@ def explanation_tree(
         )
     heading = Text(visible(f"{task.spec}   row {row.id}"), style="bold")
     return [heading, listing, tree]
+
+
+def tools_text(tools: Sequence[Mapping[str, Any]]) -> str:
+    """Tools in OpenAI's form as people read them, one a line: `order(item: string, count: integer = 1)`."""
+    return "\n".join(visible(_signature(**tool["function"])) for tool in tools)
+
+
+def _signature(name: str, description: str, parameters: Mapping[str, Any]) -> str:
+    needed, shown = parameters.get("required", ()), []
+    for parameter, schema in parameters["properties"].items():
+        default = "" if parameter in needed else f" = {json.dumps(schema['default']) if 'default' in schema else '…'}"
+        shown.append(f"{parameter}: {_kind(schema)}{default}")
+    first = description.strip().partition("\n")[0]
+    return f"{name}({', '.join(shown)}){'   ' if first else ''}{first}"
+
+
+def _kind(schema: Mapping[str, Any]) -> str:
+    """What a schema takes, in a few words."""
+    for keyword in ("anyOf", "oneOf"):
+        if keyword in schema:
+            return " | ".join(map(_kind, schema[keyword]))
+    if "const" in schema or "enum" in schema:
+        return " | ".join(map(json.dumps, schema.get("enum", [schema.get("const")])))
+    if schema.get("type") == "array":
+        return f"list of {_kind(schema.get('items', {}))}"
+    return str(schema.get("type") or schema.get("$ref", "any").rpartition("/")[2])
 
 
 def block(text: str) -> Text:

@@ -22,6 +22,7 @@ from grpo_sdk.endpoints.completion import Completion
 from grpo_sdk.episodes.encoder import EpisodeEncoder
 from grpo_sdk.episodes.episode import Answer, Episode, Reply, tool_story
 from grpo_sdk.episodes.opponents import OpponentSampler, OpponentScores, Unanswered, opponent_of, play_opponents
+from grpo_sdk.errors import GrpoError
 from grpo_sdk.killable.pool import resolved
 from grpo_sdk.scoring.scorer import Scorer
 from grpo_sdk.scoring.tool_workers import ToolSession
@@ -378,7 +379,10 @@ def retold(scorer: Scorer, row: Row, text: str) -> tuple[Message, ...]:
             return ()
     if task.task.has_tools:
         turns, has_results = read_tool_turns(text)
-        return tool_story(turns) if has_results else ()
+        if not has_results:
+            *_, state = scorer.session(row).play(turns)
+            turns = state.moves
+        return tool_story(turns)
     if task.task.remote is not None or not task.task.validates_all_turns:
         return ()
     told = SteppedEpisode(Player(scorer), row, task.prompt(row), SampleKey(0, 0, row.id, 0))
@@ -386,3 +390,17 @@ def retold(scorer: Scorer, row: Row, text: str) -> tuple[Message, ...]:
         if not run(told.step(completion)):
             break
     return told.episode.messages
+
+
+def first_prompt(scorer: Scorer, row: Row) -> Prompt:
+    """The first prompt of a row's episodes: what its task makes, and what `reset()` of an environment adds.
+
+    Raises:
+        GrpoError: `reset()` failed.
+    """
+    if scorer.task.task.environment is None:
+        return scorer.task.prompt(row)
+    state = next(scorer.session(row).play(()))
+    if state.prompt is None:
+        raise GrpoError(f"row {row.id!r}: {state.why}")
+    return state.prompt

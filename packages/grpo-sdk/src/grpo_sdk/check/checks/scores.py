@@ -13,6 +13,7 @@ from grpo_sdk.check.texts import LEVELS
 from grpo_sdk.scoring.groups import Group, group_scores
 from grpo_sdk.task.group_grading import is_compared
 from grpo_sdk.task.score import Score
+from grpo_sdk.task.tools.calls import read_tool_turns, turns_problem
 from grpo_sdk.task.turns import TurnState
 
 NO_GOLD = "no row has a gold"
@@ -36,6 +37,8 @@ def gold(subject: Subject) -> Result:
     """Every gold earns the highest value and is solved, of as many rows as there is time for."""
     if not subject.golds:
         return not_applicable(NO_GOLD)
+    if subject.task.task.has_tools and (problem := _turns_problem(subject)) is not None:
+        return problem
     count = 0
     for each in subject.all_golds():
         count += 1
@@ -53,6 +56,19 @@ def gold(subject: Subject) -> Result:
     total = subject.gold_count
     scored = f"{count} golds earn" if str(count) == total else f"{count} of {total} golds earn"
     return passed(f"{scored} {subject.golds[0].score.value:g} and are solved")
+
+
+def _turns_problem(subject: Subject) -> Result | None:
+    """Whether a gold is no episode that a policy can have."""
+    for row in subject.loaded:
+        text, most = str(row.gold), subject.task.max_turns
+        why = turns_problem(text)
+        if not why and (count := len(read_tool_turns(text)[0])) > most:
+            why = f"{count} turns of at most {most}"
+        if why:
+            example = '{"turns": [{"text": "…", "calls": [{"name": "…", "arguments": {…}}]}, {"text": "…"}]}'
+            return failed(f"a gold is no episode: {why}", f"row {row.id!r}: {shown(text)}", f"Write it as {example}.")
+    return None
 
 
 def junk(subject: Subject) -> Result:

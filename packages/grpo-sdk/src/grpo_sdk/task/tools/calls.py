@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from grpo_sdk.task.row import Message
+from grpo_sdk.task.row import Message, first_problem
 
 MAX_WRITTEN_CHARS = 200
 """Longest call in who said what; the results and the scored text have all of it."""
@@ -141,6 +142,19 @@ class _Turns(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     turns: tuple[_Turn, ...] = Field(min_length=1)
+
+
+def turns_problem(text: str) -> str:
+    """Why a text that begins as an episode with tools is none; empty where it is one, and of every other text."""
+    if not re.match(r"\s*\{\s*\"turns\"", text):
+        return ""
+    try:
+        _Turns.model_validate(json.loads(text))
+    except ValidationError as error:
+        return first_problem(error)
+    except (ValueError, RecursionError) as error:
+        return f"no JSON: {error}"
+    return ""
 
 
 def write_tool_turns(turns: Sequence[ToolTurn], *, with_results: bool = True) -> str:
