@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import click
 
@@ -67,7 +68,7 @@ def explain(task: str, completion: str | None, row_id: str | None, predictions: 
         answer = scorer.answer(text, row).result() if score.valid else None
     explanation = explain_score(bound, score, answer)
     if as_json:
-        facts = {"task": bound.spec, "row": row.model_dump(mode="json"), "prompt": prompt}
+        facts: dict[str, Any] = {"task": bound.spec, "row": row.model_dump(mode="json"), "prompt": prompt}
         facts |= {"text": text, "messages": messages, "tools": [tool.spec for tool in bound.task.all_tools()]}
         print_json({**facts, **explanation.as_json()})
     else:
