@@ -6,6 +6,7 @@ from grpo_sdk import Task, hookimpl
 from grpo_tasks_math import (
     arithmetic,
     base_conversion,
+    calculator,
     comparison,
     competition,
     countdown,
@@ -32,6 +33,7 @@ def grpo_tasks() -> list[Task]:
         word_problem.TASK,
         gsm8k.TASK,
         countdown.TASK,
+        calculator.TASK,
         competition.TASK,
         scheduling.TASK,
         ladder.TASK,
