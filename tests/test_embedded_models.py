@@ -23,7 +23,7 @@ MAX_BYTES = 16_000_000
 
 
 def test_every_package_of_tasks_that_needs_no_download_has_its_model() -> None:
-    assert set(MODELS) == {"tiny", "code-tiny", "games-tiny", "chess-tiny"}
+    assert set(MODELS) == {"tiny", "tools-tiny", "code-tiny", "games-tiny", "chess-tiny"}
     assert {task.default_model for task in TASKS.values()} == set(MODELS)
 
 

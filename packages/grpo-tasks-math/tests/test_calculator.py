@@ -4,9 +4,9 @@ from itertools import islice
 
 import pytest
 
-from grpo_sdk import load_task
+from grpo_sdk import ToolError, load_task
 from grpo_tasks_math.arithmetic import ArithmeticRow
-from grpo_tasks_math.calculator import CalculatorConfig, ToolError, calculator, demos
+from grpo_tasks_math.calculator import CalculatorConfig, calculator, demos
 
 TASK = load_task("math.calculator?size=200")
 
@@ -106,4 +106,10 @@ def test_demos_call_and_err_as_often_as_asked() -> None:
     assert len(wrong) / len(calls) == pytest.approx(0.3, abs=0.05)
     misread = [answer for told, answer in answered if f"<tool_result>{answer}</tool_result>" not in told]
     assert len(misread) / len(answered) == pytest.approx(0.3, abs=0.05)
-    assert all(answer == str(eval(asked.removesuffix("=\n"))) for asked, answer in turns if asked.count("\n") == 1 and answer[0] != "<")
+
+
+def test_it_can_be_left_out() -> None:
+    (made,) = TASK.task.all_tools()
+    assert made.name == "calculator" and made.parameters["properties"]["expression"]["type"] == "string"
+    alone = load_task("math.calculator?tool=false")
+    assert not alone.task.all_tools() and alone.prompt(row_of(2, "mul", 3)) == "2*3=\n"

@@ -28,6 +28,7 @@ EXAMPLES: dict[str, Row] = {
         id="x", story="Ada has 9 eggs and buys 8 more. How many eggs does Ada have now?", problem="buys 8 9", result=17
     ),
     "countdown": CountdownRow(id="x", numbers=(3, 7, 25, 50), target=82),
+    "calculator": ArithmeticRow(id="x", a=347, operation="mul", b=812),
 }
 
 

@@ -7,11 +7,12 @@ import json
 import operator
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from random import Random
 
 from pydantic import Field
 
-from grpo_sdk import EvaluationDefaults, Task
+from grpo_sdk import EvaluationDefaults, Task, ToolError, tool
 from grpo_sdk.data import CommaSeparated, ProceduralConfig, procedural
 from grpo_tasks_math.arithmetic import SYMBOLS, ArithmeticRow, Operation, content
 from grpo_tasks_math.integers import REWARDS
@@ -30,10 +31,6 @@ _EXPRESSION = re.compile(r"[-+*/() 0-9]+")
 _OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
 
 
-class ToolError(Exception):
-    """x."""
-
-
 class CalculatorConfig(ProceduralConfig):
     """Options of `math.calculator`.
 
@@ -41,6 +38,7 @@ class CalculatorConfig(ProceduralConfig):
         min_difficulty: Digits of both numbers, at least.
         max_difficulty: Digits of both numbers, at most.
         operations: `add`, `sub`, `mul`, separated by commas.
+        tool: Whether the calculator can be called.
         calls: Share of the demos for a warm start that call the calculator; the others answer at once.
         faulty: Share of these demos' calls, and of their answers, that have one wrong digit.
     """
@@ -48,6 +46,7 @@ class CalculatorConfig(ProceduralConfig):
     min_difficulty: int = Field(default=3, ge=1, le=MAX_DIGITS)
     max_difficulty: int = Field(default=3, ge=1, le=MAX_DIGITS)
     operations: CommaSeparated[Operation] = ("mul",)
+    tool: bool = True
     calls: float = Field(default=0.5, ge=0, le=1)
     faulty: float = Field(default=0.0, ge=0, le=1)
 
@@ -73,6 +72,7 @@ def prompt(row: ArithmeticRow) -> str:
     return f"{expression_of(row)}=\n"
 
 
+@tool
 def calculator(expression: str) -> str:
     """Compute an expression of whole numbers exactly.
 
@@ -114,7 +114,7 @@ def _quotient(a: int, b: int) -> int:
 
 
 def evaluation() -> EvaluationDefaults:
-    """Sample at temperature 1: whether a policy calls is a probability, which greedy decoding rounds to never or always."""
+    """Evaluate with sampling: whether a policy calls is a probability, which greedy decoding rounds to 0 or 1."""
     return EvaluationDefaults(temperature=1.0)
 
 
@@ -145,20 +145,9 @@ def _perhaps_faulty(random: Random, text: str, config: CalculatorConfig) -> str:
     return f"{text[:place]}{random.choice('123456789'.replace(text[place], ''))}{text[place + 1 :]}"
 
 
-def respond(text: str) -> str | None:
-    m = re.fullmatch(r"\s*<tool_call>(.*)</tool_call>", text, re.S)
-    if not m:
-        return None
-    try:
-        call = json.loads(m[1])
-        if set(call) != {"name", "arguments"} or call["name"] != "calculator" or set(call["arguments"]) != {"expression"}:
-            raise ToolError("wrong arguments")
-        result = calculator(call["arguments"]["expression"])
-    except ToolError as e:
-        result = str(e)
-    except Exception as e:
-        result = "broken call"
-    return f"\n<tool_result>{result}</tool_result>\n"
+def specialize(config: CalculatorConfig, task: Task) -> Task:
+    """The task, without its tool if the options say so."""
+    return replace(task, specialize=None) if config.tool else replace(task, tools=(), max_turns=1, specialize=None)
 
 
 TASK = Task(
@@ -169,13 +158,14 @@ TASK = Task(
     REWARDS,
     config=CalculatorConfig,
     row=ArithmeticRow,
-    respond=respond,
     max_turns=2,
-    stop=("</tool_call>",),
+    tools=(calculator,),
     max_completion_length=64,
     default_model="tools-tiny",
     on_timeout="fail",
     demos=demos,
+    exempt={"demos": "they ask what rows never ask, so that the model learns the form and not the answers"},
     evaluation=evaluation,
+    specialize=specialize,
 )
 """Value: 1.0 exact, 0.2 near, 0.1 another integer, 0.0 no integer."""
