@@ -6,11 +6,15 @@ from pathlib import Path
 import pytest
 
 from grpo_core.config import RunConfig, resolve
+from grpo_core.policy.fresh import tokenizer_of
 from grpo_core.training.warm_start import RECORD
 from grpo_sdk import load_task
+from grpo_sdk.chat.text_form import TextForm
+from grpo_sdk.endpoints.completion import Completion
 from grpo_sdk.plugins.facts import EmbeddedModel
 from grpo_sdk.plugins.host import default_host
 from grpo_sdk.records.run_folder import flat
+from grpo_sdk.task.row import Message
 
 HOST = default_host()
 MODELS = HOST.models()
@@ -54,3 +58,21 @@ def test_a_task_alone_runs_its_model_as_it_was_made(name: str) -> None:
     made_with = MODELS[resolved.config.model].task_options
     own = {key: value for key, value in made_with.items() if key in type(task.config).model_fields}
     assert task.config == load_task(name, **own).config
+
+
+def test_the_demos_of_tools_have_the_tokens_of_an_episode() -> None:
+    task, tokenizer = load_task("math.calculator?calls=1&size=200"), tokenizer_of("tools-tiny")
+    turns = iter(task.demos())
+    (tool,) = task.task.all_tools()
+    for (question, call), (conversation, answer) in zip(turns, turns, strict=True):
+        assert isinstance(question, str) and isinstance(conversation, str)
+        text_form = TextForm(tokenizer, (tool,), question, "")
+        first = text_form.first(question)
+        called = tuple(tokenizer(question + call)["input_ids"][len(first) :])
+        completion = Completion(called, (0.0,) * len(called), call, "stop", 0)
+        (read,) = text_form.read(first, completion).calls
+        assert read.arguments is not None
+        said = [Message(role="user", content=question), Message(role="assistant", content=call)]
+        result = Message(role="tool", content=tool.function(**read.arguments))
+        second = text_form.following(first, completion, [*said, result], 1)
+        assert [*second, *tokenizer(answer)["input_ids"]] == tokenizer(conversation + answer)["input_ids"]

@@ -19,8 +19,8 @@ import pytest
 PACKAGES = Path(__file__).parents[1] / "packages"
 
 CODE_LINES = {
-    "grpo-core": 29_080,
-    "grpo-sdk": 21_990,
+    "grpo-core": 29_120,
+    "grpo-sdk": 22_870,
     "grpo-tasks-chess": 3_507,
     "grpo-tasks-code": 7_816,
     "grpo-tasks-games": 1_488,

@@ -54,6 +54,15 @@ def test_self_play_comes_nearer_to_an_equilibrium_of_kuhn_poker(tmp_path: Path) 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_tools_tiny_learns_to_call_the_calculator(tmp_path: Path) -> None:
+    result = grpo_run(tmp_path, "--task", "math.calculator", timeout_s=800)["tasks"]["math.calculator"]
+    assert result["initial"]["n"] == result["final"]["n"] == 512
+    assert result["initial"]["solved_rate"] <= 0.30
+    assert result["final"]["solved_rate"] >= 0.90
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_chess_tiny_learns_mates_that_its_warm_start_has_not_seen(tmp_path: Path) -> None:
     task = "chess.mate_in_one?themes=knight,discovered&size=800"
