@@ -36,6 +36,7 @@ def environment(wheels: Path) -> Path:
     ("a-task", ()),
     ("a-game", ("--game",)),
     ("two-turns", ("--multi-turn",)),
+    ("with-tools", ("--tools",)),
     ("yards", ("--from-jsonl", "rows.jsonl")),
 ])  # fmt: skip
 def test_the_printed_commands_install_check_and_train(environment: Path, name: str, options: tuple[str, ...]) -> None:

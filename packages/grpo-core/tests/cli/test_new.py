@@ -15,6 +15,7 @@ KINDS = {
     "task": ((), "reverse"),
     "game": (("--game",), "heap"),
     "turns": (("--multi-turn",), "reverse"),
+    "tools": (("--tools",), "search"),
     "rows": (("--from-jsonl", "rows.jsonl"), "questions"),
     "choices": (("--from-jsonl", "choices.jsonl"), "questions"),
     "gym": (("--from-reasoning-gym", "leg_counting"), "puzzle"),

@@ -4,10 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import broken_tools
 import pytest
 import small_games
 
-from grpo_sdk import Row, Task, UserError, load_task
+from grpo_sdk import Row, Task, TaskConfig, UserError, load_task
 from grpo_sdk.check.results import Result, TaskReport
 from grpo_sdk.check.table import FUNCTIONS, check_task, chosen_checks
 from grpo_sdk.cli.check import tasks_of
@@ -239,3 +240,60 @@ def test_positions_without_a_hash_are_told_apart() -> None:
     (result,) = checked(replace(small_games.HEAP, initial=listed, apply=moved), "perfect", rows=2)  # type: ignore[arg-type]
     # First seat: heaps 5, 4, then 3, 2, 1, then 0. Second: 5; 4, 3, 2; 3 or 0; of the 3: 2, 1, 0; 0.
     assert result.text == "1 start, 16 positions: every reply in each seat"
+
+
+TOOLS = f"{Path(broken_tools.__file__)}"
+
+
+def test_a_warning_fails_nothing_and_is_shown_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", f"{TOOLS}:schema", "-k", "schema,split"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "schema warning 1 of 7 tools and parameters have no description" in out
+    assert "hours of wait()" in out and "1 ok, 1 with a warning" in out
+
+
+def test_tasks_without_tools_are_not_asked_about_them(sums: Path) -> None:
+    assert not statuses(check_task(load_task(f"{sums}:sums"), rows=1, checks=["rows"]), "failed")
+    (asked,) = checked(f"{sums}:sums", "hang")
+    assert (asked.status, asked.text) == ("not applicable", "it has no tools")
+
+
+@pytest.mark.parametrize(("gold", "why"), [
+    ('{"turns": [{"text": "x", "calls": [{"name": "order", "args": {}}]}]}', "turns.0.calls.0.args: Extra inputs"),
+    ('{"turns": [{"text": 1}]}', "turns.0.text: Input should be a valid string"),
+    (json.dumps({"turns": [{"text": "x"}] * 5}), "5 turns of at most 4"),
+])  # fmt: skip
+def test_a_gold_that_no_policy_can_write_is_named(gold: str, why: str) -> None:
+    row = broken_tools.Order(id="1", gold=gold, item="fig", count=2)
+    (result,) = check_task(load_task(replace(broken_tools.faultless, load=lambda: [row])), checks=["gold"]).results
+    assert result.status == "failed" and why in result.text
+
+
+def test_a_tool_may_fail_where_the_task_says_what_then() -> None:
+    for name in ("hang", "crash"):
+        task = replace(getattr(broken_tools, name), on_tool_failure="result", timeout_s=0.3)
+        (result,) = check_task(load_task(task), rows=1, checks=[name]).results
+        assert result.status == "passed", result
+
+
+def test_results_of_chance_may_be_declared() -> None:
+    task = replace(broken_tools.repeat, exempt={"repeat": "it tells the time"})
+    by_name = {each.check: each for each in check_task(load_task(task), rows=2, checks=["repeat", "state"]).results}
+    assert by_name["repeat"].status == "exempt"
+    assert by_name["state"].status == "passed" or "differ by themselves" in by_name["state"].text
+
+
+def test_a_prompt_that_tells_what_a_gold_says_leaks_it_also_by_reset() -> None:
+    class Telling(broken_tools.Shop):
+        def reset(self, row: broken_tools.Order) -> str:
+            return f"{super().reset(row)} It costs {row.count * 1000} in all."
+
+    def load(config: TaskConfig) -> list[broken_tools.Order]:
+        rows = list(broken_tools.load(config))
+        return [
+            row.model_copy(update={"gold": str(row.gold).replace("Enough.", f"{row.count * 1000}")}) for row in rows
+        ]
+
+    task = replace(broken_tools.faultless, load=load, environment=Telling)
+    (result,) = check_task(load_task(task), rows=2, checks=["leak"]).results
+    assert result.status == "failed" and "in all" in result.example

@@ -40,6 +40,7 @@ Examples:
   grpo new trivia --from-jsonl questions.jsonl
   grpo new trivia --from-jsonl rows.jsonl --fields question:text,answer:label
   grpo new counters --game
+  grpo new desk --tools
   grpo new legs --from-reasoning-gym leg_counting
 """
 
@@ -54,6 +55,7 @@ Examples:
 @click.option("--from-reasoning-gym", "dataset", metavar="NAME", help="Begin with a data set of reasoning-gym.")
 @click.option("--game", is_flag=True, help="Begin with a two-player game.")
 @click.option("--multi-turn", is_flag=True, help="Begin with a task that responds and lets the model try again.")
+@click.option("--tools", is_flag=True, help="Begin with a task whose episodes call tools.")
 @JSON
 def new(
     name: str,
@@ -63,13 +65,14 @@ def new(
     dataset: str | None,
     game: bool,
     multi_turn: bool,
+    tools: bool,
     as_json: bool,
 ) -> None:
     """Write a plugin into the new folder NAME: a task, tests, a README, ready to install, check and train.
 
     Without an option it begins with a small task that a new model learns in minutes without a GPU.
     """
-    kind = _kind(source, dataset, game, multi_turn)
+    kind = _kind(source, dataset, game, multi_turn, tools)
     if source is None and (fields or verifier):
         raise UserError("--fields and --verifier are about the file of --from-jsonl, which is missing.")
     check_name(name)
@@ -91,12 +94,13 @@ def new(
     _print(project, sorted(files), notes)
 
 
-def _kind(source: str | None, dataset: str | None, game: bool, multi_turn: bool) -> Kind:
+def _kind(source: str | None, dataset: str | None, game: bool, multi_turn: bool, tools: bool) -> Kind:
     given: dict[Kind, bool] = {
         "rows": source is not None,
         "gym": dataset is not None,
         "game": game,
         "turns": multi_turn,
+        "tools": tools,
     }
     chosen = [kind for kind, is_given in given.items() if is_given]
     if len(chosen) > 1:

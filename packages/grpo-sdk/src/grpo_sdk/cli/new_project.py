@@ -18,7 +18,7 @@ from grpo_sdk.distributions import version_of
 from grpo_sdk.errors import UserError, near_match
 from grpo_sdk.plugins.host import default_host
 
-Kind = Literal["task", "game", "turns", "rows", "gym"]
+Kind = Literal["task", "game", "turns", "tools", "rows", "gym"]
 
 OURS = ("core", "trainer", "math", "code", "chess", "games", "reasoning_gym", "nemo_gym", "openenv")
 """Plugins of this project: also where one is not installed, its name is taken."""
@@ -54,6 +54,7 @@ KINDS: Mapping[Kind, Start] = {
     "task": Start("", "reverse", "task", "reverse", "Words to write backwards."),
     "game": Start("--game", "heap", "game", "game", "A heap of counters; who takes the last one wins."),
     "turns": Start("--multi-turn", "reverse", "task", "reverse", "Words to write backwards, with a second attempt."),
+    "tools": Start("--tools", "search", "tools", "tools", "A word in a drawer, found with tools."),
     "rows": Start("--from-jsonl", "questions", "qa", "qa", "Questions and answers of rows.jsonl."),
     "gym": Start("--from-reasoning-gym", "puzzle", "gym", "gym", "A data set of reasoning-gym."),
 }
@@ -65,7 +66,7 @@ class Project:
 
     Attributes:
         name: Name of the distribution and its folder, as the user typed it.
-        kind: What it begins with: a task, a game, a task of two turns, or the rows of a file, a data set.
+        kind: What it begins with: a task, also of two turns or with tools, a game, rows of a file, a data set.
         values: More values of the templates.
         packages: Distributions that it needs beside grpo-sdk.
         has_golds: Whether its rows have golds, from which `grpo run --quick` makes a small model.
