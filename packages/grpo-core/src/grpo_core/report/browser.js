@@ -269,11 +269,16 @@ function stepper(frames, start = 0) {
   return element("div", { class: "stepper", onkeydown: keys }, frames.length > 1 ? element("div", { class: "steps" }, back, place, forward) : null, picture);
 }
 
+/** How a message is drawn: what tools and users say is context, and not trained. */
+function masked(label) {
+  return /^(tool |user$|system$)/.test(label) ? { class: "completion masked", title: "not trained" } : { class: "completion" };
+}
+
 /** Who said what in several turns, with the tokens below it; else the text. */
 function said(rollouts, at) {
   const messages = rollouts.messages[at];
   if (!messages) return body(rollouts, at);
-  const shown = messages.map(([label, text]) => [label ? element("p", { class: "speaker" }, visible(label)) : null, element("pre", { class: "completion" }, visible(text) || "(empty)")]).flat();
+  const shown = messages.map(([label, text]) => [label ? element("p", { class: "speaker" }, visible(label)) : null, element("pre", masked(label), visible(text) || "(empty)")]).flat();
   return [shown, rollouts.pieces[at] ? element("details", {}, element("summary", {}, "Tokens"), body(rollouts, at)) : null].flat();
 }
 
