@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from grpo_core.policy.fresh import byte_tokenizer
-from grpo_core.rollouts.rollout import PromptGroup, Rollout
+from grpo_core.rollouts.rollout import PromptGroup, Rollout, packed, unpacked
 from grpo_core.rollouts.sample import RolloutContext, sample_rollouts
 from grpo_core.training.batch import collate
 from grpo_sdk import Scorer
@@ -94,11 +94,19 @@ def test_exactly_the_sampled_tokens_are_trained(scorers: dict[str, Scorer], sche
     assert TOKENIZER.decode(row).startswith("Buy 1 apple. You have 10 coins.<tool_call>")
     assert "\n<tool_result>3</tool_result>\n" in TOKENIZER.decode(row)
     assert rollouts[0].text.split("\n") == [
+        "environment:  You have 10 coins.",
         f"assistant: {look}",
         'tool look_up(item="apple"): 3',
         f"assistant: {order}",
         'tool order(item="apple", count=1): 1 apple',
     ]
+
+
+def test_rollouts_reach_other_ranks_as_they_are(scorers: dict[str, Scorer]) -> None:
+    rollouts = sampled(scorers["SHOP"], Scripted(shopping), generations=1)
+    task = scorers["SHOP"].task
+    groups = [PromptGroup(Draw(task, task.label, each.row, each.group), (7,)) for each in rollouts]
+    assert unpacked(packed(rollouts, 0), groups) == rollouts
 
 
 def test_an_episode_goes_on_when_its_own_tool_has_answered(scorers: dict[str, Scorer]) -> None:

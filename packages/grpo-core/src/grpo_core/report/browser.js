@@ -271,7 +271,7 @@ function stepper(frames, start = 0) {
 
 /** How a message is drawn: what tools and users say is context, and not trained. */
 function masked(label) {
-  return /^(tool |user$|system$)/.test(label) ? { class: "completion masked", title: "not trained" } : { class: "completion" };
+  return /^(tool |user$|system$|environment$)/.test(label) ? { class: "completion masked", title: "not trained" } : { class: "completion" };
 }
 
 /** Who said what in several turns, with the tokens below it; else the text. */

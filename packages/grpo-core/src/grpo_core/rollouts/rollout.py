@@ -123,8 +123,8 @@ def packed(rollouts: Sequence[Rollout], first_group: int) -> bytes:
     records = []
     for rollout in rollouts:
         turns = [asdict(turn) for turn in rollout.turns]
-        if turns and not rollout.role:
-            turns[0]["prompt_ids"] = None  # that of the group; in a game, each player sees its own
+        if turns and not rollout.role and not rollout.messages:
+            turns[0]["prompt_ids"] = None  # that of the group; a player and an environment make others
         scored = {"scored_text": rollout.scored_text, "predictions": rollout.predictions}
         records.append([rollout.group + first_group, turns, asdict(rollout.score), rollout.messages, scored])
     return json.dumps(records).encode("ascii")  # orjson refuses lone surrogates

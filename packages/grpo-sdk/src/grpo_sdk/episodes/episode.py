@@ -142,7 +142,7 @@ class Episode(Generic[Answer]):
     def messages(self) -> tuple[Message, ...]:
         """Who said what: a game move by move, a conversation from its first completion on; empty of one completion."""
         if isinstance(self.partner, Toolbox):
-            return tool_story(self.state.moves)
+            return (*self._opening, *tool_story(self.state.moves))
         if self.partner.makes_prompts or len(self.turns) < 2:
             return self.state.messages
         messages: list[Message] = []
@@ -153,6 +153,16 @@ class Episode(Generic[Answer]):
                 messages += (Message(role="user", content=said),) if isinstance(said, str) else said
             messages.append(Message(role="assistant", content=turn.text))
         return tuple(messages)
+
+    @property
+    def _opening(self) -> tuple[Message, ...]:
+        """What an environment added to the row's prompt."""
+        if not self.partner.begins or not self.turns:
+            return ()
+        opened = self.turns[0].prompt[len(self.task.prompt(self.row)) :]
+        if isinstance(opened, str):
+            return (Message(role="environment", content=opened),) if opened else ()
+        return opened
 
     @property
     def story(self) -> str:
