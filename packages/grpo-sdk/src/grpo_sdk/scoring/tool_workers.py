@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
+from queue import SimpleQueue
 from typing import Any
 
 from grpo_sdk.endpoints.background import BackgroundLoop
@@ -45,6 +46,10 @@ class ToolWorkers:
         late: The request for the score of an episode whose scoring ran out of time; None where that abstains.
         grade: Scores an episode whose tools are gone, by repeating it.
         counted: Called with every score, which it returns.
+
+    Attributes:
+        left: Episodes that are over or forgotten. The garbage collector puts them here, wherever it comes, so that no
+            lock may be taken for it.
     """
 
     def __init__(
@@ -76,12 +81,14 @@ class ToolWorkers:
             preload=_MODULE,
         )
         self._lock = threading.Lock()
+        self.left: SimpleQueue[tuple[KillablePool, str, str]] = SimpleQueue()
         self._live: dict[KillablePool, int] = {}
         self._numbers = itertools.count()
 
     def session(self, row_json: str) -> ToolSession:
         """The tools of a new episode, in the worker that has the fewest."""
         with self._lock:
+            self._drop_left()
             pool = min(self._live, key=self._live.__getitem__, default=None)
             if pool is None or (self._live[pool] and len(self._live) < self._workers):
                 pool = self._pool()
@@ -89,13 +96,13 @@ class ToolWorkers:
             self._live[pool] += 1
         return ToolSession(self, pool, f"{os.getpid()}-{next(self._numbers)}", row_json)
 
-    def leave(self, pool: KillablePool, name: str, row_json: str) -> None:
-        """Drop an episode, whose worker may take another."""
-        with self._lock:
-            if pool not in self._live:  # closed in between
-                return
-            self._live[pool] -= 1
-            pool.submit(encode({"op": "end", "episode": name, "row": row_json, "where": "close()"}), self.timeout_s)
+    def _drop_left(self) -> None:
+        """Drop the episodes that nobody plays any more."""
+        while not self.left.empty():
+            pool, name, row_json = self.left.get()
+            if pool in self._live:
+                self._live[pool] -= 1
+                pool.submit(encode({"op": "end", "episode": name, "row": row_json, "where": "close()"}), self.timeout_s)
 
     def close(self) -> None:
         """Stop the workers."""
@@ -126,7 +133,7 @@ class ToolSession:
     def __init__(self, workers: ToolWorkers, pool: KillablePool, name: str, row_json: str) -> None:
         self.name = name
         self._workers, self._pool, self._row_json = workers, pool, row_json
-        self._leave = weakref.finalize(self, workers.leave, pool, name, row_json)
+        self._leave = weakref.finalize(self, workers.left.put, (pool, name, row_json))
         self._leave.atexit = False
 
     def begin(self) -> Future[TurnState]:
