@@ -59,7 +59,7 @@ def trainers_page() -> str:
         )
     }
     supported = [
-        (f"[{peer.title}](../how-to/trainers/{peer.page})", f"`{peer['use']}`", peer.turns, peer.groups)
+        (f"[{peer.title}](../how-to/trainers/{peer.page})", f"`{peer['use']}`", peer.turns, peer.tools, peer.groups)
         for peer in peers.values()
     ]
     resolved = [json.loads(file.read_text()) for file in sorted((PEERS / "resolved").glob("*.json"))]
@@ -71,7 +71,7 @@ def trainers_page() -> str:
     return "\n".join(
         (
             INTRODUCTION,
-            table(("trainer", "one line", "several turns, games", "rewards that compare a group"), supported),
+            table(("trainer", "one line", "several turns, games", "tools", "rewards that compare a group"), supported),
             UNSCORED,
             table(("trainer", "a completion that could not be scored"), unscored),
             BESIDE,
@@ -91,6 +91,7 @@ class Peer:
         self.title = entry["title"]
         self.page = f"{self.title.casefold()}.md"
         self.turns, self.groups = entry["turns"] or "refused", entry["groups"] or "refused"
+        self.tools = entry.get("tools", "refused")
         self.version = self._result.get("version", "not run")
         self.path = f"`{self._result['path']}`" if self._result else entry["not_run"]
         self.parts = ("yes" if self._result["parts"] else "no") if self._result else ""

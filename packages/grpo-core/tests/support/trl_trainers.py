@@ -1,9 +1,15 @@
 """TRL's own trainer with a random model, for tests."""
 
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from grpo_core.engines.native import NativeEngine
 from grpo_core.policy.fresh import fresh_model
+from grpo_sdk.endpoints.base import Arrivals, Request, Sampling
+from grpo_sdk.endpoints.completion import Completion
 
 CONFIG = {
     "per_device_train_batch_size": 4, "num_generations": 2, "max_completion_length": 24, "max_steps": 2,
@@ -43,3 +49,23 @@ def trainer_of(folder: Path, reward_funcs: Any, rows: Any, config: dict[str, Any
 def rewards_logged(trainer: Any) -> list[dict[str, float]]:
     """What the trainer logged of each step."""
     return [entry for entry in trainer.state.log_history if "reward" in entry]
+
+
+def let_the_engine_say(monkeypatch: pytest.MonkeyPatch, say: Callable[[str], str]) -> None:
+    """Have our engine complete each prompt, as text, by a function in place of the model."""
+
+    def completed(engine: Any, request: Request) -> Completion:
+        tokenizer = engine._tokenizer
+        text = say(tokenizer.decode(request.prompt_ids))
+        ids = (*tokenizer(text)["input_ids"], tokenizer.eos_token_id)
+        return Completion(ids, (-0.5,) * len(ids), text, "stop", engine.version)
+
+    def generate(engine: Any, requests: Sequence[Request], sampling: Sampling) -> Iterator[tuple[int, Completion]]:
+        return ((index, completed(engine, request)) for index, request in enumerate(requests))
+
+    def generate_arriving(engine: Any, arrivals: Arrivals, sampling: Sampling) -> Iterator[tuple[int, Completion]]:
+        while (requests := arrivals.take(wait=True)) is not None:
+            yield from ((number, completed(engine, request)) for number, request in requests)
+
+    monkeypatch.setattr(NativeEngine, "generate", generate)
+    monkeypatch.setattr(NativeEngine, "generate_arriving", generate_arriving)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from trl_trainers import let_the_engine_say
 
 from grpo_core import resume, train
 from grpo_core.config import RunConfig
@@ -24,6 +25,7 @@ from grpo_sdk.task.score import Score
 pytest.importorskip("trl")
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL's and accelerate's own warnings are not ours to fail on
 
+SHOP = Path(__file__).parents[3] / "grpo-sdk" / "tests" / "scoring" / "shop_tasks.py"
 TURNS = Path(__file__).parent / "programs" / "turns.py"
 
 
@@ -74,6 +76,17 @@ def test_what_was_not_scored_is_left_out(tmp_path: Path) -> None:
     ours, trl = (run(tmp_path, f"{TURNS}:faulty", backend=backend, **settings) for backend in ("native", "trl"))
     assert sum(abstained for (abstained,) in numbers(trl, "abstained")) > 0
     assert_close(trl, ours, "reward", "grad_norm")
+
+
+def test_what_tools_answer_is_not_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = ['<tool_call>{"name": "look_up", "arguments": {"item": "apple"}}</tool_call>', "I buy nothing"]
+    let_the_engine_say(monkeypatch, lambda prompt: turns["3</tool_result>" in prompt])
+    settings = {"max_steps": 1, "learning_rate": 0.0, "scoring": {"workers": 1, "tool_workers": 2}}
+    ours, trl = (run(tmp_path, f"{SHOP}:SHOP", backend=backend, **settings) for backend in ("native", "trl"))
+    names = ("reward", "completions/mean_length")
+    assert numbers(trl, *names) == numbers(ours, *names)
+    assert numbers(trl, "completions/mean_length") == [[len("".join(turns)) + 2.0]]  # and two marks of an end
+    assert {rollout.score.why for rollout in trl.rollouts()} == {"invalid: nothing was ordered"}
 
 
 class StopAt(Callback):

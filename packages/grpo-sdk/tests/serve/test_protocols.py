@@ -3,6 +3,8 @@
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from small_games import GUESS, HEAP
 from grpo_sdk import Opponent, load_task
 from grpo_sdk.serve.server import TaskServer
 
+SHOP = Path(__file__).parents[1] / "scoring" / "shop_tasks.py"
 SUMS = "/scoring_tasks.sums"
 ROW = json.dumps({"id": "mine", "a": 20, "b": 3})
 """A row that is none of the task's own, as a trainer's data carries it."""
@@ -147,6 +150,18 @@ def test_a_list_of_tasks_says_which_protocols_serve_each(server: TaskServer) -> 
     assert "reset and step" in listed["python.heap"]["not_served"]["verify"]
     assert ask(server, "/scoring_tasks.sums") == listed["scoring_tasks.sums"]
     assert ask(server, "/scoring_tasks.sums-2/score", {"row": "2+2", "completion": "4"})["score"] == 1.0
+
+
+def test_a_task_with_tools_takes_finished_episodes_only() -> None:
+    bought = {"text": "", "calls": [{"name": "order", "arguments": {"item": "apple"}, "result": "1 apple"}]}
+    with serving(load_task(f"{SHOP}:SHOP")) as server:
+        (listed,) = ask(server, "/tasks")["tasks"]
+        assert listed["protocols"] == ["score"]
+        assert "has tools, and episodes speak text here" in listed["not_served"]["openenv"]
+        scored = ask(server, "/score", {"row": "apple 1", "completion": json.dumps({"turns": [bought]})})
+        assert scored["score"] == 1.0
+        status, answer, _ = send(server, "/reset", {})
+        assert status == HTTPStatus.NOT_IMPLEMENTED and "train it with grpo run" in json.dumps(answer)
 
 
 def test_metrics_are_prometheus_format(server: TaskServer) -> None:

@@ -23,6 +23,7 @@ from grpo_core.training.trl_backend import check_whole, completion_fields
 from grpo_sdk.chat.encode import encode_prompt
 from grpo_sdk.endpoints.base import Sampling
 from grpo_sdk.errors import UserError
+from grpo_sdk.scoring.tool_workers import DEFAULT_TOOL_WORKERS
 from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.mixture import Draw
 
@@ -36,13 +37,15 @@ class Rollouts:
     Args:
         tasks: Tasks by label.
         find: Gives the label and the row of a prompt.
-        workers: Scoring processes per task; None for the default.
+        workers: Scoring processes per task, and at most as many that run tools; None for the defaults.
     """
 
     def __init__(
         self, tasks: Mapping[str, BoundTask], find: Callable[[Any], tuple[str, Any]], workers: int | None = None
     ) -> None:
-        self._tasks, self._find, self._config = tasks, find, ScoringConfig(workers=workers)
+        tool_workers = workers or DEFAULT_TOOL_WORKERS
+        self._tasks, self._find = tasks, find
+        self._config = ScoringConfig(workers=workers, tool_workers=tool_workers)
         self._scoring: Scoring | None = None
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
@@ -67,6 +70,7 @@ class Rollouts:
             scoring=self._scoring,
             seed=trainer.args.seed + SEED_OF_PROCESS * trainer.args.process_index,
             max_context=max_context(policy.model),
+            schedule="arrival",
         )
         sampling = Sampling(
             temperature=trainer.temperature,

@@ -26,6 +26,7 @@ from grpo_sdk.plugins.task_objects import AnyTask, send
 from grpo_sdk.plugins.tasks import load_task, received_task
 from grpo_sdk.scoring.groups import group_scores
 from grpo_sdk.scoring.scorer import Scorer
+from grpo_sdk.scoring.tool_workers import DEFAULT_TOOL_WORKERS
 from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.game import RANDOM, SELF, GameConfig
 from grpo_sdk.task.marks import END_TOKENS, cut_at_stop, strip_end_tokens
@@ -50,10 +51,11 @@ class TaskAdapter:
         task: Task or its spec.
         trainer: Name of the trainer, for errors.
         completes: What the trainer can hand over, besides one completion by itself.
-        workers: Scoring processes; by default one per usable core.
+        workers: Scoring processes, and at most as many that run tools; by default one per usable core, and 16.
         timeout_s: Limit per completion; by default the task's own.
         opponent_url: Endpoint that plays the task's opponent: `http://host:port/v1#model`.
         end_tokens: Texts that are removed from the end of a completion that was decoded with special tokens.
+        takes_tools: Whether the policy can call the task's tools there.
 
     Raises:
         UserError: the trainer cannot train the task; says why.
@@ -73,13 +75,17 @@ class TaskAdapter:
         timeout_s: float | None = None,
         opponent_url: str | None = None,
         end_tokens: Sequence[str] = END_TOKENS,
+        takes_tools: bool = False,
     ) -> None:
         self.task, self.trainer = load_task(task), trainer
         self.opponent = endpoint_opponent(self.task, opponent_url)
-        self._end_tokens = tuple(end_tokens)
+        self._end_tokens, self._takes_tools = tuple(end_tokens), takes_tools
         self.check(completes)
-        self.scorer = Scorer(self.task, workers=workers, timeout_s=timeout_s)
+        self.scorer = Scorer(
+            self.task, workers=workers, timeout_s=timeout_s, tool_workers=workers or DEFAULT_TOOL_WORKERS
+        )
         options = {"timeout_s": timeout_s, "opponent_url": opponent_url, "end_tokens": self._end_tokens}
+        options |= {"takes_tools": takes_tools}
         self._remake = partial(_remade, send(self.task), trainer, completes, workers=workers, **options)
 
     def __repr__(self) -> str:
@@ -100,6 +106,9 @@ class TaskAdapter:
                 f"task {name!r} has a model as its opponent: serve one (e.g. vllm serve MODEL) and give "
                 "opponent_url='http://host:port/v1#MODEL'."
             )
+        if task.has_tools and not self._takes_tools:
+            takes = "its episodes speak text" if completes.startswith("episode") else "its reward gets one completion"
+            raise UserError(f"task {name!r} has tools; in {self.trainer} {takes}. {WITH_TOOLS}")
         if self.task.has_turns and not completes.startswith("episode"):
             kind = "is a game" if task.game is not None else "has several turns"
             raise UserError(f"task {name!r} {kind}; {self.trainer}'s reward gets one completion. {ELSEWHERE}")
@@ -245,7 +254,8 @@ def as_messages(task: BoundTask, prompt: Prompt, trainer: str) -> Messages:
     """A prompt as messages, for a trainer that takes no other; text becomes the user's message.
 
     Raises:
-        UserError: it ends in a prefilled message by the assistant, which trainers close and do not continue.
+        UserError: it ends in a prefilled message by the assistant, which trainers close and do not continue, or shows
+            calls of tools.
     """
     if isinstance(prompt, str):
         return [{"role": "user", "content": prompt}]
@@ -254,11 +264,19 @@ def as_messages(task: BoundTask, prompt: Prompt, trainer: str) -> Messages:
             f"task {task.name!r}: its prompts end in a prefilled message by the assistant, which {trainer} would close "
             "and not continue. Use a template without a prefill, or our own trainer."
         )
+    if any(set(message) - {"role", "content"} for message in prompt):
+        raise UserError(
+            f"task {task.name!r}: its prompts show calls of tools or thoughts, and {trainer}'s rows hold role and "
+            "content of a message. Describe them in its content, or use our own trainer."
+        )
     return [{"role": message["role"], "content": message["content"]} for message in prompt]
 
 
 ELSEWHERE = "Train it with grpo run, or with TRL by grpo_sdk.interop.trl.TrlTask."
 """Trainers of every task."""
+
+WITH_TOOLS = "Train it with grpo run, or in TRL by environment_factory=TrlTask(…).environment_factory."
+"""Trainers of tasks with tools."""
 
 
 _lock = threading.Lock()

@@ -128,11 +128,13 @@ class ServedTask:
         """Check that a completion by itself can be scored, as other trainers' protocols send it.
 
         Raises:
-            RequestError: the task has several turns, compares the completions of a prompt, or has an opponent that this
-                server cannot ask.
+            RequestError: the task has tools or several turns, compares the completions of a prompt, or has an opponent
+                that this server cannot ask.
         """
         why = ""
-        if self.task.has_turns:
+        if self.task.task.has_tools:
+            why = "has tools, and episodes speak text here: train it with grpo run, or send finished episodes to /score"
+        elif self.task.has_turns:
             kind = "a game" if self.kind == "game" else "a task of several turns"
             why = f"is {kind}: play it with OpenEnv's reset and step"
         elif self.task.task.group_specs():
@@ -148,7 +150,7 @@ class ServedTask:
         Raises:
             RequestError: it cannot; says why.
         """
-        if self.task.has_turns:
+        if self.task.has_turns and not self.task.task.has_tools:
             if opponent_of(self.task) is not None and self.opponent is None:
                 why = f"plays against the model {getattr(self.task.config, 'opponent', '')!r}, which is not here"
                 raise RequestError(HTTPStatus.NOT_IMPLEMENTED, f"OpenEnv: task {self.label!r} {why}.")

@@ -1,12 +1,16 @@
 import pickle
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from scoring_tasks import sums
 
 from grpo_sdk.errors import DataError, UserError
-from grpo_sdk.interop.adapter import TaskAdapter
+from grpo_sdk.interop.adapter import Completes, TaskAdapter
+from grpo_sdk.interop.export import TARGETS
+from grpo_sdk.interop.export.folder import Cluster, export_files
 
+SHOP = Path(__file__).parents[2] / "scoring" / "shop_tasks.py"
 SUM = '{"id": "2+2", "gold": "4", "a": 2, "b": 2}'
 
 
@@ -35,3 +39,25 @@ def test_messages_of_a_text_and_of_a_prefill(adapter: TaskAdapter) -> None:
     assert adapter.messages("hello") == [{"role": "user", "content": "hello"}]
     with pytest.raises(UserError, match="prefilled message by the assistant, which Trainer would close"):
         adapter.messages([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}])
+
+
+@pytest.mark.parametrize(
+    ("completes", "why"),
+    [
+        ("answer", "its reward gets one completion"),
+        ("group", "its reward gets one completion"),
+        ("episode", "its episodes speak text"),
+        ("episodes", "its episodes speak text"),
+    ],
+)
+def test_a_trainer_that_cannot_call_tools_refuses_a_task_with_tools(completes: Completes, why: str) -> None:
+    with pytest.raises(UserError, match=rf"'shop_tasks\.shop' has tools; in Trainer {why}\. Train it with grpo run"):
+        TaskAdapter(f"{SHOP}:SHOP", "Trainer", completes)
+    with TaskAdapter(f"{SHOP}:SHOP", "Trainer", "episode", takes_tools=True, workers=1) as adapter:
+        assert pickle.loads(pickle.dumps(adapter)).task.name == adapter.task.name
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_an_export_of_a_task_with_tools_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match=r"'shop_tasks\.shop' has tools; in "):
+        export_files(TARGETS[name], f"{SHOP}:SHOP", "model", Cluster())

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from grpo_sdk.interop.trl.reward import TaskReward, completion_text, reward_funcs
+from grpo_sdk.interop.trl.completions import completion_text
+from grpo_sdk.interop.trl.reward import TaskReward, reward_funcs
 from grpo_sdk.interop.trl.rows import dataset
 from grpo_sdk.interop.trl.task import TrlTask
 from grpo_sdk.plugins.loading import of_trainer

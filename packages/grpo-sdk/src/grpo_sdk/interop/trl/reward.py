@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
 from grpo_sdk.errors import UserError
 from grpo_sdk.interop.adapter import TaskAdapter
-from grpo_sdk.interop.trl.environment import Environment
+from grpo_sdk.interop.trl.completions import Completion, completion_text
+from grpo_sdk.interop.trl.environment import Environment, FunctionTools, ToolEnvironment
 from grpo_sdk.interop.trl.rows import check_single_turn
+from grpo_sdk.killable.pool import wait_all
 from grpo_sdk.plugins.task_objects import AnyTask, Tasks, name_tasks, send
 from grpo_sdk.plugins.tasks import bind, received_task
 from grpo_sdk.scoring.abstention import check_abstentions
@@ -21,12 +24,8 @@ from grpo_sdk.task.row import Row
 from grpo_sdk.task.score import Score
 from grpo_sdk.task.spec import parse_task_specs
 
-Completion = str | Sequence[Mapping[str, Any]]
-
 MAX_ABSTAIN_SHARE = 0.5
 """Largest share of unscored completions in a batch, as in our own trainer."""
-
-_SPLIT_OFF = ("reasoning_content", "thinking", "tool_calls")
 
 
 class TaskReward:
@@ -66,7 +65,9 @@ class TaskReward:
         num_generations_eval: int | None = None,
     ) -> None:
         self.__name__ = label  # TRL's name of the reward in its logs
-        self.adapter = TaskAdapter(task, "TRL", "episodes", workers=workers, opponent_url=opponent_url, end_tokens=())
+        self.adapter = TaskAdapter(
+            task, "TRL", "episodes", workers=workers, opponent_url=opponent_url, end_tokens=(), takes_tools=True
+        )
         self.task = self.adapter.task
         options = (workers, opponent_url, max_abstain_share, num_generations, labels, num_generations_eval)
         self._arguments = (send(self.task), label, *options)
@@ -79,6 +80,18 @@ class TaskReward:
 
     def __repr__(self) -> str:
         return f"TaskReward({self.task.spec!r})"
+
+    @cached_property
+    def tools(self) -> FunctionTools:
+        """The tools of a task without an environment, which it scores the calls of once it was asked for them.
+
+        Raises:
+            UserError: the task has no tools, or an environment.
+        """
+        if not self.task.task.tools or self.task.task.environment is not None:
+            kind = "has an environment" if self.task.task.environment is not None else "has no tools"
+            raise UserError(f"task {self.task.name!r} {kind}: use environment_factory=task.environment_factory.")
+        return FunctionTools(self.adapter)
 
     def close(self) -> None:
         """Stop the workers."""
@@ -109,14 +122,18 @@ class TaskReward:
         own = [index for index in range(len(completions)) if task is None or task[index] == self.__name__]
         if task and not own:
             self._warn_of(task)
-        environments: Sequence[Environment] | None = columns.get("environments")
-        if self.task.has_turns and environments is None and "task_score" not in columns:
+        environments: Sequence[Environment | ToolEnvironment] | None = columns.get("environments")
+        functions = self.__dict__.get("tools")
+        if self.task.has_turns and environments is None and functions is None and "task_score" not in columns:
+            kind = "tools" if self.task.task.has_tools else "several turns"
             raise UserError(
-                f"task {self.task.name!r} has several turns: give GRPOTrainer(…, rollout_func=task.rollout_func), or "
+                f"task {self.task.name!r} has {kind}: give GRPOTrainer(…, rollout_func=task.rollout_func), or "
                 "environment_factory=task.environment_factory."
             )
         if environments is not None:
-            own_scores = [environments[index]._score(last_text(completions[index])) for index in own]
+            own_scores = wait_all([environments[index]._score(completions[index]) for index in own])
+        elif functions is not None and "task_score" not in columns:
+            own_scores = wait_all(functions.score([row[index] for index in own], [completions[i] for i in own]))
         else:
             parsed = {text: self.task.row_from_json(text) for text in {row[index] for index in own}}
             rows = [parsed[row[index]] for index in own]
@@ -194,43 +211,6 @@ class TaskReward:
 
 def _remade(sent: tuple[str, ...], label: str, *arguments: Any) -> TaskReward:
     return TaskReward(received_task(*sent), label, *arguments)
-
-
-def completion_text(completion: Completion) -> str:
-    """Return the text of a completion of TRL: a string, or one message by the assistant.
-
-    Args:
-        completion: As TRL gives it to a reward function.
-
-    Raises:
-        UserError: it is neither, has several messages, or parts of the text were split off into other fields.
-    """
-    if isinstance(completion, str):
-        return completion
-    if not isinstance(completion, list | tuple) or not all(isinstance(message, Mapping) for message in completion):
-        raise UserError(f"a completion is a text, or a list of one message; got {completion!r:.80}.")
-    if len(completion) != 1 or completion[0].get("role") != "assistant":
-        roles = ", ".join(str(message.get("role")) for message in completion) or "no message"
-        raise UserError(f"a completion of a single-turn task is one message by the assistant; this one has: {roles}.")
-    (message,) = completion
-    split_off = [name for name in _SPLIT_OFF if message.get(name)]
-    if split_off:
-        raise UserError(
-            f"the tokenizer's response template moved part of a completion to {', '.join(split_off)}, so its text "
-            "cannot be scored; set tokenizer.response_template = tokenizer.response_schema = None before training."
-        )
-    content = message.get("content") or ""
-    if isinstance(content, str):
-        return content
-    return "".join(block.get("text", "") for block in content if block.get("type") == "text")
-
-
-def last_text(completion: Completion) -> str:
-    """Return what the model wrote after its last tool call; empty where it ended with one."""
-    if isinstance(completion, str) or not completion:
-        return completion if isinstance(completion, str) else ""
-    last = completion[-1]
-    return "" if last.get("role") != "assistant" or last.get("tool_calls") else completion_text([last])
 
 
 def reward_funcs(

@@ -22,8 +22,8 @@ class TrlTask:
 
     `rollout_func` samples with our engine and trains the text that our own trainer trains: completions end at stop
     strings, prefills are continued, turns follow one another. Without it TRL samples, which suits tasks of one turn
-    without stop strings; with vLLM, give it `generation_kwargs`. With `environment_factory` the model takes its turns
-    by calling a tool, for models that are trained to.
+    without stop strings; with vLLM, give it `generation_kwargs`. With `environment_factory` TRL samples and the model
+    calls the task's tools, or takes its turns by calling one, for models that are trained to.
 
     Args:
         task: Spec of a task, as `math.gsm8k?template=r1`, or several separated by commas; a `Task` object, or a list.
@@ -98,12 +98,37 @@ class TrlTask:
 
     @cached_property
     def environment_factory(self) -> Any:
-        """Function that makes environments with the tool `answer`, or `move` in a game; by label for a mixture."""
+        """Function that makes environments with the task's tools; by label for a mixture.
+
+        A task of several turns without tools gets the tool `answer`, a game `move`.
+
+        Raises:
+            UserError: TRL does not take the name of a tool.
+        """
         factories = {}
         for function in self.reward_funcs:
             function.adapter.check("episode")
             factories[function.__name__] = environment_factory(function.adapter)
         return factories if len(factories) > 1 else next(iter(factories.values()))
+
+    @cached_property
+    def tools(self) -> list[Any]:
+        """TRL's `tools` of a task without an environment, for prompts that all use the same.
+
+        Raises:
+            UserError: the task has an environment or no tools, or there are several tasks.
+        """
+        if len(self.reward_funcs) > 1:
+            raise UserError("TRL's tools= are those of every prompt; of several tasks use task.environment_factory.")
+        return self.reward_funcs[0].tools.tools
+
+    @property
+    def max_tool_calling_iterations(self) -> int:
+        """The argument of TRL's configuration with which a rollout has as many turns as in our trainer.
+
+        Of a mixture it is that of the longest task. The calls of the last turn run when the rollout is scored.
+        """
+        return max(each.max_turns - each.task.has_tools for each in self.tasks.values())
 
     @property
     def generation_kwargs(self) -> dict[str, Any]:
