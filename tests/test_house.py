@@ -22,7 +22,7 @@ CODE_LINES = {
     "grpo-core": 29_120,
     "grpo-sdk": 22_870,
     "grpo-tasks-chess": 3_507,
-    "grpo-tasks-code": 7_816,
+    "grpo-tasks-code": 8_063,
     "grpo-tasks-games": 1_488,
     "grpo-tasks-gym": 2_475,
     "grpo-tasks-math": 3_680,

@@ -30,16 +30,16 @@ def test_how_a_program_that_runs_long_is_judged(
 ) -> None:
     limit = limit_after(spent_s)
     assert limit.left_s < 0
-    assert limit.extend(lambda: found, before_s) == verdict
+    assert limit.extend(lambda: found, Scheduling(before_s)) == verdict
     assert limit.is_starved == (verdict == "sandbox_error")
 
 
 def test_time_that_others_took_is_given_back() -> None:
     limit = limit_after(3.0)
-    assert limit.extend(lambda: Scheduling(cpu_s=0.5, delay_s=2.0), 0.0) is None
+    assert limit.extend(lambda: Scheduling(cpu_s=0.5, delay_s=2.0), Scheduling()) is None
     assert limit.left_s == pytest.approx(1.0, abs=0.2)  # 3 s by the clock less 2 s of delay leave 1 of 2 s
     waiting = limit_after(3.0)
-    assert waiting.extend(lambda: Scheduling(cpu_s=0.5, is_ready=True), 0.0) is None
+    assert waiting.extend(lambda: Scheduling(cpu_s=0.5, is_ready=True), Scheduling()) is None
     assert waiting.left_s <= RECHECK_S  # it is looked at again soon
     waiting.renew()
     assert waiting.left_s == LIMIT_S

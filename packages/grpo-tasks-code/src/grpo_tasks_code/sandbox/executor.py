@@ -12,7 +12,8 @@ from functools import lru_cache
 from typing import TypedDict, Unpack
 
 from grpo_tasks_code.sandbox import arguments
-from grpo_tasks_code.sandbox.errors import ServerError
+from grpo_tasks_code.sandbox.errors import SandboxUnavailableError, ServerError
+from grpo_tasks_code.sandbox.host.interpreter import Interpreter
 from grpo_tasks_code.sandbox.host.plan import Plan, plan_of
 from grpo_tasks_code.sandbox.host.testing import undecided
 from grpo_tasks_code.sandbox.results import Execution, Level, Policy, Status, TestResult
@@ -190,6 +191,20 @@ class Executor:
     def reserve(self, workers: int) -> None:
         """Prepare to run this many programs at once, if that is more than `workers`; the default does nothing."""
         return
+
+    def interpreter(self, limits: arguments.Limits) -> Interpreter:
+        """Return an interpreter whose variables stay from call to call.
+
+        Args:
+            limits: Limits of each call; memory is that of the process.
+
+        Raises:
+            SandboxUnavailableError: this executor has none, or no allowed level works here.
+        """
+        raise SandboxUnavailableError(
+            f"interpreters that keep their variables run on this machine alone, not at level {self._level_name}: unset "
+            "GRPO_SANDBOX_URL"
+        )
 
     def run_many(
         self, codes: Sequence[str], *, workers: int | None = None, **options: Unpack[ManyOptions]

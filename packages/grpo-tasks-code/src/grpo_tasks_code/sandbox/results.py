@@ -91,12 +91,12 @@ class TestResult:
         return passed if failed is None else f"{passed}; test {failed + 1}: {self.reasons[failed]}"
 
 
-def readable(text: str) -> str:
-    """Return the text with every unprintable character written as its escape.
+def readable(text: str, kept: str = "") -> str:
+    """Return the text with every unprintable character written as its escape, except for those in `kept`.
 
     A program's output can move a cursor, rename a terminal, or hold a lone surrogate, which no stream encodes.
     """
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+    return "".join(char if char.isprintable() or char in kept else ascii(char)[1:-1] for char in text)
 
 
 def all_text(values: Sequence[object]) -> bool:

@@ -73,17 +73,17 @@ class TimeLimit:
         """Seconds until `extend` has to decide."""
         return self._allowed_s - self.spent_s
 
-    def extend(self, scheduling: Callable[[], Scheduling], cpu_before_s: float) -> Status | None:
+    def extend(self, scheduling: Callable[[], Scheduling], before: Scheduling) -> Status | None:
         """Give back the time that other processes took; the status to end the program with where none is left.
 
         Args:
             scheduling: What the kernel counts for the program's process.
-            cpu_before_s: Processor seconds that the process had spent before the program began.
+            before: What it counted when this time began.
         """
         spent_s, limit_s = self.spent_s, self._limit_s
         counted = scheduling()
-        cpu_s = counted.cpu_s - cpu_before_s
-        left_s = limit_s - max(0.0, cpu_s, spent_s - counted.delay_s)
+        cpu_s, delay_s = counted.cpu_s - before.cpu_s, counted.delay_s - before.delay_s
+        left_s = limit_s - max(0.0, cpu_s, spent_s - delay_s)
         if left_s <= 0 and counted.is_ready and cpu_s < limit_s:
             # It waits for a processor, and the kernel counts a wait when it is over. The moment is random: a program
             # that sleeps, and is awake whenever it is looked at, would otherwise never run out of time.
@@ -139,6 +139,7 @@ class Job:
         self._fault = ""
         self._time = TimeLimit(limits.timeout_s)
         self._is_begun = False
+        self._before: Scheduling | None = None
         self._deadline = time.monotonic() + SETUP_TIMEOUT_S
         self._channel: MessageChannel | None = None
         self._open(program, stdin, mode, is_restricted)
@@ -209,6 +210,29 @@ class Job:
         """Give the program its whole time again; call it while the clock is stopped."""
         self._time.renew()
 
+    def pause(self) -> None:
+        """Stop the program until `resume`; its threads do nothing meanwhile."""
+        self._server.tell("pause", self._number)
+
+    def resume(self) -> None:
+        """Let the program go on, with its whole time again."""
+        self._time.renew()
+        if self._is_begun:
+            self._before = self._server.scheduling()
+        self._server.tell("resume", self._number)
+
+    def is_within_limits(self) -> bool:
+        """Read all output; whether the program runs still, and is not being ended."""
+        for output in self._outputs.values():
+            output.drain()
+            if output.is_over_limit:
+                self.kill("output_limit")
+        return self._why is None and not self.is_over
+
+    def forget_stdout(self) -> bytes:
+        """Return what was read of stdout, which then is empty."""
+        return self._stdout.forget()
+
     def finish(self) -> Execution:
         """Wait for the program to end, and return its execution."""
         with self._descriptors:
@@ -232,11 +256,11 @@ class Job:
         if self._why is None and not self.is_over:
             self._why = why
             self._deadline = time.monotonic() + DEATH_TIMEOUT_S
-            self._server.kill_program(self._number)
+            self._server.tell("kill", self._number)
 
     def cancel(self) -> None:
         """End the program from another thread; its status is then `killed`."""
-        self._server.kill_program(self._number)
+        self._server.tell("kill", self._number)
 
     def _await(self, is_awaited: bool) -> None:
         """Run the clock while the program is waited for, once it has begun."""
@@ -279,7 +303,9 @@ class Job:
                 self._fault = f"the program was not seen to die within {DEATH_TIMEOUT_S:g} s"
             elif not self._is_begun:
                 self._fault = f"the program was not started within {SETUP_TIMEOUT_S:g} s"
-            elif status := self._time.extend(self._server.scheduling, self._status.started[1]):
+            elif status := self._time.extend(
+                self._server.scheduling, self._before or Scheduling(self._status.started[1])
+            ):
                 self.kill(status)
 
     @property

@@ -13,6 +13,7 @@ from grpo_tasks_code.sandbox.arguments import MAX_WORKERS, RUNS_OF_A_STARVED_PRO
 from grpo_tasks_code.sandbox.errors import BusyError, ServerError
 from grpo_tasks_code.sandbox.executor import Cancellation, Executor
 from grpo_tasks_code.sandbox.host import levels, process
+from grpo_tasks_code.sandbox.host.interpreter import Interpreter
 from grpo_tasks_code.sandbox.host.job import Job
 from grpo_tasks_code.sandbox.host.plan import Plan
 from grpo_tasks_code.sandbox.host.pool import ServerPool
@@ -92,6 +93,10 @@ class Sandbox(Executor):
         servers, judges, program = self._pool("plain"), self._pool("judge"), encoded("code", code)
         return _persist(lambda: Examination(plan, servers, judges).run(program, limits))
 
+    def interpreter(self, limits: Limits) -> Interpreter:
+        """An interpreter, beside the programs that run at once; its process starts with its first call."""
+        return Interpreter(self._pool("interpreter"), limits)
+
     def reserve(self, workers: int) -> None:
         """Allow at least this many servers."""
         with self._lock:
@@ -100,7 +105,7 @@ class Sandbox(Executor):
                 pool.grow(self.workers)
 
     def _pool(self, kind: str, machine_state: int = 0) -> ServerPool:
-        """Return the servers for `plain` programs, for programs under a policy, or for judges."""
+        """Return the servers for `plain` programs, for programs under a policy, for judges, or for interpreters."""
         refuse_at_import("the sandbox")  # also where its servers are running already
         name = f"{kind} {machine_state}" if machine_state else kind
         with self._lock:
@@ -108,7 +113,7 @@ class Sandbox(Executor):
             if name not in self._pools:
                 self._pools[name] = ServerPool(
                     self._pools["plain"].level,
-                    self.workers,
+                    MAX_WORKERS if kind == "interpreter" else self.workers,
                     is_restricted=kind == "restricted",
                     hash_seed=machine_state,
                 )

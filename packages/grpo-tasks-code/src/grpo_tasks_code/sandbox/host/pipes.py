@@ -81,6 +81,12 @@ class OutputPipe(Pipe):
         """Output so far, up to the limit."""
         return bytes(self._output[: self._limit]).decode("utf-8", "replace")
 
+    def forget(self) -> bytes:
+        """Return the output so far, up to the limit, and start anew."""
+        output = bytes(self._output[: self._limit])
+        self._output.clear()
+        return output
+
     def take(self) -> bool:
         """Read some output; return whether there was any."""
         data = self.read()

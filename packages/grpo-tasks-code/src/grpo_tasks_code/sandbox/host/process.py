@@ -16,7 +16,7 @@ from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from grpo_tasks_code.sandbox.errors import ServerError
 from grpo_tasks_code.sandbox.host.cgroups import cgroup_if_possible
@@ -190,6 +190,7 @@ class ServerProcess(InsideProcess):
         self.level: LevelName = level
         self.number = 0
         self.is_lost = False
+        self._program: tuple[int, int | None] = (0, None)
         # L1 has no file system of its own; the others do not get a folder of the host's.
         self._box = tempfile.mkdtemp(prefix="grpo-sandbox-") if level == "L1" else ""
         environment = _ENVIRONMENT | {"PYTHONHASHSEED": str(hash_seed)}
@@ -222,15 +223,17 @@ class ServerProcess(InsideProcess):
         except OSError as error:
             raise ServerError(f"the server is gone: {error}") from None
 
-    def kill_program(self, number: int) -> None:
-        """Kill the program, if it still runs."""
+    def tell(self, order: Literal["kill", "pause", "resume"], number: int) -> None:
+        """Kill, pause or resume the program, if it still runs."""
         with contextlib.suppress(OSError):
-            wire.send(self.control, {"kill": number})
+            wire.send(self.control, {order: number})
 
     def scheduling(self) -> Scheduling:
         """Return the scheduling counts of the running program."""
         generations = 2 if self.level == "L3" else 1  # there is a launcher before the server
-        pid = descendant(self._process.pid, generations)
+        if self._program[0] != self.number or self._program[1] is None:
+            self._program = (self.number, descendant(self._process.pid, generations))
+        pid = self._program[1]
         return Scheduling() if pid is None else scheduling_of(pid)
 
     def close(self) -> None:

@@ -53,7 +53,8 @@ class ShellRun:
     Attributes:
         status: `ended` by itself, or by a limit: `timeout`, `output_limit`.
         code: Exit code; negative for a signal; None where a limit ended it.
-        output: stdout and stderr; beyond the limit their beginning and end. Bytes that are not UTF-8 are replaced.
+        output: stdout and stderr; beyond the limit their beginning and end. Bytes that are not UTF-8 are written as
+            escapes.
     """
 
     status: Literal["ended", "timeout", "output_limit"]
@@ -149,7 +150,7 @@ class ShellBox(InsideProcess):
             memory_bytes=self._memory_bytes,
             output_bytes=output_bytes,
         )
-        return ShellRun(reply["status"], reply["code"], output.decode("utf-8", "replace"))
+        return ShellRun(reply["status"], reply["code"], output.decode("utf-8", "backslashreplace"))
 
     def read(self, path: str, limit: int) -> bytes | None:
         """Return the first bytes of a file; None if there is no regular file.

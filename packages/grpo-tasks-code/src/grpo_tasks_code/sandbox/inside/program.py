@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # no stub; without the enumerations of `signal`, whose pages would be copied
+import ast
 import atexit
 import builtins
 import fcntl
 import io
 import linecache
 import os
+import random
 import signal
 import sys
 import time
@@ -96,6 +98,8 @@ def run(
         module = _module(MODULE_NAME)
         return _ending(lambda: answering.answer(code, module.__dict__, wire.Channel(_CHANNEL_FD)))
     module = _module("__main__")
+    if request.mode == wire.INTERPRETER:
+        return _ending(lambda: _interpret(module.__dict__, wire.Channel(_CHANNEL_FD)))
     if request.is_restricted and policy is not None:
         policy.fill(module.__dict__)
     return _ending(lambda: _execute(code, module.__dict__))
@@ -152,6 +156,42 @@ def _execute(code: types.CodeType, namespace: dict[str, Any]) -> None:
     namespace.clear()  # finalizers of its objects may print
 
 
+def _interpret(namespace: dict[str, Any], channel: wire.Channel) -> None:
+    """Run one source after another until the channel closes.
+
+    A message is [number, source]; when it has run, the answer is [number, whether an exception ended it].
+    """
+    os.dup2(1, 2)  # what goes to stdout and to stderr is read in the order in which it was written
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)
+    random.seed(0)
+    count = 0
+    while (message := channel.receive()) is not None:
+        number, source = message
+        count += 1
+        has_raised = _run_cell(source, f"<call {count}>", namespace)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        channel.send([number, has_raised])
+
+
+def _run_cell(source: str, name: str, namespace: dict[str, Any]) -> bool:
+    """Run a source as an interactive interpreter does, which shows the value of a last expression."""
+    linecache.cache[name] = (len(source), None, io.StringIO(source).readlines(), name)
+    try:
+        tree = ast.parse(source, name)
+        last = [tree.body.pop()] if tree.body and isinstance(tree.body[-1], ast.Expr) else []
+        exec(compile(tree, name, "exec", dont_inherit=True), namespace)
+        exec(compile(ast.Interactive(last), name, "single", dont_inherit=True), namespace)
+    except SystemExit:  # ends the interpreter
+        raise
+    except BaseException as error:  # any exception is shown
+        _show(error, name)
+        return True
+    return False
+
+
 def _ending(body: Callable[[], None]) -> int:
     """Run the program and return the exit code that Python would have had."""
     leave, out, err = os._exit, sys.stdout, sys.stderr
@@ -186,10 +226,10 @@ def _exit_code_of(request: SystemExit) -> int:
     return wire.EXIT_FAILED
 
 
-def _show(error: BaseException) -> None:
+def _show(error: BaseException, file_name: str = FILE_NAME) -> None:
     """Print an exception as Python does, without the frames of this module."""
     tb = error.__traceback__
-    while tb is not None and tb.tb_frame.f_code.co_filename != FILE_NAME:
+    while tb is not None and tb.tb_frame.f_code.co_filename != file_name:
         tb = tb.tb_next
     try:
         hook = sys.excepthook

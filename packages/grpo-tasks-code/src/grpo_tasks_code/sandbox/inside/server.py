@@ -159,9 +159,14 @@ class Server:
                 threads.answer()
             if self._control.fileno() in ready:
                 received = wire.receive(self._control)
-                if received is None or received[0].get("kill") == number:
-                    self._kill(pid)
-                    self._kill_rest(pid)
+                match {"kill": number} if received is None else received[0]:
+                    case {"kill": killed} if killed == number:
+                        self._kill(pid)
+                        self._kill_rest(pid)
+                    case {"pause": paused} if paused == number:
+                        os.kill(pid, signal.SIGSTOP)
+                    case {"resume": resumed} if resumed == number:
+                        os.kill(pid, signal.SIGCONT)
                 if received is None:
                     os._exit(0)
         self._kill_rest(pid)

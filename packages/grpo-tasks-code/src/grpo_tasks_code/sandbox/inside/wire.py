@@ -1,7 +1,7 @@
 """Messages between the calling process and what it starts; both sides import this.
 
     caller -> server   {"run": …} + descriptors: program, stdin, stdout, stderr, status and, unless a script, a channel
-    caller -> server   {"kill": number}
+    caller -> server   {"kill": number}, {"pause": number} or {"resume": number}
     server -> caller   {} or {"error": …} once, then {"number": …, "status": …, "cpu_s": …} for each program
     caller -> box      {"do": order, …} and bytes; the box answers each with a message, see `box`
     program -> caller  status: STARTED with two times, then COMPILED or REFUSED, all before its first line
@@ -20,8 +20,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-SCRIPT, CANDIDATE, JUDGE = range(3)
-"""Modes of a program: a script, a tested program that answers questions, the tests that ask them."""
+SCRIPT, CANDIDATE, JUDGE, INTERPRETER = range(4)
+"""Modes of a program: a script, a tested program that answers questions, the tests that ask them, and none, but an
+interpreter that gets one source after another."""
 
 STARTED, COMPILED, REFUSED = b"S", b"C", b"R"
 """Bytes of the status pipe. START follows STARTED; REFUSED replaces COMPILED if a policy refuses the program."""
@@ -50,7 +51,7 @@ class Request:
 
     Attributes:
         number: Number of the program; a later order to kill another one is ignored.
-        mode: `SCRIPT`, `CANDIDATE` or `JUDGE`.
+        mode: `SCRIPT`, `CANDIDATE`, `JUDGE` or `INTERPRETER`.
         is_restricted: Whether RestrictedPython compiles the program.
         cpu_s: Processor seconds after which the kernel kills the program.
         memory_bytes: Address space of the program beyond that of the server.
