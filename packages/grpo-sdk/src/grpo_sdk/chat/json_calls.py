@@ -18,6 +18,9 @@ OPEN, CLOSE = "<tool_call>", "</tool_call>"
 MAX_CALLS = 256
 """Most calls of a completion."""
 
+CUT_CALL = "the length limit cut a call off"
+TOO_MANY_CALLS = f"there are more than {MAX_CALLS} calls"
+
 MAX_DEPTH = 64
 """Deepest nesting of an argument."""
 
@@ -63,13 +66,13 @@ def read_json_calls(text: str, *, is_thinking: bool, is_cut: bool) -> Reading:
         elif mark == OPEN:
             said.append(text[at:start])
             if located == MAX_CALLS:
-                calls, at, problem = [], start, f"there are more than {MAX_CALLS} calls"
+                calls, at, problem = [], start, TOO_MANY_CALLS
                 break
             located += 1
             name, arguments, wrong, at = _read_object(text, end)
             next_mark = bisect_left(starts, at)
             if next_mark == len(marks) and is_cut:
-                at, problem = start, "the length limit cut a call off"
+                at, problem = start, CUT_CALL
                 break
             behind = marks[next_mark] if next_mark < len(marks) else (len(text), len(text), "")
             if not wrong and text[at : behind[0]].strip():

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from grpo_sdk.chat.encode import encode_text
-from grpo_sdk.chat.json_calls import judged
-from grpo_sdk.chat.template_form import CUT_CALL, NAME, SPEC, Read, TemplateForm, as_talk
+from grpo_sdk.chat.json_calls import CUT_CALL, judged
+from grpo_sdk.chat.template_form import NAME, SPEC, Read, TemplateForm, as_talk
 from grpo_sdk.chat.text_form import Sampled, opens_thinking
 from grpo_sdk.task.marks import thinking_marks
 from grpo_sdk.task.row import Message

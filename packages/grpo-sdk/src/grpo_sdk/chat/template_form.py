@@ -8,7 +8,7 @@ from itertools import count, takewhile
 from typing import Any, Literal
 
 from grpo_sdk.chat.encode import encode_prompt, encode_text
-from grpo_sdk.chat.json_calls import judged, read_json_calls
+from grpo_sdk.chat.json_calls import CUT_CALL, MAX_CALLS, TOO_MANY_CALLS, judged, read_json_calls
 from grpo_sdk.chat.text_form import Sampled, opens_thinking
 from grpo_sdk.task.marks import END_TOKENS, strip_end_tokens
 from grpo_sdk.task.row import Message, Prompt
@@ -20,7 +20,6 @@ Talk = Sequence[Mapping[str, Any]]
 
 END, BLANKS = "\0", "\0 \t\r\n"
 """What a parser of streams is given at the end, so that it waits for no more of a mark; and what is no text."""
-CUT_CALL = "the length limit cut a call off"
 NAME = "look_up_a_word"
 SPEC: Mapping[str, Any] = {
     "type": "function",
@@ -104,7 +103,13 @@ class TemplateForm:
 
     def read(self, prompt_ids: Sequence[int], completion: Sampled) -> Reading:
         """What a completion says."""
-        return self._read(prompt_ids, completion)
+        try:
+            made = self._read(prompt_ids, completion)
+        except Exception as error:  # parsers of others raise anything on what a policy may write
+            return Reading("", calls=(ToolCall("", None, f"unreadable call: {error!s:.200}"),))
+        if len(made.calls) > MAX_CALLS:
+            return Reading(made.text, made.thinking, problem=TOO_MANY_CALLS)
+        return made
 
     def following(
         self, prompt_ids: Sequence[int], completion: Sampled, messages: Sequence[Message], new: int
@@ -198,16 +203,13 @@ class TemplateForm:
 
     def _read_by_response_template(self, prompt_ids: Sequence[int], completion: Sampled) -> Reading:
         parser = self._tokenizer.get_response_parser(prefix=self._tokenizer.decode(list(prompt_ids)))
-        try:
-            events = [*parser.initial_events, *parser.feed(self._tokenizer.decode(list(completion.token_ids)))]
-            events += parser.feed(END)
-            borders = [event for event in events if event["type"] != "region_chunk"]
-            is_open = bool(borders) and (borders[-1]["type"], borders[-1]["field"]) == ("region_open", "tool_calls")
-            if is_open and completion.finish_reason == "length":
-                return Reading("", problem=CUT_CALL)
-            events += parser.finalize()[1]
-        except (ValueError, KeyError, RecursionError) as error:  # of one call, for the whole completion
-            return Reading("", calls=(ToolCall("", None, f"unreadable call: {error!s:.200}"),))
+        events = [*parser.initial_events, *parser.feed(self._tokenizer.decode(list(completion.token_ids)))]
+        events += parser.feed(END)
+        borders = [event for event in events if event["type"] != "region_chunk"]
+        is_open = bool(borders) and (borders[-1]["type"], borders[-1]["field"]) == ("region_open", "tool_calls")
+        if is_open and completion.finish_reason == "length":
+            return Reading("", problem=CUT_CALL)
+        events += parser.finalize()[1]
         closed = [(event["field"], event["value"]) for event in events if event["type"] == "region_close"]
         calls = [
             self._judged(each)
@@ -216,7 +218,7 @@ class TemplateForm:
             for each in (value if isinstance(value, list) else [value])
         ]
         if is_open:
-            calls[-1:] = [ToolCall(calls[-1].name, None, "the call has no end")]
+            calls[-1:] = [ToolCall(calls[-1].name if calls else "", None, "the call has no end")]
         texts = {"content": "", "tool_calls": "", "thinking": ""}
         for field, value in closed:
             texts[field if field in texts else "thinking"] += value if isinstance(value, str) else ""
