@@ -8,12 +8,12 @@ import broken_tools
 import pytest
 import small_games
 
-from grpo_sdk import Row, Task, TaskConfig, UserError, load_task
+from grpo_sdk import Row, Task, TaskConfig, UserError, load_task, reward
 from grpo_sdk.check.results import Result, TaskReport
-from grpo_sdk.check.table import FUNCTIONS, check_task, chosen_checks
+from grpo_sdk.check.table import FUNCTIONS, PLAIN, check_task, chosen_checks
 from grpo_sdk.cli.check import tasks_of
 from grpo_sdk.cli.main import main
-from grpo_sdk.task.exemptions import CHECKS
+from grpo_sdk.task.exemptions import CHECKS, TOOL_CHECKS
 
 PROGRAMS = Path(__file__).with_name("programs")
 EXACT = "@reward()\ndef exact(answer, row):\n"
@@ -242,6 +242,11 @@ def test_positions_without_a_hash_are_told_apart() -> None:
     assert result.text == "1 start, 16 positions: every reply in each seat"
 
 
+@reward()
+def same(answer: str, row: Row) -> float:
+    return float(answer == row.gold)
+
+
 TOOLS = f"{Path(broken_tools.__file__)}"
 
 
@@ -252,10 +257,13 @@ def test_a_warning_fails_nothing_and_is_shown_with_what_to_do(capsys: pytest.Cap
     assert "hours of wait()" in out and "1 ok, 1 with a warning" in out
 
 
-def test_tasks_without_tools_are_not_asked_about_them(sums: Path) -> None:
-    assert not statuses(check_task(load_task(f"{sums}:sums"), rows=1, checks=["rows"]), "failed")
-    (asked,) = checked(f"{sums}:sums", "hang")
+def test_tasks_without_tools_are_asked_about_them_only_by_name() -> None:
+    task = load_task(
+        Task("echo", lambda: [Row(id="1", gold="1")], lambda row: "1", lambda text: text, (same,), row=Row)
+    )
+    (asked,) = check_task(task, rows=1, checks=["hang"]).results
     assert (asked.status, asked.text) == ("not applicable", "it has no tools")
+    assert set(PLAIN) == CHECKS.keys() - TOOL_CHECKS.keys()
 
 
 @pytest.mark.parametrize(("gold", "why"), [

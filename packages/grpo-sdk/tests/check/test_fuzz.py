@@ -4,17 +4,19 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import broken_tools
 import hackable_tasks
 import pytest
 from hackable_tasks import Sum, ask, right, whole_number
 
-from grpo_sdk import Row, Task, UserError, load_task, reward
+from grpo_sdk import Call, Row, Task, UserError, load_task, reward
 from grpo_sdk.check.answers import canonical, read_gold, sample_rows
 from grpo_sdk.check.attacks import attacks
 from grpo_sdk.check.fuzz import fuzz
 from grpo_sdk.check.results import ADVICE, FuzzReport
 from grpo_sdk.cli.main import main
 from grpo_sdk.task.exemptions import FINDINGS
+from grpo_sdk.task.tools.calls import read_tool_turns
 
 FILE = Path(hackable_tasks.__file__)
 EXAMPLES = Path(__file__).parents[4] / "examples"
@@ -184,6 +186,52 @@ def test_a_gold_is_read_around_its_answer() -> None:
     tagged = read_gold("<think>x</think><answer> yes </answer>")
     assert (tagged.before, tagged.answer, tagged.after) == ("<think>x</think><answer> ", "yes", " </answer>")
     assert canonical("1,200.0") == canonical(" 1200 ") and canonical("Yes.") == canonical("yes")
+
+
+TOOLS = Path(broken_tools.__file__)
+
+
+@reward(0.3, maximum=4.0)
+def looks(calls: tuple[Call, ...]) -> float:
+    return float(sum(call.name == "look_up" for call in calls))
+
+
+@reward(1.0)
+def ordered(calls: tuple[Call, ...]) -> float:
+    return float(any(call.name == "order" for call in calls))
+
+
+def test_calls_that_solve_without_the_golds_are_found_and_made_few() -> None:
+    report = fuzz(f"{TOOLS}:pay", 120)
+    finding = next(each for each in report.findings if each.kind == "calls")
+    (*_, last) = read_tool_turns(finding.completion)[0]
+    assert last.calls[0].name == "order" and finding.solved and finding.earning > 20
+    assert len(read_tool_turns(finding.completion)[0]) == 2, "a look and an order: neither can be left out"
+    assert finding.attack.startswith("calls with what the prompt and results show")
+
+
+def test_calls_that_earn_more_than_the_gold_are_found() -> None:
+    is_solved = {"solved": lambda parts: parts["right"] == 1.0}
+    task = replace(broken_tools.faultless, rewards=(broken_tools.right, looks), **is_solved)
+    by_kind = {each.kind: each for each in fuzz(task, 120).findings}
+    assert set(by_kind) == {"overpaid", "unearned"}
+    assert (by_kind["overpaid"].value or 0) > (by_kind["overpaid"].gold_value or 0) > 1
+
+
+def test_calls_that_are_the_same_in_all_rows_may_be_paid_too_much() -> None:
+    task = replace(broken_tools.faultless, rewards=(broken_tools.right, ordered))
+    assert kinds(fuzz(task, 120)) == {"unearned"}
+
+
+def test_a_task_with_tools_that_is_right_has_no_finding() -> None:
+    report = fuzz(f"{TOOLS}:faultless", 120)
+    assert not report.findings and (report.completions, report.not_scored) == (120, 0)
+    assert not {"bold", "quotes"} & {name for name, (solved, tried) in report.forms.items() if solved < tried}
+
+
+def test_tools_that_hang_or_crash_are_found() -> None:
+    assert kinds(fuzz(f"{TOOLS}:crash", 60)) == {"crash"}
+    assert kinds(fuzz(replace(broken_tools.hang, timeout_s=0.2), 30)) == {"slow"}
 
 
 SEVERAL = ["fuzz.several", "Read exactly one answer", "hackability 1.00 (95%: 0.91"]

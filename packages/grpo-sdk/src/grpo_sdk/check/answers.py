@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -81,7 +82,7 @@ class Sample:
     Attributes:
         rows: The rows.
         prompts: Their prompts as text.
-        golds: Their golds; None where a row has none.
+        golds: What their golds say; None where a row has none, or one that only makes calls.
     """
 
     rows: tuple[Row, ...]
@@ -103,7 +104,7 @@ class Sample:
     @cached_property
     def chance(self) -> float:
         """Share of the rows that have the most frequent gold; 0 where rows have no golds."""
-        counts = Counter(canonical(gold.answer) for gold in self.golds if gold is not None)
+        counts = Counter(_meaning(row.gold) for row in self.rows if row.gold is not None)
         return max(counts.values(), default=0) / len(self.rows)
 
     def others(self, index: int) -> list[Gold]:
@@ -115,7 +116,7 @@ class Sample:
 
     def is_right(self, text: str, index: int) -> bool:
         """Whether a completion is the gold of a row, written in one way or another."""
-        gold = self.golds[index]
+        gold, text = self.golds[index], said_in(text)
         written = map(canonical, (text, answer_of(text, is_strict=False)))
         return gold is not None and canonical(gold.answer) in written
 
@@ -123,6 +124,17 @@ class Sample:
 def _common_start(texts: Sequence[str]) -> str:
     columns = takewhile(lambda signs: len(set(signs)) == 1, zip(*texts, strict=False))
     return "".join(signs[0] for signs in columns)
+
+
+def _only_calls(gold: str) -> bool:
+    return said_in(gold) != gold and not said_in(gold).strip()
+
+
+def _meaning(gold: str) -> tuple[str, ...]:
+    """What equal golds have in common: their answer and their calls."""
+    calls = (call for turn in read_tool_turns(gold)[0] for call in turn.calls)
+    written = (f"{call.name} {json.dumps(call.arguments, sort_keys=True)}" for call in calls)
+    return canonical(read_gold(gold).answer), *written
 
 
 def sample_rows(task: BoundTask, count: int, seed: int) -> Sample:
@@ -138,5 +150,5 @@ def sample_rows(task: BoundTask, count: int, seed: int) -> Sample:
     """
     every = task.rows()
     rows: Sequence[Row] = every if len(every) <= count else Random(f"{seed}/rows").sample(every, count)
-    golds = tuple(None if row.gold is None else read_gold(row.gold) for row in rows)
+    golds = tuple(None if row.gold is None or _only_calls(row.gold) else read_gold(row.gold) for row in rows)
     return Sample(tuple(rows), tuple(prompt_text(task.prompt(row)) for row in rows), golds)

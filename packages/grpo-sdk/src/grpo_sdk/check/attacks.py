@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from random import Random
 
 from grpo_sdk.check.answers import NUMBER, Gold, Sample
+from grpo_sdk.check.probes import calls_made
 from grpo_sdk.check.texts import HOSTILE
+from grpo_sdk.scoring.scorer import Scorer
+from grpo_sdk.task.tools.calls import ToolTurn, write_tool_turns
 from grpo_sdk.tasks.choices import LETTERS
 from grpo_sdk.tasks.numbers import value_of
 
@@ -70,6 +73,8 @@ EVALUATED = "evaluated"
 SLOW = "slow"
 CRASH = "crash"
 UNEARNED = "unearned"
+CALLS = "calls"
+OVERPAID = "overpaid"
 
 MAX_LISTED = 60
 """Answers that an enumeration lists at most."""
@@ -105,13 +110,15 @@ class Attack:
         kind: Kind of the finding if one of them is solved.
         name: What it makes, in words.
         make: (sample, row, random) -> a completion, or None where it cannot make one.
-        wrappers: Names of the wrappers around what it makes, innermost first.
+        wrappers: Names of the wrappers around what it makes, innermost first; of calls, which of many draws they are.
+        has_calls: Whether it makes calls of tools, chosen alike in all rows.
     """
 
     kind: str
     name: str
     make: Make = field(repr=False)
     wrappers: tuple[str, ...] = ()
+    has_calls: bool = False
 
     @property
     def title(self) -> str:
@@ -120,12 +127,12 @@ class Attack:
 
     def attempt(self, sample: Sample, row: int, seed: int) -> Attempt | None:
         """Make the completion for a row, the same one every time."""
-        result = self.make(sample, row, Random(f"{seed}/{self.title}/{row}"))
+        result = self.make(sample, row, Random(f"{seed}/{self.title}/{'' if self.has_calls else row}"))
         if result is None:
             return None
         attempt = result if isinstance(result, Attempt) else Attempt(result, row)
         text = attempt.text
-        for name in self.wrappers:
+        for name in () if self.has_calls else self.wrappers:
             text = WRAPPERS[name](text, sample)
         return Attempt(text, row, attempt.keep, attempt.other, attempt.canary)
 
@@ -426,6 +433,30 @@ EVALUATIONS = {
 }
 
 
+def _calling(scorer: Scorer, is_blind: bool, says_result: bool, sample: Sample, row: int, random: Random) -> Attempt:
+    turns = calls_made(scorer, sample.rows[row], random, is_blind=is_blind, says_result=says_result)
+    return Attempt(write_tool_turns(turns or [ToolTurn("")], with_results=False), row)
+
+
+def call_attacks(scorer: Scorer) -> list[Attack]:
+    """Attacks that call tools; none for a task without.
+
+    Args:
+        scorer: Scorer of the task, whose workers run the tools.
+    """
+    ways = {
+        "the same calls in all rows": (CONSTANT, True, False),
+        "the same calls in all rows, then the last result": (CONSTANT, True, True),
+        "calls with what the prompt and results show": (CALLS, False, False),
+        "calls with what the prompt and results show, then the last result": (CALLS, False, True),
+    }
+    return [
+        Attack(kind, name, partial(_calling, scorer, is_blind, says_result), has_calls=True)
+        for name, (kind, is_blind, says_result) in ways.items()
+        if scorer.task.task.has_tools
+    ]
+
+
 LONG = (
     "a pattern that backtracks",
     "digits that backtrack",
@@ -480,7 +511,9 @@ def attacks(folder: Path) -> list[Attack]:
 
 
 def wrapped(attack: Attack, random: Random) -> Attack:
-    """The attack with one or two wrappers drawn at random."""
+    """The attack with one or two wrappers drawn at random; of calls, another draw."""
+    if attack.has_calls:
+        return replace(attack, wrappers=(f"draw {random.randrange(10**6)}",))
     # What must stay in the text, an answer or code that is run, does not survive another case.
     allowed = sorted(
         set(WRAPPERS) - ({"in upper case"} if attack.kind in (SEVERAL, CHANGED, PARTIAL, EVALUATED) else set())

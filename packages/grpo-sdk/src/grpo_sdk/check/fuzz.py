@@ -10,6 +10,8 @@ completions hold no right answer:
 * A gold in which the answer was replaced by another must not be solved.
 * A part of the gold, or an answer that has a part in common with it, may be right by chance, too: it must not be solved
   on more than half of the rows that have such a part.
+* Calls without the last one of the gold and without its answer in words may be right by chance, too. No episode with
+  tools may earn more than the gold.
 * None of these may earn half of what the gold earns, above what an empty completion is paid, without being solved.
 * Nothing may be run, raise an exception, or take longer than the task's limit.
 
@@ -22,12 +24,16 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain, cycle
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from grpo_sdk.check.answers import NUMBER, Gold, Sample, sample_rows
-from grpo_sdk.check.attacks import SLOW, Attack, Attempt, attacks, first_wrapper, wrapped
+from grpo_sdk.check.attacks import SLOW, Attack, Attempt, attacks, call_attacks, first_wrapper, wrapped
 from grpo_sdk.check.oracle import Oracle
+from grpo_sdk.check.probes import saying
 from grpo_sdk.check.results import Finding, FuzzReport
 from grpo_sdk.errors import UserError
 from grpo_sdk.intervals import wilson
@@ -37,6 +43,7 @@ from grpo_sdk.scoring.judged import assume_best
 from grpo_sdk.scoring.scorer import Scorer
 from grpo_sdk.task.judging import JudgedReward
 from grpo_sdk.task.score import Score
+from grpo_sdk.task.tools.calls import read_tool_turns, write_tool_turns
 
 _TOKEN = re.compile(r"\s+|\w+|[^\w\s]")
 _BATCH = 16
@@ -44,7 +51,7 @@ _BATCH = 16
 
 
 def shrink(text: str, holds: Callable[[Sequence[str]], Sequence[bool]], budget: int) -> str:
-    """Remove parts of a text while something still holds: first words and signs, then characters.
+    """Remove parts of a text while something still holds: first words and signs, then characters; of calls, turns.
 
     Args:
         text: A text for which it holds.
@@ -54,7 +61,10 @@ def shrink(text: str, holds: Callable[[Sequence[str]], Sequence[bool]], budget: 
     Returns:
         A text for which it holds; one from which no single part can be removed, if the budget suffices.
     """
-    for split in (_TOKEN.findall, list):
+    ways: list[tuple[Callable[[str], list[Any]], Callable[[Any], str]]] = [(_TOKEN.findall, "".join), (list, "".join)]
+    if any(turn.calls for turn in read_tool_turns(text)[0]):
+        ways = [(lambda text: [*read_tool_turns(text)[0]], partial(write_tool_turns, with_results=False))]
+    for split, join in ways:
         parts = split(text)
         size = max(1, len(parts) // 2) if parts else 0
         while size and budget > 0:
@@ -63,7 +73,7 @@ def shrink(text: str, holds: Callable[[Sequence[str]], Sequence[bool]], budget: 
             for first in range(0, len(starts), _BATCH):
                 batch = [parts[:start] + parts[start + size :] for start in starts[first : first + _BATCH][:budget]]
                 budget -= len(batch)
-                verdicts = holds(["".join(left) for left in batch]) if batch else ()
+                verdicts = holds([join(left) for left in batch]) if batch else ()
                 kept = next((left for left, is_kept in zip(batch, verdicts, strict=True) if is_kept), None)
                 if kept is not None or budget == 0:
                     break
@@ -71,7 +81,7 @@ def shrink(text: str, holds: Callable[[Sequence[str]], Sequence[bool]], budget: 
                 size //= 2
             else:
                 parts, size = kept, min(size, len(kept))
-        text = "".join(parts)
+        text = join(parts)
     return text
 
 
@@ -122,12 +132,16 @@ FORMS: Mapping[str, Callable[[Gold], str]] = {
 
 def solved_forms(oracle: Oracle) -> dict[str, tuple[int, int]]:
     """Form -> (times that golds written so are solved, times tried), for golds that are solved and that it changes."""
-    places = [place for place, score in enumerate(oracle.gold_scores) if score is not None and score.solved]
+    pairs = enumerate(zip(oracle.gold_scores, oracle.sample.golds, strict=True))
+    places = [place for place, (score, gold) in pairs if score is not None and score.solved and gold is not None]
     trials = []
     for place in places[:TRIED_ROWS]:
         gold = oracle.sample.golds[place]
         assert gold is not None
-        trials += [(name, write(gold), place) for name, write in FORMS.items() if write(gold) != gold.text]
+        whole = str(oracle.sample.rows[place].gold)
+        trials += [
+            (name, saying(whole, write(gold)), place) for name, write in FORMS.items() if write(gold) != gold.text
+        ]
     scores = oracle.scores([(text, place) for _, text, place in trials])
     counts: dict[str, tuple[int, int]] = {}
     for (name, _, _), score in zip(trials, scores, strict=True):
@@ -189,7 +203,7 @@ def fuzz(
     try:
         with Scorer(bound, workers=workers, ask=assume_best) as scorer:
             oracle = Oracle(bound, sample, scorer, seed)
-            return _Fuzzer(oracle, seed, folder, progress).run(n)
+            return _Fuzzer(oracle, seed, [*attacks(folder), *call_attacks(scorer)], folder, progress).run(n)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -203,12 +217,20 @@ class _Fuzzer:
     Args:
         oracle: Scores completions, and decides which of them earn too much.
         seed: Seed of the completions.
+        every: The attacks.
         folder: Where text that is run creates files.
         progress: As for `fuzz`.
     """
 
-    def __init__(self, oracle: Oracle, seed: int, folder: Path, progress: Callable[[int, int], None] | None) -> None:
-        self._oracle, self._seed, self._folder, self._progress = oracle, seed, folder, progress
+    def __init__(
+        self,
+        oracle: Oracle,
+        seed: int,
+        every: Sequence[Attack],
+        folder: Path,
+        progress: Callable[[int, int], None] | None,
+    ) -> None:
+        self._oracle, self._seed, self._every, self._folder, self._progress = oracle, seed, every, folder, progress
 
     def run(self, n: int) -> FuzzReport:
         """Explore, confirm, shrink, report."""
@@ -244,7 +266,7 @@ class _Fuzzer:
 
     def _explore(self, n: int) -> tuple[dict[str, list[Hit]], int]:
         hits: dict[str, list[Hit]] = {}
-        plan = list(planned(self._oracle.sample, self._folder, n, self._seed))
+        plan = list(planned(self._oracle.sample, self._every, n, self._seed))
         for first in range(0, len(plan), BATCH):
             batch = plan[first : first + BATCH]
             scores = self._oracle.try_all([attempt for _, attempt in batch])
@@ -293,19 +315,21 @@ class _Fuzzer:
         )
 
 
-def planned(sample: Sample, folder: Path, n: int, seed: int) -> Iterator[tuple[Attack, Attempt]]:
+def planned(sample: Sample, every: Sequence[Attack], n: int, seed: int) -> Iterator[tuple[Attack, Attempt]]:
     """The first n completions that can be made: each attack in the form of the golds, alone, then in random wrappers.
+
+    With tools, every other one makes calls.
 
     Args:
         sample: Rows and golds.
-        folder: Where text that is run creates files.
+        every: The attacks.
         n: Completions.
         seed: Seed of rows and wrappers.
     """
     random = Random(f"{seed}/plan")
-    every = attacks(folder)
     count = 0
-    for attack in _forms(every, sample, random):
+    calling = [attack for attack in every if attack.has_calls]
+    for attack in _forms([attack for attack in every if not attack.has_calls], calling, sample, random):
         first = random.randrange(len(sample.rows))
         places = (*range(first, len(sample.rows)), *range(first))
         attempts = (attack.attempt(sample, row, seed) for row in places)  # not every row has such a completion
@@ -318,9 +342,9 @@ def planned(sample: Sample, folder: Path, n: int, seed: int) -> Iterator[tuple[A
             return
 
 
-def _forms(every: Sequence[Attack], sample: Sample, random: Random) -> Iterator[Attack]:
-    for attack in every:
-        yield Attack(attack.kind, attack.name, attack.make, (first_wrapper(attack, sample),))
-    yield from every
-    while True:
-        yield from (wrapped(attack, random) for attack in every)
+def _forms(every: Sequence[Attack], calling: Sequence[Attack], sample: Sample, random: Random) -> Iterator[Attack]:
+    formed = (Attack(attack.kind, attack.name, attack.make, (first_wrapper(attack, sample),)) for attack in every)
+    for attack in chain(formed, every, (wrapped(attack, random) for attack in cycle(every))):
+        yield attack
+        if calling:
+            yield wrapped(random.choice(calling), random)

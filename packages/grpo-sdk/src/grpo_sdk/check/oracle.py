@@ -7,10 +7,12 @@ from functools import cached_property
 
 from grpo_sdk.check.answers import Sample
 from grpo_sdk.check.attacks import (
+    CALLS,
     CONSTANT,
     CRASH,
     EVALUATED,
     NO_ANSWER,
+    OVERPAID,
     PARTIAL,
     PROMPT,
     SEVERAL,
@@ -20,13 +22,15 @@ from grpo_sdk.check.attacks import (
     Attack,
     Attempt,
 )
-from grpo_sdk.check.limits import decided_by_judges
+from grpo_sdk.check.limits import TOLERANCE, decided_by_judges, highest_value
+from grpo_sdk.check.probes import has_answer
 from grpo_sdk.intervals import wilson
 from grpo_sdk.scoring.abstention import is_out_of_time
 from grpo_sdk.scoring.scorer import MAX_TEXT_CHARS, Scorer
 from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.judging import TOO_LONG
 from grpo_sdk.task.score import Score
+from grpo_sdk.task.tools.calls import read_tool_turns
 
 PAID = 0.5
 """Share of the gold's value, above what an empty completion is paid, from which a wrong completion earns too much."""
@@ -75,7 +79,10 @@ class Oracle:
             return f"an opponent's predictions decide: {self.not_scored} completions were not scored without them"
         missing = sum(gold is None for gold in self.sample.golds)
         if missing:
-            return f"{missing} of {len(self.sample.golds)} rows have no gold: no answers were changed or joined there"
+            which = "gold that says an answer" if self.task.task.has_tools else "gold"
+            return (
+                f"{missing} of {len(self.sample.golds)} rows have no {which}: no answers were changed or joined there"
+            )
         return ""
 
     def exemption(self, kind: str) -> str:
@@ -99,14 +106,12 @@ class Oracle:
     @cached_property
     def gold_scores(self) -> tuple[Score | None, ...]:
         """Score of each row's gold, where it has one."""
-        places = [place for place, gold in enumerate(self.sample.golds) if gold is not None]
+        places = [place for place, row in enumerate(self.sample.rows) if row.gold is not None]
         scores = dict(zip(places, self.scores([(self._gold(place), place) for place in places]), strict=True))
         return tuple(scores.get(place) for place in range(len(self.sample.rows)))
 
     def _gold(self, row: int) -> str:
-        gold = self.sample.golds[row]
-        assert gold is not None
-        return gold.text
+        return str(self.sample.rows[row].gold)
 
     def try_all(self, attempts: Sequence[Attempt]) -> list[Score]:
         """Scores of attempts on their first rows; those of their second rows are scored along with them."""
@@ -130,13 +135,27 @@ class Oracle:
             return EVALUATED if attempt.canary.exists() else ""
         if self._judges_decide:
             return ""
+        if self.task.task.has_tools and (score.value or 0.0) > self._highest(score, attempt.row) + TOLERANCE:
+            return OVERPAID
         if kind == SEVERAL:
             return SEVERAL if self._pays_both(attempt) else ""
         if score.solved:
-            is_wrong = kind in (CONSTANT, PROMPT) or not self.sample.is_right(attempt.text, attempt.row)
+            is_wrong = kind in (CONSTANT, PROMPT) or not self._is_right(attempt)
             return kind if is_wrong and kind not in (SLOW, EVALUATED) else ""
         is_paid = kind in (NO_ANSWER, CONSTANT, PROMPT, TAMPERING) and self._share(score, attempt.row) >= PAID
         return UNEARNED if is_paid else ""
+
+    def _is_right(self, attempt: Attempt) -> bool:
+        """Whether an attempt has the answer of its row: in words, or as the decisive call of its gold."""
+        calls = [call for turn in read_tool_turns(attempt.text)[0] for call in turn.calls]
+        gold = self.sample.rows[attempt.row].gold
+        is_called = bool(calls) and (gold is None or has_answer(calls, gold, self.task.task.all_tools()))
+        return is_called or self.sample.is_right(attempt.text, attempt.row)
+
+    def _highest(self, score: Score, row: int) -> float:
+        """The value of a row's gold, or the highest that the rewards declare where no gold is solved."""
+        gold = self.gold_scores[row]
+        return gold.value if gold and gold.solved and gold.value is not None else highest_value(self.task, score)
 
     def _share(self, score: Score, row: int) -> float:
         """Value as a share of the gold's, above what an empty completion is paid; below 0 is no pay."""
@@ -187,7 +206,7 @@ class Oracle:
         """Whether that many rows are a finding; a wrong answer on one row is, what may be right by chance is not."""
         if kind == UNEARNED:
             return len(earning) >= max(min(MIN_UNEARNED_ROWS, len(self.sample.rows)), MOST * tried)
-        if kind in (CONSTANT, PROMPT, PARTIAL):
+        if kind in (CONSTANT, PROMPT, PARTIAL, CALLS):
             return bool(earning) and wilson(len(earning), tried, confidence=LIMIT_CONFIDENCE).low > max(
                 0.5, self.sample.chance
             )

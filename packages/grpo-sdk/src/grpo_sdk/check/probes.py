@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from random import Random
 from typing import Any
 
+from grpo_sdk.check.answers import prompt_text
 from grpo_sdk.scoring.scorer import Scorer
 from grpo_sdk.task.row import Row
 from grpo_sdk.task.score import Score
 from grpo_sdk.task.tools.calls import Call, ToolTurn, read_tool_turns, write_tool_turns
-from grpo_sdk.task.tools.tool import Tool
+from grpo_sdk.task.tools.tool import Tool, ToolError
 from grpo_sdk.task.turns import TurnState
+
+MAX_CALLS = 6
+"""Calls of an episode that is made at random."""
 
 MAX_LEVELS = 4
 """Levels of what is made from a schema, which may refer to itself."""
@@ -121,6 +125,53 @@ def plan_of(kind: str, row: Row, tools: Sequence[Tool], prompt: str, seed: objec
     values = shown_values(row, prompt)
     calls = [Call(tool.name, arguments_of(tool, values, random), "", ok=True) for tool in order]
     return Plan(kind, row, tuple(ToolTurn("", (call,)) for call in calls))
+
+
+def calls_made(scorer: Scorer, row: Row, random: Random, *, is_blind: bool, says_result: bool) -> tuple[ToolTurn, ...]:
+    """Play an episode of random calls as a policy may make them that doesn't know the answer.
+
+    Args:
+        scorer: Scorer of the task.
+        row: The row.
+        random: Chooses tools and arguments.
+        is_blind: Whether arguments come from the schemas alone; else also from the prompt and from earlier results.
+        says_result: Whether it says the last result at the end.
+
+    Returns:
+        Its turns.
+    """
+    tools, told, turns = scorer.task.task.all_tools(), list[TurnState](), list[ToolTurn]()
+    lasting, count = [tool for tool in tools if not tool.ends] or tools, random.randint(1, MAX_CALLS)
+
+    def chosen() -> Iterator[ToolTurn]:
+        values = [] if is_blind else shown_values(row, prompt_text(told[0].prompt or ""))
+        for number in range(count):
+            tool = random.choice(tools if number == count - 1 else lasting)
+            turns.append(ToolTurn("", (Call(tool.name, arguments_of(tool, values, random), "", ok=True),)))
+            yield turns[-1]
+            result = told[-1].moves[-1].calls[-1].result
+            values += [] if is_blind else [result, *map(int, _NUMBER.findall(result))]
+        if says_result:
+            turns.append(ToolTurn(result))
+            yield turns[-1]
+
+    for state in scorer.session(row).play(chosen()):
+        told.append(state)
+    return tuple(turns)
+
+
+def has_answer(calls: Iterable[Call], gold: str, tools: Sequence[Tool]) -> bool:
+    """Whether the last call of a gold, which decides what it earns, is among calls; defaults written or not."""
+    made = [call for turn in read_tool_turns(gold)[0] for call in turn.calls]
+    return bool(made) and any(_meant(call, tools) == _meant(made[-1], tools) for call in calls)
+
+
+def _meant(call: Call, tools: Sequence[Tool]) -> tuple[str, Mapping[str, Any]]:
+    try:
+        arguments = next(tool.validated(call.arguments) for tool in tools if tool.name == call.name)
+    except (StopIteration, ToolError):
+        arguments = dict(call.arguments)
+    return call.name, arguments
 
 
 def shown_values(row: Row, prompt: str) -> list[Any]:

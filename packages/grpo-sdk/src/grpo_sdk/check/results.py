@@ -115,6 +115,8 @@ ADVICE: Mapping[str, str] = {
     "evaluated": "Parse the text with a grammar of its own; never give it to eval, exec or what calls them.",
     "slow": "Bound the length before parsing, and use patterns that cannot backtrack.",
     "crash": "Raise Invalid in validate() for what cannot be read.",
+    "calls": "Compare the state that the calls leave with the row's; a call by itself is no solution.",
+    "overpaid": "Bound what calls earn by what the gold earns; count them with weight 0, or as a penalty.",
     "unearned": "Lower the weight of form, or let it count only with the right answer: @reward(…, needs=…).",
 }
 """Kind of finding -> what the author of the task can do."""

@@ -7,7 +7,7 @@ import itertools
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
@@ -151,21 +151,19 @@ class ToolSession:
         """
         return _background.submit(self._answered(tuple(turns), text, reading, opened))
 
-    def play(self, turns: Sequence[ToolTurn]) -> Iterator[TurnState]:
+    def play(self, turns: Iterable[ToolTurn]) -> Iterator[TurnState]:
         """Make the environment and run the calls of turns, waiting for each.
 
         Args:
-            turns: The turns; results that they have are not looked at.
+            turns: The turns, each made when those before it are answered; results that they have are not looked at.
 
         Yields:
             The state at the beginning and after each turn, until the episode is over or a tool fails.
         """
         state = self.begin().result()
         yield state
-        opened = state.prompt
-        for turn in turns:
-            if state.fault or state.prompt is None or opened is None:
-                return
+        opened, remaining = state.prompt or "", iter(turns)
+        while state.prompt is not None and not state.fault and (turn := next(remaining, None)) is not None:
             calls = tuple(ToolCall(call.name, call.arguments, are_texts=call.are_texts) for call in turn.calls)
             reading = Reading(turn.text, calls=calls, problem=turn.problem)
             state = self.answer(state.moves, turn.text, reading, opened).result()

@@ -50,6 +50,8 @@ FINDINGS: Mapping[str, str] = {
     "evaluated": "text of a completion is run as Python",
     "slow": "scoring takes longer than the task's limit",
     "crash": "the task's code raises an exception",
+    "calls": "calls that are not the gold's, and no answer in words, are solved on more than half of the rows",
+    "overpaid": "an episode with tools earns more than the gold",
     "unearned": "completions that are not solved earn at least half of what golds earn",
 }
 """Kind of finding of the fuzzer, exempt as `fuzz.KIND` -> what it says."""

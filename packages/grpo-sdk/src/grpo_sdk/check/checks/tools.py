@@ -10,11 +10,11 @@ from typing import Any
 from grpo_sdk.check.answers import prompt_text
 from grpo_sdk.check.checks.scores import CURES
 from grpo_sdk.check.limits import TOLERANCE
-from grpo_sdk.check.probes import HOSTILE_ARGUMENTS, Plan, Played, arguments_of, deep, play, shown_values
+from grpo_sdk.check.probes import HOSTILE_ARGUMENTS, Plan, Played, arguments_of, deep, has_answer, play, shown_values
 from grpo_sdk.check.results import Result, failed, not_applicable, passed, shown, warning
 from grpo_sdk.check.subject import Subject
 from grpo_sdk.check.worker import compared
-from grpo_sdk.task.tools.calls import Call, ToolTurn, read_tool_turns
+from grpo_sdk.task.tools.calls import Call, ToolTurn
 from grpo_sdk.task.tools.tool import MAX_DEPTH, MAX_RESULT_CHARS, Tool, ToolError
 
 NO_TOOLS = "it has no tools"
@@ -174,13 +174,11 @@ def pay(subject: Subject) -> Result:
         return nothing
     golds = {each.row.id: each for each in subject.golds if each.score.value is not None and each.score.solved}
     tried: dict[str, list[Played]] = {}
+    tools = subject.task.task.all_tools()
     for each in subject.played:
-        if (
-            each.plan.row.id in golds
-            and each.score is not None
-            and not has_answer(each.calls, golds[each.plan.row.id].text)
-        ):
-            tried.setdefault(each.plan.row.id, []).append(each)
+        row = each.plan.row.id
+        if row in golds and each.score is not None and not has_answer(each.calls, golds[row].text, tools):
+            tried.setdefault(row, []).append(each)
     if not tried:
         return not_applicable("no gold that was scored has other calls beside it")
     paid: dict[str, Played] = {}
@@ -197,12 +195,6 @@ def pay(subject: Subject) -> Result:
         )
     most = max(_value(each) for episodes in tried.values() for each in episodes)
     return passed(f"{sum(map(len, tried.values()))} episodes of other calls earn at most {most:g}")
-
-
-def has_answer(calls: list[Call], gold: str) -> bool:
-    """Whether an episode makes the last call of a gold, which decides what it earns."""
-    made = [call for turn in read_tool_turns(gold)[0] for call in turn.calls]
-    return bool(made) and any((call.name, call.arguments) == (made[-1].name, made[-1].arguments) for call in calls)
 
 
 def _value(each: Played) -> float:
