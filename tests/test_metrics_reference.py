@@ -21,6 +21,7 @@ from metric_texts import EVALUATIONS, NOT_KEPT, SECTIONS  # a module of the docu
 
 TASK, GAME = "math.arithmetic", "games.kuhn_poker"
 JUDGED = Path(__file__).parents[1] / "examples" / "tasks" / "apology.py:apology"
+TOOLS = Path(__file__).parents[1] / "packages" / "grpo-sdk" / "tests" / "scoring" / "shop_tasks.py:SHOP"
 
 LOSS = "KL and entropy in the loss, noise of micro-batches"
 RUNS: dict[str, dict[str, Any]] = {
@@ -43,6 +44,7 @@ RUNS: dict[str, dict[str, Any]] = {
     },
     "sampled ahead": {"off_policy_steps": 1},
     "a scaled loss": {"precision": "float16"},
+    "tools": {"task": f"{TOOLS}", "max_prompt_length": 64},
     "self-play": {"task": f"{GAME}?style=short&size=16", "baseline": "role", "scale_rewards": "none"},
 }  # fmt: skip
 
@@ -140,7 +142,7 @@ def test_evaluations_log_what_the_catalogue_names_and_nothing_else(tmp_path: Pat
 
 
 PLACES = {
-    f"{TASK}|{GAME}|apology.apology": "NAME",
+    f"{TASK}|{GAME}|apology.apology|shop_tasks.shop": "NAME",
     r"/(part|part_correlation)/\w+$": r"/\1/FUNCTION",
     r"/parts/\w+/": "/parts/FUNCTION/",
     r"/by_difficulty/[^/]+/": "/by_difficulty/LEVEL/",

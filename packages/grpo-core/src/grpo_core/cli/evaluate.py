@@ -57,6 +57,8 @@ _EXPLICIT = ("command line", "environment", ".env")
 @click.option("--eval-dir", metavar="FOLDER", help="Write completions and tables here; with --run: its eval_runs.")
 @click.option("--endpoint", metavar="URL", help="Evaluate an OpenAI-compatible endpoint: http://host:8000/v1.")
 @click.option("--concurrency", metavar="N", type=COUNT, help="Concurrent requests to the endpoint.  [default: 8]")
+@click.option("--tool-choice", metavar="CHOICE", help="At an endpoint: auto, none, required, or a tool's name.")
+@click.option("--tool-form", metavar="FORM", help="Tell an endpoint of tools: native or text.  [default: native]")
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON, alone on stdout.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 def evaluate(overrides: tuple[str, ...], config_file: str | None, as_json: bool, quiet: bool, **options: Any) -> int:
@@ -76,7 +78,8 @@ def evaluate(overrides: tuple[str, ...], config_file: str | None, as_json: bool,
     given = {f"eval.{name}": options[name] for name in _EVAL_OPTIONS}
     given |= {name: options[name] for name in ("task", "model", "adapter", "seed")}
     if options["run_dir"] is not None:
-        _refuse(options, ("model", "adapter", "endpoint", "concurrency"), "--run takes the models of the run")
+        models = ("model", "adapter", "endpoint", "concurrency", "tool_choice", "tool_form")
+        _refuse(options, models, "--run takes the models of the run")
         settings = _run_settings(given, overrides, config_file, options)
         return _evaluate_run(settings, options, as_json=as_json, quiet=quiet)
     _refuse(options, ("steps", "eval_tasks", "no_base", "timeout_s"), "without --run there are no checkpoints")
@@ -100,7 +103,8 @@ def run_evaluation(
 
     Args:
         settings: The settings.
-        options: Options that are not settings: base, endpoint, concurrency, eval_dir, overwrite.
+        options: Options that are not settings: base, endpoint, concurrency, tool_choice, tool_form, eval_dir,
+            overwrite.
         progress: Display of progress and results.
     """
     from grpo_core.config import resolve
@@ -140,6 +144,8 @@ def run_evaluation(
                 base=options["base"],
                 endpoint=options["endpoint"],
                 concurrency=options["concurrency"] or 8,
+                tool_choice=options["tool_choice"],
+                tool_form=options["tool_form"] or "native",
             ),
             overrides,
             defaults,

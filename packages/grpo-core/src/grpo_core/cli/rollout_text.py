@@ -13,6 +13,7 @@ import orjson
 from grpo_core.cli.rollout_selection import Judgement, each_group, judgement
 from grpo_sdk.display.lines import number
 from grpo_sdk.display.text import err, print_out, rendered, spoken, table, visible
+from grpo_sdk.task.score import TOOLS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -78,7 +79,9 @@ def print_times(times: Sequence[PartTime]) -> None:
 
 
 def _milliseconds(record: RolloutRecord) -> str:
-    return "" if record.score_s is None else f"{1000 * sum(record.score_s.values()):.3g}"
+    if record.score_s is None:
+        return ""
+    return f"{1000 * sum(seconds for part, seconds in record.score_s.items() if part != TOOLS):.3g}"
 
 
 def print_pages(records: Sequence[RolloutRecord]) -> None:

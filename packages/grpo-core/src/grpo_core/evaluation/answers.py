@@ -292,7 +292,8 @@ def converse(
 
     def question(episode: Episode[Sampled]) -> Question:
         if scoring.tokenizer is None:
-            return Question(episode.prompt, episode.turn_key, task.task.stop, task.task.max_completion_length)
+            limit, tools = task.task.max_completion_length, task.task.all_tools()
+            return Question(episode.prompt, episode.turn_key, task.task.stop, limit, tools=tools)
         ids = scoring.encoder.prompt_ids(episode)
         request = scoring.encoder.request(episode, ids)
         limit = request.max_completion_length
@@ -311,12 +312,15 @@ def converse(
             if sampled.error:
                 yield index, Unanswered(sampled.error, is_unreadable=sampled.is_too_long)
             elif scoring.tokenizer is None:
-                yield index, Reply(sampled.text, sampled)
+                yield index, Reply(sampled.text, sampled, sampled.reading)
             else:
                 yield index, scoring.encoder.reply(sampled.prompt_ids, sampled.completion, sampled)
 
     play(tables, answer)
     hooks.progress(len(tables), len(tables))
+    said = [turn for _, episode in tables for turn in episode.state.moves if scoring.tokenizer is None]
+    if task.task.has_tools and said and not any(turn.calls for turn in said):
+        hooks.warn(f"{task.label}: no completion called a tool; does the endpoint read calls as its model writes them?")
     futures = {index: next(iter(scoring.score(episode).values())) for index, (_, episode) in enumerate(tables)}
     return [_as_one(episode) for _, episode in tables], futures
 

@@ -16,8 +16,8 @@ from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
 from grpo_core.policy.sampler import bind_engine, open_engine
 from grpo_sdk.callbacks import Callbacks, ResolvedDefault
-from grpo_sdk.chat.encode import encode_prompt
 from grpo_sdk.endpoints.base import Engine
+from grpo_sdk.episodes.encoder import EpisodeEncoder
 from grpo_sdk.episodes.opponents import plays_base
 from grpo_sdk.errors import UserError
 
@@ -126,15 +126,18 @@ def check_room(label: str, held: HeldOutTask, policy: Policy) -> list[ResolvedDe
         policy: The model that answers.
 
     Returns:
-        Choices to be shown: answers with less room than the settings allow, rows that cannot be answered.
+        Choices to be shown: how tools are called, answers with less room than the settings allow, rows that cannot be
+        answered.
 
     Raises:
         UserError: no row can be answered, or a prompt cannot be encoded.
     """
     task, rows, context = held.task, held.rows, max_context(policy.model)
-    lengths = [len(encode_prompt(policy.tokenizer, task.prompt(row))) for row in rows]
+    encoder, prompts = EpisodeEncoder(task, policy.tokenizer), [task.prompt(row) for row in rows]
+    lengths = [len(encoder.first(prompt)) for prompt in prompts]
+    choices = encoder.choice(prompts[0]) if prompts else []
     if context is None or not lengths:
-        return []
+        return choices
     if min(lengths) >= context:
         raise UserError(
             f"{label}: none of its {len(rows)} held-out rows can be answered: the shortest prompt has {min(lengths)} "
@@ -144,7 +147,6 @@ def check_room(label: str, held: HeldOutTask, policy: Policy) -> list[ResolvedDe
     limit = answer_limit(task.task.max_completion_length, held.settings.max_completion_length)
     overlong = [length for length in lengths if length >= context]
     cramped = [length for length in lengths if context - limit < length < context]
-    choices = []
     if cramped:
         value = f"{label}: {len(cramped)} of {len(rows)} answers have room for fewer than {limit} tokens"
         why = f"the model's context is {context}; the longest of these prompts, {max(cramped)}, leaves "

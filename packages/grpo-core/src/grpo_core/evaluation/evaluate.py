@@ -11,6 +11,7 @@ from grpo_core.display.progress import watched
 from grpo_core.display.results import as_html, as_text, evaluation_table
 from grpo_core.engines.native import MAX_BATCH_TOKENS
 from grpo_core.evaluation.one_model import Candidate, evaluate_as
+from grpo_core.evaluation.sampling import ToolForm
 from grpo_core.evaluation.settings import OPEN, EvaluationSettings, ModelOptions, Open
 from grpo_sdk.callbacks import Callback
 from grpo_sdk.killable.importing import refuse_in_worker
@@ -43,6 +44,8 @@ def evaluate(
     scoring: ScoringConfig | None = None,
     endpoint: str | None = None,
     concurrency: int = 8,
+    tool_choice: str | None = None,
+    tool_form: ToolForm = "native",
     output_dir: Path | str | None = None,
     overwrite: bool = False,
     callbacks: Sequence[Callback] = (),
@@ -74,6 +77,8 @@ def evaluate(
         scoring: The scorers' worker processes.
         endpoint: An OpenAI-compatible endpoint that answers in place of a model of this process.
         concurrency: Requests to it in flight.
+        tool_choice: At an endpoint: `auto`, `none`, `required`, or the tool that the model must call in each turn.
+        tool_form: How an endpoint is told of tools: its own `tools` (native), or a message of the system (text).
         output_dir: Receives `MODEL_TASK/` with every completion and the tables; None writes nothing.
         overwrite: Replace what is there of an earlier evaluation.
         callbacks: Notified of what was chosen, of progress and of each result.
@@ -91,7 +96,15 @@ def evaluate(
     with watched(callbacks, progress=progress) as watching:
         results = evaluate_as(
             named.spec,
-            Candidate(model=model, adapter=adapter, base=base, endpoint=endpoint, concurrency=concurrency),
+            Candidate(
+                model=model,
+                adapter=adapter,
+                base=base,
+                endpoint=endpoint,
+                concurrency=concurrency,
+                tool_choice=tool_choice,
+                tool_form=tool_form,
+            ),
             {name: value for name, value in settings.items() if value is not OPEN},
             EvaluationSettings(subset_frac=subset_frac, seed=seed, batch_size=batch_size, surprisal=surprisal),
             ModelOptions(

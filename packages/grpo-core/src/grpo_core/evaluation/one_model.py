@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from grpo_core.config import EvalConfig, RunConfig
 from grpo_core.config.resolution import task_for_model
@@ -15,13 +15,13 @@ from grpo_core.evaluation.entry import Moment, entry_of
 from grpo_core.evaluation.held_out import HeldOutTask, prepare_tasks
 from grpo_core.evaluation.output import BASE, EvaluationFolder, NamedModel, meta_of, write_results
 from grpo_core.evaluation.results import Evaluation
-from grpo_core.evaluation.sampling import EndpointSampler
+from grpo_core.evaluation.sampling import EndpointSampler, ToolForm
 from grpo_core.evaluation.settings import EvaluationSettings, ModelOptions
 from grpo_core.rollouts.task_scoring import prepare_nodes
 from grpo_core.tracking.monitor import diagnose_held_out
 from grpo_sdk.callbacks import Callback, Callbacks, ResolvedDefault
 from grpo_sdk.endpoints.openai import OpenAIEngine
-from grpo_sdk.errors import UserError
+from grpo_sdk.errors import UserError, near_match
 from grpo_sdk.judges.service import usages
 from grpo_sdk.judges.usage import Usage
 from grpo_sdk.paths import check_makeable
@@ -42,6 +42,10 @@ class Candidate:
         base: Another model, evaluated on the same rows as the control.
         endpoint: An OpenAI-compatible endpoint that answers in place of a model of this process.
         concurrency: Requests to the endpoint in flight.
+        tool_choice: At an endpoint, whether the model has to call a tool: `auto`, `none`, `required` or a tool's name;
+            None leaves it to the endpoint.
+        tool_form: How the endpoint is told of the tools of a task whose prompts are messages: by its own `tools`, or in
+            text, by a message of the system.
     """
 
     model: str
@@ -49,22 +53,53 @@ class Candidate:
     base: str | None = None
     endpoint: str | None = None
     concurrency: int = 8
+    tool_choice: str | None = None
+    tool_form: ToolForm = "native"
 
     def check(self) -> None:
         """Check the names, before anything is loaded.
 
         Raises:
-            UserError: no such model, or one that is beside an endpoint.
+            UserError: no such model, one that is beside an endpoint, or an option that is for endpoints.
         """
+        if self.tool_form not in get_args(ToolForm):
+            raise UserError(f"--tool-form {self.tool_form}: write native or text.")
         if self.endpoint is not None:
             if self.base is not None or self.adapter is not None:
                 raise UserError(
                     "--endpoint takes neither --base nor --adapter: serve the other model and evaluate it, too."
                 )
             return
+        if self.tool_choice is not None or self.tool_form != "native":
+            raise UserError(
+                "--tool-choice and --tool-form are for --endpoint: the form of a model in this process follows from "
+                "its tokenizer, and nothing makes it call a tool or keeps it from it."
+            )
         model_source(self.model)
         if self.base is not None:
             model_source(self.base)
+
+    def check_tools(self, held: HeldOutTask) -> list[ResolvedDefault]:
+        """Check the options of tools against a task; returns how its tools are told, with the reason.
+
+        Raises:
+            UserError: it has no tools, its prompts are text, or none of its tools has that name.
+        """
+        label, tools = held.task.label, [tool.name for tool in held.task.task.all_tools()]
+        is_text = isinstance(held.task.prompt(held.rows[0]), str)
+        if self.tool_choice is not None:
+            choices = ("auto", "none", "required", *tools)
+            if not tools or is_text or self.tool_form == "text":
+                why = "has no tools" if not tools else "is asked in text, where an endpoint can't constrain calls"
+                raise UserError(f"--tool-choice {self.tool_choice}: {label} {why}.")
+            if self.tool_choice not in choices:
+                near = near_match(self.tool_choice, choices)
+                raise UserError(f"--tool-choice {self.tool_choice}: {label} takes {', '.join(choices)}.{near}")
+        if not tools or self.endpoint is None:
+            return []
+        form = "text" if is_text else self.tool_form
+        why = "the task's prompts are text" if is_text else "--tool-form" if form == "text" else "the endpoint's own"
+        return [ResolvedDefault("tool calls", f"{label}: {form}", why)]
 
 
 def evaluate_as(
@@ -96,6 +131,7 @@ def evaluate_as(
         task, why = task_for_model(task, candidate.model)
     tasks, choices = prepare_tasks(task, given, defaults, rows_of_spec=True)
     nodes = prepare_nodes(scoring, [held.task for held in tasks.values()])
+    choices += [choice for held in tasks.values() for choice in candidate.check_tools(held)]
     callback.on_choices([*([ResolvedDefault("task", task, why)] if why else []), *nodes, *choices])
     for label, held in tasks.items():
         rows = EvalConfig(size=held.settings.size, split=held.settings.split, subset_frac=held.settings.subset_frac)
@@ -107,7 +143,8 @@ def evaluate_as(
     controls = {}
     if candidate.endpoint is not None:
         engine = OpenAIEngine(candidate.endpoint, candidate.model, concurrency=candidate.concurrency)
-        evaluations = evaluate_tasks(tasks, EvaluatedModel(EndpointSampler(engine)), options, callback)
+        sampler = EndpointSampler(engine, tool_choice=candidate.tool_choice, tool_form=candidate.tool_form)
+        evaluations = evaluate_tasks(tasks, EvaluatedModel(sampler), options, callback)
     else:
         if candidate.base is not None:
             controls = evaluate_model(candidate.base, None, tasks, options, callback)

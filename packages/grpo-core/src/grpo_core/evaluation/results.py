@@ -16,7 +16,7 @@ from grpo_core.evaluation.surprisal import Certainty, TokenStatistics
 from grpo_sdk.scoring.abstention import reason_head
 from grpo_sdk.task.marks import first_thinking_end
 from grpo_sdk.task.row import Row, Split
-from grpo_sdk.task.score import Score
+from grpo_sdk.task.score import Score, tool_seconds
 
 MAX_LEVELS = 12
 """More different difficulties than these are reported in quartiles."""
@@ -107,6 +107,7 @@ class Evaluation:
             "samples_per_s": len(self.texts) * per_second,
             "tokens_per_s": tokens * per_second,
             "peak_memory_mib": self.peak_memory_mib,
+            **({"tools_s": sum(ran)} if (ran := tool_seconds(self.scores)) else {}),
         }
 
     def rates(self) -> RowRates:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from grpo_core.engines.native import MAX_BATCH_TOKENS
 from grpo_core.policy.memory import is_out_of_memory, release
 from grpo_core.policy.pass_budget import InferenceBudget, PassSize
 from grpo_core.rollouts.thinking import think_tokens
 from grpo_sdk.chat.encode import encode_prompt
+from grpo_sdk.chat.json_calls import CLOSE, read_answer
+from grpo_sdk.chat.text_form import in_text_form
 from grpo_sdk.endpoints.base import Engine, Request, SampleKey, Sampling
 from grpo_sdk.endpoints.completion import Completion
 from grpo_sdk.episodes.opponents import endpoint_seed
 from grpo_sdk.task.marks import first_thinking_end
-from grpo_sdk.task.row import Prompt
+from grpo_sdk.task.row import Message, Prompt
+from grpo_sdk.task.tools.calls import Reading
+from grpo_sdk.task.tools.tool import Tool
 
 if TYPE_CHECKING:
     from grpo_sdk.endpoints.openai import OpenAIEngine
@@ -32,6 +36,7 @@ class Question:
         max_completion_length: Tokens it may have, if fewer than the sampling's own limit.
         prompt_ids: Tokens of the prompt, where it goes on with what was sampled; None: it is encoded.
         conversation: Name of the conversation, as in a `Request`.
+        tools: What the model may call, where an endpoint is asked.
     """
 
     prompt: Prompt
@@ -40,6 +45,7 @@ class Question:
     max_completion_length: int | None = None
     prompt_ids: tuple[int, ...] | None = None
     conversation: str | None = None
+    tools: tuple[Tool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,7 @@ class Sampled:
         is_too_long: Whether the prompt fills the model's context.
         think_length: Tokens before `</think>`; None without this tag, and from an endpoint.
         sampled: The completion with its tokens; None from an endpoint.
+        reading: What it says, from an endpoint that was asked with tools.
     """
 
     text: str
@@ -67,6 +74,7 @@ class Sampled:
     is_too_long: bool = False
     think_length: int | None = None
     sampled: Completion | None = field(default=None, compare=False)
+    reading: Reading | None = None
 
     @property
     def completion(self) -> Completion:
@@ -211,33 +219,51 @@ class EngineSampler:
         return batch, tokens
 
 
+ToolForm = Literal["native", "text"]
+"""How an endpoint is told of tools: by its own `tools`, or in the text of the messages."""
+
+
 class EndpointSampler:
     """Samples from an OpenAI-compatible endpoint.
 
+    Tools are told in the request, and calls read from the answer. A prompt that is text has calls and results in it.
+
     Args:
         engine: The endpoint.
+        tool_choice: Whether the model has to call a tool; see `OfferedTools`.
+        tool_form: How a prompt of messages tells of tools.
     """
 
-    def __init__(self, engine: OpenAIEngine) -> None:
-        self._engine = engine
+    def __init__(self, engine: OpenAIEngine, *, tool_choice: str | None = None, tool_form: ToolForm = "native") -> None:
+        self._engine, self._tool_choice, self._tool_form = engine, tool_choice, tool_form
 
     def sample(self, questions: Sequence[Question], sampling: Sampling) -> Iterator[tuple[int, Sampled]]:
         """Yield answers; see `Sampler`. What fails for good is an answer with an `error`.
 
         Raises:
-            UserError: the endpoint refuses the key, or knows no such model or path.
+            UserError: the endpoint refuses the key or the tools, or knows no such model or path.
         """
-        # One task's questions share their stops and limit.
-        groups: dict[tuple[tuple[str, ...], int | None], list[int]] = {}
+        from grpo_sdk.endpoints.openai import OfferedTools
+
+        # One task's questions share their stops, limit and tools.
+        groups: dict[tuple[tuple[str, ...], int | None, tuple[Tool, ...]], list[int]] = {}
         for index, question in enumerate(questions):
-            groups.setdefault((question.stop, question.max_completion_length), []).append(index)
-        for (stop, limit), members in groups.items():
+            groups.setdefault((question.stop, question.max_completion_length, question.tools), []).append(index)
+        for (stop, limit, tools), members in groups.items():
             tokens = answer_limit(limit, sampling.max_completion_length)
             limited = replace(sampling, max_completion_length=tokens)
             prompts = [questions[index].prompt for index in members]
             seeds = None if sampling.greedy else [endpoint_seed(questions[index].key) for index in members]
-            for at, answer in self._engine.answers(prompts, limited, stop=stop, seeds=seeds):
+            offered = None
+            if tools and isinstance(prompts[0], str):
+                stop = (*stop, CLOSE)
+            elif tools and self._tool_form == "native":
+                offered = OfferedTools([tool.spec for tool in tools], self._tool_choice)
+            elif tools:
+                prompts = [in_text_form(cast("Sequence[Message]", each), tools) for each in prompts]
+            for at, answer in self._engine.answers(prompts, limited, stop=stop, seeds=seeds, tools=offered):
                 is_truncated = answer.finish_reason == "length"
+                reading = read_answer(answer.text, answer.calls, prompts[at], is_cut=is_truncated) if tools else None
                 yield (
                     members[at],
                     Sampled(
@@ -246,6 +272,7 @@ class EndpointSampler:
                         is_truncated,
                         error=answer.error,
                         is_too_long=answer.is_too_long,
+                        reading=reading,
                     ),
                 )
 

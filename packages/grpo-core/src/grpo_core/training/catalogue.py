@@ -103,7 +103,8 @@ CATALOGUE: tuple[Metric, ...] = (
         ("task/NAME/frac_reward_zero_std", "share of its groups with equal rewards", "as `frac_reward_zero_std`"),
         (
             "task/NAME/part/FUNCTION",
-            "mean raw value of a reward function, before its weight",
+            "mean raw value of a reward function, before its weight; with tools also of `n_calls`, the calls of an "
+            "episode, and of `valid_calls`, the share of them that a tool has answered",
             "all of them rise; one that rises alone is being hacked",
         ),
         (
@@ -252,6 +253,7 @@ CATALOGUE: tuple[Metric, ...] = (
         TIME,
         ("tokens_per_s", "completion tokens of the step / its seconds"),
         ("generate_s", "seconds of sampling, with the scoring that overlaps it"),
+        ("tools_s", "seconds that tools ran, those of all episodes added up; of tasks with tools"),
         ("update_s", "seconds of the optimizer steps"),
         (
             "overlap/sampler_idle",

@@ -13,7 +13,7 @@ from grpo_core.algorithms.advantages.groups import zero_std_fraction
 from grpo_core.algorithms.masking import masked_mean
 from grpo_core.rollouts.rollout import Rollout
 from grpo_core.training.batch import TrainBatch
-from grpo_sdk.task.score import Score
+from grpo_sdk.task.score import Score, tool_seconds
 
 COMPARED_PROMPTS, COMPARED_CHARS = 16, 500
 """Completions that are compared with each other, and their length: 120 pairs, about a millisecond."""
@@ -56,6 +56,7 @@ def rollout_metrics(
         "completions/truncated_frac": sum(truncated) / len(truncated),
         **_similarity(rollouts),
         **_distinct(rollouts),
+        **({"tools_s": sum(ran)} if (ran := tool_seconds(scores)) else {}),
     }
     for name, measured in (("kl", batch.snapshot.token_kl), ("kl/k3", batch.snapshot.token_k3)):
         if measured is not None:

@@ -7,9 +7,12 @@ import math
 import re
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from grpo_sdk.task.marks import thinking_marks
+from grpo_sdk.task.row import Prompt
 from grpo_sdk.task.tools.calls import Reading, ToolCall
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -85,6 +88,52 @@ def read_json_calls(text: str, *, is_thinking: bool, is_cut: bool) -> Reading:
     thinking = (text[:thought_until] + "".join(thoughts)).strip()
     is_whole = len(said) == 1 and not (at or problem)
     return Reading(text if is_whole else "".join(said).strip(), thinking, tuple(calls), problem)
+
+
+def read_answer(text: str, calls: Sequence[Any], prompt: Prompt, *, is_cut: bool) -> Reading:
+    """Read an answer of an endpoint: its text, and the calls that it sends apart.
+
+    Those are in OpenAI's form, `{"function": {"name": …, "arguments": …}}` with the arguments as JSON text, and may be
+    anything; ids say nothing. Where none is sent apart, those in the text count, as in `read_json_calls`: an endpoint
+    may not know how its model calls tools, and leaves in the text what it can't read.
+
+    Args:
+        text: The completion, its thinking between marks.
+        calls: Calls that are sent apart.
+        prompt: What was answered; a text, or the assistant's message that is continued, may begin its thinking.
+        is_cut: Whether the length limit ended it.
+    """
+    continued = (
+        prompt if isinstance(prompt, str) else "" if prompt[-1]["role"] != "assistant" else prompt[-1]["content"]
+    )
+    continued = continued[-100:].rstrip()
+    marks = thinking_marks(continued)
+    is_thinking = bool(marks) and marks[-1][1:] == (len(continued), False)
+    reading = read_json_calls(text, is_thinking=is_thinking, is_cut=is_cut)
+    if not calls:
+        return reading
+    if len(calls) > MAX_CALLS:
+        return replace(reading, calls=(), problem=TOO_MANY_CALLS)
+    read = tuple(_read_call(call, is_cut=is_cut and call is calls[-1]) for call in calls)
+    if is_cut and read[-1].arguments is None:
+        return replace(reading, calls=read[:-1], problem=CUT_CALL)
+    return replace(reading, calls=read)
+
+
+def _read_call(call: Any, *, is_cut: bool) -> ToolCall:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        return ToolCall("", None, 'a call must have a "function" with "name" and "arguments"')
+    name, arguments = function.get("name"), function.get("arguments")
+    if not isinstance(arguments, str):
+        return judged(name, arguments)
+    if not arguments.strip() and not is_cut:  # as many write that there are none
+        arguments = "{}"
+    value, problem, end = _decoded(arguments, 0)
+    if not problem and arguments[end:].strip():
+        problem = f"behind the arguments stands {arguments[end:].strip()!r:.40}"
+    named = judged(name, {})
+    return replace(named, arguments=None, problem=named.problem or problem) if problem else judged(name, value)
 
 
 def judged(name: Any, arguments: Any, *, are_texts: bool = False) -> ToolCall:

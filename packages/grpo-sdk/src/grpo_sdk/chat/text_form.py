@@ -50,8 +50,8 @@ class TextForm:
     def __init__(self, tokenizer: Any, tools: Sequence[Tool], prompt: Prompt, why: str) -> None:
         self._tokenizer, self._is_chat, self.why = tokenizer, not isinstance(prompt, str), why
         self.stop = () if self._is_chat else (CLOSE,)
-        self._instructions = INSTRUCTIONS + "\n".join(json.dumps(tool.spec, ensure_ascii=False) for tool in tools)
-        self._has_system = self._is_chat and _shows_system(tokenizer)
+        self._tools = tools
+        self._role = "system" if self._is_chat and _shows_system(tokenizer) else "user"
         self._thinking_ids = {
             token_id: token.content
             for token_id, token in getattr(tokenizer, "added_tokens_decoder", {}).items()
@@ -60,7 +60,8 @@ class TextForm:
 
     def first(self, prompt: Prompt) -> tuple[int, ...]:
         """Tokens of the first prompt."""
-        return encode_prompt(self._tokenizer, prompt if isinstance(prompt, str) else self._as_chat(prompt))
+        chat = prompt if isinstance(prompt, str) else in_text_form(prompt, self._tools, self._role)
+        return encode_prompt(self._tokenizer, chat)
 
     def read(self, prompt_ids: Sequence[int], completion: Sampled) -> Reading:
         """What a completion says."""
@@ -74,36 +75,12 @@ class TextForm:
         """Tokens of the next prompt: those so far as they are, and those of the last `new` messages."""
         before, behind = messages[: len(messages) - new - 1], messages[len(messages) - new :]
         if self._is_chat:
-            added = text_behind(
-                self._tokenizer, completion.token_ids, self._as_chat(before), self._as_chat(behind, is_first=False)
-            )
+            answered = in_text_form(before, self._tools, self._role)
+            added = text_behind(self._tokenizer, completion.token_ids, answered, in_text_form(behind))
         else:
             said = (_result(each) if each["role"] == "tool" else each["content"] for each in behind)
             added = "".join(said).replace("</tool_result>\n\n<tool_result>", "</tool_result>\n<tool_result>")
         return (*prompt_ids, *completion.token_ids, *encode_text(self._tokenizer, added))
-
-    def _as_chat(self, messages: Sequence[Message], *, is_first: bool = True) -> tuple[Message, ...]:
-        """Messages of system, user and assistant alone; the first ones with the instructions."""
-        made: list[Message] = []
-        for message in messages:
-            role, content = message["role"], message["content"]
-            if role == "tool":
-                role, content = "user", _result(message).strip("\n")
-            for call in message.get("tool_calls", ()):
-                written = {key: call["function"][key] for key in ("name", "arguments")}
-                content = f"{content}\n{OPEN}{json.dumps(written, ensure_ascii=False)}{CLOSE}".lstrip("\n")
-            if role == "user" and made and made[-1]["role"] == "user":
-                content = f"{made.pop()['content']}\n{content}"
-            made.append(Message(role=role, content=content))
-        if is_first:
-            role = "system" if self._has_system else "user"
-            at = next((at for at, each in enumerate(made) if each["role"] == role), None)
-            if at is None:
-                made.insert(0, Message(role=role, content=self._instructions))
-            else:
-                parts = [made[at]["content"], self._instructions]
-                made[at] = Message(role=role, content="\n\n".join(parts if role == "system" else reversed(parts)))
-        return tuple(made)
 
     def _with_thinking_marks(self, completion: Sampled) -> str:
         """The text with the marks of thinking that are special tokens, which the completion's lacks."""
@@ -117,6 +94,39 @@ class TextForm:
             pieces.append("" if token is None else self._thinking_ids[token])
             run = []
         return "".join(pieces)
+
+
+def in_text_form(
+    messages: Sequence[Message], tools: Sequence[Described] = (), role: str = "system"
+) -> tuple[Message, ...]:
+    """Messages of system, user and assistant alone, with calls and results as text.
+
+    Args:
+        messages: A conversation, or what follows one.
+        tools: What can be called, of which the beginning of one tells.
+        role: Whose message does: `system`, or the user's first one.
+    """
+    made: list[Message] = []
+    for message in messages:
+        said, content = message["role"], message["content"]
+        if said == "tool":
+            said, content = "user", _result(message).strip("\n")
+        for call in message.get("tool_calls", ()):
+            written = {key: call["function"][key] for key in ("name", "arguments")}
+            content = f"{content}\n{OPEN}{json.dumps(written, ensure_ascii=False)}{CLOSE}".lstrip("\n")
+        if said == "user" and made and made[-1]["role"] == "user":
+            content = f"{made.pop()['content']}\n{content}"
+        made.append(Message(role=said, content=content))
+    if not tools:
+        return tuple(made)
+    told = INSTRUCTIONS + "\n".join(json.dumps(tool.spec, ensure_ascii=False) for tool in tools)
+    at = next((at for at, each in enumerate(made) if each["role"] == role), None)
+    if at is None:
+        made.insert(0, Message(role=role, content=told))
+    else:
+        parts = [made[at]["content"], told]
+        made[at] = Message(role=role, content="\n\n".join(parts if role == "system" else reversed(parts)))
+    return tuple(made)
 
 
 def opens_thinking(tokenizer: Any, prompt_ids: Sequence[int]) -> bool:

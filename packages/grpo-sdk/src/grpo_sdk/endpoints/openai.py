@@ -12,11 +12,11 @@ import os
 import random
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from itertools import count
+from itertools import count, takewhile
 from typing import Annotated, Any
 
 import httpx2
@@ -27,7 +27,7 @@ from grpo_sdk.endpoints.base import Sampling
 from grpo_sdk.endpoints.completion import FinishReason
 from grpo_sdk.errors import UserError
 from grpo_sdk.task.marks import cut_at_stop
-from grpo_sdk.task.row import Prompt
+from grpo_sdk.task.row import Message, Prompt
 
 MAX_REPLY_BYTES = 4 * 2**20
 """Longest reply read: one completion of 32,000 tokens is about 0.2 MiB, escaped JSON included."""
@@ -55,6 +55,33 @@ _TOO_LONG = re.compile(
     r"context[ _](?:length|size|window)|(?:prompt|input) is too long|`inputs` (?:tokens|is too long)"
 )
 """Phrases, in lower case, with which OpenAI, vLLM, SGLang, llama.cpp and TGI refuse a prompt that does not fit."""
+_NO_TOOLS = re.compile(r"(?=.*\btools?(?:_choice)?\b).*(?:requir|support|permitted|unrecognized|unknown|extra)")
+"""How they refuse `tools`, in lower case."""
+_HOW_TO_TAKE_TOOLS = (
+    "It refuses the task's tools. vLLM takes them with --enable-auto-tool-choice and --tool-call-parser, llama.cpp "
+    "with --jinja; with --tool-form text a message describes them instead."
+)
+_NO_NAME = re.compile(r"[^a-zA-Z0-9_-]")
+"""What no endpoint takes in the name of a tool, and a model may write."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedTools:
+    """Tools that a model may call.
+
+    Attributes:
+        specs: Each in OpenAI's form: `{"type": "function", "function": {"name", "description", "parameters"}}`.
+        choice: `auto`, `none`, `required`, or the name of the tool that it must call; None leaves it to the endpoint.
+    """
+
+    specs: Sequence[Mapping[str, Any]]
+    choice: str | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of a request."""
+        named = self.choice not in (None, "auto", "none", "required")
+        choice = {"type": "function", "function": {"name": self.choice}} if named else self.choice
+        return {"tools": list(self.specs), **({} if choice is None else {"tool_choice": choice})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +97,7 @@ class Answer:
         prompt_tokens: Length of the prompt as the endpoint counts it, if it does.
         thought: What the model thought before the text, where the endpoint sends it apart; `OpenAIEngine` puts it into
             the text.
+        calls: Calls of tools as the endpoint sends them, each of which may be anything.
     """
 
     text: str
@@ -79,6 +107,7 @@ class Answer:
     is_too_long: bool = False
     prompt_tokens: int | None = None
     thought: str = ""
+    calls: tuple[Any, ...] = ()
 
 
 Admission = Callable[[], AbstractAsyncContextManager[object]]
@@ -145,6 +174,8 @@ class OpenAIEngine:
         self._concurrency, self._timeout_s, self._max_retries = concurrency, timeout_s, max_retries
         self._api_key_env, self._backoff_s = api_key_env, backoff_s
         self.has_answered = False
+        self._has_taken_tools = False
+        self._thought_field = ""  # what the endpoint calls a thought that it sends apart
 
     @staticmethod
     def is_url(name: str) -> bool:
@@ -180,7 +211,9 @@ class OpenAIEngine:
         limits = httpx2.Limits(max_connections=self._concurrency)
         return httpx2.AsyncClient(headers=headers, cookies=cookies, timeout=None, limits=limits)
 
-    def body(self, prompt: Prompt, sampling: Sampling, seed: int | None = None) -> tuple[str, bytes]:
+    def body(
+        self, prompt: Prompt, sampling: Sampling, seed: int | None = None, tools: OfferedTools | None = None
+    ) -> tuple[str, bytes]:
         """Path and content of a request for one completion; see `answers`."""
         fields: dict[str, Any] = {
             "model": self.model,
@@ -195,13 +228,21 @@ class OpenAIEngine:
         if isinstance(prompt, str):
             path, fields["prompt"] = "/completions", prompt
         else:
-            path, fields["messages"] = "/chat/completions", list(prompt)
+            path, fields["messages"] = "/chat/completions", _sent(prompt, self._thought_field)
+            fields |= {} if tools is None else tools.fields()
             if prompt[-1]["role"] == "assistant":
                 fields |= {"continue_final_message": True, "add_generation_prompt": False}
         return path, json.dumps(fields).encode()  # not orjson: texts may hold lone surrogates, which this escapes
 
     async def ask(
-        self, client: httpx2.AsyncClient, path: str, body: bytes, key: str, admit: Admission = nullcontext
+        self,
+        client: httpx2.AsyncClient,
+        path: str,
+        body: bytes,
+        key: str,
+        admit: Admission = nullcontext,
+        *,
+        has_tools: bool = False,
     ) -> Answer:
         """Make a request, and repeat it where it may succeed yet; what fails for good is an answer with an `error`.
 
@@ -211,16 +252,17 @@ class OpenAIEngine:
             body: Its content.
             key: The key, which no message repeats.
             admit: Opens the context of each attempt; waiting in it does not count against the attempt's time.
+            has_tools: Whether the request offers tools.
 
         Raises:
-            UserError: the endpoint refuses the key (401, 403), wants to be paid (402), or knows no such model or path
-                (404).
+            UserError: the endpoint refuses the key (401, 403), wants to be paid (402), knows no such model or path
+                (404), or takes no tools.
         """
         retries = self._max_retries
         for attempt in count():
             try:
                 async with admit(), asyncio.timeout(self._timeout_s):
-                    return await self._post(client, path, body, key)
+                    return await self._post(client, path, body, key, has_tools=has_tools)
             except TimeoutError:
                 why, asked_s = f"no answer within {self._timeout_s:g} s", 0.0
             except (httpx2.TransportError, httpx2.DecodingError) as error:
@@ -235,7 +277,7 @@ class OpenAIEngine:
             await asyncio.sleep(min(max(pause_s, asked_s), MAX_WAIT_S))
         return failed_answer(f"{self.base_url}: {why} (tried {attempt + 1} times)")
 
-    async def _post(self, client: httpx2.AsyncClient, path: str, body: bytes, key: str) -> Answer:
+    async def _post(self, client: httpx2.AsyncClient, path: str, body: bytes, key: str, *, has_tools: bool) -> Answer:
         data = bytearray()
         async with client.stream("POST", self.base_url + path, content=body) as response:
             self.has_answered = True
@@ -248,8 +290,12 @@ class OpenAIEngine:
                 if len(data) > MAX_REPLY_BYTES:
                     return failed_answer(f"{self.base_url}: a reply of more than {MAX_REPLY_BYTES} bytes")
         if status == httpx2.codes.OK:
-            return _parse(bytes(data))
+            self._has_taken_tools |= has_tools
+            return self._parse(bytes(data), has_tools=has_tools)
         why = f"HTTP {status}: {excerpt(data.decode('utf-8', 'replace'), key)}"
+        # Later on, it is what a conversation holds that is refused. llama.cpp says 500.
+        if has_tools and not self._has_taken_tools and status not in _WRONG_ADDRESS and _NO_TOOLS.search(why.lower()):
+            raise UserError(f"endpoint {self.base_url}{path}, model {self.model!r}: {why}. {_HOW_TO_TAKE_TOOLS}")
         if status in _REPEATED:
             raise _TryAgain(why, _retry_after_s(response.headers.get("Retry-After", "")))
         if status in _WRONG_ADDRESS:
@@ -258,6 +304,31 @@ class OpenAIEngine:
         is_too_long = status in _REFUSED and _TOO_LONG.search(why.lower()) is not None
         return Answer("", "stop", error=f"{self.base_url}: {why}", is_too_long=is_too_long)
 
+    def _parse(self, data: bytes, *, has_tools: bool) -> Answer:
+        try:
+            reply = _Reply.model_validate_json(data)
+        except ValidationError as error:
+            # A cut-off reply may come whole the next time.
+            raise _TryAgain(f"a reply that is no completion: {error.errors(include_url=False)[0]['msg']}") from None
+        if len(reply.choices) > 1:
+            return failed_answer(f"the endpoint replied with {len(reply.choices)} completions, and one was requested")
+        (choice,) = reply.choices
+        message = choice.message or _Message(content=choice.text)
+        calls = message.tool_calls or [] if has_tools else []
+        if not isinstance(calls, list):
+            return failed_answer("a reply whose tool_calls are no list")
+        if choice.finish_reason not in (None, "stop", "length", *(("tool_calls",) if has_tools else ())):
+            return failed_answer(f"the endpoint ended the completion for {excerpt(repr(choice.finish_reason), '')}")
+        finish: FinishReason = "length" if choice.finish_reason == "length" else "stop"
+        field, thought = message.thought
+        self._thought_field = field or self._thought_field
+        text, usage = message.content, reply.usage or _Usage()
+        if text is None and finish != "length" and not thought and not calls:
+            # An empty text is a completion, also where all tokens went into a thought; none at all says nothing.
+            return failed_answer("a reply without text")
+        tokens, prompt_tokens = usage.completion_tokens, usage.prompt_tokens
+        return Answer(text or "", finish, tokens, prompt_tokens=prompt_tokens, thought=thought, calls=tuple(calls))
+
     def answers(
         self,
         prompts: Sequence[Prompt],
@@ -265,6 +336,7 @@ class OpenAIEngine:
         *,
         stop: Sequence[str] = (),
         seeds: Sequence[int] | None = None,
+        tools: OfferedTools | None = None,
     ) -> Iterator[tuple[int, Answer]]:
         """Ask one completion for each prompt; yield (index, answer) as each arrives, in any order.
 
@@ -275,12 +347,14 @@ class OpenAIEngine:
             sampling: Sampling settings.
             stop: Strings that end a completion.
             seeds: One per prompt, for endpoints that honour them.
+            tools: What the model may call; a prompt that is text is completed without.
 
         Raises:
-            UserError: the endpoint refuses the key (401, 403) or knows no such model or path (404).
+            UserError: the endpoint refuses the key (401, 403), knows no such model or path (404), or takes no tools.
         """
         bodies = [
-            self.body(prompt, sampling, None if seeds is None else seeds[index]) for index, prompt in enumerate(prompts)
+            self.body(prompt, sampling, None if seeds is None else seeds[index], tools)
+            for index, prompt in enumerate(prompts)
         ]
         key = self.key()
 
@@ -290,7 +364,8 @@ class OpenAIEngine:
 
                 async def ask(index: int) -> None:
                     async with slots:
-                        answer = given_up.answer or await self.ask(client, *bodies[index], key)
+                        has_tools = tools is not None and not isinstance(prompts[index], str)
+                        answer = given_up.answer or await self.ask(client, *bodies[index], key, has_tools=has_tools)
                         answer = _cut(_with_thought(answer, prompts[index]), stop)
                         given_up.see(answer)
                         put((index, answer))
@@ -310,11 +385,13 @@ class _Message(BaseModel):
     content: str | None = None
     reasoning_content: Any = None  # vLLM, SGLang, llama.cpp, DeepSeek
     reasoning: Any = None  # OpenRouter, Ollama, newer vLLM
+    tool_calls: Any = None
 
     @property
-    def thought(self) -> str:
-        found = (self.reasoning_content, self.reasoning)
-        return next((each for each in found if isinstance(each, str) and each), "")
+    def thought(self) -> tuple[str, str]:
+        """The field that holds a thought, and the thought."""
+        found = {name: getattr(self, name) for name in ("reasoning_content", "reasoning")}
+        return next(((name, each) for name, each in found.items() if isinstance(each, str) and each), ("", ""))
 
 
 class _Choice(BaseModel):
@@ -340,25 +417,39 @@ class _Reply(BaseModel):
     usage: Annotated[_Usage | None, WrapValidator(_readable)] = None
 
 
-def _parse(data: bytes) -> Answer:
-    try:
-        reply = _Reply.model_validate_json(data)
-    except ValidationError as error:
-        # A cut-off reply may come whole the next time.
-        raise _TryAgain(f"a reply that is no completion: {error.errors(include_url=False)[0]['msg']}") from None
-    if len(reply.choices) > 1:
-        return failed_answer(f"the endpoint replied with {len(reply.choices)} completions, and one was requested")
-    (choice,) = reply.choices
-    text = choice.message.content if choice.message is not None else choice.text
-    if choice.finish_reason not in (None, "stop", "length"):
-        return failed_answer(f"the endpoint ended the completion for {excerpt(repr(choice.finish_reason), '')}")
-    finish: FinishReason = "length" if choice.finish_reason == "length" else "stop"
-    thought = choice.message.thought if choice.message is not None else ""
-    if text is None and finish != "length" and not thought:
-        # An empty text is a completion, also where all tokens went into a thought; none at all says nothing.
-        return failed_answer("a reply without text")
-    usage = reply.usage or _Usage()
-    return Answer(text or "", finish, usage.completion_tokens, prompt_tokens=usage.prompt_tokens, thought=thought)
+def _sent(messages: Sequence[Message], thought_field: str) -> list[dict[str, Any]]:
+    """Messages as endpoints take them: calls and results have ids, and arguments are text.
+
+    Ids are ours, the same for the same conversation, of nine letters and digits, as Mistral wants them: endpoints may
+    give none, or one twice. A call without a result was not run, and no endpoint takes one. A thought goes back as it
+    came: in its field, or in the text.
+
+    Args:
+        messages: The conversation.
+        thought_field: Field of the endpoint's thoughts; empty where it sends none apart.
+    """
+    sent: list[dict[str, Any]] = []
+    number, waiting = count(), iter(())
+    for place, message in enumerate(messages):
+        each: dict[str, Any] = {**message}
+        thought, calls = each.pop("reasoning_content", ""), each.pop("tool_calls", ())
+        if thought:
+            text = f"<think>{thought}</think>{each['content']}"
+            each |= {thought_field: thought} if thought_field else {"content": text}
+        results = len(list(takewhile(lambda other: other["role"] == "tool", messages[place + 1 :])))
+        if calls and results:
+            each["tool_calls"] = [_sent_call(call["function"], next(number)) for call in calls[:results]]
+            waiting = iter(each["tool_calls"])
+        if each["role"] == "tool" and (call := next(waiting, None)):
+            each |= {"tool_call_id": call["id"], "name": call["function"]["name"]}
+        sent.append(each)
+    return sent
+
+
+def _sent_call(function: Mapping[str, Any], number: int) -> dict[str, Any]:
+    name = _NO_NAME.sub("_", function["name"])[:64] or "unnamed"
+    arguments = json.dumps(function["arguments"], ensure_ascii=False)
+    return {"id": f"call{number:05d}", "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def failed_answer(error: str) -> Answer:
@@ -415,4 +506,4 @@ def _with_thought(answer: Answer, prompt: Prompt) -> Answer:
 
 def _cut(answer: Answer, stop: Sequence[str]) -> Answer:
     text, stopped = cut_at_stop(answer.text, stop)
-    return replace(answer, text=text, finish_reason="stop") if stopped else answer
+    return replace(answer, text=text, finish_reason="stop", calls=()) if stopped else answer

@@ -51,8 +51,8 @@ class RolloutRecord(BaseModel):
         think_tokens: Number of tokens before `</think>`; 0 without such a tag.
         generate_s: Seconds in which the step's whole batch was sampled.
         conditions: Facts of the machine that the score depended on, if the task states any.
-        score_s: Seconds that the validator and each reward took; None in a run of an earlier version, and where the
-            scorer was killed.
+        score_s: Seconds that the validator, each reward and `tools()` took; None in a run of an earlier version, and
+            where the scorer was killed.
         role: Role that the policy played, in a game; empty otherwise.
         turns: Number of turns; `text` holds all of them where there are several.
         messages: Who said what, in several turns, from the first completion on: role and text of each. In a game, the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -187,7 +188,8 @@ class BoundTask:
         """The same of the raw value of each reward that can be earned; of a game's, that is its return."""
         if self.task.game is not None:
             return {self.rewards[0].name: self.reward_bounds}
-        return {spec.name: (0.0, spec.maximum) for spec in self.rewards if spec.is_criterion}
+        counted = {"n_calls": (0.0, math.inf)} if self.task.has_tools else {}
+        return counted | {spec.name: (0.0, spec.maximum) for spec in self.rewards if spec.is_criterion}
 
     @cached_property
     def conditions(self) -> Mapping[str, str]:

@@ -18,9 +18,9 @@ from grpo_sdk.task.judging import Graded, JudgedReward, JudgeQuestion, Pending, 
 from grpo_sdk.task.opponent import Opponent
 from grpo_sdk.task.remote import Moves, ask_now
 from grpo_sdk.task.row import Prompt, Row, TaskConfig, as_prompt
-from grpo_sdk.task.score import Fault, Invalid, Score, one_line
+from grpo_sdk.task.score import TOOLS, Fault, Invalid, Score, one_line
 from grpo_sdk.task.task import Task
-from grpo_sdk.task.tools.calls import read_tool_turns
+from grpo_sdk.task.tools.calls import call_facts, read_tool_turns
 from grpo_sdk.task.tools.session import Session, ToolFault
 from grpo_sdk.task.turns import TurnState, partner_of, read_turns, remote_of
 
@@ -113,6 +113,10 @@ class Grader:
         except (Exception, SystemExit) as error:  # the task's code met untrusted text: its crash is data, not ours
             fault = fault_of(where, error)
             return self.out_of_time(row, fault.why) if fault.fault == "timeout" and not refused else fault
+        if self._task.has_tools:
+            parts = {**parts, **call_facts(given["calls"]), **parts}
+        if session is not None:
+            seconds[TOOLS] = session.seconds
         return Score(value, parts, valid, solved, one_line(why or _shortfall(self._specs, parts)), seconds=seconds)
 
     def score(self, text: str, row: Row, predictions: Sequence[str] | None = None) -> Score:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Fault = Literal["", "reward", "timeout", "infrastructure"]
 """Why a completion has no score: the task's code failed, its time ran out, or the machine failed; "" if it has one."""
 
+
+TOOLS = "tools()"
+"""Name of the tools' duration, which is that of no reward."""
 
 MAX_WHY_CHARS = 300
 """Bound on `Score.why`: a reason may quote a hostile completion."""
@@ -28,8 +32,8 @@ class Score:
         solved: Exact success; see `Task.solved`.
         why: One line: the validator's reason, the parts below their maximum, or the fault.
         fault: Why there is no value: the reward's own `reward` crash, a `timeout`, or `infrastructure`.
-        seconds: Duration of `validate` and of every reward by its name; empty where it was not measured. Equal scores
-            may differ in it.
+        seconds: Duration of `validate`, of every reward by its name and of all calls of `tools`; empty where it was
+            not measured. Equal scores may differ in it.
     """
 
     value: float | None
@@ -48,6 +52,11 @@ class Score:
     def as_json(self) -> dict[str, Any]:
         """The score as plain values, without its duration: equal for equal scores."""
         return {name: getattr(self, name) for name in self.__slots__ if name != "seconds"}
+
+
+def tool_seconds(scores: Iterable[Score]) -> list[float]:
+    """How long the tools of each episode ran that has tools."""
+    return [score.seconds[TOOLS] for score in scores if TOOLS in score.seconds]
 
 
 def one_line(text: str) -> str:

@@ -99,6 +99,16 @@ class ToolTurn:
         return tuple(Message(role="tool", content=call.result, name=call.name) for call in self.calls)
 
 
+def call_facts(calls: Sequence[Call]) -> dict[str, float]:
+    """What every score of an episode with tools has among its parts, unless the task has rewards of these names.
+
+    Returns:
+        `n_calls`, and `valid_calls`: the share of calls that a tool has answered, where there are any.
+    """
+    ran = sum(call.ran for call in calls)
+    return {"n_calls": float(len(calls)), **({"valid_calls": ran / len(calls)} if calls else {})}
+
+
 def spoken(reading: Reading, text: str) -> Message:
     """The assistant's message of a completion.
 

@@ -91,6 +91,7 @@ class Session:
         environment: The state; None where the task has none.
         opening: What follows the row's prompt; None where nothing does.
         turns: Number of turns whose calls were answered.
+        seconds: How long the tools ran.
     """
 
     def __init__(self, task: Task, config: TaskConfig, row: Row) -> None:
@@ -99,6 +100,7 @@ class Session:
         self.environment: Environment | None = None
         self.opening: Prompt | None = None
         self.turns = 0
+        self.seconds = 0.0
         if task.environment is not None:
             self.environment = task.environment()
             opening = call_by_name(self.environment.reset, {"row": row, "config": config}, positional=1)
@@ -108,8 +110,11 @@ class Session:
         """Run one call, or several of asynchronous tools together."""
         bound = [self._bound(call) for call in calls]
         if any(isinstance(each, _Bound) and each.tool.is_async for each in bound):
-            return _event_loop().run(_together(bound))
-        return [each if isinstance(each, Call) else each.answer() for each in bound]
+            answered = _event_loop().run(_together(bound))
+        else:
+            answered = [each if isinstance(each, Call) else each.answer() for each in bound]
+        self.seconds += sum(each.seconds for each in answered)
+        return answered
 
     def repeat(self, turns: Sequence[ToolTurn], *, compares: bool = True) -> list[ToolTurn]:
         """Run the calls of an episode again; returns its turns with the results that they have now.

@@ -1,0 +1,251 @@
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ears import Ears
+from local_endpoint import Reply, completion, serving
+
+from grpo_core import evaluate
+from grpo_sdk.endpoints.openai import MAX_REPLY_BYTES, OpenAIEngine
+from grpo_sdk.errors import UserError
+
+CHAT = Path(__file__).parents[1] / "support" / "chat_shop.py"
+TEXT = Path(__file__).parents[3] / "grpo-sdk" / "tests" / "scoring" / "shop_tasks.py"
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setitem(OpenAIEngine.__init__.__kwdefaults__, "backoff_s", 0.01)
+
+
+def call(name: Any, arguments: Any, **more: Any) -> dict[str, Any]:
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return {"type": "function", "function": {"name": name, "arguments": text}, **more}
+
+
+def message(content: str | None = None, *calls: Any, finish_reason: str = "", **more: Any) -> Reply:
+    said = {"role": "assistant", "content": content, "tool_calls": list(calls) or None, **more}
+    reason = finish_reason or ("tool_calls" if calls else "stop")
+    reply = {"choices": [{"message": said, "finish_reason": reason}], "usage": {"completion_tokens": 5}}
+    return 200, json.dumps(reply).encode()
+
+
+def results(request: dict[str, Any]) -> list[str]:
+    return [each["content"] for each in request["messages"] if each["role"] == "tool"]
+
+
+def shopping(request: dict[str, Any]) -> Reply:
+    """Look up a price and a thing that is not there, buy, and say so."""
+    turns = sum(each["role"] == "assistant" for each in request["messages"])
+    log = request["messages"][1]["content"].partition("(")[2].partition(")")[0]
+    if turns == 0:
+        wanted = [call("look_up", {"item": item}, id="same") for item in ("apple", "pear")]
+        return message("I look.", *wanted, reasoning="Where is it?")
+    return message(None, call("buy", {"item": "apple", "log": log})) if turns == 1 else message("done")
+
+
+def judged(spec: str, respond: Callable[[dict[str, Any]], Reply], **options: Any) -> tuple[dict[str, Any], Any, Ears]:
+    """The result of a task, the server, and what was said."""
+    watch = Ears()
+    with serving(respond) as server:
+        (result,) = evaluate(spec, "m", endpoint=server.url, callbacks=(watch,), **{"size": 1, **options}).values()
+    return result, server, watch
+
+
+def test_calls_go_to_the_tools_and_results_to_the_endpoint(tmp_path: Path) -> None:
+    spec = f"{CHAT}:SHOP?log={tmp_path / 'log'}"
+    result, server, watch = judged(spec, shopping, size=2, n=2, temperature=1.0, concurrency=1)
+    assert (result["solved_rate"], result["pass@2"], result["mean_length"]) == (1.0, 1.0, 15)
+    assert (result["parts"]["n_calls"]["mean"], result["parts"]["valid_calls"]["mean"]) == (3.0, 1.0)
+    assert result["timing"]["tools_s"] > 0
+    assert [(each.value, each.why) for each in watch.choices if each.what == "tool calls"] == [
+        ("chat_shop.shop: native", "the endpoint's own")
+    ]
+    first, last = server.seen[0], server.seen[-1]
+    assert [each["function"]["name"] for each in first["tools"]] == ["look_up", "buy"]
+    assert first["tools"][1]["function"]["parameters"]["properties"]["size"]["enum"] == ["small", "large"]
+    assert "tool_choice" not in first and first["messages"][0] == {"role": "system", "content": "Be brief."}
+    _, _, looked, *told, bought, receipt = last["messages"]
+    assert (looked["content"], looked["reasoning"], bought["content"]) == ("I look.", "Where is it?", "")
+    ids = [each["id"] for said in (looked, bought) for each in said["tool_calls"]]
+    assert ids == ["call00000", "call00001", "call00002"], "the endpoint's own are twice the same"
+    assert [each["tool_call_id"] for each in (*told, receipt)] == ids
+    assert [each["content"] for each in told] == ["3", "no pear here; there is apple"]
+    assert json.loads(looked["tool_calls"][1]["function"]["arguments"]) == {"item": "pear"}
+    assert receipt == {"role": "tool", "name": "buy", "tool_call_id": ids[2], "content": "1 small apple"}
+
+
+def test_a_repeated_request_runs_no_tool_twice(tmp_path: Path) -> None:
+    failures = iter([(503, b"busy"), (200, b'{"choices": ['), (500, b"tool support crashed")] * 2)
+    seen: set[str] = set()
+
+    def flaky(request: dict[str, Any]) -> Reply:
+        asked = json.dumps(request["messages"])
+        if asked not in seen and len(seen) > 0:  # each of the later turns once
+            seen.add(asked)
+            return next(failures)
+        seen.add(asked)
+        return shopping(request)
+
+    result, server, _ = judged(f"{CHAT}:SHOP?log={tmp_path / 'log'}", flaky)
+    assert (result["solved_rate"], len(server.seen)) == (1.0, 5)
+    assert (tmp_path / "log").read_text() == "apple\n"
+
+
+HOSTILE: dict[str, tuple[Reply, str]] = {
+    "broken JSON": (message("", call("look_up", '{"item": "app')), "broken JSON: Unterminated string"),
+    "an array": (message("", call("look_up", "[1]")), '"arguments" must be an object'),
+    "arguments as an object": (
+        message("", {"function": {"name": "look_up", "arguments": {"item": "apple"}}}), "3"
+    ),
+    "no arguments": (message("", call("look_up", "")), "look_up was not called"),
+    "NaN": (message("", call("look_up", '{"item": NaN}')), "NaN is no number of JSON"),
+    "a key twice": (message("", call("look_up", '{"item": "a", "item": "b"}')), "stands twice"),
+    "something behind": (message("", call("look_up", '{"item": "apple"} and')), "behind the arguments stands 'and'"),
+    "depth": (message("", call("look_up", '{"item":' * 5_000)), "nested deeper than 64"),
+    "digits": (message("", call("look_up", '{"item":' + "9" * 100_000 + "}")), "100000 digits"),
+    "an unknown name": (message(None, call("lookup", {"item": "apple"})), "no tool 'lookup'. Did you mean 'look_up'?"),
+    "a name that endpoints refuse": (message(None, call("look up<|", {})), "no tool 'look up<|'"),
+    "no name": (message(None, call(None, {})), '"name" must be the name of a tool, not null'),
+    "no function": (message(None, {"id": "x"}), 'a call must have a "function"'),
+    "no object": (message(None, 7), 'a call must have a "function"'),
+    "in the text": (message('<tool_call>{"name": "look_up", "arguments": {"item": "apple"}}</tool_call>'), "3"),
+    "broken in the text": (message('<tool_call>{"name": "look_up", </tool_call>'), "broken JSON"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_whatever_is_called_the_model_is_told_what_is_wrong(kind: str) -> None:
+    reply, told = HOSTILE[kind]
+    result, server, _ = judged(f"{CHAT}:SHOP", lambda asked: message("done") if results(asked) else reply)
+    assert (result["n"], result["abstained"], result["parts"]["n_calls"]["mean"]) == (1, 0, 1.0)
+    answered = server.seen[-1]
+    assert told in results(answered)[0]
+    (sent,) = answered["messages"][2]["tool_calls"]
+    assert sent["id"] == answered["messages"][3]["tool_call_id"] == "call00000"
+    assert set(sent["function"]["name"]) <= set("lookup_named") and isinstance(
+        json.loads(sent["function"]["arguments"]), dict
+    )
+
+
+def test_the_calls_beyond_a_turn_s_bound_are_told_of_and_not_sent_back() -> None:
+    many = message(None, *[call("look_up", {"item": "apple"})] * 100)
+    result, server, _ = judged(f"{CHAT}:SHOP", lambda asked: message("done") if results(asked) else many)
+    told = results(server.seen[-1])
+    assert told == ["3"] * 16 + ["84 more calls were not run: a turn has at most 16."]
+    assert len(server.seen[-1]["messages"][2]["tool_calls"]) == 17, "each has a result"
+    assert result["parts"]["valid_calls"]["mean"] == pytest.approx(16 / 17)
+
+
+@pytest.mark.parametrize(("reply", "why"), [
+    (message(None, *[{}] * 1_000_000), "there are more than 256 calls"),
+    (message(None, *[call("look_up", {"item": "apple"})] * 257), "there are more than 256 calls"),
+    (message("", call("look_up", '{"item": "app'), finish_reason="length"), "the length limit cut a call off"),
+    (message("", call("look_up", ""), finish_reason="length"), "the length limit cut a call off"),
+    (message("<tool_call>{", finish_reason="length"), "the length limit cut a call off"),
+])  # fmt: skip
+def test_a_turn_that_cannot_be_meant_is_invalid(reply: Reply, why: str, tmp_path: Path) -> None:
+    result, server, _ = judged(f"{CHAT}:SHOP", lambda asked: reply, output_dir=tmp_path)
+    assert (result["n"], result["valid_rate"], result["solved_rate"], len(server.seen)) == (1, 0.0, 0.0, 1)
+    (records,) = tmp_path.rglob("records.jsonl.gz")
+    assert f"invalid: {why}" in gzip.decompress(records.read_bytes()).decode()
+
+
+@pytest.mark.parametrize(("reply", "why"), [
+    (message(None), "a reply without text"),
+    (message(None, finish_reason="tool_calls"), "a reply without text"),
+    (message("done", finish_reason="content_filter"), "content_filter"),
+    ((200, b'{"choices": [{"message": {"content": "a", "tool_calls": {"0": 1}}}]}'), "tool_calls are no list"),
+    (message(None, call("look_up", "9" * 10_000_000)), f"a reply of more than {MAX_REPLY_BYTES} bytes"),
+])  # fmt: skip
+def test_what_is_no_answer_is_never_a_score(reply: Reply, why: str) -> None:
+    def second(asked: dict[str, Any]) -> Reply:
+        return reply if results(asked) else message("", call("look_up", {"item": "apple"}))
+
+    result, _, watch = judged(f"{CHAT}:SHOP", second)
+    assert (result["n"], result["abstained"]) == (0, 1)
+    assert any(why in each for each in watch.said)
+
+
+@pytest.mark.parametrize("refusal", [
+    (400, b'"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'),
+    (400, b'{"error": {"message": "gemma:2b does not support tools"}}'),
+    (500, b'{"error": {"message": "tools param requires --jinja flag"}}'),
+    (422, b'{"detail": [{"loc": ["body", "tools"], "msg": "Extra inputs are not permitted"}]}'),
+])  # fmt: skip
+def test_an_endpoint_that_refuses_tools_ends_it_and_is_told_of(refusal: Reply) -> None:
+    with pytest.raises(UserError, match=r"refuses the task's tools\. vLLM takes them with .*--tool-form text"):
+        judged(f"{CHAT}:SHOP", lambda asked: refusal)
+
+
+def test_a_refusal_later_on_is_of_one_conversation() -> None:
+    def late(asked: dict[str, Any]) -> Reply:
+        if results(asked):
+            return 400, b"this conversation has a tool that is not supported"
+        return message("", call("look_up", {"item": "apple"}))
+
+    result, _, _ = judged(f"{CHAT}:SHOP", late)
+    assert result["abstained"] == 1
+
+
+def test_a_message_may_describe_the_tools_instead(tmp_path: Path) -> None:
+    def in_text(request: dict[str, Any]) -> Reply:
+        said = request["messages"][-1]["content"]
+        log = json.dumps(str(tmp_path / "log"))
+        if "<tool_result>" not in said:
+            return message(f'So: <tool_call>{{"name": "buy", "arguments": {{"item": "x", "log": {log}}}}}</tool_call>')
+        return message("done")
+
+    result, server, watch = judged(f"{CHAT}:SHOP", in_text, tool_form="text")
+    assert (result["solved_rate"], len(server.seen)) == (1.0, 2)
+    first, last = server.seen
+    assert "tools" not in first and '"name": "look_up"' in first["messages"][0]["content"]
+    assert [each["role"] for each in last["messages"]] == ["system", "user", "assistant", "user"]
+    assert last["messages"][3]["content"] == "<tool_result>1 small x</tool_result>"
+    assert ("chat_shop.shop: text", "--tool-form") in [(each.value, each.why) for each in watch.choices]
+
+
+def test_a_prompt_that_is_text_goes_on_as_text() -> None:
+    def shop(request: dict[str, Any]) -> Reply:
+        asked = request["prompt"]
+        if "<tool_result>" not in asked:
+            return completion('<tool_call>{"name": "look_up", "arguments": {"item": "apple"}}</tool_call> and so on')
+        return completion('<tool_call>{"name": "order", "arguments": {"item": "pear", "count": 1}}</tool_call>')
+
+    result, server, watch = judged(f"{TEXT}:SHOP", shop)
+    assert (result["solved_rate"], result["parts"]["looks"]["mean"], result["abstained"]) == (1.0, 1.0, 0)
+    assert server.seen[-1]["prompt"].endswith("}}</tool_call>\n<tool_result>3</tool_result>\n")
+    assert "tools" not in server.seen[0] and not watch.said[1:]
+    with pytest.raises(UserError, match=r"--tool-choice required: shop_tasks\.shop is asked in text"):
+        judged(f"{TEXT}:SHOP", shop, tool_choice="required")
+
+
+def test_who_never_calls_is_asked_about() -> None:
+    result, _, watch = judged(f"{CHAT}:SHOP", lambda asked: message("look_up(apple)"))
+    assert (result["solved_rate"], result["parts"]["n_calls"]["mean"]) == (0.0, 0.0)
+    assert "valid_calls" not in result["parts"]
+    assert any("no completion called a tool" in each for each in watch.said)
+
+
+@pytest.mark.parametrize(("choice", "sent"), [
+    ("required", "required"), ("none", "none"), ("buy", {"type": "function", "function": {"name": "buy"}})
+])  # fmt: skip
+def test_an_endpoint_is_told_whether_to_call(choice: str, sent: Any) -> None:
+    _, server, _ = judged(f"{CHAT}:SHOP", lambda asked: message("done"), tool_choice=choice)
+    assert server.seen[0]["tool_choice"] == sent
+
+
+@pytest.mark.parametrize(("task", "options", "why"), [
+    (f"{CHAT}:SHOP", {"tool_choice": "by"}, r"takes auto, none, required, look_up, buy\. Did you mean 'buy'\?"),
+    (f"{CHAT}:SHOP", {"tool_form": "xml"}, "write native or text"),
+    (f"{CHAT}:SHOP", {"tool_choice": "required", "tool_form": "text"}, "asked in text"),
+    ("math.arithmetic", {"tool_choice": "required"}, r"math\.arithmetic has no tools"),
+    (f"{CHAT}:SHOP", {"tool_choice": "required", "endpoint": None}, "for --endpoint: the form of a model in this"),
+])  # fmt: skip
+def test_what_an_endpoint_cannot_do_is_refused(task: str, options: dict[str, Any], why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        evaluate(task, "tiny", **{"endpoint": "http://127.0.0.1:1/v1", "size": 1, **options})
