@@ -151,18 +151,9 @@ def judged(name: Any, arguments: Any, *, are_texts: bool = False) -> ToolCall:
 
 def _read_object(text: str, start: int) -> tuple[Any, Any, str, int]:
     """(name, arguments, problem, place behind what could be read) of the JSON that begins at a place."""
-    begin = _BLANKS.match(text, start).end()  # type: ignore[union-attr]  # it matches nothing too
-    try:
-        value, end = _DECODER.raw_decode(text, begin)
-    except json.JSONDecodeError as error:
-        problem = f"broken JSON: {error.msg} at character {error.pos - start + 1}, {_at(text, error.pos)}"
-        if error.msg.startswith("Unterminated string") and text.endswith(CLOSE):
-            problem += rf"; a string that holds {CLOSE} writes it as <\/tool_call>"
-        return "", None, problem, error.pos
-    except RecursionError:
-        return "", None, f"the JSON is nested deeper than {MAX_DEPTH}", begin
-    except _Unreadable as error:
-        return "", None, str(error), begin
+    value, problem, end = _decoded(text, start)
+    if problem:
+        return "", None, problem, end
     if not isinstance(value, dict):
         return "", None, f'a call must be an object with "name" and "arguments", not {_shown(value)}', end
     missing = [key for key in ("name", "arguments") if key not in value]
@@ -170,6 +161,23 @@ def _read_object(text: str, start: int) -> tuple[Any, Any, str, int]:
         problem = f'"{missing[0]}" is missing; the object has {", ".join(map(repr, value)) or "no key"}'
         return value.get("name", "") if isinstance(value.get("name"), str) else "", None, problem[:200], end
     return value["name"], value["arguments"], "", end
+
+
+def _decoded(text: str, start: int) -> tuple[Any, str, int]:
+    """(value, problem, place behind what could be read) of the JSON that begins at a place."""
+    begin = _BLANKS.match(text, start).end()  # type: ignore[union-attr]  # it matches nothing too
+    try:
+        value, end = _DECODER.raw_decode(text, begin)
+    except json.JSONDecodeError as error:
+        problem = f"broken JSON: {error.msg} at character {error.pos - start + 1}, {_at(text, error.pos)}"
+        if error.msg.startswith("Unterminated string") and text.endswith(CLOSE):
+            problem += rf"; a string that holds {CLOSE} writes it as <\/tool_call>"
+        return None, problem, error.pos
+    except RecursionError:
+        return None, f"the JSON is nested deeper than {MAX_DEPTH}", begin
+    except _Unreadable as error:
+        return None, str(error), begin
+    return value, "", end
 
 
 def _at(text: str, place: int) -> str:

@@ -96,9 +96,7 @@ class TextForm:
         return "".join(pieces)
 
 
-def in_text_form(
-    messages: Sequence[Message], tools: Sequence[Described] = (), role: str = "system"
-) -> tuple[Message, ...]:
+def in_text_form(messages: Sequence[Message], tools: Sequence[Tool] = (), role: str = "system") -> tuple[Message, ...]:
     """Messages of system, user and assistant alone, with calls and results as text.
 
     Args:
