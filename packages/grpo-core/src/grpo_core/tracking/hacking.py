@@ -68,7 +68,8 @@ def _dominating_parts(history: History, diagnosis: Diagnosis) -> Iterator[Observ
 
 def _alike(history: History, diagnosis: Diagnosis) -> Iterator[Observation]:
     similarity = history.trend("completions/similarity")
-    if similarity is not None:
+    calls = any(task.task.has_tools for task in history.tasks.values())  # which are alike where they are right
+    if similarity is not None and not calls:
         is_closer = 1.0 - similarity.now < CLOSER * (1.0 - similarity.start)
         is_alike = similarity.now > diagnosis.threshold and is_closer and similarity.errors > ERRORS
         seen = f"similarity {similarity.now:.2f}, {similarity.start:.2f} at the start."
