@@ -115,7 +115,7 @@ def test_tools_are_shown_with_what_they_take_and_who_said_what(capsys: Capture) 
     assert ["tool", 'look_up(item="apple")', '"3"'] in said and ["assistant", '"Enough."'] in said
     assert main(["explain", SHOP, "--completion", LOOK]) == 0
     said = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["text", "tool", 'look_up(item="fig")', '"7"'] in said and ["assistant", '"7"'] in said
+    assert ["tool", 'look_up(item="fig")', '"7"'] in said and ["assistant", '"7"'] in said
     assert main(["explain", SHOP, "--completion", LOOK, "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert [each["role"] for each in facts["messages"]] == ["assistant", "tool", "assistant"]
