@@ -1,8 +1,14 @@
+import json
 import math
+from typing import Any
 
 import pytest
+from local_endpoint import Reply, serving
 
 from grpo_core import Completer
+from grpo_sdk import Message, tool
+from grpo_sdk.errors import InfrastructureError, UserError
+from grpo_sdk.task.tools.calls import Reading, ToolCall
 
 
 @pytest.fixture(scope="module")
@@ -29,3 +35,38 @@ def test_log_probabilities_are_those_of_the_whole_completion(tiny: Completer) ->
     # Of all one-digit answers, each with its end, no more than everything can be likely.
     digits = tiny.logprobs(["1 + 1 ="] * 10, [f" {digit}" for digit in range(10)])
     assert 0 < math.fsum(map(math.exp, digits)) <= 1
+
+
+@tool
+def look_up(item: str) -> int:
+    """Look up a price."""
+    raise AssertionError(f"nobody calls it: {item}")
+
+
+def test_what_may_call_tools_is_read(tiny: Completer) -> None:
+    plain = tiny(["1 + 1 ="])
+    assert tiny.answer(["1 + 1 ="], [look_up]) == [Reading(plain[0])] and tiny.answer([], [look_up]) == []
+
+
+def test_an_endpoint_completes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+    def respond(request: dict[str, Any]) -> Reply:
+        wanted = {"function": {"name": "look_up", "arguments": '{"item": "pear"}'}}
+        said = {"content": "I look.", "reasoning": "Hm.", "tool_calls": [wanted] if "tools" in request else None}
+        if request["messages"][0]["content"] == "rude":
+            return 400, b"too rude"
+        return 200, json.dumps({"choices": [{"message": said, "finish_reason": "stop"}]}).encode()
+
+    asked = (Message(role="user", content="A pear?"),)
+    with serving(respond) as server:
+        model = Completer(f"{server.url}#m")
+        assert model([asked]) == ["<think>Hm.</think>I look."]
+        read = Reading("I look.", "Hm.", (ToolCall("look_up", {"item": "pear"}),))
+        assert model.answer([asked], [look_up]) == [read]
+        with pytest.raises(InfrastructureError, match=r"1 of 2 prompts have no completion: .*too rude"):
+            model([asked, (Message(role="user", content="rude"),)])
+    with pytest.raises(UserError, match="endpoints do not tell"):
+        model.logprobs(["?"], ["!"])
+    with pytest.raises(UserError, match="has to serve the model with it"):
+        Completer("http://127.0.0.1:1/v1#m", adapter="./adapter")
