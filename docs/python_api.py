@@ -28,6 +28,7 @@ MODULES = {
     "grpo_core.evaluation.trl": "evaluation in TRL's trainers",
     "grpo_tasks_math.verify": "verification of mathematical answers",
     "grpo_tasks_code.sandbox": "programs in a sandbox",
+    "grpo_tasks_code.sessions": "tools that run code",
 }
 """Public module -> what it is for. A name that several of them have is described with the first."""
 

@@ -15,7 +15,7 @@ from grpo_tasks_code.sandbox.host.interpreter import Interpreter
 from grpo_tasks_code.sandbox.host.shell import PATH, BoxFile, ShellBox, shell_level
 from grpo_tasks_code.sandbox.results import Level, Status, readable
 
-MAX_CALL_S = 60.0
+_MAX_CALL_S = 60.0
 _BACKSTOP_S = 600.0
 """Limit of the worker for a call, which has a limit of its own: it may wait for a busy machine."""
 _MAX_OUTPUT_BYTES, _MAX_SHOWN_CHARS = 1 << 20, 9_000
@@ -43,7 +43,7 @@ class _Session(Environment):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        check_number(f"{cls.__name__}.timeout_s", cls.timeout_s, 0.0, MAX_CALL_S, is_open=True)
+        check_number(f"{cls.__name__}.timeout_s", cls.timeout_s, 0.0, _MAX_CALL_S, is_open=True)
         check_whole(f"{cls.__name__}.memory_mib", cls.memory_mib, 64, MAX_MEMORY_MIB)
         check_whole(f"{cls.__name__}.output_chars", cls.output_chars, 100, _MAX_SHOWN_CHARS)
 
