@@ -22,7 +22,7 @@ CODE_LINES = {
     "grpo-core": 29_104,
     "grpo-sdk": 23_077,
     "grpo-tasks-chess": 3_507,
-    "grpo-tasks-code": 8_063,
+    "grpo-tasks-code": 8_065,
     "grpo-tasks-games": 1_488,
     "grpo-tasks-gym": 2_475,
     "grpo-tasks-math": 3_679,

@@ -111,6 +111,7 @@ class PythonSession(_Session):
         """End the interpreter."""
         if self._interpreter is not None:
             self._close_python()
+            self._interpreter = None
         super().close()
 
 
@@ -202,6 +203,7 @@ class ShellSession(_Session):
         """End the shell, with all files."""
         if self._box is not None:
             self._close_shell()
+            self._box = None
         super().close()
 
 

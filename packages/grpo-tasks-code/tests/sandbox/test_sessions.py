@@ -326,6 +326,21 @@ def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
     return False
 
 
+class Both(PythonSession, ShellSession):
+    pass
+
+
+@needs_shell
+def test_an_environment_may_have_both_and_begins_anew_after_its_end() -> None:
+    assert {*Both.conditions()} == {"python", "shell"}
+    session = Both()
+    assert session.python("x = 1\nx") == session.shell("echo 1 | tee file") == "1"
+    for _ in range(2):
+        session.close()
+    assert "NameError" in failure(session.python, "x") and session.read("file") is None
+    session.close()
+
+
 def test_limits_are_checked_where_they_are_written() -> None:
     with pytest.raises(UserError, match=r"Slow\.timeout_s=600"):
         type("Slow", (PythonSession,), {"timeout_s": 600})
