@@ -152,3 +152,56 @@ BAD = Task(
 FORGIVING = Task(
     "forgiving", load, lambda row: "?", said, (answered,), tools=BAD.tools, max_turns=4, on_tool_failure="result"
 )
+
+
+@tool(timeout_s=20)
+def ponder() -> str:
+    """Take longer than the task's own limit."""
+    time.sleep(1.5)
+    return "done"
+
+
+SLOW = Task(
+    "slow", load, lambda row: "?", said, (answered,), tools=(ponder,), max_turns=4, timeout_s=1.0, on_timeout="fail"
+)
+
+
+class Door(Environment):
+    """Closes in its own time."""
+
+    @tool
+    def knock(self) -> str:
+        """Knock."""
+        return "who?"
+
+    def close(self) -> None:
+        time.sleep(600)
+
+
+CLOSES = Task(
+    "closes", load, lambda row: "?", said, (answered,), environment=Door, max_turns=4, timeout_s=1.0, on_timeout="fail"
+)
+
+
+class Counter(Environment):
+    """Counts, and breaks."""
+
+    def reset(self, row: Order) -> None:
+        self.count = 0
+
+    @tool
+    def add(self, count: int) -> int:
+        """Add."""
+        self.count += count
+        return self.count
+
+    @tool
+    def add_and_cancel(self, count: int) -> int:
+        """Add, and raise what is no Exception."""
+        self.count += count
+        raise asyncio.CancelledError
+
+
+COUNTER = Task(
+    "counter", load, lambda row: "?", said, (answered,), environment=Counter, max_turns=4, on_tool_failure="result"
+)

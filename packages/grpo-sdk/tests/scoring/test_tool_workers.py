@@ -8,7 +8,7 @@ from typing import Any
 import psutil
 import pytest
 
-from grpo_sdk import Scorer, Task, UserError, reward
+from grpo_sdk import Environment, Scorer, Task, UserError, reward, tool
 from grpo_sdk.scoring.tool_workers import ToolSession
 from grpo_sdk.task.tools.calls import Call, Reading, ToolCall, ToolTurn, read_tool_turns, write_tool_turns
 from grpo_sdk.task.turns import TurnState
@@ -136,6 +136,32 @@ def test_the_other_episodes_of_a_killed_worker_go_on_with_their_state(shop: Scor
     assert session.score(write_tool_turns(ordered.moves)).result().parts["looks"] == 1.0
 
 
+def test_a_slow_tool_is_repeated_within_its_own_limit() -> None:
+    with Scorer(f"{TASKS}:SLOW", workers=1, tool_workers=1) as scorer:
+        row = scorer.task.rows()[0]
+        session = scorer.session(row)
+        state = turn(session, call("ponder"))
+        text = write_tool_turns((*state.moves, ToolTurn("done")))
+        assert session.score(text).result().solved and scorer.score([text], [row])[0].solved
+
+
+def test_an_environment_that_does_not_close_changes_no_score() -> None:
+    with Scorer(f"{TASKS}:CLOSES", workers=1, tool_workers=1) as scorer:
+        row = scorer.task.rows()[0]
+        session = scorer.session(row)
+        state = turn(session, call("knock"))
+        assert session.score(write_tool_turns((*state.moves, ToolTurn("done")))).result().solved
+        with pytest.warns(UserWarning, match=r"close\(\) of its environment failed: no answer within 1 s"):
+            assert results(turn(scorer.session(row), call("knock"))) == ["who?"]
+
+
+def test_a_failed_call_leaves_no_trace_in_the_state() -> None:
+    with Scorer(f"{TASKS}:COUNTER", workers=1, tool_workers=1) as scorer:
+        session = scorer.session(scorer.task.rows()[0])
+        state = turn(session, call("add", count=1), call("add_and_cancel", count=100), call("add", count=1))
+        assert [each.result for each in state.moves[-1].calls if each.ok] == ["1", "2"]
+
+
 def test_calls_of_asynchronous_tools_run_together(bad: Scorer) -> None:
     session = bad.session(bad.task.rows()[0])
     turn(session, call("long", length=1))
@@ -170,6 +196,19 @@ def test_any_text_is_read_and_what_is_written_is_read_back() -> None:
         assert read_tool_turns(text) == ((ToolTurn(text),), True)
 
 
+class NeedsRow(Environment):
+    def __init__(self, row: object) -> None: ...
+
+
+class Waits(Environment):
+    async def reset(self, row: object) -> None: ...  # type: ignore[override]
+
+
+@tool
+def sorted_words(text: str) -> str:
+    return " ".join(sorted(text.split()))
+
+
 @reward()
 def counts(calls: tuple[Call, ...]) -> float:
     return float(len(calls))
@@ -181,11 +220,16 @@ def counts(calls: tuple[Call, ...]) -> float:
         ({"rewards": (counts,)}, "takes 'calls', and the task has none"),
         ({"tools": (print,), "respond": lambda text: None}, "tools exclude each other"),
         ({"tools": (len,)}, "tool 'len'"),
+        ({"tools": (each for each in ())}, "must be a tuple"),
+        ({"environment": 3}, "must be a subclass of Environment"),
+        ({"environment": NeedsRow}, "is made without arguments"),
+        ({"environment": Waits}, "neither async nor a tool"),
+        ({"validate": lambda text, environment: text, "tools": (sorted_words,)}, "takes 'environment'"),
         ({"tools": (lambda x: x,)}, "tool name '<lambda>'"),
-        ({"environment": type("Empty", (), {"reset": lambda self, row: None})}, "has no tool"),
+        ({"environment": Environment}, "has no tool"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_when_the_task_is_made(options: dict[str, Any], message: str) -> None:
-    options = {"rewards": (reward()(lambda text: 0.0),), **options}
+    options = {"rewards": (reward()(lambda text: 0.0),), "validate": lambda text: text, **options}
     with pytest.raises(UserError, match=message):
-        Task("t", list, lambda row: "", lambda text: text, **options)
+        Task("t", list, lambda row: "", **options)

@@ -20,7 +20,7 @@ from grpo_sdk.plugins.tasks import load_task, received_task
 from grpo_sdk.scoring.abstention import ScoreCounts, ScorerStats, check_abstentions, out_of_time_reason
 from grpo_sdk.scoring.judged import Ask, ask_judge, submit_judged
 from grpo_sdk.scoring.remote import RemoteScoring
-from grpo_sdk.scoring.tool_workers import DEFAULT_TOOL_WORKERS, ToolSession, ToolWorkers, calls_in
+from grpo_sdk.scoring.tool_workers import DEFAULT_TOOL_WORKERS, ToolSession, ToolWorkers
 from grpo_sdk.scoring.wire import (
     abstention,
     encode,
@@ -36,6 +36,7 @@ from grpo_sdk.task.group_grading import GroupParts
 from grpo_sdk.task.judging import Graded, JudgedReward, JudgeQuestion
 from grpo_sdk.task.row import Prompt, Row
 from grpo_sdk.task.score import Fault, Score
+from grpo_sdk.task.tools.calls import read_tool_turns
 from grpo_sdk.task.turns import TurnState
 
 T = TypeVar("T")
@@ -283,7 +284,7 @@ class Scorer:
             return self._remote.submit(text, row_json)
         if self._is_judged:
             return self._submit_judged(text, row_json)
-        limits = 1 if self._tools is None else 1 + calls_in(text)  # which are repeated
+        limits = 1.0 if self._tools is None else self._tools.limit_of(read_tool_turns(text)[0]) / self.timeout_s
         return self._ask("grade", row_json, self._counted_score, limits=limits, text=text, predictions=predictions)
 
     def _submit_judged(self, text: str, row_json: str) -> Future[Score]:
@@ -302,9 +303,11 @@ class Scorer:
         return self._ask("grade", row_json, partial(score_of, task=self.task.name), text=text)
 
     def _ask(
-        self, op: str, row_json: str, convert: Callable[[Outcome], T], *, limits: int = 1, **arguments: object
+        self, op: str, row_json: str, convert: Callable[[Outcome], T], *, limits: float = 1, **arguments: object
     ) -> Future[T]:
         """Queue an operation of `wire`; a completion that runs out of time is wrong in a task that says so.
+
+        Not one whose tools are called again: it may be a tool that is slow, which says nothing about the policy.
 
         Args:
             op: The operation.
@@ -314,7 +317,8 @@ class Scorer:
             arguments: What the operation takes beside the row.
         """
         request = encode({"op": op, "row": row_json, **arguments})
-        fallback = partial(self._late, row_json) if self._fails_on_timeout and op in ("grade", "refuse") else None
+        is_late = self._fails_on_timeout and self._tools is None and op in ("grade", "refuse")
+        fallback = partial(self._late, row_json) if is_late else None
         return self._pool.submit_as(request, self.timeout_s * limits, convert, fallback=fallback)
 
     def _late(self, row_json: str) -> bytes:

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -20,7 +21,7 @@ from grpo_sdk.scoring.wire import abstention, content_of, encode, score_of
 from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.row import Prompt
 from grpo_sdk.task.score import Score
-from grpo_sdk.task.tools.calls import Call, Reading, ToolCall, ToolTurn, read_tool_turns
+from grpo_sdk.task.tools.calls import Call, Reading, ToolCall, ToolTurn
 from grpo_sdk.task.tools.tool import Tool
 from grpo_sdk.task.turns import Toolbox, TurnState, partner_of
 
@@ -96,13 +97,26 @@ class ToolWorkers:
             self._live[pool] += 1
         return ToolSession(self, pool, f"{os.getpid()}-{next(self._numbers)}", row_json)
 
+    def limit_of(self, turns: Sequence[ToolTurn]) -> float:
+        """Seconds in which an episode can be repeated, each call within its tool's limit."""
+        called = [
+            self.tools[call.name] for turn in turns for call in turn.calls if call.ran and call.name in self.tools
+        ]
+        return self.timeout_s + sum(tool.timeout_s or self.timeout_s for tool in called)
+
     def _drop_left(self) -> None:
         """Drop the episodes that nobody plays any more."""
         while not self.left.empty():
             pool, name, row_json = self.left.get()
             if pool in self._live:
                 self._live[pool] -= 1
-                pool.submit(encode({"op": "end", "episode": name, "row": row_json, "where": "close()"}), self.timeout_s)
+                request = {"op": "end", "episode": name, "row": row_json, "where": "close()"}
+                pool.submit_as(encode(request), self.timeout_s, self._closed)
+
+    def _closed(self, outcome: Outcome) -> None:
+        """Say that `close()` failed, which no score depends on."""
+        if why := outcome.why or content_of(outcome, self.task.name).get("why"):
+            warnings.warn(f"task {self.task.name}: close() of its environment failed: {why}", stacklevel=2)
 
     def close(self) -> None:
         """Stop the workers."""
@@ -110,11 +124,6 @@ class ToolWorkers:
             pools, self._live = list(self._live), {}
         for pool in pools:
             pool.close()
-
-
-def calls_in(text: str) -> int:
-    """Calls of an episode's text, which repeating it makes again."""
-    return sum(len(turn.calls) for turn in read_tool_turns(text)[0])
 
 
 class ToolSession:
@@ -202,7 +211,7 @@ class ToolSession:
         workers, task = self._workers, self._workers.task.name
         late = None if workers.late is None else partial(workers.late, self._row_json)
         try:
-            outcome = await self._ask("end", "the score", workers.timeout_s, fallback=late, text=text)
+            outcome = await self._ask("score", "the score", workers.timeout_s, fallback=late, text=text)
             if outcome.status != "ok" or not content_of(outcome, task).get("is_lost"):
                 return workers.counted(score_of(outcome, task))
             return await asyncio.wrap_future(workers.grade(text, self._row_json))
@@ -235,7 +244,7 @@ class ToolSession:
                 return {**made, "fault": "infrastructure"}
 
     async def _make(self, turns: Sequence[ToolTurn], where: str) -> dict[str, Any]:
-        limit = self._workers.timeout_s * (1 + sum(len(turn.calls) for turn in turns))
+        limit = self._workers.limit_of(turns)
         outcome = await self._ask("begin", where, limit, turns=list(turns))
         made: dict[str, Any] = content_of(outcome, self._workers.task.name)
         return made if outcome.status == "ok" else {**made, "why": f"{where}: {outcome.why}"}

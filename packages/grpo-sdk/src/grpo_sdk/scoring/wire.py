@@ -120,7 +120,8 @@ class Sessions:
 
         begin   makes the tools of an episode, or makes them anew and repeats its turns: the first prompt
         answer  runs calls
-        end     scores the episode by `text`, if it is given, and drops it
+        score   scores the episode as it is now
+        end     closes it
 
     A request about an episode that is not here gets {"is_lost": true}: its worker was killed in between.
 
@@ -142,8 +143,9 @@ class Sessions:
             return encode(self._answer(**request))
         except DataError as error:  # whoever gave the row is wrong, not the tools
             return encode({"fault": "infrastructure", "why": str(error)})
-        except (Exception, SystemExit) as error:  # the task's code met what the policy wrote
-            self._kept.pop(request["episode"], None)
+        except BaseException as error:  # the task's code met what the policy wrote
+            if (session := self._kept.pop(request["episode"], None)) is not None:
+                session.close_safely()
             return encode(_fields(fault_of(request["where"], error)))
 
     def _answer(self, op: str, episode: str, row: str, where: str, **arguments: Any) -> object:
@@ -159,13 +161,11 @@ class Sessions:
             return {"is_lost": True}
         if op == "answer":
             return {"calls": self._kept[episode].answer([ToolCall(**call) for call in arguments["calls"]])}
-        session = self._kept.pop(episode)
-        try:
-            if "text" not in arguments:
-                return {}
+        if op == "score":
+            session = self._kept[episode]
             return self._task.grader.grade(arguments["text"], self._task.row_from_json(row), session=session)
-        finally:
-            session.close()
+        self._kept.pop(episode).close()
+        return {}
 
 
 def turns_of(content: Sequence[Mapping[str, Any]]) -> list[ToolTurn]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import math
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -65,11 +66,19 @@ class Grader:
             session: The episode's tools, in the state at its end; None makes them anew and repeats the calls.
         """
         try:
-            given = self._given(text, row, predictions, session)
+            with self._tools(row, session) as tools:
+                given = self._given(text, row, predictions, tools, repeats=session is None)
+                if problem := given.pop("problem", ""):
+                    refused = refused or f"invalid: {problem}"
+                graded = self._graded(given, row, known, refused)
         except (Exception, SystemExit) as error:  # the task's tools met what the policy wrote
             return fault_of("repeating the calls:", error)
-        if problem := given.pop("problem", ""):
-            refused = refused or f"invalid: {problem}"
+        if session is not None and isinstance(graded, Score):
+            graded.seconds[TOOLS] = session.seconds
+        return graded
+
+    def _graded(self, given: Mapping[str, Any], row: Row, known: Mapping[str, float] | None, refused: str) -> Graded:
+        """The score of what the task's functions may ask for."""
         answer, valid, why = None, not refused, refused
         parts: dict[str, float] = {}
         seconds: dict[str, float] = {}
@@ -81,7 +90,7 @@ class Grader:
                 started = time.perf_counter()
                 try:
                     answer = self._validated(given)
-                    if self._opponent is not None and not predictions:
+                    if self._opponent is not None and not given["predictions"]:
                         where = "opponent prompt"  # its crash may be why there are no predictions
                         self._ask_opponent(answer, row)
                 except Invalid as refusal:
@@ -115,8 +124,6 @@ class Grader:
             return self.out_of_time(row, fault.why) if fault.fault == "timeout" and not refused else fault
         if self._task.has_tools:
             parts = {**parts, **call_facts(given["calls"]), **parts}
-        if session is not None:
-            seconds[TOOLS] = session.seconds
         return Score(value, parts, valid, solved, one_line(why or _shortfall(self._specs, parts)), seconds=seconds)
 
     def score(self, text: str, row: Row, predictions: Sequence[str] | None = None) -> Score:
@@ -153,19 +160,31 @@ class Grader:
 
     def validated(self, text: str, row: Row) -> Any:
         """Return what the validator makes of a completion; raises `Invalid` where it refuses it."""
-        given = self._given(text, row, None)
-        if problem := given.pop("problem", ""):
-            raise Invalid(problem)
-        return self._validated(given)
+        with self._tools(row) as tools:
+            given = self._given(text, row, None, tools)
+            if problem := given.pop("problem", ""):
+                raise Invalid(problem)
+            return self._validated(given)
+
+    @contextmanager
+    def _tools(self, row: Row, live: Session | None = None) -> Iterator[Session | None]:
+        """The tools of an episode, of a task that has any: those that are still there, or new ones for the block."""
+        if live is not None or not self._task.has_tools:
+            yield live
+            return
+        session = Session(self._task, self._config, row)
+        try:
+            yield session
+        finally:
+            session.close_safely()
 
     def _given(
-        self, text: str, row: Row, predictions: Sequence[str] | None, session: Session | None = None
+        self, text: str, row: Row, predictions: Sequence[str] | None, session: Session | None, *, repeats: bool = True
     ) -> dict[str, Any]:
         """What the task's functions may ask for about a completion; with tools also the `problem` of the last turn."""
-        if self._task.has_tools:
+        if session is not None:
             turns, has_results = read_tool_turns(text)
-            if session is None:
-                session = Session(self._task, self._config, row)
+            if repeats:
                 turns = tuple(session.repeat(turns, compares=has_results))
             return {
                 "text": turns[-1].text,

@@ -19,7 +19,7 @@ from grpo_sdk.task.judging import JudgedReward, judged_rewards
 from grpo_sdk.task.opponent import Opponent
 from grpo_sdk.task.remote import Remote
 from grpo_sdk.task.row import Message, Prompt, Row, TaskConfig
-from grpo_sdk.task.tools.environment import Environment
+from grpo_sdk.task.tools.environment import Environment, check_environment
 from grpo_sdk.task.tools.tool import Tool, tools_of
 
 if TYPE_CHECKING:
@@ -187,11 +187,18 @@ class Task:
             )
 
     def _check_tools(self) -> None:
-        for each, name in ((each, name) for each in self.specs() for name in ("calls", "environment")):
-            if name in each.arguments and not (self.has_tools if name == "calls" else self.environment):
-                raise UserError(f"task {self.name!r}: reward {each.name}() takes {name!r}, and the task has none.")
+        asked = {f"reward {each.name}": each.arguments for each in self.specs()}
+        for declaration in ("validate", "solved"):
+            if function := getattr(self, declaration):
+                asked[declaration] = asked_for(function, ("calls", "environment"))
+        for who, arguments in asked.items():
+            for name in {"calls", "environment"}.intersection(arguments):
+                if not (self.has_tools if name == "calls" else self.environment):
+                    raise UserError(f"task {self.name!r}: {who}() takes {name!r}, and the task has none.")
         if not self.has_tools:
             return
+        if not isinstance(self.tools, Sequence):
+            raise UserError(f"task {self.name!r}: tools={self.tools!r:.80} must be a tuple of functions.")
         played = [name for name in ("respond", "game", "remote", "opponent") if getattr(self, name) is not None]
         if played:
             raise UserError(
@@ -199,9 +206,8 @@ class Task:
                 f"{played[0]} does may be a tool."
             )
         try:
+            check_environment(self.environment)
             tools = self.all_tools()
-            if self.environment is not None:
-                binding_of(self.environment.reset, ("self", "row", "config"), 2)
         except UserError as error:
             raise UserError(f"task {self.name!r}: {error}") from None
         if not tools:

@@ -12,9 +12,9 @@ from grpo_sdk.check.subject import FEW, Subject
 from grpo_sdk.check.worker import HEAVY, compared
 from grpo_sdk.errors import UserError
 from grpo_sdk.scoring.abstention import is_out_of_time
-from grpo_sdk.scoring.tool_workers import calls_in
 from grpo_sdk.task.game import PERFECT
 from grpo_sdk.task.score import Score
+from grpo_sdk.task.tools.calls import read_tool_turns
 
 SPARE_S = 20.0
 """Time that measuring may take beyond that of the completions: a busy machine."""
@@ -79,9 +79,8 @@ def latency(subject: Subject) -> Result:
         if outcome.status != "ok":
             return failed("the time of scoring cannot be measured", outcome.why, "See the other checks.")
         times = json.loads(outcome.value)
-        limits = [
-            SHARE * subject.timeout_s * (1 + calls_in(each.text)) for each in few
-        ]  # a call has a limit of its own
+        calls = [sum(len(turn.calls) for turn in read_tool_turns(each.text)[0]) for each in few]
+        limits = [SHARE * subject.timeout_s * (1 + count) for count in calls]  # a call has a limit of its own
         slowest, limit = max(zip(times["all"], limits, strict=True), key=lambda pair: pair[0] / pair[1])
         if slowest <= limit:
             break  # measured again otherwise: a busy machine is no fault of the task

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
+from typing import Any
 
+from grpo_sdk.errors import UserError
+from grpo_sdk.task.calling import binding_of
 from grpo_sdk.task.row import Message, Row
+from grpo_sdk.task.tools.tool import is_marked
 
 
 class Environment:
@@ -24,3 +29,25 @@ class Environment:
 
     def close(self) -> None:
         """End the episode, e.g. close files; what a process started is killed with its worker anyway."""
+
+
+def check_environment(environment: Any) -> None:
+    """Check the class of an environment.
+
+    Raises:
+        UserError: it is none, needs arguments, or has methods that cannot be called as they are.
+    """
+    if environment is None:
+        return
+    if not (isinstance(environment, type) and issubclass(environment, Environment)):
+        raise UserError(f"environment={environment!r:.80} must be a subclass of Environment, e.g. environment=Shop.")
+    name = environment.__name__
+    try:
+        inspect.signature(environment).bind()
+    except TypeError as error:
+        raise UserError(f"environment {name} is made without arguments ({error}); take the row in reset().") from None
+    for method in ("reset", "close"):
+        function = getattr(environment, method)
+        if inspect.iscoroutinefunction(function) or is_marked(function):
+            raise UserError(f"environment {name}: {method}() must be a plain method, neither async nor a tool.")
+    binding_of(environment.reset, ("self", "row", "config"), 2)

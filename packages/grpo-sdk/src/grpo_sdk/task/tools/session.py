@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -145,6 +146,13 @@ class Session:
         """End the episode."""
         if self.environment is not None:
             self.environment.close()
+
+    def close_safely(self) -> None:
+        """End an episode that is scored or failed already; what `close()` raises is printed."""
+        try:
+            self.close()
+        except BaseException:
+            traceback.print_exc()
 
     def _bound(self, call: ToolCall) -> Call | _Bound:
         """The call made ready, or answered with what is wrong with it."""

@@ -82,8 +82,8 @@ def tool(
     """
     if function is not None and not callable(function):
         raise UserError(f"@tool({function!r:.80}): write @tool, or @tool(name=…, ends=…, timeout_s=…).")
-    if timeout_s is not None and not 0 < timeout_s < math.inf:
-        raise UserError(f"tool(timeout_s={timeout_s}) must be a finite time above 0 seconds.")
+    if timeout_s is not None and not (isinstance(timeout_s, int | float) and 0 < timeout_s < math.inf):
+        raise UserError(f"tool(timeout_s={timeout_s!r}) must be a finite time above 0 seconds.")
 
     def mark(function: ToolFunction) -> ToolFunction:
         marked = (bool(ends), _checked_name(function, name), timeout_s)
@@ -244,9 +244,9 @@ def _where(function: Any) -> str:
 
 def _methods(environment: type | None) -> Iterator[Any]:
     bases = [] if environment is None else reversed(environment.__mro__)
-    for name in dict.fromkeys(name for base in bases for name, value in vars(base).items() if _is_marked(value)):
+    for name in dict.fromkeys(name for base in bases for name, value in vars(base).items() if is_marked(value)):
         method = inspect.getattr_static(environment, name)
-        if method is not None and not _is_marked(method):
+        if method is not None and not is_marked(method):
             raise UserError(
                 f"{_where(environment)}.{name} takes the place of a tool without being one: mark it with @tool, or "
                 f"write {name} = None to have no such tool."
@@ -255,7 +255,8 @@ def _methods(environment: type | None) -> Iterator[Any]:
             yield method
 
 
-def _is_marked(value: Any) -> bool:
+def is_marked(value: Any) -> bool:
+    """Whether something is marked as a tool."""
     return hasattr(value, _MARK) or hasattr(getattr(value, "__func__", None), _MARK)  # of a static or class method
 
 
