@@ -101,7 +101,7 @@ def test_the_model_reads_the_schema_of_the_task(folder: Path, shop: TrlTask) -> 
     assert (environment.look_up.__name__, environment.look_up.__doc__.split("\n")[0]) == ("look_up", "Look up a price.")
 
 
-@pytest.mark.parametrize("way", ["environment_factory", "tools"])
+@pytest.mark.parametrize("way", ["environment_factory", pytest.param("tools", marks=pytest.mark.slow)])
 def test_a_random_model_trains(folder: Path, way: str) -> None:
     with TrlTask(f"{TASKS}:{'shop' if way == 'environment_factory' else 'functions'}", workers=1) as task:
         config = {
@@ -214,6 +214,15 @@ def test_a_broken_tool_is_named_and_its_rollout_has_no_reward(shop: TrlTask, too
     assert other["reward"] == 1.0
 
 
+def test_a_broken_tool_may_be_a_result() -> None:
+    with TrlTask(f"{TASKS}:forgiving_shop", workers=1) as task:
+        rollout = Rollout(task)
+        assert rollout.turn(("leave", {})) == ["tool leave(): its worker exited with status 3"]
+        rollout.turn(("order", {"item": "apple"}))
+        score = rollout.score()
+    assert (score["reward"], score["answered_calls"], score["wrong_calls"]) == (1.0, 1.0, 1.0)
+
+
 def test_an_ending_tool_ends_the_episode(shop: TrlTask) -> None:
     rollout = Rollout(shop)
     told = rollout.turn(("order", {"item": "apple"}), ("order", {"item": "apple"}))
@@ -314,18 +323,19 @@ def test_a_mixture_has_the_tools_of_each_task(folder: Path) -> None:
     assert solved == {"trl_tool_tasks.shop": 1.0, "trl_tool_tasks.functions": 0.25, "trl_tool_tasks.single": 1.0}
 
 
-def test_our_engine_samples_a_task_with_tools(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["shop", "chat_shop"], ids=["text", "chat"])
+def test_our_engine_samples_a_task_with_tools(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     def say(prompt: str) -> str:
         count = int(prompt.partition("Buy ")[2].split()[0])
-        looked = "<tool_result>" in prompt or "<tool_response>" in prompt
+        looked = "<tool_result>3</" in prompt or "<tool_response>\n3\n</" in prompt
         return written("order", item="apple", count=count) if looked else written("look_up", item="apple")
 
     let_the_engine_say(monkeypatch, say)
-    with TrlTask(f"{TASKS}:shop", workers=1) as task:
+    with TrlTask(f"{TASKS}:{name}", workers=1) as task:
         trainer = trainer_of(folder, task.reward_funcs, task.train_dataset, rollout_func=task.rollout_func)
         trainer.model.train()
         batch = trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
-    assert trainer._metrics["train"]["trl_tool_tasks.shop/solved_rate"] == [1.0]
+    assert trainer._metrics["train"][f"trl_tool_tasks.{name}/solved_rate"] == [1.0]
     tokenizer = trainer.processing_class
     for ids, mask, is_trained in zip(
         batch["completion_ids"], batch["completion_mask"], batch["tool_mask"], strict=True

@@ -11,8 +11,6 @@ from pydantic import BaseModel, Field
 
 from grpo_sdk import Call, Environment, Invalid, Message, Row, Task, TaskConfig, ToolError, reward, tool
 
-STARTED_IN = os.getpid()
-
 
 class Order(Row):
     item: str = "apple"
@@ -116,6 +114,9 @@ def system_prompt(row: Order) -> list[Message]:
 
 rewards = (right, answered_calls, wrong_calls)
 shop = Task("shop", load, text_prompt, validate, rewards, environment=Shop, max_turns=4)
+forgiving_shop = Task(
+    "forgiving_shop", load, text_prompt, validate, rewards, environment=Shop, max_turns=4, on_tool_failure="result"
+)
 chat_shop = Task("chat_shop", load, chat_prompt, validate, rewards, environment=Shop, max_turns=4)
 system_shop = Task("system_shop", load, system_prompt, validate, rewards, environment=Shop)
 
