@@ -8,7 +8,7 @@ import broken_tools
 import pytest
 import small_games
 
-from grpo_sdk import Row, Task, TaskConfig, UserError, load_task, reward
+from grpo_sdk import Row, Task, TaskConfig, UserError, load_task, reward, tool
 from grpo_sdk.check.results import Result, TaskReport
 from grpo_sdk.check.table import FUNCTIONS, PLAIN, check_task, chosen_checks
 from grpo_sdk.cli.check import tasks_of
@@ -305,3 +305,22 @@ def test_a_prompt_that_tells_what_a_gold_says_leaks_it_also_by_reset() -> None:
     task = replace(broken_tools.faultless, load=load, environment=Telling)
     (result,) = check_task(load_task(task), rows=2, checks=["leak"]).results
     assert result.status == "failed" and "in all" in result.example
+
+
+@tool
+def shout(text: str) -> str:
+    """Write a text in capitals.
+
+    Args:
+        text: The text.
+    """
+    return text.upper()
+
+
+def test_a_gold_without_calls_is_none_of_the_calls_that_must_not_pay() -> None:
+    rows = [Row(id=str(number), gold=str(number)) for number in range(3)]
+    task = Task(
+        "echo", lambda: rows, lambda row: row.id, lambda text: text, (same,), row=Row, tools=(shout,), max_turns=3
+    )
+    (result,) = check_task(load_task(task), checks=["pay"]).results
+    assert (result.status, result.text) == ("passed", "12 episodes of other calls earn at most 0")

@@ -208,6 +208,8 @@ def _made(
         return random.choice(schema.get("enum", [schema.get("const")]))
     kind = schema.get("type")
     fitting = [each for each in values if type(each) in _KINDS.get(str(kind), ())]
+    if kind == "string" and not fitting:
+        fitting = [str(each) for each in values]
     if fitting and random.random() < 0.8:
         return random.choice(fitting)
     if kind in ("integer", "number"):

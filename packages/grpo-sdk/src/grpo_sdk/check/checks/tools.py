@@ -50,7 +50,7 @@ def schema(subject: Subject) -> Result:
             ", ".join(missing),
             "Write a docstring with Args: it is what the policy knows about a tool.",
         )
-    return passed(f"{len(tools)} tools with {len(parameters)} parameters are described, and accept what is allowed")
+    return passed(f"tools ({len(tools)}) and parameters ({len(parameters)}) are described, and take what is allowed")
 
 
 def _refusal(tool: Tool) -> str | None:
@@ -177,7 +177,12 @@ def pay(subject: Subject) -> Result:
     tools = subject.task.task.all_tools()
     for each in subject.played:
         row = each.plan.row.id
-        if row in golds and each.score is not None and not has_answer(each.calls, golds[row].text, tools):
+        if (
+            each.calls
+            and row in golds
+            and each.score is not None
+            and not has_answer(each.calls, golds[row].text, tools)
+        ):
             tried.setdefault(row, []).append(each)
     if not tried:
         return not_applicable("no gold that was scored has other calls beside it")
