@@ -2,11 +2,12 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import broken_tools
 import pytest
 import small_games
+from pydantic import Field
 
 from grpo_sdk import Row, Task, TaskConfig, UserError, load_task, reward, tool
 from grpo_sdk.check.results import Result, TaskReport
@@ -324,3 +325,20 @@ def test_a_gold_without_calls_is_none_of_the_calls_that_must_not_pay() -> None:
     )
     (result,) = check_task(load_task(task), checks=["pay"]).results
     assert (result.status, result.text) == ("passed", "12 episodes of other calls earn at most 0")
+
+
+@tool
+def check_in(booking: Annotated[str, Field(pattern="^[A-Z]{2}[0-9]{4}$")]) -> str:
+    """Check in.
+
+    Args:
+        booking: Code of the booking.
+    """
+    return booking
+
+
+def test_a_tool_that_takes_nothing_that_its_schema_says_is_a_warning() -> None:
+    task = Task("desk", lambda: [Row(id="1")], lambda row: "?", lambda text: text, (same,), row=Row, tools=(check_in,))
+    (result,) = check_task(load_task(task), checks=["schema"]).results
+    assert result.status == "warning" and "from the schema of check_in() is accepted" in result.text
+    assert "was not called" in result.example

@@ -14,7 +14,7 @@ from grpo_sdk.scoring.scorer import Scorer
 from grpo_sdk.task.row import Row
 from grpo_sdk.task.score import Score
 from grpo_sdk.task.tools.calls import Call, ToolTurn, read_tool_turns, write_tool_turns
-from grpo_sdk.task.tools.tool import Tool, ToolError
+from grpo_sdk.task.tools.tool import Tool
 from grpo_sdk.task.turns import TurnState
 
 MAX_CALLS = 6
@@ -167,11 +167,14 @@ def has_answer(calls: Iterable[Call], gold: str, tools: Sequence[Tool]) -> bool:
 
 
 def _meant(call: Call, tools: Sequence[Tool]) -> tuple[str, Mapping[str, Any]]:
-    try:
-        arguments = next(tool.validated(call.arguments) for tool in tools if tool.name == call.name)
-    except (StopIteration, ToolError):
-        arguments = dict(call.arguments)
-    return call.name, arguments
+    defaults = {
+        name: schema["default"]
+        for tool in tools
+        if tool.name == call.name
+        for name, schema in tool.parameters["properties"].items()
+        if "default" in schema
+    }
+    return call.name, {**defaults, **call.arguments}
 
 
 def shown_values(row: Row, prompt: str) -> list[Any]:
