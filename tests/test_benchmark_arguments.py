@@ -34,3 +34,32 @@ def test_help_fits_a_terminal(name: str, call: Call) -> None:
     code, lines, _ = call(name, "--help")
     assert code == 0 and len(lines) > 8
     assert [line for line in lines if len(line) > 80] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("--group", "1"), "group=1 must be at least 2"),
+        (("--turns", "1"), "turns=1 must be at least 2"),
+        (("--result", "8"), "result=8 must be at least 32"),
+        (("--size", "full", "--turns", "80"), "takes 15232 tokens"),
+    ],
+)
+def test_agents_refuses_what_is_no_episode(arguments: tuple[str, ...], why: str, call: Call) -> None:
+    code, _, errors = call("agents", *arguments)
+    assert code == 2 and why in " ".join(errors)
+
+
+def test_one_call_in_eight_of_agents_is_slow() -> None:
+    script = load_script("agents")
+    calls = script.Calls(turns=9, sampled=1, words=2, seconds=1.0, slow_seconds=10.0, mark=99)
+    for episode in range(16):
+        prompt = [episode]
+        seconds = []
+        while (call := calls.call(prompt, [0])) is not None:
+            seconds.append(call["seconds"])
+            prompt += [0, 99]
+        assert sorted(seconds) == [1.0] * 7 + [10.0] and seconds[episode % 8] == 10.0
+    assert set(calls.chains.values()) == {17.0} and calls.tokens == [18] * 16
+    with pytest.raises(SystemExit, match="2 tokens, not 1"):
+        calls.call([0], [0, 0])

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-SHARED = ("arguments", "workload", "step_task", "scale_ranks")
+SHARED = ("arguments", "workload", "step_task", "agents_task", "scale_ranks")
 """Modules that are not run by themselves."""
 
 SCRIPTS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in SHARED)
