@@ -159,6 +159,7 @@ def run_ours(
     """Seconds of each step of our trainer, and where those of its sampling thread go."""
     from grpo_core import train
     from grpo_core.config import EvalConfig, RunConfig, TrainerConfig
+    from grpo_core.engines.continuous_batch import ContinuousBatch
     from grpo_core.engines.native import NativeEngine
     from grpo_core.training.collect import Collector
     from grpo_sdk.callbacks import Callback, StepRecord
@@ -167,9 +168,9 @@ def run_ours(
     from grpo_sdk.task.tools.calls import Reading, ToolCall
 
     profile, begun = Profile(), list[float]()
-    metrics, answered = list[dict[str, float]](), list[float]()
+    metrics, answered, passes = list[dict[str, float]](), list[float](), list[int]()
     encode, read, ask = EpisodeEncoder.prompt_ids, EpisodeEncoder.reply, ToolSession.answer
-    generate, collect = NativeEngine.generate_arriving, Collector.collect
+    generate, collect, one_pass = NativeEngine.generate_arriving, Collector.collect, ContinuousBatch.step
 
     def prompt_ids(self: EpisodeEncoder, episode: Any) -> tuple[int, ...]:
         with profile.of("encode"):
@@ -202,6 +203,10 @@ def run_ours(
                 return
             yield found
 
+    def step_of(self: ContinuousBatch) -> Any:
+        passes.append(1)
+        return one_pass(self)
+
     def collected(self: Collector, step: int) -> Any:
         begun.append(time.process_time())
         with profile.of("sample"):
@@ -217,7 +222,6 @@ def run_ours(
             }
             parts["rest_s"] = spent["sample_s"] - sum(parts.values())  # scores, bookkeeping
             trips = sorted(answered)
-            answered.clear()
             metrics.append(
                 {
                     "step_s": record.metrics["step_s"],
@@ -226,13 +230,16 @@ def run_ours(
                     "sample_cpu_s": spent["sample_cpu_s"],
                     "update_s": record.metrics["update_s"],
                     "round_trip_s": trips[len(trips) // 2],
+                    "passes": len(passes),
                     **parts,
                 }
             )
+            answered.clear()
+            passes.clear()
 
     EpisodeEncoder.prompt_ids, EpisodeEncoder.reply = prompt_ids, reply  # type: ignore[method-assign, assignment]
     ToolSession.answer, NativeEngine.generate_arriving = answer, generate_arriving  # type: ignore[method-assign]
-    Collector.collect = collected  # type: ignore[method-assign]
+    Collector.collect, ContinuousBatch.step = collected, step_of  # type: ignore[method-assign]
     train(
         RunConfig(
             task=TASK, model=str(folder), output_dir=str(scratch), device="cpu", precision="float32",
@@ -414,7 +421,11 @@ def lines(table: dict[str, Any], work: Work) -> Iterator[str]:
             parts = ("engine", "waiting", "encode", "parse", "send", "rest", "update")
             whole = sum(step[f"{name}_s"] for name in parts)
             shares = ", ".join(f"{name} {step[f'{name}_s'] / whole:.1%}" for name in parts)
-            yield f"  ours, of a step: {shares}; a call's round trip {1000 * step['round_trip_s']:.0f} ms"
+            yield f"  ours, of a step: {shares}"
+            yield (
+                f"  ours: {step['passes']} passes of the model sample {work.turns} x {work.sampled} tokens an episode; "
+                f"a call's round trip takes {1000 * step['round_trip_s']:.0f} ms"
+            )
 
 
 def add_arguments(parser: ArgumentParser) -> None:
