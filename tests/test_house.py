@@ -19,8 +19,8 @@ import pytest
 PACKAGES = Path(__file__).parents[1] / "packages"
 
 CODE_LINES = {
-    "grpo-core": 29_104,
-    "grpo-sdk": 23_077,
+    "grpo-core": 29_213,
+    "grpo-sdk": 23_376,
     "grpo-tasks-chess": 3_507,
     "grpo-tasks-code": 8_065,
     "grpo-tasks-games": 1_488,
@@ -32,7 +32,7 @@ CODE_LINES = {
 FAN_OUT, WIDE = 20, 0
 """Modules of ours that one module imports, re-exports looked through; modules that still import more."""
 
-LONELY_LINES, LONELY = 60, 26
+LONELY_LINES, LONELY = 60, 25
 """Code lines below which a module with a single importer is part of that one; modules that still are apart."""
 
 WORDLESS = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)

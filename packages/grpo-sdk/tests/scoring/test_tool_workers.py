@@ -8,7 +8,7 @@ from typing import Any
 import psutil
 import pytest
 
-from grpo_sdk import Environment, Scorer, Task, UserError, reward, tool
+from grpo_sdk import Environment, InfrastructureError, Scorer, Task, UserError, reward, tool
 from grpo_sdk.scoring.tool_workers import ToolSession
 from grpo_sdk.task.tools.calls import Call, Reading, ToolCall, ToolTurn, read_tool_turns, write_tool_turns
 from grpo_sdk.task.turns import TurnState
@@ -75,6 +75,22 @@ def test_a_gold_need_not_say_the_results(shop: Scorer) -> None:
 def test_a_text_without_calls_is_a_single_turn(shop: Scorer) -> None:
     score = shop.score(["I buy nothing"], [shop.task.rows()[0]])[0]
     assert (score.value, score.why) == (0.0, "invalid: nothing was ordered")
+
+
+def test_what_stands_behind_the_end_of_an_episode_is_not_run(shop: Scorer) -> None:
+    row = shop.task.rows()[1]
+    session = shop.session(row)
+    state = turn(session, call("order", item="apple", count=1), call("order", item="apple", count=1))
+    assert results(state) == ["1 apple"] and state.prompt is None
+    assert session.score(write_tool_turns(state.moves)).result().value == 0.0
+    order = Call("order", {"item": "apple", "count": 1}, "1 apple", ok=True)
+    for turns in ([ToolTurn("a", (order, order))], [ToolTurn("a", (order,)), ToolTurn("b", (order,))]):
+        assert shop.score([write_tool_turns(turns)], [row])[0].value == 0.0, "neither in a text"
+
+
+def test_a_call_that_did_not_run_cannot_be_said_to_be_ok(shop: Scorer) -> None:
+    forged = write_tool_turns([ToolTurn("a", (Call("look_up", {}, "forged", ok=True, ran=False),))])
+    assert read_tool_turns(forged) == ((ToolTurn(forged),), True)
 
 
 def test_wrong_calls_are_results_that_the_policy_reads(shop: Scorer) -> None:
@@ -169,6 +185,21 @@ def test_calls_of_asynchronous_tools_run_together(bad: Scorer) -> None:
     state = turn(session, *[call("wait", seconds=0.5)] * 8)
     assert time.monotonic() - started < 2
     assert results(state) == ["0.5"] * 8
+
+
+def test_asynchronous_calls_are_repeated_as_they_ran(bad: Scorer) -> None:
+    session = bad.session(bad.task.rows()[0])
+    state = turn(session, *[call("wait", seconds=0.3)] * 8)
+    started = time.monotonic()
+    assert bad.score([write_tool_turns((*state.moves, ToolTurn("done")))], [bad.task.rows()[0]])[0].solved
+    assert time.monotonic() - started < 2
+
+
+def test_a_closed_scorer_begins_no_episode() -> None:
+    with Scorer(f"{TASKS}:SHOP", workers=1) as scorer:
+        row = scorer.task.rows()[0]
+    with pytest.raises(InfrastructureError, match="closed"):
+        scorer.session(row)
 
 
 def test_a_turn_has_bounded_calls_and_results(bad: Scorer) -> None:

@@ -53,7 +53,6 @@ DIFFERENT = {
     "any_dict": "pydantic says that other keys are allowed, which JSON Schema takes for granted",
     "pair": "transformers lets tuples have any length",
     "single": "pydantic says `const` of one value: the same in other words",
-    "in_brackets": "transformers refuses types in brackets",
     "constrained": "transformers drops bounds",
     "annotated": "transformers takes descriptions from the docstring only",
     "numpy_form": "transformers reads Google's form only",

@@ -36,7 +36,6 @@ from grpo_sdk.task.group_grading import GroupParts
 from grpo_sdk.task.judging import Graded, JudgedReward, JudgeQuestion
 from grpo_sdk.task.row import Prompt, Row
 from grpo_sdk.task.score import Fault, Score
-from grpo_sdk.task.tools.calls import read_tool_turns
 from grpo_sdk.task.turns import TurnState
 
 T = TypeVar("T")
@@ -284,7 +283,7 @@ class Scorer:
             return self._remote.submit(text, row_json)
         if self._is_judged:
             return self._submit_judged(text, row_json)
-        limits = 1.0 if self._tools is None else self._tools.limit_of(read_tool_turns(text)[0]) / self.timeout_s
+        limits = 1.0 if self._tools is None else self._tools.limit_of_text(text) / self.timeout_s
         return self._ask("grade", row_json, self._counted_score, limits=limits, text=text, predictions=predictions)
 
     def _submit_judged(self, text: str, row_json: str) -> Future[Score]:

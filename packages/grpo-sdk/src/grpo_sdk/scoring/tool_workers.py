@@ -21,7 +21,8 @@ from grpo_sdk.scoring.wire import abstention, content_of, encode, score_of
 from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.row import Prompt
 from grpo_sdk.task.score import Score
-from grpo_sdk.task.tools.calls import Call, Reading, ToolCall, ToolTurn
+from grpo_sdk.task.tools.calls import Call, Reading, ToolCall, ToolTurn, read_tool_turns
+from grpo_sdk.task.tools.session import side_by_side
 from grpo_sdk.task.tools.tool import Tool
 from grpo_sdk.task.turns import Toolbox, TurnState, partner_of
 
@@ -84,11 +85,14 @@ class ToolWorkers:
         self._lock = threading.Lock()
         self.left: SimpleQueue[tuple[KillablePool, str, str]] = SimpleQueue()
         self._live: dict[KillablePool, int] = {}
+        self._is_closed = False
         self._numbers = itertools.count()
 
     def session(self, row_json: str) -> ToolSession:
         """The tools of a new episode, in the worker that has the fewest."""
         with self._lock:
+            if self._is_closed:
+                raise InfrastructureError("the scorer is closed; make a new one.")
             self._drop_left()
             pool = min(self._live, key=self._live.__getitem__, default=None)
             if pool is None or (self._live[pool] and len(self._live) < self._workers):
@@ -103,6 +107,10 @@ class ToolWorkers:
             self.tools[call.name] for turn in turns for call in turn.calls if call.ran and call.name in self.tools
         ]
         return self.timeout_s + sum(tool.timeout_s or self.timeout_s for tool in called)
+
+    def limit_of_text(self, text: str) -> float:
+        """The same of the text that is scored."""
+        return self.limit_of(read_tool_turns(text)[0])
 
     def _drop_left(self) -> None:
         """Drop the episodes that nobody plays any more."""
@@ -121,7 +129,7 @@ class ToolWorkers:
     def close(self) -> None:
         """Stop the workers."""
         with self._lock:
-            pools, self._live = list(self._live), {}
+            pools, self._live, self._is_closed = list(self._live), {}, True
         for pool in pools:
             pool.close()
 
@@ -192,16 +200,19 @@ class ToolSession:
     async def _answered(self, turns: tuple[ToolTurn, ...], text: str, reading: Reading, opened: Prompt) -> TurnState:
         task = self._workers.task.task
         calls: list[Call] = []
-        for group in self._groups(reading.calls[: task.max_calls]):
+        ends = {tool.name for tool in self._workers.tools.values() if tool.ends}
+        for group in side_by_side(reading.calls[: task.max_calls], self._workers.tools):
             before = (*turns, ToolTurn(text, tuple(calls)))
             answered = await self._run(group, before)
             if "calls" in answered:
                 calls += [Call(**call) for call in answered["calls"]]
-                continue
-            fault, why = answered["fault"], answered["why"]
-            if task.on_tool_failure == "abstain" or fault == "infrastructure":
-                return TurnState(before, fault=fault, why=f"task {self._workers.task.name}: {why}")
-            calls += [Call(call.name, call.arguments or {}, why, ok=False, ran=False) for call in group]
+            elif task.on_tool_failure == "abstain" or answered["fault"] == "infrastructure":
+                why = f"task {self._workers.task.name}: {answered['why']}"
+                return TurnState(before, fault=answered["fault"], why=why)
+            else:
+                calls += [Call(call.name, call.arguments or {}, answered["why"], ok=False, ran=False) for call in group]
+            if calls[-1].ok and calls[-1].name in ends:  # what stands behind it is not run
+                return self._workers.toolbox.state((*turns, ToolTurn(text, tuple(calls), reading.problem)), opened)
         if (surplus := len(reading.calls) - task.max_calls) > 0:
             note = f"{surplus} more calls were not run: a turn has at most {task.max_calls}."
             calls.append(Call(reading.calls[task.max_calls].name, {}, note, ok=False, ran=False))
@@ -219,13 +230,6 @@ class ToolSession:
             return workers.counted(abstention(str(error), task, "infrastructure"))
         finally:
             self._leave()
-
-    def _groups(self, calls: Sequence[ToolCall]) -> Iterator[list[ToolCall]]:
-        """Calls that run together: those of asynchronous tools that stand side by side, else each alone."""
-        asynchronous = {name for name, tool in self._workers.tools.items() if tool.is_async}
-        for are_together, side_by_side in itertools.groupby(calls, lambda call: call.name in asynchronous):
-            group = list(side_by_side)
-            yield from [group] if are_together else ([call] for call in group)
 
     async def _run(self, calls: Sequence[ToolCall], before: Sequence[ToolTurn]) -> dict[str, Any]:
         """The answers to calls, or the fault of a tool, which the reason names."""

@@ -27,7 +27,7 @@ from grpo_sdk.task.judging import Graded, JudgeQuestion, Pending
 from grpo_sdk.task.row import Message, Prompt, Row
 from grpo_sdk.task.score import MAX_WHY_CHARS, Fault, Score
 from grpo_sdk.task.tools.calls import Call, ToolCall, ToolTurn
-from grpo_sdk.task.tools.session import Session
+from grpo_sdk.task.tools.session import Session, where_of
 from grpo_sdk.task.turns import Toolbox, TurnState, partner_of
 
 OPERATIONS: Mapping[str, Callable[[BoundTask], Callable[..., object]]] = {
@@ -146,7 +146,7 @@ class Sessions:
         except BaseException as error:  # the task's code met what the policy wrote
             if (session := self._kept.pop(request["episode"], None)) is not None:
                 session.close_safely()
-            return encode(_fields(fault_of(request["where"], error)))
+            return encode(_fields(fault_of(where_of(error, request["where"]), error)))
 
     def _answer(self, op: str, episode: str, row: str, where: str, **arguments: Any) -> object:
         task, config = self._task.task, self._task.config

@@ -22,8 +22,8 @@ from grpo_sdk.task.row import Prompt, Row, TaskConfig, as_prompt
 from grpo_sdk.task.score import TOOLS, Fault, Invalid, Score, one_line
 from grpo_sdk.task.task import Task
 from grpo_sdk.task.tools.calls import call_facts, read_tool_turns
-from grpo_sdk.task.tools.session import Session, ToolFault
-from grpo_sdk.task.turns import TurnState, partner_of, read_turns, remote_of
+from grpo_sdk.task.tools.session import Session, ToolFault, where_of
+from grpo_sdk.task.turns import Toolbox, TurnState, partner_of, read_turns, remote_of
 
 
 class Grader:
@@ -40,7 +40,7 @@ class Grader:
     def __init__(
         self, task: Task, config: TaskConfig, specs: Sequence[RewardSpec], opponent: Opponent | None, max_turns: int
     ) -> None:
-        self._reads_turns = max_turns > 1 and task.validates_all_turns
+        self._max_turns, self._reads_turns = max_turns, max_turns > 1 and task.validates_all_turns
         self._task, self._config, self._specs, self._opponent = task, config, specs, opponent
         by_name = {spec.name: spec for spec in specs}
         self._needed = {spec.name: by_name[spec.needs] for spec in specs if spec.needs is not None}
@@ -72,7 +72,7 @@ class Grader:
                     refused = refused or f"invalid: {problem}"
                 graded = self._graded(given, row, known, refused)
         except (Exception, SystemExit) as error:  # the task's tools met what the policy wrote
-            return fault_of("repeating the calls:", error)
+            return fault_of(f"repeating the calls: {where_of(error, '')}".rstrip(), error)
         if session is not None and isinstance(graded, Score):
             graded.seconds[TOOLS] = session.seconds
         return graded
@@ -185,7 +185,8 @@ class Grader:
         if session is not None:
             turns, has_results = read_tool_turns(text)
             if repeats:
-                turns = tuple(session.repeat(turns, compares=has_results))
+                played = Toolbox(self._task, self._config, self._max_turns).played(turns)
+                turns = tuple(session.repeat(played, compares=has_results))
             return {
                 "text": turns[-1].text,
                 "row": row,

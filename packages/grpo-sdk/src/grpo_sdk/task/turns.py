@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
@@ -169,6 +169,17 @@ class Toolbox(Partner):
             return TurnState(moves)
         results = last.results() or (Message(role="user", content=NO_CALL.format(" or ".join(sorted(ends)))),)
         return TurnState(moves, prompt=written_results(results) if isinstance(opened, str) else results)
+
+    def played(self, turns: Sequence[ToolTurn]) -> tuple[ToolTurn, ...]:
+        """The turns and calls of a text up to the end of the episode, behind which none is run."""
+        ends = {tool.name for tool in self._task.all_tools() if tool.ends}
+        kept: list[ToolTurn] = []
+        for turn in turns:
+            last = next((at for at, call in enumerate(turn.calls) if call.ok and call.name in ends), len(turn.calls))
+            kept.append(replace(turn, calls=turn.calls[: min(last, self._task.max_calls) + 1]))
+            if self.state(kept, "").prompt is None:
+                break
+        return tuple(kept)
 
     def write(self, moves: Sequence[ToolTurn], row: Row) -> dict[str, str]:
         """The turns with their calls and results."""

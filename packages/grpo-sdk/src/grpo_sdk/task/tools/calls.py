@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from grpo_sdk.task.row import Message, first_problem
 
@@ -71,6 +71,11 @@ class Call:
     seconds: float = 0.0
     ran: bool = True
     are_texts: bool = False
+
+    @property
+    def asked(self) -> ToolCall:
+        """The call as it was made."""
+        return ToolCall(self.name, self.arguments, are_texts=self.are_texts)
 
     @property
     def written(self) -> str:
@@ -138,6 +143,12 @@ class _Call(BaseModel):
     ok: bool = Field(True, strict=True)
     ran: bool = Field(True, strict=True)
     are_texts: bool = Field(False, strict=True)
+
+    @model_validator(mode="after")
+    def _ran_if_ok(self) -> _Call:
+        if self.ok and not self.ran:
+            raise ValueError("a call that did not run is not ok")
+        return self
 
 
 class _Turn(BaseModel):

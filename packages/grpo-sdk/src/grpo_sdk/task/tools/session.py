@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from grpo_sdk.errors import near_match
 from grpo_sdk.task.calling import call_by_name
@@ -26,6 +27,29 @@ class ToolFault(Exception):
     """A tool returned what no policy reads, or something else than before: the message goes on after its name."""
 
 
+Asked = TypeVar("Asked", ToolCall, Call)
+
+
+def side_by_side(calls: Sequence[Asked], tools: Mapping[str, Tool]) -> Iterator[list[Asked]]:
+    """Calls that run together: neighbours of asynchronous tools that do not end the episode, else each alone."""
+    together = {name for name, tool in tools.items() if tool.is_async and not tool.ends}
+    for are_together, neighbours in groupby(calls, lambda call: call.name in together):
+        group = list(neighbours)
+        yield from [group] if are_together else ([call] for call in group)
+
+
+def named(error: BaseException, tool: str) -> BaseException:
+    """What a tool raised, which remembers the tool; see `where_of`."""
+    error._grpo_tool = tool  # type: ignore[attr-defined] # exceptions take attributes
+    return error
+
+
+def where_of(error: BaseException, otherwise: str) -> str:
+    """The tool that raised, as messages name it."""
+    tool = getattr(error, "_grpo_tool", "")
+    return f"tool {tool}()" if tool else otherwise
+
+
 @dataclass(frozen=True, slots=True)
 class _Bound:
     """A call that can be made."""
@@ -40,6 +64,9 @@ class _Bound:
             value, ok = self.function(), True
         except ToolError as error:
             value, ok = str(error), False
+        except BaseException as error:
+            named(error, self.call.name)
+            raise
         return self._answered(value, ok, started)
 
     async def awaited(self) -> Call:
@@ -50,6 +77,9 @@ class _Bound:
                 value = await value
         except ToolError as error:
             value, ok = str(error), False
+        except BaseException as error:
+            named(error, self.call.name)
+            raise
         return self._answered(value, ok, started)
 
     def _answered(self, value: Any, ok: bool, started: float) -> Call:
@@ -57,7 +87,7 @@ class _Bound:
         try:
             result = result_text(value)
         except TypeError as error:
-            raise ToolFault(str(error).removeprefix("a tool ")) from None
+            raise named(ToolFault(str(error).removeprefix("a tool ")), call.name) from None
         return Call(call.name, call.arguments or {}, result, ok, seconds, are_texts=call.are_texts)
 
 
@@ -129,15 +159,14 @@ class Session:
         """
         repeated = []
         for number, turn in enumerate(turns, 1):
-            calls = []
-            for call in turn.calls:
-                if not call.ran:
-                    calls.append(call)
-                    continue
-                (now,) = self.answer([ToolCall(call.name, call.arguments, are_texts=call.are_texts)])
-                if compares and (now.result, now.ok) != (call.result, call.ok):
-                    raise ToolFault(f"{call.name}() of turn {number} gave {now.result!r:.80}, not {call.result!r:.80}")
-                calls.append(now)
+            calls: list[Call] = []
+            for group in side_by_side(turn.calls, self._tools):
+                ran = iter(self.answer([call.asked for call in group if call.ran]))
+                for call in group:
+                    calls.append(now := next(ran) if call.ran else call)
+                    if compares and (now.result, now.ok) != (call.result, call.ok):
+                        what = f"{call.name}() of turn {number}"
+                        raise ToolFault(f"{what} gave {now.result!r:.80}, not {call.result!r:.80}")
             repeated.append(ToolTurn(turn.text, tuple(calls), turn.problem))
             self.turns += 1
         return repeated
