@@ -187,6 +187,20 @@ def test_calls_of_asynchronous_tools_run_together(bad: Scorer) -> None:
     assert results(state) == ["0.5"] * 8
 
 
+def test_a_worker_that_somebody_kills_is_no_fault_of_a_tool(bad: Scorer) -> None:
+    before = set(psutil.Process().children(recursive=True))
+    with Scorer(f"{TASKS}:BAD", workers=1, tool_workers=1) as scorer:
+        session = scorer.session(scorer.task.rows()[0])
+        turn(session, call("long", length=1))
+        state = session.answer((), "", Reading("", calls=(call("wait", seconds=30),)), "")
+        time.sleep(0.5)
+        for process in set(psutil.Process().children(recursive=True)) - before:
+            if not process.children():
+                process.kill()
+        assert state.result().fault == "infrastructure"
+        assert results(turn(session, call("long", length=2))) == ["xx"], "it goes on in another worker"
+
+
 def test_asynchronous_calls_are_repeated_as_they_ran(bad: Scorer) -> None:
     session = bad.session(bad.task.rows()[0])
     state = turn(session, *[call("wait", seconds=0.3)] * 8)
@@ -235,6 +249,10 @@ class Waits(Environment):
     async def reset(self, row: object) -> None: ...  # type: ignore[override]
 
 
+class Gathers(Environment):
+    def reset(self, **row: object) -> None: ...  # type: ignore[override]
+
+
 @tool
 def sorted_words(text: str) -> str:
     return " ".join(sorted(text.split()))
@@ -255,6 +273,7 @@ def counts(calls: tuple[Call, ...]) -> float:
         ({"environment": 3}, "must be a subclass of Environment"),
         ({"environment": NeedsRow}, "is made without arguments"),
         ({"environment": Waits}, "neither async nor a tool"),
+        ({"environment": Gathers}, "must name what it takes"),
         ({"validate": lambda text, environment: text, "tools": (sorted_words,)}, "takes 'environment'"),
         ({"tools": (lambda x: x,)}, "tool name '<lambda>'"),
         ({"environment": Environment}, "has no tool"),

@@ -16,7 +16,7 @@ from grpo_sdk.errors import InfrastructureError
 from grpo_sdk.killable import worker as program
 from grpo_sdk.killable.fork_server import ForkServer
 from grpo_sdk.killable.items import Item, ItemQueue
-from grpo_sdk.killable.outcome import Outcome
+from grpo_sdk.killable.outcome import Outcome, Status
 from grpo_sdk.killable.process import Answer, Launch, WorkerProcess
 
 # Keeps the last line it read; at end of file the pool's process is gone, however it died.
@@ -88,6 +88,9 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 
 GRACE_S = 1.0
 """Time for idle workers to run their exit handlers when the pool is closed, and for dead ones to be reaped."""
+
+KILLED = "was killed by SIGKILL"
+"""Cause of death of a worker that somebody else has killed."""
 
 MAX_LOSSES = 3
 """Workers that an item may lose through no fault of its own."""
@@ -287,7 +290,9 @@ class Supervisor:
             self._queue.put_back([suspect])
         else:
             why = f"its worker {how}{', twice' if suspect.has_killed else ''}"
-            self._queue.finish(suspect, Outcome("crashed", why=why, seconds=seconds))
+            # An unrepeatable payload is not tried again where somebody else has killed the worker, e.g. the kernel.
+            status: Status = "unavailable" if how == KILLED and not suspect.is_repeatable else "crashed"
+            self._queue.finish(suspect, Outcome(status, why=why, seconds=seconds))
 
     def _lost(self, server: ForkServer, worker: WorkerProcess, item: Item | None) -> None:
         """Handle a worker that ended with the server it was forked from: one event for all, and no item's fault.

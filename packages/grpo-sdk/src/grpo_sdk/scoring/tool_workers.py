@@ -29,6 +29,9 @@ from grpo_sdk.task.turns import Toolbox, TurnState, partner_of
 DEFAULT_TOOL_WORKERS = 16
 """Processes that run tools, at most; an episode beyond them shares one, and waits for the others' calls."""
 
+BEGIN_AGAIN_S = (0.5, 1.0, 2.0, 0.0)
+"""Pauses after an episode could not begin, e.g. while a process that was killed is replaced."""
+
 _MODULE = "grpo_sdk.scoring.wire"
 _background = BackgroundLoop("tools")
 
@@ -249,7 +252,11 @@ class ToolSession:
 
     async def _make(self, turns: Sequence[ToolTurn], where: str) -> dict[str, Any]:
         limit = self._workers.limit_of(turns)
-        outcome = await self._ask("begin", where, limit, turns=list(turns))
+        for pause_s in BEGIN_AGAIN_S:
+            outcome = await self._ask("begin", where, limit, turns=list(turns))
+            if outcome.status != "unavailable":
+                break
+            await asyncio.sleep(pause_s)
         made: dict[str, Any] = content_of(outcome, self._workers.task.name)
         return made if outcome.status == "ok" else {**made, "why": f"{where}: {outcome.why}"}
 
@@ -258,6 +265,6 @@ class ToolSession:
     ) -> Outcome:
         request = {"op": op, "episode": self.name, "row": self._row_json, "where": where, **arguments}
         future = self._pool.submit_as(
-            encode(request), limit, lambda outcome: outcome, fallback=fallback, is_repeatable=False
+            encode(request), limit, lambda outcome: outcome, fallback=fallback, is_repeatable=op == "begin"
         )
         return await asyncio.wrap_future(future)

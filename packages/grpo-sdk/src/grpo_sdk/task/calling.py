@@ -38,7 +38,7 @@ _TRL_HINT = (
     "row, and returns a number; a @group_reward takes the texts of a prompt."
 )
 
-_GATHERING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+GATHERING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def remembered(compute: Callable[P, R]) -> Callable[P, R]:
@@ -73,7 +73,7 @@ def asked_for(function: Callable[..., Any], available: tuple[str, ...]) -> tuple
     return tuple(
         parameter.name
         for parameter in parameters
-        if parameter.kind not in _GATHERING
+        if parameter.kind not in GATHERING
         and (parameter.name in available or parameter.default is inspect.Parameter.empty)
     )
 

@@ -176,7 +176,11 @@ class Toolbox(Partner):
         kept: list[ToolTurn] = []
         for turn in turns:
             last = next((at for at, call in enumerate(turn.calls) if call.ok and call.name in ends), len(turn.calls))
-            kept.append(replace(turn, calls=turn.calls[: min(last, self._task.max_calls) + 1]))
+            most = self._task.max_calls
+            surplus = tuple(
+                call for call in turn.calls[most : most + 1] if not call.ran
+            )  # which says how many there were
+            kept.append(replace(turn, calls=turn.calls[: last + 1][:most] + surplus))
             if self.state(kept, "").prompt is None:
                 break
         return tuple(kept)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from grpo_sdk.errors import UserError
-from grpo_sdk.task.calling import binding_of
+from grpo_sdk.task.calling import GATHERING, binding_of
 from grpo_sdk.task.row import Message, Row
 from grpo_sdk.task.tools.tool import is_marked
 
@@ -50,4 +50,7 @@ def check_environment(environment: Any) -> None:
         function = getattr(environment, method)
         if inspect.iscoroutinefunction(function) or is_marked(function):
             raise UserError(f"environment {name}: {method}() must be a plain method, neither async nor a tool.")
+    gathering = [each for each in inspect.signature(environment.reset).parameters.values() if each.kind in GATHERING]
+    if gathering:
+        raise UserError(f"environment {name}: reset() takes {gathering[0]}; it must name what it takes: row, config.")
     binding_of(environment.reset, ("self", "row", "config"), 2)

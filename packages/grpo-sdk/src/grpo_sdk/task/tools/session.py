@@ -11,7 +11,7 @@ from functools import cache, partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from grpo_sdk.errors import near_match
+from grpo_sdk.errors import UserError, near_match
 from grpo_sdk.task.calling import call_by_name
 from grpo_sdk.task.row import Prompt, Row, TaskConfig, as_prompt
 from grpo_sdk.task.task import Task
@@ -23,8 +23,21 @@ if TYPE_CHECKING:
     import asyncio
 
 
+MAX_OPENING_CHARS = 1 << 20
+"""Of what an environment adds to a prompt."""
+
+
 class ToolFault(Exception):
     """A tool returned what no policy reads, or something else than before: the message goes on after its name."""
+
+
+def _as_opening(opening: Any) -> Prompt:
+    """What `reset` gave: text or messages."""
+    try:
+        return as_prompt(result_text(opening, MAX_OPENING_CHARS) if isinstance(opening, str) else opening, "reset()")
+    except (TypeError, UserError) as error:
+        said = str(error).removeprefix("reset() ").replace("a tool returned", "returned")
+        raise ToolFault(said) from None
 
 
 Asked = TypeVar("Asked", ToolCall, Call)
@@ -38,16 +51,15 @@ def side_by_side(calls: Sequence[Asked], tools: Mapping[str, Tool]) -> Iterator[
         yield from [group] if are_together else ([call] for call in group)
 
 
-def named(error: BaseException, tool: str) -> BaseException:
-    """What a tool raised, which remembers the tool; see `where_of`."""
-    error._grpo_tool = tool  # type: ignore[attr-defined] # exceptions take attributes
+def named(error: BaseException, what: str) -> BaseException:
+    """An error that remembers what raised it; see `where_of`."""
+    error._grpo_where = what  # type: ignore[attr-defined] # exceptions take attributes
     return error
 
 
 def where_of(error: BaseException, otherwise: str) -> str:
-    """The tool that raised, as messages name it."""
-    tool = getattr(error, "_grpo_tool", "")
-    return f"tool {tool}()" if tool else otherwise
+    """What raised an error, as messages name it: `tool look_up()`, `reset()`."""
+    return str(getattr(error, "_grpo_where", otherwise))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +77,7 @@ class _Bound:
         except ToolError as error:
             value, ok = str(error), False
         except BaseException as error:
-            named(error, self.call.name)
+            named(error, f"tool {self.call.name}()")
             raise
         return self._answered(value, ok, started)
 
@@ -78,7 +90,7 @@ class _Bound:
         except ToolError as error:
             value, ok = str(error), False
         except BaseException as error:
-            named(error, self.call.name)
+            named(error, f"tool {self.call.name}()")
             raise
         return self._answered(value, ok, started)
 
@@ -87,7 +99,7 @@ class _Bound:
         try:
             result = result_text(value)
         except TypeError as error:
-            raise named(ToolFault(str(error).removeprefix("a tool ")), call.name) from None
+            raise named(ToolFault(str(error).removeprefix("a tool ")), f"tool {call.name}()") from None
         return Call(call.name, call.arguments or {}, result, ok, seconds, are_texts=call.are_texts)
 
 
@@ -132,10 +144,17 @@ class Session:
         self.opening: Prompt | None = None
         self.turns = 0
         self.seconds = 0.0
-        if task.environment is not None:
+        if task.environment is None:
+            return
+        where = f"{task.environment.__name__}()"
+        try:
             self.environment = task.environment()
+            where = "reset()"
             opening = call_by_name(self.environment.reset, {"row": row, "config": config}, positional=1)
-            self.opening = None if opening is None else as_prompt(opening, f"task {task.name!r}: reset()")
+            self.opening = None if opening is None else _as_opening(opening)
+        except BaseException as error:
+            named(error, where)
+            raise
 
     def answer(self, calls: Sequence[ToolCall]) -> list[Call]:
         """Run one call, or several of asynchronous tools together."""
