@@ -104,6 +104,7 @@ def prepare(config: RunConfig, resources: ExitStack, ranks: Ranks, stored: Store
     scoring = resources.enter_context(Scoring(tasks.trained, config.scoring, policy))
     seed_everything(config.seed + ranks.rank)  # ranks drop out other units
     chosen = [*policy.choices, machine_choice(config), *opened, *accumulation(config.trainer, ranks), *tasks.choices]
+    room = [choice for choice in room if choice not in encoded]  # how tools are called, where the task is trained, too
     chosen += [*fitted, *room, *encoded, *memory_choices(config, data.prompt_ids.values()), *steps]
     chosen += _tool_choices(config, tasks, engine)
     return Setup(config, tasks, data, policy, engine, scoring, plan, chosen)

@@ -19,6 +19,9 @@ from grpo_sdk.task.tools.tool import MAX_DEPTH, MAX_RESULT_CHARS, Tool
 
 NO_TOOLS = "it has no tools"
 
+AT_ONCE = 6
+"""Episodes that are played beside each other."""
+
 MOST = 0.5
 """Share of the rows on which calls may earn what the gold earns by luck."""
 
@@ -128,21 +131,19 @@ def state(subject: Subject) -> Result:
     """Episodes beside each other in one process are like each in a process of its own."""
     if (nothing := _not_played(subject)) is not None:
         return nothing
-    first = next((each.plan for each in subject.played if each.calls), None)
-    rows = [] if first is None else [first.row]
-    other = next((each.plan for each in subject.played if each.calls and each.plan.row not in rows), first)
-    if first is None or other is None:
+    called = [each.plan for each in subject.played if each.calls]
+    plans = called[:: max(1, len(called) // AT_ONCE)][:AT_ONCE]  # golds come first, other calls behind them
+    if not plans:
         return not_applicable("no call was answered")
-    pair = [first, other]
-    with subject.new_scorer(2) as scorer:
-        apart = play(scorer, pair)
-    with subject.new_scorer(2) as scorer:
-        again = play(scorer, pair)
+    with subject.new_scorer(len(plans) + 1) as scorer:
+        apart = play(scorer, [*plans, plans[0]])
+    with subject.new_scorer(len(plans) + 1) as scorer:
+        again = play(scorer, [*plans, plans[0]])
     if any(_difference(one, two, "") for one, two in zip(apart, again, strict=True)):
         return not_applicable("the results differ by themselves; see repeat")
     with subject.new_scorer(1) as scorer:
-        together = [*play(scorer, pair), *play(scorer, pair[:1])]
-    for one, two in zip([*apart, apart[0]], together, strict=True):
+        together = [*play(scorer, plans), *play(scorer, plans[:1])]
+    for one, two in zip(apart, together, strict=True):
         if (problem := _difference(one, two, "beside another episode")) is not None:
             text, example = problem
             return failed(
