@@ -1,5 +1,6 @@
 """A shop: the policy looks a price up, and orders as many as its coins buy."""
 
+import json
 from collections.abc import Iterable
 from itertools import product
 
@@ -17,10 +18,16 @@ class Visit(Row):
     coins: int
 
 
+def written(*calls: tuple[str, dict[str, object]]) -> str:
+    """An episode as text, without results: a gold."""
+    return json.dumps({"turns": [{"text": "", "calls": [{"name": name, "arguments": given}]} for name, given in calls]})
+
+
 def load(config: TaskConfig) -> Iterable[Visit]:
     """Visits, in disjoint splits."""
     for item, price, count in product(GOODS, range(2, 7), range(1, 6)):
-        visit = Visit(id=f"{item} {price} {count}", item=item, price=price, coins=price * count)
+        gold = written(("look_up", {"item": item}), ("order", {"item": item, "count": count}))
+        visit = Visit(id=f"{item} {price} {count}", gold=gold, item=item, price=price, coins=price * count)
         if split_of(visit.id) == config.split:
             yield visit
 
@@ -51,7 +58,7 @@ class Shop(Environment):
             item: What to buy.
             count: How many.
         """
-        if item != self.row.item or count * self.row.price > self.row.coins:
+        if item != self.row.item or not 1 <= count <= self.row.coins // self.row.price:
             return "You cannot pay that."
         self.bought = count
         return f"You have {count} {item}."

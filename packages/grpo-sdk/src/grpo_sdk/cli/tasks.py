@@ -222,8 +222,10 @@ def readable(prompt: Any) -> str:
 
     Unprintable characters are escaped; the quotes show leading and trailing spaces.
     """
+    from grpo_sdk.task.row import said  # pydantic, which `grpo --help` does without
+
     if not isinstance(prompt, str):
-        return "\n".join(f"{visible(message['role'])}: {readable(message['content'])}" for message in prompt)
+        return "\n".join(f"{visible(message['role'])}: {readable(said(message))}" for message in prompt)
     if "\n" not in prompt:
         return quoted(prompt, MAX_LINE_CHARS)
     return "\n".join(visible(line) for line in prompt.split("\n"))

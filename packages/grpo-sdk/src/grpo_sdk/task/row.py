@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, Literal, NotRequired, cast, get_args, get_origin
@@ -134,7 +135,17 @@ def prompt_text(prompt: Prompt) -> str:
     """A prompt as text: chat messages in order, each with its role."""
     if isinstance(prompt, str):
         return prompt
-    return "\n".join(f"{message['role']}: {message['content']}" for message in prompt)
+    return "\n".join(f"{message['role']}: {said(message)}" for message in prompt)
+
+
+def said(message: Message) -> str:
+    """What a message says as people read it: its text, and its calls."""
+    calls = [call["function"] for call in message.get("tool_calls", ())]
+    written = (
+        f"{call['name']}({', '.join(f'{name}={json.dumps(value)}' for name, value in call['arguments'].items())})"
+        for call in calls
+    )
+    return "\n".join(filter(None, (message["content"], *written)))
 
 
 def labelled(messages: Sequence[Message]) -> list[tuple[str, str]]:
