@@ -71,7 +71,7 @@ def check(
     Golds earn the most and junk nothing, scores are the same everywhere, hostile text does no harm, and more: one line
     for each check. --fuzz searches for completions that earn more than they should. The exit code is 1 if either fails.
     """
-    names = chosen_checks(selection)
+    names = chosen_checks(selection) if selection.strip() else []  # all that are about the task
     broken = not_loaded() if target == ALL else {}
     tasks = [] if broken and exit_first else tasks_of(target)
     run = check_available if len(tasks) > 1 or target == ALL else check_task
