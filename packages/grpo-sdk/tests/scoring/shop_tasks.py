@@ -161,8 +161,21 @@ def ponder() -> str:
     return "done"
 
 
+@reward(0.0, maximum=100.0)
+def waited(calls: tuple[Call, ...]) -> float:
+    return sum(call.seconds for call in calls)
+
+
 SLOW = Task(
-    "slow", load, lambda row: "?", said, (answered,), tools=(ponder,), max_turns=4, timeout_s=1.0, on_timeout="fail"
+    "slow",
+    load,
+    lambda row: "?",
+    said,
+    (answered, waited),
+    tools=(ponder,),
+    max_turns=4,
+    timeout_s=1.0,
+    on_timeout="fail",
 )
 
 

@@ -158,7 +158,8 @@ def test_a_slow_tool_is_repeated_within_its_own_limit() -> None:
         session = scorer.session(row)
         state = turn(session, call("ponder"))
         text = write_tool_turns((*state.moves, ToolTurn("done")))
-        assert session.score(text).result().solved and scorer.score([text], [row])[0].solved
+        for score in (session.score(text).result(), scorer.score([text], [row])[0]):
+            assert score.solved and score.parts["waited"] >= 1.5
 
 
 def test_an_environment_that_does_not_close_changes_no_score() -> None:

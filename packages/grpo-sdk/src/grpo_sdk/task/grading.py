@@ -74,7 +74,7 @@ class Grader:
         except (Exception, SystemExit) as error:  # the task's tools met what the policy wrote
             return fault_of(f"repeating the calls: {where_of(error, '')}".rstrip(), error)
         if session is not None and isinstance(graded, Score):
-            graded.seconds[TOOLS] = session.seconds
+            graded.seconds[TOOLS] = sum(session.times)
         return graded
 
     def _graded(self, given: Mapping[str, Any], row: Row, known: Mapping[str, float] | None, refused: str) -> Graded:
@@ -187,12 +187,14 @@ class Grader:
             if repeats:
                 played = Toolbox(self._task, self._config, self._max_turns).played(turns)
                 turns = tuple(session.repeat(played, compares=has_results))
+            times = iter(session.times)  # which no text holds
+            calls = (call for turn in turns for call in turn.calls)
             return {
                 "text": turns[-1].text,
                 "row": row,
                 "config": self._config,
                 "texts": tuple(turn.text for turn in turns),
-                "calls": tuple(call for turn in turns for call in turn.calls),
+                "calls": tuple(replace(call, seconds=next(times, 0.0)) if call.ran else call for call in calls),
                 "environment": session.environment,
                 "problem": turns[-1].problem,
             }

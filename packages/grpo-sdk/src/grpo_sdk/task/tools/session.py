@@ -134,7 +134,7 @@ class Session:
         environment: The state; None where the task has none.
         opening: What follows the row's prompt; None where nothing does.
         turns: Number of turns whose calls were answered.
-        seconds: How long the tools ran.
+        times: Seconds of each call that ran.
     """
 
     def __init__(self, task: Task, config: TaskConfig, row: Row) -> None:
@@ -143,7 +143,7 @@ class Session:
         self.environment: Environment | None = None
         self.opening: Prompt | None = None
         self.turns = 0
-        self.seconds = 0.0
+        self.times: list[float] = []
         if task.environment is None:
             return
         where = f"{task.environment.__name__}()"
@@ -163,7 +163,7 @@ class Session:
             answered = _event_loop().run(_together(bound))
         else:
             answered = [each if isinstance(each, Call) else each.answer() for each in bound]
-        self.seconds += sum(each.seconds for each in answered)
+        self.times += [each.seconds for each in answered if each.ran]
         return answered
 
     def repeat(self, turns: Sequence[ToolTurn], *, compares: bool = True) -> list[ToolTurn]:
