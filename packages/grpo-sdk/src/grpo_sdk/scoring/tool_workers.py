@@ -115,8 +115,12 @@ class ToolWorkers:
         """The same of the text that is scored."""
         return self.limit_of(read_tool_turns(text)[0])
 
+    def drop_left(self) -> None:
+        """Close the environments of episodes that nobody plays any more."""
+        with self._lock:
+            self._drop_left()
+
     def _drop_left(self) -> None:
-        """Drop the episodes that nobody plays any more."""
         while not self.left.empty():
             pool, name, row_json = self.left.get()
             if pool in self._live:
@@ -233,6 +237,7 @@ class ToolSession:
             return workers.counted(abstention(str(error), task, "infrastructure"))
         finally:
             self._leave()
+            workers.drop_left()
 
     async def _run(self, calls: Sequence[ToolCall], before: Sequence[ToolTurn]) -> dict[str, Any]:
         """The answers to calls, or the fault of a tool, which the reason names."""
