@@ -19,8 +19,8 @@ import pytest
 PACKAGES = Path(__file__).parents[1] / "packages"
 
 CODE_LINES = {
-    "grpo-core": 29_213,
-    "grpo-sdk": 23_376,
+    "grpo-core": 29_214,
+    "grpo-sdk": 23_417,
     "grpo-tasks-chess": 3_507,
     "grpo-tasks-code": 8_065,
     "grpo-tasks-games": 1_488,
