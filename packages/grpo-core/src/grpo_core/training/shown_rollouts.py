@@ -12,7 +12,6 @@ from grpo_core.training.collect import Collected
 from grpo_core.training.setup import Setup
 from grpo_sdk.callbacks import Sample
 from grpo_sdk.task.mixture import Draw, Mixture
-from grpo_sdk.task.row import labelled
 
 
 def origin_of(setup: Setup, collected: Collected) -> BatchOrigin:
@@ -60,7 +59,11 @@ def samples_of(groups: Sequence[PromptGroup], rollouts: Sequence[Rollout], limit
     prompt = draw.task.prompt(draw.row)
     question = prompt if isinstance(prompt, str) else prompt[-1]["content"]
     distinct = {
-        "  ".join(f"{label}: {said.strip()}" for label, said in labelled(rollout.messages) if label)
+        "  ".join(
+            f"{' '.join((each['role'], each.get('name', ''))).strip()}: {each['content'].strip()}"
+            for each in rollout.messages
+            if each["role"]
+        )
         or rollout.text: rollout
         for rollout in by_group[index]
     }
