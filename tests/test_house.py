@@ -19,7 +19,7 @@ import pytest
 PACKAGES = Path(__file__).parents[1] / "packages"
 
 CODE_LINES = {
-    "grpo-core": 29_214,
+    "grpo-core": 29_217,
     "grpo-sdk": 23_417,
     "grpo-tasks-chess": 3_507,
     "grpo-tasks-code": 8_065,
