@@ -71,9 +71,13 @@ class ForkServer:
         """
         socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors)
 
-    def has_ended(self) -> bool:
-        """Whether the process is over, and its children with it."""
-        return self._process.poll() is not None
+    def has_ended(self, within_s: float = 0.0) -> bool:
+        """Whether the process is over within a time, and its children with it."""
+        try:
+            self._process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def close(self) -> None:
         """End the process."""

@@ -72,6 +72,9 @@ def _opened(pid: int, stack: contextlib.ExitStack) -> int | None:
 JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
 
 _READ_BYTES = 1 << 16
+SEEN_S = 0.1
+"""The kernel ends the children of a process a moment before others see its own end."""
+
 _EXIT_WAIT_S = 1.0
 """Time for a worker whose socket closed to get an exit status; its memory is free by then."""
 
@@ -290,7 +293,7 @@ class WorkerProcess:
     def lost_server(self) -> ForkServer | None:
         """The server that it was forked from, where that has ended, and so ended it."""
         server = self._process.server if isinstance(self._process, ForkedProcess) else None
-        return server if server is not None and server.has_ended() else None
+        return server if server is not None and server.has_ended(SEEN_S) else None
 
     def has_exited(self) -> bool:
         """Whether the process is over; its socket may be held open by something it forked."""
