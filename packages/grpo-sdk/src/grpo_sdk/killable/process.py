@@ -293,7 +293,8 @@ class WorkerProcess:
     def lost_server(self) -> ForkServer | None:
         """The server that it was forked from, where that has ended, and so ended it."""
         server = self._process.server if isinstance(self._process, ForkedProcess) else None
-        return server if server is not None and server.has_ended(SEEN_S) else None
+        wait_s = SEEN_S if self._process.poll() == -signal.SIGKILL else 0.0
+        return server if server is not None and server.has_ended(wait_s) else None
 
     def has_exited(self) -> bool:
         """Whether the process is over; its socket may be held open by something it forked."""
