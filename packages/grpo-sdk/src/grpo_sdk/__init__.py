@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from grpo_sdk.task.task import Task
     from grpo_sdk.task.tools.calls import Call
     from grpo_sdk.task.tools.environment import Environment
+    from grpo_sdk.task.tools.mcp_server import mcp
     from grpo_sdk.task.tools.tool import ToolError, tool
 
 __version__ = "0.1.0"
@@ -99,6 +100,7 @@ _MODULE_OF = {
     "inside_worker": "killable",
     "ladder": "task.composition",
     "load_task": "plugins.tasks",
+    "mcp": "task.tools.mcp_server",
     "refuse_at_import": "killable",
     "reward": "task.composition",
     "score": "scoring.scorer",
@@ -152,6 +154,7 @@ __all__ = [
     "inside_worker",
     "ladder",
     "load_task",
+    "mcp",
     "refuse_at_import",
     "reward",
     "score",

@@ -22,7 +22,7 @@ from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.row import Prompt
 from grpo_sdk.task.score import Score
 from grpo_sdk.task.tools.calls import Call, Reading, ToolCall, ToolTurn, read_tool_turns
-from grpo_sdk.task.tools.session import side_by_side
+from grpo_sdk.task.tools.session import digest_of, side_by_side
 from grpo_sdk.task.tools.tool import Tool
 from grpo_sdk.task.turns import Toolbox, TurnState, partner_of
 
@@ -74,6 +74,8 @@ class ToolWorkers:
         assert isinstance(toolbox, Toolbox)
         self.toolbox = toolbox
         self.tools: dict[str, Tool] = {tool.name: tool for tool in task.task.all_tools()}
+        self.listed = digest_of(self.tools.values()) if task.task.servers() else None
+        self._starts_s = sum(server.start_s for server in task.task.servers())
         self._workers = workers
         self._pool = partial(
             KillablePool,
@@ -105,11 +107,11 @@ class ToolWorkers:
         return ToolSession(self, pool, f"{os.getpid()}-{next(self._numbers)}", row_json)
 
     def limit_of(self, turns: Sequence[ToolTurn]) -> float:
-        """Seconds in which an episode can be repeated, each call within its tool's limit."""
+        """Seconds in which an episode can begin and be repeated, each call within its tool's limit."""
         called = [
             self.tools[call.name] for turn in turns for call in turn.calls if call.ran and call.name in self.tools
         ]
-        return self.timeout_s + sum(tool.timeout_s or self.timeout_s for tool in called)
+        return self._starts_s + self.timeout_s + sum(tool.timeout_s or self.timeout_s for tool in called)
 
     def limit_of_text(self, text: str) -> float:
         """The same of the text that is scored."""
@@ -258,7 +260,7 @@ class ToolSession:
     async def _make(self, turns: Sequence[ToolTurn], where: str) -> dict[str, Any]:
         limit = self._workers.limit_of(turns)
         for pause_s in BEGIN_AGAIN_S:
-            outcome = await self._ask("begin", where, limit, turns=list(turns))
+            outcome = await self._ask("begin", where, limit, turns=list(turns), listed=self._workers.listed)
             if outcome.status != "unavailable":
                 break
             await asyncio.sleep(pause_s)

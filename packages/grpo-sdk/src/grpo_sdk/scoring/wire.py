@@ -152,7 +152,7 @@ class Sessions:
         task, config = self._task.task, self._task.config
         if op == "begin":
             read = self._task.row_from_json(row)
-            session = self._kept[episode] = Session(task, config, read)
+            session = self._kept[episode] = Session(task, config, read, arguments["listed"])
             session.repeat(turns_of(arguments["turns"]))
             toolbox = partner_of(task, config, self._task.max_turns)
             assert isinstance(toolbox, Toolbox)

@@ -74,7 +74,8 @@ class Fingerprint:
             turns = task.max_turns
             meanings += [bounds, str(turns) if isinstance(turns, int) else meaning_of(turns)]
             meanings += [f"{orjson.dumps(tool.spec)!r} {tool.ends}" for tool in task.all_tools()]
-            meanings += [meaning_of(tool.function) for tool in task.all_tools()]
+            meanings += [meaning_of(tool.function) for tool in task.own_tools()]
+            meanings += [server.label for server in task.servers()]
             meanings.append(meaning_of(None if task.environment is None else task.environment.reset))
         if task.remote is not None:
             meanings.append(meaning_of(task.remote))

@@ -22,7 +22,8 @@ from grpo_sdk.task.row import Prompt, Row, TaskConfig, as_prompt
 from grpo_sdk.task.score import TOOLS, Fault, Invalid, Score, one_line
 from grpo_sdk.task.task import Task
 from grpo_sdk.task.tools.calls import call_facts, read_tool_turns
-from grpo_sdk.task.tools.session import Session, ToolFault, where_of
+from grpo_sdk.task.tools.session import Session, where_of
+from grpo_sdk.task.tools.tool import ToolFault
 from grpo_sdk.task.turns import Toolbox, TurnState, partner_of, read_turns, remote_of
 
 

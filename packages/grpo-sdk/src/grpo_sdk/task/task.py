@@ -7,6 +7,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 from grpo_sdk.errors import UserError
@@ -20,12 +21,21 @@ from grpo_sdk.task.opponent import Opponent
 from grpo_sdk.task.remote import Remote
 from grpo_sdk.task.row import Message, Prompt, Row, TaskConfig
 from grpo_sdk.task.tools.environment import Environment, check_environment
+from grpo_sdk.task.tools.mcp_server import McpServer
 from grpo_sdk.task.tools.tool import Tool, tools_of
 
 if TYPE_CHECKING:
     from grpo_sdk.task.game.rules import Game
 
 _tools_of: Callable[[Any, type | None], tuple[Tool, ...]] = lru_cache(maxsize=256)(tools_of)
+
+
+@lru_cache(maxsize=256)
+def _tools_of_server(server: McpServer) -> tuple[Tool, ...]:
+    from grpo_sdk.task.tools.mcp_session import tools_of_server  # which imports asyncio
+
+    return tools_of_server(server)
+
 
 TASK_CONTRACT_VERSION = 1
 """Version of the types on this page; changes are announced a minor version ahead."""
@@ -88,7 +98,8 @@ class Task:
             `texts` are the completions of all turns so far.
         max_turns: Bound on the turns, or `(config)` -> the bound, where options decide about it; the last turn's
             completion is scored.
-        tools: Functions marked with `@tool` that the policy may call; their results go on with the conversation.
+        tools: Functions marked with `@tool` that the policy may call; their results go on with the conversation. Those
+            of an MCP server are given by `mcp`.
         environment: Class of the state of an episode, whose marked methods are tools, too; see `Environment`.
         ends: What ends an episode with tools before `max_turns`: a turn without a call (`no_call`), or only a tool
             that is marked `@tool(ends=True)` (`tool`), which always does.
@@ -128,7 +139,7 @@ class Task:
     demos: Callable[..., Iterable[tuple[Prompt, str]]] | None = field(default=None, kw_only=True)
     respond: Callable[..., Prompt | None] | None = field(default=None, kw_only=True)
     max_turns: int | Callable[..., int] = field(default=1, kw_only=True)
-    tools: Sequence[Callable[..., Any]] = field(default=(), kw_only=True)
+    tools: Sequence[Callable[..., Any] | Tool | McpServer] = field(default=(), kw_only=True)
     environment: type[Environment] | None = field(default=None, kw_only=True)
     ends: Ends = field(default="no_call", kw_only=True)
     on_tool_failure: OnFailure = field(default="abstain", kw_only=True)
@@ -207,10 +218,10 @@ class Task:
             )
         try:
             check_environment(self.environment)
-            tools = self.all_tools()
+            tools = self.own_tools()
         except UserError as error:
             raise UserError(f"task {self.name!r}: {error}") from None
-        if not tools:
+        if not (tools or self.servers()):
             raise UserError(f"task {self.name!r}: its environment has no tool: mark a method with @tool.")
         if self.ends == "tool" and not any(each.ends for each in tools):
             raise UserError(f"task {self.name!r}: ends='tool', but no tool is marked @tool(ends=True).")
@@ -234,8 +245,23 @@ class Task:
         return bool(self.tools) or self.environment is not None
 
     def all_tools(self) -> tuple[Tool, ...]:
-        """The tools, those of the environment last, in order."""
-        return _tools_of(self.tools if callable(self.tools) else tuple(self.tools), self.environment)
+        """The tools, those of the environment last, in order. MCP servers are asked for theirs once in a process.
+
+        Raises:
+            UserError: a server cannot be asked, or two tools have the same name.
+        """
+        listed = [_tools_of_server(each) if isinstance(each, McpServer) else (each,) for each in self.tools]
+        return _tools_of(tuple(chain.from_iterable(listed)), self.environment)
+
+    def own_tools(self) -> tuple[Tool, ...]:
+        """The tools without those of MCP servers."""
+        if callable(self.tools):
+            return _tools_of(self.tools, self.environment)  # which refuses it
+        return _tools_of(tuple(each for each in self.tools if not isinstance(each, McpServer)), self.environment)
+
+    def servers(self) -> tuple[McpServer, ...]:
+        """The MCP servers among its tools."""
+        return tuple(each for each in self.tools if isinstance(each, McpServer))
 
     @property
     def validates_all_turns(self) -> bool:

@@ -162,7 +162,7 @@ class Toolbox(Partner):
         if not turns:
             return TurnState((), prompt=opened)
         last, moves = turns[-1], tuple(turns)
-        ends = {tool.name for tool in self._task.all_tools() if tool.ends}
+        ends = {tool.name for tool in self._task.own_tools() if tool.ends}
         is_ended = any(call.ok and call.name in ends for call in last.calls)
         has_nothing_to_read = not last.calls and self._task.ends == "no_call"
         if last.problem or is_ended or has_nothing_to_read or len(turns) >= self._max_turns:
@@ -172,7 +172,7 @@ class Toolbox(Partner):
 
     def played(self, turns: Sequence[ToolTurn]) -> tuple[ToolTurn, ...]:
         """The turns and calls of a text up to the end of the episode, behind which none is run."""
-        ends = {tool.name for tool in self._task.all_tools() if tool.ends}
+        ends = {tool.name for tool in self._task.own_tools() if tool.ends}
         kept: list[ToolTurn] = []
         for turn in turns:
             last = next((at for at, call in enumerate(turn.calls) if call.ok and call.name in ends), len(turn.calls))

@@ -21,7 +21,10 @@ class Environment:
     """
 
     def reset(self, row: Row) -> str | Sequence[Message] | None:
-        """Begin the episode of a row, which other parameters may name as `config`.
+        """Begin the episode of a row.
+
+        It may take `config`, the task's options, and `folder`, an empty folder of the episode, where commands of `mcp`
+        start when it is done.
 
         Returns:
             Text or messages that follow the row's prompt; None adds nothing.
@@ -52,5 +55,6 @@ def check_environment(environment: Any) -> None:
             raise UserError(f"environment {name}: {method}() must be a plain method, neither async nor a tool.")
     gathering = [each for each in inspect.signature(environment.reset).parameters.values() if each.kind in GATHERING]
     if gathering:
-        raise UserError(f"environment {name}: reset() takes {gathering[0]}; it must name what it takes: row, config.")
-    binding_of(environment.reset, ("self", "row", "config"), 2)
+        takes = "row, config, folder"
+        raise UserError(f"environment {name}: reset() takes {gathering[0]}; it must name what it takes: {takes}.")
+    binding_of(environment.reset, ("self", "row", "config", "folder"), 2)

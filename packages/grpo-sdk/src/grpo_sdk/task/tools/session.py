@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from grpo_sdk.errors import UserError, near_match
-from grpo_sdk.task.calling import call_by_name
+import orjson
+
+from grpo_sdk.errors import InfrastructureError, UserError, near_match
+from grpo_sdk.task.calling import asked_for, call_by_name
 from grpo_sdk.task.row import Prompt, Row, TaskConfig, as_prompt
 from grpo_sdk.task.task import Task
 from grpo_sdk.task.tools.calls import Call, ToolCall, ToolTurn
 from grpo_sdk.task.tools.environment import Environment
-from grpo_sdk.task.tools.tool import Tool, ToolError, result_text
+from grpo_sdk.task.tools.mcp_server import McpServer
+from grpo_sdk.task.tools.tool import Tool, ToolError, ToolFault, result_text
 
 if TYPE_CHECKING:
     import asyncio
 
+    from grpo_sdk.task.tools.mcp_session import McpSession
+
 
 MAX_OPENING_CHARS = 1 << 20
 """Of what an environment adds to a prompt."""
-
-
-class ToolFault(Exception):
-    """A tool returned what no policy reads, or something else than before: the message goes on after its name."""
 
 
 def _as_opening(opening: Any) -> Prompt:
@@ -120,6 +124,20 @@ def _event_loop() -> asyncio.Runner:
     return asyncio.Runner()
 
 
+async def _connected(server: McpServer, folder: Path) -> McpSession:
+    from grpo_sdk.task.tools.mcp_session import McpSession  # which imports asyncio
+
+    session = McpSession(server, folder)
+    await session.open()
+    return session
+
+
+def digest_of(tools: Iterable[Tool]) -> str:
+    """Digest of what the policy is told of tools, in any order."""
+    told = sorted(orjson.dumps(each.spec, option=orjson.OPT_SORT_KEYS) for each in tools)
+    return hashlib.blake2b(b"\n".join(told), digest_size=8).hexdigest()
+
+
 class Session:
     """The tools of one episode and their state.
 
@@ -129,6 +147,7 @@ class Session:
         task: A task with tools.
         config: Its options.
         row: The problem.
+        listed: Digest of the tools that the policy was told; None where any will do.
 
     Attributes:
         environment: The state; None where the task has none.
@@ -137,21 +156,43 @@ class Session:
         times: Seconds of each call that ran.
     """
 
-    def __init__(self, task: Task, config: TaskConfig, row: Row) -> None:
+    def __init__(self, task: Task, config: TaskConfig, row: Row, listed: str | None = None) -> None:
         self._task, self._row = task, row
-        self._tools = {each.name: each for each in task.all_tools()}
         self.environment: Environment | None = None
         self.opening: Prompt | None = None
         self.turns = 0
         self.times: list[float] = []
-        if task.environment is None:
-            return
-        where = f"{task.environment.__name__}()"
+        self._folder: TemporaryDirectory[str] | None = None
+        self._connections: dict[McpServer, McpSession] = {}
         try:
-            self.environment = task.environment()
-            where = "reset()"
-            opening = call_by_name(self.environment.reset, {"row": row, "config": config}, positional=1)
-            self.opening = None if opening is None else _as_opening(opening)
+            self._begin(config)
+            tools = [*task.own_tools(), *(tool for each in self._connections.values() for tool in each.tools)]
+            if listed not in (None, digest_of(tools)):
+                names = ", ".join(server.label for server in self._connections)
+                raise InfrastructureError(f"{names}: its tools are not those of the run's beginning")
+        except BaseException:
+            self._leave()
+            raise
+        self._tools = {each.name: each for each in tools}
+
+    def _begin(self, config: TaskConfig) -> None:
+        task, where = self._task, "its folder"
+        try:
+            reset = None if task.environment is None else task.environment.reset
+            if task.servers() or (reset and "folder" in asked_for(reset, ("self", "row", "config", "folder"))):
+                self._folder = TemporaryDirectory(prefix="grpo-episode-", ignore_cleanup_errors=True)
+            if task.environment is not None:
+                where = f"{task.environment.__name__}()"
+                self.environment = task.environment()
+                where = "reset()"
+                folder = None if self._folder is None else Path(self._folder.name)
+                given = {"row": self._row, "config": config, "folder": folder}
+                opening = call_by_name(self.environment.reset, given, positional=1)
+                self.opening = None if opening is None else _as_opening(opening)
+            for server in task.servers():
+                where = "the tools"
+                assert self._folder is not None  # as above
+                self._connections[server] = _event_loop().run(_connected(server, Path(self._folder.name)))
         except BaseException as error:
             named(error, where)
             raise
@@ -192,8 +233,19 @@ class Session:
 
     def close(self) -> None:
         """End the episode."""
-        if self.environment is not None:
-            self.environment.close()
+        try:
+            if self.environment is not None:
+                self.environment.close()
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        """End what is not the author's."""
+        for connection in self._connections.values():
+            _event_loop().run(connection.close())
+        self._connections.clear()
+        if self._folder is not None:
+            self._folder.cleanup()
 
     def close_safely(self) -> None:
         """End an episode that is scored or failed already; what `close()` raises is printed."""
@@ -214,5 +266,8 @@ class Session:
             arguments = tool.validated(call.arguments, call.are_texts)
         except ToolError as error:
             return Call(call.name, call.arguments, str(error), ok=False, ran=False, are_texts=call.are_texts)
+        if tool.server is not None:
+            return _Bound(call, tool, partial(self._connections[tool.server].call, tool.remote_name, arguments))
+        assert tool.function is not None  # only a server's is
         function = partial(tool.function, self.environment) if tool.is_method else tool.function
         return _Bound(call, tool, partial(function, **arguments))

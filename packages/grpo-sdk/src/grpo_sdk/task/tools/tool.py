@@ -8,10 +8,11 @@ import json
 import math
 import re
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, TypeVar, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints, overload
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic.json_schema import GenerateJsonSchema
@@ -19,6 +20,9 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from grpo_sdk.errors import MAX_NAME_CHARS, UserError, near_match
 from grpo_sdk.task.calling import name_of
+
+if TYPE_CHECKING:
+    from grpo_sdk.task.tools.mcp_server import McpServer
 
 ToolFunction = TypeVar("ToolFunction", bound=Callable[..., Any])
 
@@ -51,6 +55,10 @@ class ToolError(Exception):
 
     A tool raises it; any other exception of a tool is a fault of the task.
     """
+
+
+class ToolFault(Exception):
+    """A tool returned what no policy reads, or something else than before: the message goes on after its name."""
 
 
 @overload
@@ -127,17 +135,21 @@ class Tool:
         is_async: Whether the function is `async`.
         timeout_s: Seconds a call may take; None is the task's limit.
         is_method: Whether it is a method of the environment.
+        server: The MCP server that has it; the function is then None.
+        remote_name: Its name there.
     """
 
     name: str
     description: str
     parameters: Mapping[str, Any]
-    function: Callable[..., Any]
+    function: Callable[..., Any] | None
     ends: bool
     is_async: bool
     timeout_s: float | None
     is_method: bool
-    _model: type[BaseModel] = field(repr=False)
+    _model: type[BaseModel] | None = field(repr=False)
+    server: McpServer | None = None
+    remote_name: str = ""
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -165,36 +177,47 @@ class Tool:
         """
         properties, written = self.parameters["properties"], _as_json(self.name, arguments)
         unknown = [name for name in arguments if name not in properties]
-        if are_texts and not unknown:
-            definitions = self.parameters.get("$defs", {})
-            read = {
-                name: _from_text(text, [*_alternatives(properties[name], definitions)])
-                for name, text in arguments.items()
-                if isinstance(text, str)
-            }
-            written = _as_json(self.name, {**arguments, **read})
+        if self.parameters.get("additionalProperties"):  # of another's schema
+            unknown = []
+        read = dict(arguments)
+        if (are_texts or self._model is None) and not unknown:
+            definitions = {**self.parameters.get("definitions", {}), **self.parameters.get("$defs", {})}
+            for name, text in arguments.items():
+                alternatives = [*_alternatives(properties.get(name, _TEXT), definitions)]
+                takes_text = any(each.get("type") == "string" for each in alternatives)
+                if isinstance(text, str) and (are_texts or not takes_text):
+                    read[name] = _from_text(text, alternatives)
+            written = _as_json(self.name, read)
         problems = [
             f"unknown argument {name[:MAX_NAME_CHARS]!r} ({self._near(name)})" for name in unknown[:MAX_PROBLEMS]
         ]
-        count = len(unknown)
-        try:
-            made = self._model.model_validate_json(written)
-        except ValidationError as error:
-            count += error.error_count()
-            wrong = error.errors(include_url=False) if count <= MAX_LISTED else []  # which makes all of them
-            problems = [*problems, *map(_problem, wrong[:MAX_PROBLEMS])][:MAX_PROBLEMS]
+        count, made = len(unknown), None
+        if self._model is None:  # whoever has the tool looks at the values
+            missing = [name for name in self.parameters.get("required", ()) if name not in arguments]
+            count += len(missing)
+            problems = [*problems, *(f"missing argument {name!r}" for name in missing)][:MAX_PROBLEMS]
+        else:
+            try:
+                made = self._model.model_validate_json(written)
+            except ValidationError as error:
+                count += error.error_count()
+                wrong = error.errors(include_url=False) if count <= MAX_LISTED else []  # which makes all of them
+                problems = [*problems, *map(_problem, wrong[:MAX_PROBLEMS])][:MAX_PROBLEMS]
         if count:
             more = count - len(problems)
             text = "; ".join(problems)[:MAX_PROBLEM_CHARS]
             text += f"{'; and ' if text else ''}{more:,} {'more' if text else 'wrong values'}" if more else ""
             raise ToolError(f"{self.name} was not called: {text}")
-        return {name: getattr(made, _PREFIX + name) for name in properties}
+        return read if made is None else {name: getattr(made, _PREFIX + name) for name in properties}
 
     def _near(self, name: str) -> str:
         names = self.parameters["properties"]
         near = near_match(name[:MAX_NAME_CHARS], names).strip().replace("Did", "did", 1)
         return near or f"it takes {', '.join(names)[:MAX_NAME_CHARS] or 'none'}"
 
+
+_TEXT = {"type": "string"}
+"""Schema of an argument that another's schema takes without naming it."""
 
 _PREFIX = "argument_"
 """Of a parameter's field, since a model's own names, and those with an underscore in front, cannot be fields."""
@@ -209,13 +232,57 @@ class _Schema(GenerateJsonSchema):
         return value
 
 
-def tools_of(functions: Sequence[Callable[..., Any]], environment: type | None = None) -> tuple[Tool, ...]:
+def schema_tool(
+    name: str,
+    description: str,
+    parameters: Mapping[str, Any],
+    function: Callable[..., Any] | str,
+    *,
+    ends: bool = False,
+    is_method: bool = False,
+    server: McpServer | None = None,
+) -> Tool:
+    """A tool whose parameters somebody else has described, e.g. a server; a task takes it among its `tools`.
+
+    Texts are converted where the schema takes no text ("3" is an int); all else the function must look at.
+
+    Args:
+        name: What the policy calls it.
+        description: What it does.
+        parameters: JSON Schema of its arguments. One that says nothing of other arguments takes none.
+        function: Called with the arguments by name, after the environment where it is a method; of an MCP server the
+            tool's name there.
+        ends: Whether the episode ends with its call.
+        is_method: Whether the function's first argument is the environment.
+        server: The MCP server that has it.
+
+    Raises:
+        UserError: a name that no API takes, or a schema that is none of an object.
+    """
+    if _NAME.fullmatch(name) is None:
+        raise UserError(f"tool name {name!r:.80}: use 1 to 64 of a-z, A-Z, 0-9, _ and -.")
+    try:
+        schema = {"type": "object", **json.loads(json.dumps(parameters, allow_nan=False))}
+        schema["properties"] = properties = dict(schema.get("properties") or {})
+        definitions = {**schema.get("definitions", {}), **schema.get("$defs", {})}
+        for each in properties.values():
+            deque(_alternatives(each, definitions), maxlen=0)
+        if schema["type"] != "object" or not all(isinstance(each, str) for each in schema.get("required", ())):
+            raise TypeError("its arguments are no object")
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise UserError(f"tool {name!r}: its parameters are no JSON Schema of an object: {error!s:.200}") from None
+    remote, function = (function, None) if isinstance(function, str) else ("", function)
+    is_async = server is not None or inspect.iscoroutinefunction(function)
+    return Tool(name, description, schema, function, ends, is_async, None, is_method, None, server, remote)
+
+
+def tools_of(functions: Sequence[Any], environment: type | None = None) -> tuple[Tool, ...]:
     """The tools of a task: its functions, then the marked methods of its environment, both in order of definition.
 
     A subclass inherits tools. A method that takes the place of one is marked, too, or is None, which removes it.
 
     Args:
-        functions: Functions, marked or not.
+        functions: Functions, marked or not; tools of `schema_tool`.
         environment: Class of the environment.
 
     Raises:
@@ -226,20 +293,21 @@ def tools_of(functions: Sequence[Callable[..., Any]], environment: type | None =
     tools: dict[str, Tool] = {}
     members = [(function, False) for function in functions] + [(method, True) for method in _methods(environment)]
     for function, is_method in members:
-        if not callable(function):
+        if not (callable(function) or isinstance(function, Tool)):
             raise UserError(f"{function!r:.80} among the tools must be a function.")
-        made = _made(function, is_method)
+        made = function if isinstance(function, Tool) else _made(function, is_method)
         if made.name in tools:
             raise UserError(
-                f"two tools have the name {made.name!r}: {_where(tools[made.name].function)} and {_where(function)}; "
-                "give one another name by @tool(name=…)."
+                f"two tools have the name {made.name!r}: {_where(tools[made.name])} and {_where(made)}; give one "
+                "another name by @tool(name=…), or leave it out by mcp(…, only=…)."
             )
         tools[made.name] = made
     return tuple(tools.values())
 
 
-def _where(function: Any) -> str:
-    return f"{function.__module__}.{function.__qualname__}"
+def _where(tool: Tool) -> str:
+    function: Any = tool.function
+    return tool.server.label if tool.server else f"{function.__module__}.{name_of(function)}"
 
 
 def _methods(environment: type | None) -> Iterator[Any]:
@@ -247,9 +315,10 @@ def _methods(environment: type | None) -> Iterator[Any]:
     for name in dict.fromkeys(name for base in bases for name, value in vars(base).items() if is_marked(value)):
         method = inspect.getattr_static(environment, name)
         if method is not None and not is_marked(method):
+            where = f"{environment.__module__}.{environment.__qualname__}.{name}"
             raise UserError(
-                f"{_where(environment)}.{name} takes the place of a tool without being one: mark it with @tool, or "
-                f"write {name} = None to have no such tool."
+                f"{where} takes the place of a tool without being one: mark it with @tool, or write {name} = None to "
+                "have no such tool."
             )
         if method is not None:
             yield method
@@ -402,10 +471,12 @@ def _problem(problem: Mapping[str, Any]) -> str:
     return f"{where}: {problem['msg'].removeprefix('Value error, ')[:300]} (given {given})"
 
 
-def _alternatives(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _alternatives(schema: Any, definitions: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """What a value may be: the schema without references and unions."""
+    if not isinstance(schema, Mapping):  # true takes anything
+        schema = {}
     if "$ref" in schema:
-        yield from _alternatives(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+        yield from _alternatives(definitions.get(schema["$ref"].rpartition("/")[2]), definitions)
     for keyword in ("anyOf", "oneOf", "allOf"):
         for each in schema.get(keyword, ()):
             yield from _alternatives(each, definitions)

@@ -1,0 +1,76 @@
+"""MCP servers, whose tools are tools of a task: one session of a server for each episode."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from grpo_sdk.errors import UserError
+
+START_S = 60.0
+"""Seconds in which a server must start and list its tools: npx and uvx may download it first."""
+FOLDER = "{folder}"
+"""What stands for the episode's folder."""
+
+
+def mcp(
+    server: str | Sequence[str],
+    *,
+    only: Sequence[str] = (),
+    env: Sequence[str] = (),
+    headers: Mapping[str, str] | None = None,
+    start_s: float = START_S,
+) -> tuple[McpServer]:
+    """Tools of an MCP server: `Task(…, tools=mcp("uvx mcp-server-time"), max_turns=4)`.
+
+    A command is started for each episode, in an empty folder of its own that `reset(row, folder)` of the task's
+    `Environment` may fill before, and ends with it; of an address each episode gets a session of its own. The list of
+    tools must stay as it was when the run began. Calls have the task's `timeout_s`, and are never sent twice.
+
+    Args:
+        server: Command with its arguments, or the address of a streamable HTTP server. `{folder}` in an argument is the
+            episode's folder.
+        only: Names of the tools that the policy gets; by default all.
+        env: Environment variables of a command beside PATH, HOME and the like: `NAME`, handed on from the run's, or
+            `NAME=value`, where `{folder}` is the episode's folder.
+        headers: HTTP headers of an address; `{NAME}` is an environment variable of the run.
+        start_s: Seconds in which it must answer at first.
+
+    Returns:
+        The server as the only one of a tuple, so that others may follow: `tools=(*mcp("…"), convert)`.
+
+    Raises:
+        UserError: an argument that is not allowed.
+    """
+    is_url = isinstance(server, str) and re.match(r"https?://", server) is not None
+    words = () if is_url else tuple(shlex.split(server) if isinstance(server, str) else server)
+    if not is_url and not words:
+        raise UserError(f"mcp({server!r}) must be a command or an address, e.g. mcp('uvx mcp-server-time').")
+    if is_url and env:
+        raise UserError(f"mcp({server!r}, env=…): an address has no environment; headers= may name variables.")
+    if headers and not is_url:
+        raise UserError(f"mcp({server!r}, headers=…): a command takes no headers; env= names its variables.")
+    if isinstance(only, str) or isinstance(env, str):
+        raise UserError(f"mcp({server!r}): only= and env= are lists of texts, e.g. only=['read_file'].")
+    if not 0 < start_s < float("inf"):
+        raise UserError(f"mcp({server!r}, start_s={start_s!r}) must be a finite time above 0 seconds.")
+    return (McpServer(str(server) if is_url else "", words, tuple(only), tuple(env), dict(headers or {}), start_s),)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class McpServer:
+    """A server; see `mcp`."""
+
+    url: str
+    command: tuple[str, ...]
+    only: tuple[str, ...]
+    env: tuple[str, ...]
+    headers: Mapping[str, str]
+    start_s: float
+
+    @property
+    def label(self) -> str:
+        """How messages name it."""
+        return f"MCP server {self.url or shlex.join(self.command)!r:.100}"

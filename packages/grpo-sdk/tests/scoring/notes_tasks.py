@@ -1,0 +1,50 @@
+"""Tasks whose tools are those of programs/notes_server.py."""
+
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from grpo_sdk import Environment, Row, Task, mcp, reward, tool
+
+SERVER = (sys.executable, str(Path(__file__).with_name("programs") / "notes_server.py"))
+
+
+def load() -> Iterable[Row]:
+    return [Row(id="1")]
+
+
+@tool
+def length(text: str) -> int:
+    """Length of a text."""
+    return len(text)
+
+
+class Desk(Environment):
+    """A folder with a letter in it."""
+
+    def reset(self, row: Row, folder: Path) -> str:
+        (folder / "letter.txt").write_text("dear")
+        self.folder = folder
+        return f"Row {row.id}."
+
+
+@reward()
+def calls_made(calls: tuple[object, ...]) -> float:
+    return len(calls)
+
+
+NOTES = Task(
+    "notes",
+    load,
+    lambda row: "Take notes. ",
+    lambda text, row: text,
+    [calls_made],
+    tools=(*mcp(SERVER, env=["NOTES_MARK={folder}"]), length),
+    environment=Desk,
+    max_turns=9,
+    timeout_s=20,
+)
+PLAIN = replace(NOTES, name="plain", tools=mcp(SERVER, only=["read", "write"]), environment=None)
+SILENT = replace(PLAIN, name="silent", tools=mcp([sys.executable, "-c", "import time; time.sleep(60)"], start_s=1))
+BROKEN = replace(PLAIN, name="broken", tools=mcp([sys.executable, "-c", "raise SystemExit('no licence')"]))

@@ -1,0 +1,94 @@
+"""An MCP server that keeps notes in its process, and has a tool for each thing that may go wrong."""
+
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+from mcp.server.mcpserver import Context, Image, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+
+server = MCPServer("notes")
+notes: list[str] = []
+
+
+@server.tool()
+def write(text: str, times: int = 1) -> int:
+    """Write a note; returns how many there are."""
+    notes.extend([text] * times)
+    return len(notes)
+
+
+@server.tool()
+def read() -> list[str]:
+    """All notes."""
+    return notes
+
+
+@server.tool()
+def files() -> str:
+    """The files of the folder."""
+    return " ".join(sorted(os.listdir()))
+
+
+@server.tool(name="odd name/with.marks")
+def odd() -> str:
+    return os.environ.get("NOTES_MARK", "no mark")
+
+
+@server.tool()
+def fail(text: str) -> str:
+    """Fail."""
+    raise ToolError(text)
+
+
+@server.tool()
+def huge() -> str:
+    """Ten megabytes."""
+    return "x" * 10_000_000
+
+
+@server.tool()
+def image() -> Image:
+    """An image."""
+    return Image(data=b"\x89PNG", format="png")
+
+
+@server.tool()
+def not_a_number() -> float:
+    """NaN."""
+    return float("nan")
+
+
+@server.tool()
+async def ask(context: Context) -> str:
+    """Ask the client's model."""
+    message: Any = {"role": "user", "content": {"type": "text", "text": "?"}}
+    return str(await context.session.create_message([message], max_tokens=1))
+
+
+@server.tool()
+def stray() -> str:
+    """Print to standard output, and start a process that stays."""
+    print("stray words", flush=True)
+    os.write(1, b"stray bytes\n")
+    return str(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid)
+
+
+@server.tool()
+def hang() -> str:
+    """Take forever."""
+    time.sleep(600)
+    return ""
+
+
+@server.tool()
+def leave() -> str:
+    """End the server."""
+    print("good bye", file=sys.stderr, flush=True)
+    os._exit(3)
+
+
+if __name__ == "__main__":
+    server.run("stdio")
