@@ -48,3 +48,4 @@ NOTES = Task(
 PLAIN = replace(NOTES, name="plain", tools=mcp(SERVER, only=["read", "write"]), environment=None)
 SILENT = replace(PLAIN, name="silent", tools=mcp([sys.executable, "-c", "import time; time.sleep(60)"], start_s=1))
 BROKEN = replace(PLAIN, name="broken", tools=mcp([sys.executable, "-c", "raise SystemExit('no licence')"]))
+MISSING = replace(PLAIN, name="missing", tools=mcp("no-such-command --here"))

@@ -132,6 +132,8 @@ class ToolWorkers:
 
     def _closed(self, outcome: Outcome) -> None:
         """Say that `close()` failed, which no score depends on."""
+        if outcome.status == "unavailable":  # its worker is gone
+            return
         if why := outcome.why or content_of(outcome, self.task.name).get("why"):
             warnings.warn(f"task {self.task.name}: close() of its environment failed: {why}", stacklevel=2)
 

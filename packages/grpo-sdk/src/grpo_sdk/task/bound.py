@@ -26,6 +26,7 @@ from grpo_sdk.task.rows import RowLoader, data_files
 from grpo_sdk.task.score import Score, one_line
 from grpo_sdk.task.spec import NAME, TaskSpec
 from grpo_sdk.task.task import Task
+from grpo_sdk.task.tools.calls import ToolTurn, read_tool_turns
 from grpo_sdk.task.turns import TurnState, write_turns
 from grpo_sdk.task.watching import calling
 
@@ -104,7 +105,7 @@ class BoundTask:
         """(prompt, completion) pairs for a warm start: `size` of the task's own, else each row with its gold.
 
         Raises:
-            DataError: rows have no gold and the task gives no demos.
+            DataError: the task gives no demos, and rows have no gold, or one that is an episode with tools.
         """
         if self.task.demos is not None:
             demos = call_by_name(self.task.demos, {"config": self.config}, positional=1)
@@ -113,6 +114,11 @@ class BoundTask:
         for row in self._rows:
             if row.gold is None:
                 raise DataError(f"task {self.name!r}: row {row.id!r} has no gold, and the task gives no demos=.")
+            if self.task.has_tools and read_tool_turns(row.gold)[0] != (ToolTurn(row.gold),):
+                raise DataError(
+                    f"task {self.name!r}: the gold of row {row.id!r} is an episode, not what a policy writes. Give "
+                    "demos= of prompts and turns, e.g. '<tool_call>{…}</tool_call>'."
+                )
             yield self.prompt(row), row.gold
 
     @cached_property

@@ -155,7 +155,8 @@ class McpSession:
             await self._over.wait()
 
     async def _list(self, client: Client) -> tuple[Tool, ...]:
-        found, cursor = {}, None
+        found: dict[str, Any] = {}
+        cursor = None
         for _ in range(MAX_PAGES):
             page = await client.list_tools(cursor=cursor)
             found |= {each.name: each for each in page.tools}
@@ -169,8 +170,9 @@ class McpSession:
                 re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64],
                 found[name].description or "",
                 found[name].input_schema,
-                name,
+                None,
                 server=self._server,
+                remote_name=name,
             )
             for name in self._server.only or found
         )

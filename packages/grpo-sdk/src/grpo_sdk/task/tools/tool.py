@@ -236,11 +236,12 @@ def schema_tool(
     name: str,
     description: str,
     parameters: Mapping[str, Any],
-    function: Callable[..., Any] | str,
+    function: Callable[..., Any] | None,
     *,
     ends: bool = False,
     is_method: bool = False,
     server: McpServer | None = None,
+    remote_name: str = "",
 ) -> Tool:
     """A tool whose parameters somebody else has described, e.g. a server; a task takes it among its `tools`.
 
@@ -250,11 +251,11 @@ def schema_tool(
         name: What the policy calls it.
         description: What it does.
         parameters: JSON Schema of its arguments. One that says nothing of other arguments takes none.
-        function: Called with the arguments by name, after the environment where it is a method; of an MCP server the
-            tool's name there.
+        function: Called with the arguments by name, after the environment where it is a method; None for a server's.
         ends: Whether the episode ends with its call.
         is_method: Whether the function's first argument is the environment.
         server: The MCP server that has it.
+        remote_name: Its name there.
 
     Raises:
         UserError: a name that no API takes, or a schema that is none of an object.
@@ -271,9 +272,8 @@ def schema_tool(
             raise TypeError("its arguments are no object")
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise UserError(f"tool {name!r}: its parameters are no JSON Schema of an object: {error!s:.200}") from None
-    remote, function = (function, None) if isinstance(function, str) else ("", function)
     is_async = server is not None or inspect.iscoroutinefunction(function)
-    return Tool(name, description, schema, function, ends, is_async, None, is_method, None, server, remote)
+    return Tool(name, description, schema, function, ends, is_async, None, is_method, None, server, remote_name)
 
 
 def tools_of(functions: Sequence[Any], environment: type | None = None) -> tuple[Tool, ...]:
@@ -315,10 +315,9 @@ def _methods(environment: type | None) -> Iterator[Any]:
     for name in dict.fromkeys(name for base in bases for name, value in vars(base).items() if is_marked(value)):
         method = inspect.getattr_static(environment, name)
         if method is not None and not is_marked(method):
-            where = f"{environment.__module__}.{environment.__qualname__}.{name}"
             raise UserError(
-                f"{where} takes the place of a tool without being one: mark it with @tool, or write {name} = None to "
-                "have no such tool."
+                f"{name} of environment {environment!r:.80} takes the place of a tool without being one: mark it with "
+                f"@tool, or write {name} = None to have no such tool."
             )
         if method is not None:
             yield method

@@ -1,0 +1,240 @@
+"""Tools of MCP servers, by the official SDK's own server in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from grpo_sdk import Scorer, Task, UserError, mcp, reward
+from grpo_sdk.scoring.tool_workers import ToolSession
+from grpo_sdk.task.row import Row
+from grpo_sdk.task.tools.calls import Call, Reading, ToolCall, ToolTurn, write_tool_turns
+from grpo_sdk.task.turns import TurnState
+
+FOLDER = Path(__file__).parent
+TASKS, SERVER = FOLDER / "notes_tasks.py", FOLDER / "programs" / "notes_server.py"
+ROW = Row(id="1")
+
+
+@pytest.fixture(scope="module")
+def notes() -> Iterator[Scorer]:
+    with Scorer(f"{TASKS}:NOTES", workers=1, tool_workers=1) as scorer:
+        yield scorer
+
+
+def begun(scorer: Scorer) -> ToolSession:
+    session = scorer.session(ROW)
+    state = session.begin().result()
+    assert not state.fault, state.why
+    return session
+
+
+def turn(session: ToolSession, *calls: ToolCall) -> TurnState:
+    return session.answer((), "said", Reading("said", calls=calls), "prompt").result()
+
+
+def answer(session: ToolSession, name: str, /, **arguments: Any) -> Call:
+    state = turn(session, ToolCall(name, arguments))
+    assert not state.fault, state.why
+    (call,) = state.moves[-1].calls
+    return call
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def test_the_tools_are_the_servers_and_the_tasks_own(notes: Scorer) -> None:
+    tools = {tool.name: tool for tool in notes.task.task.all_tools()}
+    assert list(tools)[-1] == "length"
+    assert tools["write"].spec["function"]["parameters"]["required"] == ["text"]
+    assert tools["odd_name_with_marks"].description == ""
+
+
+def test_an_episode_has_a_session_and_a_folder_of_its_own(notes: Scorer) -> None:
+    first, second = begun(notes), begun(notes)
+    assert answer(first, "write", text="a", times="2").result == "2"
+    assert answer(second, "read").result == ""
+    assert answer(second, "write", text="b").result == "1"
+    assert answer(first, "read").result == "a\na"
+    assert answer(first, "files").result == "letter.txt"
+    folders = {answer(session, "odd_name_with_marks").result for session in (first, second)}
+    assert len(folders) == 2
+    assert answer(first, "length", text="abc").result == "3"
+
+
+def test_a_call_that_the_server_refuses_is_a_result(notes: Scorer) -> None:
+    session = begun(notes)
+    failed = answer(session, "fail", text="no such note")
+    assert "no such note" in failed.result
+    assert failed.ran and not failed.ok
+    assert "ask" in answer(session, "ask").result  # its model, which no policy's server has
+    assert not answer(session, "write", text=3).ok
+    surplus = answer(session, "write", text="a", tims=2)
+    assert not surplus.ran
+    assert "did you mean 'times'" in surplus.result
+    assert "missing argument 'text'" in answer(session, "write").result
+    huge = answer(session, "huge").result
+    assert huge.endswith("10,000 of 10,000,000 characters]")
+    assert answer(session, "stray").ok
+    assert answer(session, "write", text="still there").result == "1"
+
+
+@pytest.mark.parametrize(
+    ("name", "fault", "why"),
+    [
+        ("image", "reward", "tool image() returned a block of type 'image'"),
+        ("not_a_number", "reward", "tool not_a_number() returned what MCP doesn't have"),
+        ("leave", "infrastructure", "good bye"),
+    ],
+)
+def test_what_no_policy_can_be_told_abstains(notes: Scorer, name: str, fault: str, why: str) -> None:
+    state = turn(begun(notes), ToolCall(name, {}))
+    assert (state.fault, why in state.why) == (fault, True), state.why
+
+
+def test_a_call_that_hangs_ends_its_server() -> None:
+    with Scorer(f"{TASKS}:NOTES", workers=1, tool_workers=1, timeout_s=3) as scorer:
+        session = begun(scorer)
+        child = int(answer(session, "stray").result)
+        state = turn(session, ToolCall("hang", {}))
+        assert state.fault == "timeout"
+        assert "tool hang()" in state.why
+        wait_for(lambda: not psutil.pid_exists(child))
+
+
+def wait_for(condition: Any, seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_an_episode_is_scored_as_it_is_and_repeated_later(notes: Scorer) -> None:
+    session = begun(notes)
+    call = answer(session, "write", text="a")
+    text = write_tool_turns([ToolTurn("said", (call,)), ToolTurn("done")])
+    assert session.score(text).result().value == 1.0
+    assert notes.score([text], [ROW])[0].value == 1.0
+    wrong = write_tool_turns([ToolTurn("said", (replace(call, result="7"),)), ToolTurn("done")])
+    (score,) = notes.score([wrong], [ROW])
+    assert score.abstained
+    assert "write() of turn 1 gave '1', not '7'" in score.why
+
+
+@pytest.mark.parametrize(
+    ("task", "why"), [("SILENT", "did not answer within 1 s"), ("BROKEN", "no licence"), ("MISSING", "no-such-command")]
+)
+def test_a_server_that_cannot_be_asked_is_refused_with_what_it_said(task: str, why: str) -> None:
+    with pytest.raises(UserError, match=why), Scorer(f"{TASKS}:{task}", workers=1):
+        pass
+
+
+def test_a_server_that_lists_other_tools_than_before_abstains(tmp_path: Path) -> None:
+    program = tmp_path / "server.py"
+    program.write_text(SERVER.read_text())
+    with Scorer(notes_of([sys.executable, str(program)]), workers=1, tool_workers=1) as scorer:
+        assert answer(begun(scorer), "write", text="a").ok
+        program.write_text(SERVER.read_text().replace("Write a note;", "Take a note;"))
+        state = scorer.session(ROW).begin().result()
+        assert state.fault == "infrastructure"
+        assert "tools are not those" in state.why
+
+
+def notes_of(server: Any, **options: Any) -> Task:
+    return Task("notes", load, prompt, validate, [answered], tools=mcp(server, **options), max_turns=9, timeout_s=20)
+
+
+def load() -> Iterable[Row]:
+    return [ROW]
+
+
+def prompt(row: Row) -> str:
+    return "Take notes. "
+
+
+def validate(text: str) -> str:
+    return text
+
+
+@reward()
+def answered(calls: tuple[Call, ...]) -> float:
+    return len(calls)
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen([sys.executable, SERVER, str(port)], stderr=subprocess.DEVNULL)
+    wait_for(lambda: is_open(port))
+    yield f"http://127.0.0.1:{port}/mcp"
+    process.kill()
+    process.wait()
+
+
+def is_open(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_a_server_with_an_address(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTES_KEY", "secret")
+    task = notes_of(address, headers={"Authorization": "Bearer {NOTES_KEY}"})
+    with Scorer(task, workers=1, tool_workers=2) as scorer:
+        session = begun(scorer)
+        assert answer(session, "write", text="a").ok
+        assert answer(session, "huge").ok
+        state = turn(session, ToolCall("leave", {}))
+        assert state.fault == "infrastructure"
+        assert "MCP server" in state.why
+
+
+def test_nothing_stays_when_the_run_is_killed(tmp_path: Path) -> None:
+    program = [sys.executable, str(FOLDER / "programs" / "play_notes.py"), str(TASKS)]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        child = int(json.loads(run.stdout.readline())["child"])
+        mine = [each.pid for each in psutil.Process(run.pid).children(recursive=True)]
+        assert any(str(SERVER) in _words(psutil.Process(pid)) for pid in mine)
+        run.kill()
+    wait_for(lambda: not any(psutil.pid_exists(pid) for pid in (*mine, child)))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"server": ""}, "must be a command or an address"),
+        ({"server": "http://127.0.0.1:1/mcp", "env": ["A"]}, "has no environment"),
+        ({"server": "server", "headers": {"A": "b"}}, "takes no headers"),
+        ({"server": "server", "only": "read"}, "lists of texts"),
+        ({"server": "server", "start_s": 0}, "finite time above 0"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        mcp(**options)
+
+
+def test_a_tool_that_the_server_lacks_is_refused_with_the_near_name() -> None:
+    with pytest.raises(UserError, match=r"no tool 'wirte'.*'write'"):
+        notes_of([sys.executable, str(SERVER)], only=["wirte"]).all_tools()
+
+
+def test_a_variable_that_is_not_set_is_named() -> None:
+    with pytest.raises(UserError, match="NO_SUCH_KEY"):
+        notes_of([sys.executable, str(SERVER)], env=["NO_SUCH_KEY"]).all_tools()
