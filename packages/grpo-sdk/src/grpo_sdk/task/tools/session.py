@@ -164,19 +164,8 @@ class Session:
         self.times: list[float] = []
         self._folder: TemporaryDirectory[str] | None = None
         self._connections: dict[McpServer, McpSession] = {}
-        try:
-            self._begin(config)
-            tools = [*task.own_tools(), *(tool for each in self._connections.values() for tool in each.tools)]
-            if listed not in (None, digest_of(tools)):
-                names = ", ".join(server.label for server in self._connections)
-                raise InfrastructureError(f"{names}: its tools are not those of the run's beginning")
-        except BaseException:
-            self._leave()
-            raise
-        self._tools = {each.name: each for each in tools}
-
-    def _begin(self, config: TaskConfig) -> None:
-        task, where = self._task, "its folder"
+        self._tools = {each.name: each for each in task.own_tools()}
+        where = "its folder"
         try:
             reset = None if task.environment is None else task.environment.reset
             if task.servers() or (reset and "folder" in asked_for(reset, ("self", "row", "config", "folder"))):
@@ -186,19 +175,33 @@ class Session:
                 self.environment = task.environment()
                 where = "reset()"
                 folder = None if self._folder is None else Path(self._folder.name)
-                given = {"row": self._row, "config": config, "folder": folder}
+                given = {"row": row, "config": config, "folder": folder}
                 opening = call_by_name(self.environment.reset, given, positional=1)
                 self.opening = None if opening is None else _as_opening(opening)
-            for server in task.servers():
-                where = "the tools"
-                assert self._folder is not None  # as above
-                self._connections[server] = _event_loop().run(_connected(server, Path(self._folder.name)))
+            where = "the tools"
+            if listed is not None:
+                self._connect()
+            if listed not in (None, digest_of(self._tools.values())):
+                names = ", ".join(server.label for server in self._connections)
+                raise InfrastructureError(f"{names}: its tools are not those of the run's beginning")
         except BaseException as error:
+            self._leave()
             named(error, where)
             raise
 
+    def _connect(self) -> None:
+        """Begin the sessions of MCP servers, unless they have begun: what calls nothing needs none."""
+        if self._folder is None or self._connections:
+            return
+        for server in self._task.servers():
+            connection = _event_loop().run(_connected(server, Path(self._folder.name)))
+            self._connections[server] = connection
+            self._tools |= {each.name: each for each in connection.tools}
+
     def answer(self, calls: Sequence[ToolCall]) -> list[Call]:
         """Run one call, or several of asynchronous tools together."""
+        if calls:
+            self._connect()
         bound = [self._bound(call) for call in calls]
         if any(isinstance(each, _Bound) and each.tool.is_async for each in bound):
             answered = _event_loop().run(_together(bound))
@@ -218,6 +221,8 @@ class Session:
             ToolFault: a result is another one; names the call.
         """
         repeated = []
+        if any(call.ran for turn in turns for call in turn.calls):
+            self._connect()
         for number, turn in enumerate(turns, 1):
             calls: list[Call] = []
             for group in side_by_side(turn.calls, self._tools):

@@ -305,9 +305,11 @@ def tools_of(functions: Sequence[Any], environment: type | None = None) -> tuple
     return tuple(tools.values())
 
 
-def _where(tool: Tool) -> str:
-    function: Any = tool.function
-    return tool.server.label if tool.server else f"{function.__module__}.{name_of(function)}"
+def _where(defined: Any) -> str:
+    """Where a function, a class or a tool is defined, for messages."""
+    if isinstance(defined, Tool):
+        return defined.server.label if defined.server else _where(defined.function)
+    return f"{defined.__module__}.{defined.__qualname__}"
 
 
 def _methods(environment: type | None) -> Iterator[Any]:
@@ -316,8 +318,8 @@ def _methods(environment: type | None) -> Iterator[Any]:
         method = inspect.getattr_static(environment, name)
         if method is not None and not is_marked(method):
             raise UserError(
-                f"{name} of environment {environment!r:.80} takes the place of a tool without being one: mark it with "
-                f"@tool, or write {name} = None to have no such tool."
+                f"{_where(environment)}.{name} takes the place of a tool without being one: mark it with @tool, or "
+                f"write {name} = None to have no such tool."
             )
         if method is not None:
             yield method
