@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from absent_trainers import GUESS, SUMS, EpisodeLaws, Played, chat_completion, rows_of, secret_row, sum_row, trainer
+import recorded_shop
+from absent_trainers import (
+    GUESS,
+    SUMS,
+    EpisodeLaws,
+    Played,
+    ToolLaws,
+    chat_completion,
+    rows_of,
+    secret_row,
+    sum_row,
+    trainer,
+    written,
+)
 
 
 @dataclass
@@ -20,6 +34,7 @@ class Trajectory:
     messages_and_choices: list[Any] = field(default_factory=list)
     reward: float = 0.0
     metrics: dict[str, float] = field(default_factory=dict)
+    tools: list[Any] | None = None
     logs: list[str] = field(default_factory=list)
 
     def messages(self) -> list[dict[str, str]]:
@@ -66,12 +81,56 @@ def rolled_out(art: Any, model: Model, spec: str, row: str, **sampling: Any) -> 
     return trajectory
 
 
-class TestArt(EpisodeLaws):
+class TestArt(EpisodeLaws, ToolLaws):
     trainer = "ART"
 
     def played(self, adapter: Any, spec: str, row: str, *texts: str) -> Played:
-        trajectory = rolled_out(adapter, Model(*texts), spec, row)
-        return Played(trajectory.reward, trajectory.metrics)
+        model = Model(*texts)
+        trajectory = rolled_out(adapter, model, spec, row)
+        assert not any("tools" in request for request in model.requests) and not trajectory.tools
+        said = trajectory.messages()
+        told = [said[at + 1]["content"] for at in range(len(said) - 1) if said[at]["role"] == "assistant"]
+        return Played(trajectory.reward, trajectory.metrics, told=told)
+
+
+def called(*calls: dict[str, Any]) -> Any:
+    """An answer whose calls the server sends apart, in OpenAI's form."""
+    sent = [
+        {
+            "id": f"id{place}",
+            "type": "function",
+            "function": {"name": each["name"], "arguments": json.dumps(each["arguments"])},
+        }
+        for place, each in enumerate(calls)
+    ]
+    return chat_completion("", tool_calls=[SimpleNamespace(**each, model_dump=lambda each=each: each) for each in sent])
+
+
+class TestNativeTools(ToolLaws):
+    """The server shows the tools and reads the calls; results name the calls that they answer."""
+
+    def played(self, adapter: Any, spec: str, row: str, *texts: str) -> Played:
+        asked = next(each["asked"] for each in recorded_shop.EPISODES if [*map(written, each["asked"])] == [*texts])
+        model = Model(*(called(*turn["calls"]) if turn["calls"] else turn["text"] for turn in asked))
+        trajectory = rolled_out(adapter, model, spec, row, native_tools=True)
+        assert {each["function"]["name"] for each in trajectory.tools or ()} >= {"look_up", "order"}
+        assert all(request["tools"] == trajectory.tools for request in model.requests)
+        assert [message["role"] for message in model.requests[0]["messages"]] == ["user"]
+        told: list[list[str]] = []
+        for each in trajectory.messages_and_choices[1:]:
+            if not isinstance(each, dict):
+                told.append([])
+                continue
+            assert (each["role"], each["tool_call_id"]) == ("tool", f"id{len(told[-1])}")
+            told[-1].append(f"<tool_result>{each['content']}</tool_result>")
+        return Played(trajectory.reward, trajectory.metrics, told=["\n".join(each) for each in told[:-1]])
+
+
+def test_a_call_that_the_length_limit_cut_off_ends_the_episode(adapter: Any) -> None:
+    answer = chat_completion('<tool_call>{"name": "order", "argum')
+    answer.choices[0].finish_reason = "length"
+    trajectory = rolled_out(adapter, Model(answer), recorded_shop.SPEC, recorded_shop.EPISODES[0]["row"])
+    assert trajectory.reward == 0.0 and "cut a call off" in trajectory.logs[0]
 
 
 def test_turns_are_one_trajectory_of_messages_and_choices(adapter: Any) -> None:
