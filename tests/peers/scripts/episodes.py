@@ -14,7 +14,8 @@ TEMPLATE = """\
 {{- '<|im_start|>' + message.role + '\\n' + message.content }}
 {%- for call in message.tool_calls or [] %}
 {{- '<tool_call>{"name": "' + call.function.name + '", "arguments": ' }}
-{{- (call.function.arguments if call.function.arguments is string else call.function.arguments | tojson) + '}</tool_call>' }}
+{{- call.function.arguments if call.function.arguments is string else call.function.arguments | tojson }}
+{{- '}</tool_call>' }}
 {%- endfor %}{{ '<|im_end|>\\n' }}
 {%- endif %}
 {%- endfor %}
@@ -38,8 +39,10 @@ def bytes_tokenizer(template: str = TEMPLATE) -> Any:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    letters = {letter: number for number, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    made = Tokenizer(models.BPE(letters, []))
+    letters = sorted(
+        pre_tokenizers.ByteLevel.alphabet(), key=lambda letter: letter == "~"
+    )  # ART wants the last as text
+    made = Tokenizer(models.BPE({letter: number for number, letter in enumerate(letters)}, []))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     made.decoder = decoders.ByteLevel()
     fast = PreTrainedTokenizerFast(tokenizer_object=made, eos_token=END, pad_token="<|endoftext|>")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -22,7 +21,6 @@ from absent_trainers import (
     secret_row,
     sum_row,
     trainer,
-    written,
 )
 
 
@@ -34,7 +32,6 @@ class Trajectory:
     messages_and_choices: list[Any] = field(default_factory=list)
     reward: float = 0.0
     metrics: dict[str, float] = field(default_factory=dict)
-    tools: list[Any] | None = None
     logs: list[str] = field(default_factory=list)
 
     def messages(self) -> list[dict[str, str]]:
@@ -87,43 +84,10 @@ class TestArt(EpisodeLaws, ToolLaws):
     def played(self, adapter: Any, spec: str, row: str, *texts: str) -> Played:
         model = Model(*texts)
         trajectory = rolled_out(adapter, model, spec, row)
-        assert not any("tools" in request for request in model.requests) and not trajectory.tools
+        assert not any("tools" in request for request in model.requests)
         said = trajectory.messages()
         told = [said[at + 1]["content"] for at in range(len(said) - 1) if said[at]["role"] == "assistant"]
         return Played(trajectory.reward, trajectory.metrics, told=told)
-
-
-def called(*calls: dict[str, Any]) -> Any:
-    """An answer whose calls the server sends apart, in OpenAI's form."""
-    sent = [
-        {
-            "id": f"id{place}",
-            "type": "function",
-            "function": {"name": each["name"], "arguments": json.dumps(each["arguments"])},
-        }
-        for place, each in enumerate(calls)
-    ]
-    return chat_completion("", tool_calls=[SimpleNamespace(**each, model_dump=lambda each=each: each) for each in sent])
-
-
-class TestNativeTools(ToolLaws):
-    """The server shows the tools and reads the calls; results name the calls that they answer."""
-
-    def played(self, adapter: Any, spec: str, row: str, *texts: str) -> Played:
-        asked = next(each["asked"] for each in recorded_shop.EPISODES if [*map(written, each["asked"])] == [*texts])
-        model = Model(*(called(*turn["calls"]) if turn["calls"] else turn["text"] for turn in asked))
-        trajectory = rolled_out(adapter, model, spec, row, native_tools=True)
-        assert {each["function"]["name"] for each in trajectory.tools or ()} >= {"look_up", "order"}
-        assert all(request["tools"] == trajectory.tools for request in model.requests)
-        assert [message["role"] for message in model.requests[0]["messages"]] == ["user"]
-        told: list[list[str]] = []
-        for each in trajectory.messages_and_choices[1:]:
-            if not isinstance(each, dict):
-                told.append([])
-                continue
-            assert (each["role"], each["tool_call_id"]) == ("tool", f"id{len(told[-1])}")
-            told[-1].append(f"<tool_result>{each['content']}</tool_result>")
-        return Played(trajectory.reward, trajectory.metrics, told=["\n".join(each) for each in told[:-1]])
 
 
 def test_a_call_that_the_length_limit_cut_off_ends_the_episode(adapter: Any) -> None:

@@ -415,11 +415,8 @@ class Conversation:
         """The episode as people read it."""
         return self.episode.story
 
-    def begin(self, *, describes: bool = True) -> Steps[Messages]:
+    def begin(self) -> Steps[Messages]:
         """Begin; returns the messages of the first turn.
-
-        Args:
-            describes: Whether they describe tools that are called in text.
 
         Raises:
             UnscoredError: there is no turn to play, e.g. because an opponent does not answer.
@@ -427,7 +424,7 @@ class Conversation:
         if not (yield from self._adapter.begin(self._stepped)):
             score = yield from self.score()
             raise UnscoredError(f"{self._name}: the episode ended before its first turn: {score.why}")
-        self.messages = self._adapter.messages(self.episode.prompt, describes=describes)
+        self.messages = self._adapter.messages(self.episode.prompt, describes=True)
         return self.messages
 
     def reply(self, said: str | Reply[Any], *, is_cut: bool = False) -> Steps[Messages]:
