@@ -336,7 +336,7 @@ ELSEWHERE = "Train it with grpo run, or with TRL by grpo_sdk.interop.trl.TrlTask
 
 WITH_TOOLS = (
     "Train it with grpo run, or in TRL, verifiers, OpenEnv, Inspect, SkyRL, ART, Atropos, verl (by its agent loop) or "
-    "tinker-cookbook; docs/reference/trainers.md says how."
+    "tinker-cookbook."
 )
 """Where tasks with tools are trained."""
 
