@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
 from grpo_sdk.callbacks import ResolvedDefault
@@ -11,8 +13,11 @@ from grpo_sdk.endpoints.base import Request
 from grpo_sdk.endpoints.completion import Completion
 from grpo_sdk.episodes.episode import Answer, Episode, Reply
 from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.marks import cut_at_stop
 from grpo_sdk.task.row import Message, Prompt
 from grpo_sdk.task.turns import added
+
+logger = logging.getLogger(__name__)
 
 
 class Tokens(Protocol):
@@ -25,6 +30,14 @@ class Tokens(Protocol):
 
 
 HasTokens = TypeVar("HasTokens", bound=Tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class SampledTurn:
+    """A completion that another trainer has sampled; see `Tokens`."""
+
+    prompt_ids: tuple[int, ...]
+    completion: Completion
 
 
 class EpisodeEncoder:
@@ -47,6 +60,7 @@ class EpisodeEncoder:
         """
         if self._format is None and self._task.task.has_tools:
             self._format = choose_format(self._tokenizer, self._task.task.all_tools(), prompt)
+            logger.info("tool calls %s: %s: %s", self._task.label, self._format.name, self._format.why)
         return self._format
 
     def choice(self, prompt: Prompt) -> list[ResolvedDefault]:
@@ -87,3 +101,21 @@ class EpisodeEncoder:
         """A completion with what it says."""
         reading = None if self._format is None else self._format.read(prompt_ids, completion)
         return Reply(completion.text, answer, reading)
+
+    def sampled(
+        self, prompt_ids: Sequence[int], token_ids: Sequence[int], *, is_cut: bool | None = None
+    ) -> Reply[SampledTurn]:
+        """A completion that another trainer has sampled.
+
+        Args:
+            prompt_ids: Its prompt.
+            token_ids: Its tokens.
+            is_cut: Whether the length limit ended it; None where the trainer doesn't say: then neither a special token
+                nor a stop string did.
+        """
+        ids, prompt = tuple(token_ids), tuple(prompt_ids)
+        text, is_stopped = cut_at_stop(self._tokenizer.decode(ids, skip_special_tokens=True), self._task.task.stop)
+        if is_cut is None:
+            is_cut = not (is_stopped or (ids and not self._tokenizer.decode(ids[-1:], skip_special_tokens=True)))
+        completion = Completion(ids, (0.0,) * len(ids), text, "length" if is_cut else "stop", 0)
+        return self.reply(prompt, completion, SampledTurn(prompt, completion))
