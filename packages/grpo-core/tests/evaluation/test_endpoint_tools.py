@@ -1,16 +1,22 @@
 import gzip
 import json
+import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ears import Ears
+from judge_server import judging
 from local_endpoint import Reply, completion, serving
 
 from grpo_core import evaluate
+from grpo_sdk import Message, Task, load_task
+from grpo_sdk.endpoints.base import Sampling
 from grpo_sdk.endpoints.openai import MAX_REPLY_BYTES, OpenAIEngine
 from grpo_sdk.errors import UserError
+from grpo_sdk.judges import Endpoint, rubric
 
 CHAT = Path(__file__).parents[1] / "support" / "chat_shop.py"
 TEXT = Path(__file__).parents[3] / "grpo-sdk" / "tests" / "scoring" / "shop_tasks.py"
@@ -48,11 +54,20 @@ def shopping(request: dict[str, Any]) -> Reply:
     return message(None, call("buy", {"item": "apple", "log": log})) if turns == 1 else message("done")
 
 
-def judged(spec: str, respond: Callable[[dict[str, Any]], Reply], **options: Any) -> tuple[dict[str, Any], Any, Ears]:
+def judged(
+    spec: str | Task,
+    respond: Callable[[dict[str, Any]], Reply],
+    *,
+    finally_: Callable[[], None] = lambda: None,
+    **options: Any,
+) -> tuple[dict[str, Any], Any, Ears]:
     """The result of a task, the server, and what was said."""
     watch = Ears()
     with serving(respond) as server:
-        (result,) = evaluate(spec, "m", endpoint=server.url, callbacks=(watch,), **{"size": 1, **options}).values()
+        try:
+            (result,) = evaluate(spec, "m", endpoint=server.url, callbacks=(watch,), **{"size": 1, **options}).values()
+        finally:
+            finally_()
     return result, server, watch
 
 
@@ -113,6 +128,19 @@ HOSTILE: dict[str, tuple[Reply, str]] = {
     "no name": (message(None, call(None, {})), '"name" must be the name of a tool, not null'),
     "no function": (message(None, {"id": "x"}), 'a call must have a "function"'),
     "no object": (message(None, 7), 'a call must have a "function"'),
+    "null in place of a call": (message(None, None), 'a call must have a "function"'),
+    "null in place of arguments": (
+        message("", {"function": {"name": "look_up", "arguments": None}}), '"arguments" must be an object'
+    ),
+    "an id and an index that are none": (message(None, call("look_up", {"item": "apple"}, id=7, index="x")), "3"),
+    "no id, and half a type": (message(None, {"function": call("look_up", {"item": "apple"})["function"]}), "3"),
+    "thinking beside it": (
+        message(None, call("look_up", {"item": "apple"}), reasoning_content="Buy <tool_call>{</tool_call>?"), "3"
+    ),
+    "a long argument": (message(None, call("look_up", {"item": "x" * 2**19})), "characters"),
+    "a huge argument": (
+        message(None, call("look_up", {"item": "x" * 2**20})), "its arguments have 1,048,588 bytes, of at most"
+    ),
     "in the text": (message('<tool_call>{"name": "look_up", "arguments": {"item": "apple"}}</tool_call>'), "3"),
     "broken in the text": (message('<tool_call>{"name": "look_up", </tool_call>'), "broken JSON"),
 }  # fmt: skip
@@ -158,6 +186,14 @@ def test_a_turn_that_cannot_be_meant_is_invalid(reply: Reply, why: str, tmp_path
 @pytest.mark.parametrize(("reply", "why"), [
     (message(None), "a reply without text"),
     (message(None, finish_reason="tool_calls"), "a reply without text"),
+    ((200, b'{"choices": [{"message": {"content": null, "tool_calls": []}}]}'), "a reply without text"),
+    ((200, b'{"choices": [{"message": null, "finish_reason": "tool_calls"}]}'), "a reply without text"),
+    (message("", function_call={"name": "buy", "arguments": "{}"}), "a reply with function_call, which was before"),
+    (message(None, function_call={"name": "buy", "arguments": "{}"}, finish_reason="function_call"),
+     "a reply with function_call, which was before tool_calls; take --tool-form text"),
+    ((200, b"<!DOCTYPE html><title>Sign in</title>"), "a reply that is no completion: Invalid JSON: "),
+    ((200, b'{"error": {"message": "the model is asleep"}}'), 'no completion: Field required: {"error": {"message"'),
+    ((502, b"<html>Bad gateway</html>"), "HTTP 502: <html>Bad gateway</html> (tried 6 times)"),
     (message("done", finish_reason="content_filter"), "content_filter"),
     ((200, b'{"choices": [{"message": {"content": "a", "tool_calls": {"0": 1}}}]}'), "tool_calls are no list"),
     (message(None, call("look_up", "9" * 10_000_000)), f"a reply of more than {MAX_REPLY_BYTES} bytes"),
@@ -171,15 +207,48 @@ def test_what_is_no_answer_is_never_a_score(reply: Reply, why: str) -> None:
     assert any(why in each for each in watch.said)
 
 
+def test_a_stalled_reply_is_never_a_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(OpenAIEngine.__init__.__kwdefaults__, "timeout_s", 0.2)
+    monkeypatch.setitem(OpenAIEngine.__init__.__kwdefaults__, "max_retries", 1)
+    goes_on = threading.Event()
+
+    def stalls(asked: dict[str, Any]) -> Reply:
+        if results(asked):
+            goes_on.wait(60)
+        return message("", call("look_up", {"item": "apple"}))
+
+    result, _, watch = judged(f"{CHAT}:SHOP", stalls, finally_=goes_on.set)
+    assert (result["n"], result["abstained"]) == (0, 1)
+    assert any("no answer within 0.2 s (tried 2 times)" in each for each in watch.said)
+
+
+@pytest.mark.parametrize("reply", [
+    message("It is 3.", finish_reason="tool_calls"),
+    (200, b'{"choices": [{"message": {"content": "It is 3.", "tool_calls": []}, "finish_reason": "stop"}]}'),
+])  # fmt: skip
+def test_a_turn_without_a_call_ends_the_episode(reply: Reply) -> None:
+    result, server, _ = judged(f"{CHAT}:SHOP", lambda asked: reply)
+    assert (result["n"], result["valid_rate"], result["parts"]["n_calls"]["mean"], len(server.seen)) == (1, 1.0, 0.0, 1)
+
+
+def test_two_hundred_calls_are_answered(tmp_path: Path) -> None:
+    many = [call("look_up", {"item": "apple"}, index=2 * number, id="same") for number in range(200)]
+    result, server, _ = judged(f"{CHAT}:SHOP", lambda asked: message("3") if results(asked) else message(None, *many))
+    assert results(server.seen[-1]) == ["3"] * 16 + ["184 more calls were not run: a turn has at most 16."]
+    assert result["parts"]["n_calls"]["mean"] == 17
+
+
 @pytest.mark.parametrize("refusal", [
     (400, b'"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'),
     (400, b'{"error": {"message": "gemma:2b does not support tools"}}'),
     (500, b'{"error": {"message": "tools param requires --jinja flag"}}'),
     (422, b'{"detail": [{"loc": ["body", "tools"], "msg": "Extra inputs are not permitted"}]}'),
+    (400, b'{"error": {"message": "tool_choice is not supported for this model"}}'),
+    (400, b'tool_choice "required" is not supported'),
 ])  # fmt: skip
 def test_an_endpoint_that_refuses_tools_ends_it_and_is_told_of(refusal: Reply) -> None:
-    with pytest.raises(UserError, match=r"refuses the task's tools\. vLLM takes them with .*--tool-form text"):
-        judged(f"{CHAT}:SHOP", lambda asked: refusal)
+    with pytest.raises(UserError, match=r"refuses the task's tools\. vLLM .*--tool-form text .*without --tool-choice"):
+        judged(f"{CHAT}:SHOP", lambda asked: refusal, tool_choice="required")
 
 
 def test_a_refusal_later_on_is_of_one_conversation() -> None:
@@ -234,9 +303,68 @@ def test_who_never_calls_is_asked_about() -> None:
 @pytest.mark.parametrize(("choice", "sent"), [
     ("required", "required"), ("none", "none"), ("buy", {"type": "function", "function": {"name": "buy"}})
 ])  # fmt: skip
-def test_an_endpoint_is_told_whether_to_call(choice: str, sent: Any) -> None:
-    _, server, _ = judged(f"{CHAT}:SHOP", lambda asked: message("done"), tool_choice=choice)
+def test_an_endpoint_is_told_whether_to_call(choice: str, sent: Any, tmp_path: Path) -> None:
+    result, server, watch = judged(
+        f"{CHAT}:SHOP", lambda asked: message("done"), tool_choice=choice, output_dir=tmp_path
+    )
     assert server.seen[0]["tool_choice"] == sent
+    (meta,) = tmp_path.rglob("run_meta.json")
+    (summary,) = tmp_path.rglob("summary.json")
+    (numbers,) = json.loads(summary.read_text())["tasks"].values()
+    for each in (result, json.loads(meta.read_text())["summary"], numbers["final"]):
+        assert (each["tool_form"], each["tool_choice"]) == ("native", choice)
+    assert any("no completion called a tool" in each for each in watch.said) == (choice != "none")
+
+
+def test_with_the_choice_none_what_looks_like_a_call_is_text() -> None:
+    written = '<tool_call>{"name": "look_up", "arguments": {"item": "apple"}}</tool_call>'
+    for reply in (message(written), message("", call("look_up", {"item": "apple"}))):
+        result, server, _ = judged(f"{CHAT}:SHOP", lambda asked, reply=reply: reply, tool_choice="none")  # type: ignore[misc]
+        assert (result["parts"]["n_calls"]["mean"], len(server.seen)) == (0.0, 1)
+
+
+EXAMPLE = (
+    Message(role="user", content="An apple."),
+    Message(
+        role="assistant",
+        content="",
+        tool_calls=[{"type": "function", "function": {"name": "buy", "arguments": {"item": item}}} for item in "ab"],
+    ),
+    Message(role="user", content="A pear."),
+)
+
+
+def test_an_example_in_a_prompt_keeps_its_calls() -> None:
+    with serving(lambda asked: message("done")) as server:
+        assert [each.text for _, each in OpenAIEngine(server.url, "m").answers([EXAMPLE], Sampling())] == ["done"]
+    _, said, *told, asked = server.seen[0]["messages"]
+    assert [each["function"]["arguments"] for each in said["tool_calls"]] == ['{"item": "a"}', '{"item": "b"}']
+    assert [each["id"] for each in said["tool_calls"]] == [each["tool_call_id"] for each in told]
+    assert [each["content"] for each in told] == ["", ""] and asked["content"] == "A pear."
+
+
+def test_a_judge_at_an_endpoint_reads_the_calls_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRPO_CACHE_DIR", str(tmp_path))
+    shop = load_task(f"{CHAT}:SHOP").task
+
+    def looking(asked: dict[str, Any]) -> Reply:
+        return message("It is 3.") if results(asked) else message("I look.", call("look_up", {"item": "apple"}))
+
+    with judging(lambda asked: asked.grade(7)) as judge:
+        rewards = (*shop.rewards, rubric("It is polite.", model=Endpoint(judge.url, "j"), name="polite"))
+        result, _, _ = judged(replace(shop, rewards=rewards), looking)
+        (request,) = judge.seen
+    assert (result["n"], result["parts"]["polite"]["mean"], result["parts"]["n_calls"]["mean"]) == (1, 0.7, 1.0)
+    told = """\
+assistant:
+    I look.
+call of a tool:
+    {"name": "look_up", "arguments": {"item": "apple"}}
+result:
+    3
+assistant:
+    It is 3."""
+    assert told in request["messages"][1]["content"] and "Buy an apple" in request["messages"][1]["content"]
 
 
 @pytest.mark.parametrize(("task", "options", "why"), [
@@ -245,6 +373,7 @@ def test_an_endpoint_is_told_whether_to_call(choice: str, sent: Any) -> None:
     (f"{CHAT}:SHOP", {"tool_choice": "required", "tool_form": "text"}, "asked in text"),
     ("math.arithmetic", {"tool_choice": "required"}, r"math\.arithmetic has no tools"),
     (f"{CHAT}:SHOP", {"tool_choice": "required", "endpoint": None}, "for --endpoint: the form of a model in this"),
+    (f"{CHAT}:SHOP", {"tool_choice": "none", "endpoint": None}, "nothing makes it call a tool or keeps it from it"),
 ])  # fmt: skip
 def test_what_an_endpoint_cannot_do_is_refused(task: str, options: dict[str, Any], why: str) -> None:
     with pytest.raises(UserError, match=why):

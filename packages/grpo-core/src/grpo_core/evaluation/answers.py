@@ -12,7 +12,7 @@ from functools import partial
 from grpo_core.evaluation.candidate import EvaluatedModel, load_evaluated
 from grpo_core.evaluation.held_out import HeldOutTask
 from grpo_core.evaluation.results import Evaluation
-from grpo_core.evaluation.sampling import Question, Sampled, Sampler
+from grpo_core.evaluation.sampling import EndpointSampler, Question, Sampled, Sampler
 from grpo_core.evaluation.settings import EvaluationSettings, ModelOptions
 from grpo_core.evaluation.surprisal import ROWS_AT_ONCE, Certainty, certainty
 from grpo_core.evaluation.together import evaluate_together
@@ -318,7 +318,8 @@ def converse(
 
     play(tables, answer)
     hooks.progress(len(tables), len(tables))
-    said = [turn for _, episode in tables for turn in episode.state.moves if scoring.tokenizer is None]
+    asks = isinstance(sampler, EndpointSampler) and sampler.may_call
+    said = [turn for _, episode in tables for turn in episode.state.moves if asks]
     if task.task.has_tools and said and not any(turn.calls for turn in said):
         hooks.warn(f"{task.label}: no completion called a tool; does the endpoint read calls as its model writes them?")
     futures = {index: next(iter(scoring.score(episode).values())) for index, (_, episode) in enumerate(tables)}

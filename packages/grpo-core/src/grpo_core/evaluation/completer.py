@@ -8,7 +8,15 @@ from itertools import count
 from typing import Any
 
 from grpo_core.engines.native import NativeEngine
-from grpo_core.evaluation.sampling import EndpointSampler, EngineSampler, Question, Sampled, Sampler
+from grpo_core.evaluation.sampling import (
+    EndpointSampler,
+    EngineSampler,
+    Question,
+    Sampled,
+    Sampler,
+    ToolForm,
+    check_tool_options,
+)
 from grpo_core.evaluation.surprisal import certainty
 from grpo_core.policy.load import load_policy
 from grpo_core.policy.policy import Policy
@@ -33,9 +41,11 @@ class Completer:
         temperature: 0 is greedy.
         stop: Strings that end a completion; the text keeps them.
         seed: Seed of sampling above temperature 0: the n-th call's completions depend on it, n and their place alone.
+        tool_choice: At an endpoint: `auto`, `none`, `required`, or the tool that `answer` must call.
+        tool_form: How an endpoint is told of tools: its own `tools` (native), or a message of the system (text).
 
     Raises:
-        UserError: no such model, adapter or device, or an adapter for an endpoint.
+        UserError: no such model, adapter or device, an adapter for an endpoint, or what is for endpoints without one.
     """
 
     def __init__(
@@ -49,18 +59,22 @@ class Completer:
         temperature: float = 0.0,
         stop: tuple[str, ...] = (),
         seed: int = 0,
+        tool_choice: str | None = None,
+        tool_form: ToolForm = "native",
     ) -> None:
+        is_endpoint = OpenAIEngine.is_url(model)
+        check_tool_options(tool_choice, tool_form, is_endpoint=is_endpoint)
         self._sampling = Sampling(temperature, max_completion_length=max_completion_length)
         self._stop, self._seed, self._calls = stop, seed, count()
         self._policy: Policy | None = None
-        if not OpenAIEngine.is_url(model):
+        if not is_endpoint:
             self._policy = load_policy(model, adapter=adapter, device=device, precision=precision)
             tokenizer = self._policy.tokenizer
             self._sampler: Sampler = EngineSampler(NativeEngine(self._policy.model.eval(), tokenizer), tokenizer)
         elif adapter is not None:
             raise UserError(f"adapter={adapter!r}: {model} is an endpoint, which has to serve the model with it.")
         else:
-            self._sampler = EndpointSampler(OpenAIEngine.from_url(model))
+            self._sampler = EndpointSampler(OpenAIEngine.from_url(model), tool_choice=tool_choice, tool_form=tool_form)
 
     def logprobs(self, prompts: Sequence[Prompt], completions: Sequence[str]) -> list[float]:
         """Log-probability, in nats, of answering each prompt with exactly this completion and ending it there.

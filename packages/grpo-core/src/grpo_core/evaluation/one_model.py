@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from grpo_core.config import EvalConfig, RunConfig
 from grpo_core.config.resolution import task_for_model
@@ -15,7 +15,7 @@ from grpo_core.evaluation.entry import Moment, entry_of
 from grpo_core.evaluation.held_out import HeldOutTask, prepare_tasks
 from grpo_core.evaluation.output import BASE, EvaluationFolder, NamedModel, meta_of, write_results
 from grpo_core.evaluation.results import Evaluation
-from grpo_core.evaluation.sampling import EndpointSampler, ToolForm
+from grpo_core.evaluation.sampling import EndpointSampler, ToolForm, check_tool_options
 from grpo_core.evaluation.settings import EvaluationSettings, ModelOptions
 from grpo_core.rollouts.task_scoring import prepare_nodes
 from grpo_core.tracking.monitor import diagnose_held_out
@@ -62,19 +62,13 @@ class Candidate:
         Raises:
             UserError: no such model, one that is beside an endpoint, or an option that is for endpoints.
         """
-        if self.tool_form not in get_args(ToolForm):
-            raise UserError(f"--tool-form {self.tool_form}: write native or text.")
+        check_tool_options(self.tool_choice, self.tool_form, is_endpoint=self.endpoint is not None)
         if self.endpoint is not None:
             if self.base is not None or self.adapter is not None:
                 raise UserError(
                     "--endpoint takes neither --base nor --adapter: serve the other model and evaluate it, too."
                 )
             return
-        if self.tool_choice is not None or self.tool_form != "native":
-            raise UserError(
-                "--tool-choice and --tool-form are for --endpoint: the form of a model in this process follows from "
-                "its tokenizer, and nothing makes it call a tool or keeps it from it."
-            )
         model_source(self.model)
         if self.base is not None:
             model_source(self.base)
@@ -95,11 +89,16 @@ class Candidate:
             if self.tool_choice not in choices:
                 near = near_match(self.tool_choice, choices)
                 raise UserError(f"--tool-choice {self.tool_choice}: {label} takes {', '.join(choices)}.{near}")
-        if not tools or self.endpoint is None:
+        if not (form := self.form_of(held)):
             return []
-        form = "text" if is_text else self.tool_form
         why = "the task's prompts are text" if is_text else "--tool-form" if form == "text" else "the endpoint's own"
         return [ResolvedDefault("tool calls", f"{label}: {form}", why)]
+
+    def form_of(self, held: HeldOutTask) -> str:
+        """How the endpoint is told of a task's tools; empty where there are none, or no endpoint."""
+        if self.endpoint is None or not held.task.task.has_tools:
+            return ""
+        return "text" if isinstance(held.task.prompt(held.rows[0]), str) else self.tool_form
 
 
 def evaluate_as(
@@ -175,6 +174,8 @@ def _concluded(
         folder.path.mkdir(parents=True, exist_ok=True)
     task, seed, moment = held.task, held.settings.seed, Moment("final", folder=folder.path if folder else None)
     entry = entry_of(evaluation, task, label, moment, seed=seed, warn=callbacks.warn_once)
+    if form := candidate.form_of(held):
+        entry |= {"tool_form": form, "tool_choice": candidate.tool_choice}
     result = {**entry, "identity": task.identity, "timing": evaluation.timing()}
     written = [(NamedModel(ALONE, candidate.model, candidate.adapter), evaluation, entry)]
     if control is not None and candidate.base is not None:

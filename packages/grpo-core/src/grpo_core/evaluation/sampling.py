@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
 
 from grpo_core.engines.native import MAX_BATCH_TOKENS
 from grpo_core.policy.memory import is_out_of_memory, release
@@ -16,6 +16,7 @@ from grpo_sdk.chat.text_form import in_text_form
 from grpo_sdk.endpoints.base import Engine, Request, SampleKey, Sampling
 from grpo_sdk.endpoints.completion import Completion
 from grpo_sdk.episodes.opponents import endpoint_seed
+from grpo_sdk.errors import UserError
 from grpo_sdk.task.marks import first_thinking_end
 from grpo_sdk.task.row import Message, Prompt
 from grpo_sdk.task.tools.calls import Reading
@@ -223,6 +224,21 @@ ToolForm = Literal["native", "text"]
 """How an endpoint is told of tools: by its own `tools`, or in the text of the messages."""
 
 
+def check_tool_options(tool_choice: str | None, tool_form: ToolForm, *, is_endpoint: bool) -> None:
+    """Check how a model is told of tools.
+
+    Raises:
+        UserError: no such form, or what only an endpoint can be told.
+    """
+    if tool_form not in get_args(ToolForm):
+        raise UserError(f"--tool-form {tool_form}: write native or text.")
+    if not is_endpoint and (tool_choice is not None or tool_form != "native"):
+        raise UserError(
+            "--tool-choice and --tool-form are for --endpoint: the form of a model in this process follows from "
+            "its tokenizer, and nothing makes it call a tool or keeps it from it."
+        )
+
+
 class EndpointSampler:
     """Samples from an OpenAI-compatible endpoint.
 
@@ -236,6 +252,11 @@ class EndpointSampler:
 
     def __init__(self, engine: OpenAIEngine, *, tool_choice: str | None = None, tool_form: ToolForm = "native") -> None:
         self._engine, self._tool_choice, self._tool_form = engine, tool_choice, tool_form
+
+    @property
+    def may_call(self) -> bool:
+        """Whether calls are made: with the choice `none`, what looks like one is text."""
+        return self._tool_choice != "none"
 
     def sample(self, questions: Sequence[Question], sampling: Sampling) -> Iterator[tuple[int, Sampled]]:
         """Yield answers; see `Sampler`. What fails for good is an answer with an `error`.
@@ -263,7 +284,11 @@ class EndpointSampler:
                 prompts = [in_text_form(cast("Sequence[Message]", each), tools) for each in prompts]
             for at, answer in self._engine.answers(prompts, limited, stop=stop, seeds=seeds, tools=offered):
                 is_truncated = answer.finish_reason == "length"
-                reading = read_answer(answer.text, answer.calls, prompts[at], is_cut=is_truncated) if tools else None
+                reading = None
+                if tools and self.may_call:
+                    reading = read_answer(answer.text, answer.calls, prompts[at], is_cut=is_truncated)
+                elif tools:
+                    reading = Reading(answer.text)
                 yield (
                     members[at],
                     Sampled(

@@ -59,7 +59,8 @@ _NO_TOOLS = re.compile(r"(?=.*\btools?(?:_choice)?\b).*(?:requir|support|permitt
 """How they refuse `tools`, in lower case."""
 _HOW_TO_TAKE_TOOLS = (
     "It refuses the task's tools. vLLM takes them with --enable-auto-tool-choice and --tool-call-parser, llama.cpp "
-    "with --jinja; with --tool-form text a message describes them instead."
+    'with --jinja; with --tool-form text (tool_form="text") a message describes them instead, and without '
+    "--tool-choice (tool_choice=None) the endpoint chooses."
 )
 _NO_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 """What no endpoint takes in the name of a tool, and a model may write."""
@@ -291,7 +292,7 @@ class OpenAIEngine:
                     return failed_answer(f"{self.base_url}: a reply of more than {MAX_REPLY_BYTES} bytes")
         if status == httpx2.codes.OK:
             self._has_taken_tools |= has_tools
-            return self._parse(bytes(data), has_tools=has_tools)
+            return self._parse(bytes(data), key, has_tools=has_tools)
         why = f"HTTP {status}: {excerpt(data.decode('utf-8', 'replace'), key)}"
         # Later on, it is what a conversation holds that is refused. llama.cpp says 500.
         if has_tools and not self._has_taken_tools and status not in _WRONG_ADDRESS and _NO_TOOLS.search(why.lower()):
@@ -304,12 +305,13 @@ class OpenAIEngine:
         is_too_long = status in _REFUSED and _TOO_LONG.search(why.lower()) is not None
         return Answer("", "stop", error=f"{self.base_url}: {why}", is_too_long=is_too_long)
 
-    def _parse(self, data: bytes, *, has_tools: bool) -> Answer:
+    def _parse(self, data: bytes, key: str, *, has_tools: bool) -> Answer:
         try:
             reply = _Reply.model_validate_json(data)
         except ValidationError as error:
             # A cut-off reply may come whole the next time.
-            raise _TryAgain(f"a reply that is no completion: {error.errors(include_url=False)[0]['msg']}") from None
+            why = f"{error.errors(include_url=False)[0]['msg']}: {excerpt(data.decode('utf-8', 'replace'), key, 100)}"
+            raise _TryAgain(f"a reply that is no completion: {why}") from None
         if len(reply.choices) > 1:
             return failed_answer(f"the endpoint replied with {len(reply.choices)} completions, and one was requested")
         (choice,) = reply.choices
@@ -317,6 +319,8 @@ class OpenAIEngine:
         calls = message.tool_calls or [] if has_tools else []
         if not isinstance(calls, list):
             return failed_answer("a reply whose tool_calls are no list")
+        if has_tools and message.function_call is not None:
+            return failed_answer("a reply with function_call, which was before tool_calls; take --tool-form text")
         if choice.finish_reason not in (None, "stop", "length", *(("tool_calls",) if has_tools else ())):
             return failed_answer(f"the endpoint ended the completion for {excerpt(repr(choice.finish_reason), '')}")
         finish: FinishReason = "length" if choice.finish_reason == "length" else "stop"
@@ -386,6 +390,7 @@ class _Message(BaseModel):
     reasoning_content: Any = None  # vLLM, SGLang, llama.cpp, DeepSeek
     reasoning: Any = None  # OpenRouter, Ollama, newer vLLM
     tool_calls: Any = None
+    function_call: Any = None
 
     @property
     def thought(self) -> tuple[str, str]:
@@ -421,7 +426,8 @@ def _sent(messages: Sequence[Message], thought_field: str) -> list[dict[str, Any
     """Messages as endpoints take them: calls and results have ids, and arguments are text.
 
     Ids are ours, the same for the same conversation, of nine letters and digits, as Mistral wants them: endpoints may
-    give none, or one twice. A call without a result was not run, and no endpoint takes one. A thought goes back as it
+    give none, or one twice. No endpoint takes a call without a result: one beside calls that have some was not run, and
+    is left out; those of an example in a prompt, of which none has one, get an empty one. A thought goes back as it
     came: in its field, or in the text.
 
     Args:
@@ -437,13 +443,19 @@ def _sent(messages: Sequence[Message], thought_field: str) -> list[dict[str, Any
             text = f"<think>{thought}</think>{each['content']}"
             each |= {thought_field: thought} if thought_field else {"content": text}
         results = len(list(takewhile(lambda other: other["role"] == "tool", messages[place + 1 :])))
-        if calls and results:
-            each["tool_calls"] = [_sent_call(call["function"], next(number)) for call in calls[:results]]
+        if calls:
+            each["tool_calls"] = [_sent_call(call["function"], next(number)) for call in calls[: results or None]]
             waiting = iter(each["tool_calls"])
         if each["role"] == "tool" and (call := next(waiting, None)):
-            each |= {"tool_call_id": call["id"], "name": call["function"]["name"]}
+            each |= _answers(call)
         sent.append(each)
+        if calls and not results:
+            sent += ({"role": "tool", "content": "", **_answers(call)} for call in each["tool_calls"])
     return sent
+
+
+def _answers(call: Mapping[str, Any]) -> dict[str, str]:
+    return {"tool_call_id": call["id"], "name": call["function"]["name"]}
 
 
 def _sent_call(function: Mapping[str, Any], number: int) -> dict[str, Any]:

@@ -110,7 +110,8 @@ class Scorer:
                 timeout_s=self.timeout_s,
                 memory_mib=memory_mib,
                 late=self._late if self._fails_on_timeout else None,
-                grade=partial(self._submit, predictions=None),
+                grade=self._grade,
+                judged=self._submit_judged if self._is_judged else None,
                 counted=self._counts.counted,
             )
         self._remote: RemoteScoring | None = None
@@ -173,7 +174,7 @@ class Scorer:
             graded = graded_of(outcome, self.task.name)
             return {} if isinstance(graded, Score) else graded.questions
 
-        return self._ask("grade", _row_json(row), convert, text=text, known={})
+        return self._ask("grade", _row_json(row), convert, limits=self._limits_of(text), text=text, known={})
 
     def opponent_prompts(self, texts: Sequence[str], rows: Sequence[Row]) -> list[Prompt | None]:
         """The opponent's prompt for each completion of a task that has one, in order.
@@ -282,15 +283,19 @@ class Scorer:
         if self._remote is not None:
             return self._remote.submit(text, row_json)
         if self._is_judged:
-            return self._submit_judged(text, row_json)
-        limits = 1.0 if self._tools is None else self._tools.limit_of_text(text) / self.timeout_s
+            return self._submit_judged(partial(self._grade, text, row_json), row_json)
+        limits = self._limits_of(text)
         return self._ask("grade", row_json, self._counted_score, limits=limits, text=text, predictions=predictions)
 
-    def _submit_judged(self, text: str, row_json: str) -> Future[Score]:
-        task = self.task.name
+    def _grade(self, text: str, row_json: str, known: Mapping[str, float] | None = None) -> Future[Graded]:
+        convert = partial(graded_of, task=self.task.name)
+        return self._ask("grade", row_json, convert, limits=self._limits_of(text), text=text, known=known)
 
-        def grade(known: Mapping[str, float]) -> Future[Graded]:
-            return self._ask("grade", row_json, partial(graded_of, task=task), text=text, known=known)
+    def _limits_of(self, text: str) -> float:
+        return 1.0 if self._tools is None else self._tools.limit_of_text(text) / self.timeout_s
+
+    def _submit_judged(self, grade: Callable[[Mapping[str, float]], Future[Graded]], row_json: str) -> Future[Score]:
+        task = self.task.name
 
         def out_of_time(why: str) -> Future[Score]:
             return self._ask("out_of_time", row_json, partial(score_of, task=task), why=f"task {task}: {why}")

@@ -8,7 +8,7 @@ import os
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
@@ -17,8 +17,9 @@ from typing import Any
 from grpo_sdk.endpoints.background import BackgroundLoop
 from grpo_sdk.errors import InfrastructureError
 from grpo_sdk.killable import KillablePool, Outcome
-from grpo_sdk.scoring.wire import abstention, content_of, encode, score_of
+from grpo_sdk.scoring.wire import abstention, content_of, encode, graded_of
 from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.judging import Graded
 from grpo_sdk.task.row import Prompt
 from grpo_sdk.task.score import Score
 from grpo_sdk.task.tools.calls import Call, Reading, ToolCall, ToolTurn, read_tool_turns
@@ -31,6 +32,9 @@ DEFAULT_TOOL_WORKERS = 16
 
 BEGIN_AGAIN_S = (0.5, 1.0, 2.0, 0.0)
 """Pauses after an episode could not begin, e.g. while a process that was killed is replaced."""
+
+Verdicts = Mapping[str, float]
+"""Raw values of rewards that are known."""
 
 _MODULE = "grpo_sdk.scoring.wire"
 _background = BackgroundLoop("tools")
@@ -49,8 +53,9 @@ class ToolWorkers:
         timeout_s: Limit of a call whose tool states none.
         memory_mib: Address space that a worker may take (Linux); None is no limit.
         late: The request for the score of an episode whose scoring ran out of time; None where that abstains.
-        grade: Scores an episode whose tools are gone, by repeating it.
-        counted: Called with every score, which it returns.
+        grade: Scores an episode whose tools are gone, by repeating it, as far as it can with verdicts that are known.
+        judged: Asks the judges of an episode, given what scores it; None where the task has none.
+        counted: Called with every score of what is not judged, which it returns.
 
     Attributes:
         left: Episodes that are over or forgotten. The garbage collector puts them here, wherever it comes, so that no
@@ -66,10 +71,12 @@ class ToolWorkers:
         timeout_s: float,
         memory_mib: int | None,
         late: Callable[[str], bytes] | None,
-        grade: Callable[[str, str], Future[Score]],
+        grade: Callable[[str, str, Verdicts | None], Future[Graded]],
+        judged: Callable[[Callable[[Verdicts], Future[Graded]], str], Future[Score]] | None,
         counted: Callable[[Score], Score],
     ) -> None:
         self.task, self.timeout_s, self.late, self.grade, self.counted = task, timeout_s, late, grade, counted
+        self.judged = judged
         toolbox = partner_of(task.task, task.config, task.max_turns)
         assert isinstance(toolbox, Toolbox)
         self.toolbox = toolbox
@@ -199,7 +206,11 @@ class ToolSession:
 
     def score(self, text: str) -> Future[Score]:
         """Score the episode by its environment as it is now, which is dropped."""
-        return _background.submit(self._scored(text))
+        if self._workers.judged is None:
+            return _background.submit(self._scored(text))
+        score = self._workers.judged(lambda known: _background.submit(self._graded(text, known)), self._row_json)
+        score.add_done_callback(lambda _: self._drop())
+        return score
 
     async def _begun(self) -> TurnState:
         made = await self._make((), "reset()")
@@ -230,18 +241,26 @@ class ToolSession:
         return self._workers.toolbox.state((*turns, ToolTurn(text, tuple(calls), reading.problem)), opened)
 
     async def _scored(self, text: str) -> Score:
+        try:
+            graded = await self._graded(text)
+        except InfrastructureError as error:  # the workers were closed
+            graded = abstention(str(error), self._workers.task.name, "infrastructure")
+        finally:
+            self._drop()
+        assert isinstance(graded, Score)  # no judge is asked
+        return self._workers.counted(graded)
+
+    async def _graded(self, text: str, known: Verdicts | None = None) -> Graded:
         workers, task = self._workers, self._workers.task.name
         late = None if workers.late is None else partial(workers.late, self._row_json)
-        try:
-            outcome = await self._ask("score", "the score", workers.timeout_s, fallback=late, text=text)
-            if outcome.status != "ok" or not content_of(outcome, task).get("is_lost"):
-                return workers.counted(score_of(outcome, task))
-            return await asyncio.wrap_future(workers.grade(text, self._row_json))
-        except InfrastructureError as error:  # the workers were closed
-            return workers.counted(abstention(str(error), task, "infrastructure"))
-        finally:
-            self._leave()
-            workers.drop_left()
+        outcome = await self._ask("score", "the score", workers.timeout_s, fallback=late, text=text, known=known)
+        if outcome.status != "ok" or not content_of(outcome, task).get("is_lost"):
+            return graded_of(outcome, task)
+        return await asyncio.wrap_future(workers.grade(text, self._row_json, known))
+
+    def _drop(self) -> None:
+        self._leave()
+        self._workers.drop_left()
 
     async def _run(self, calls: Sequence[ToolCall], before: Sequence[ToolTurn]) -> dict[str, Any]:
         """The answers to calls, or the fault of a tool, which the reason names."""

@@ -163,7 +163,7 @@ class Sessions:
             return {"calls": self._kept[episode].answer([ToolCall(**call) for call in arguments["calls"]])}
         if op == "score":
             session = self._kept[episode]
-            return self._task.grader.grade(arguments["text"], self._task.row_from_json(row), session=session)
+            return self._task.grader.grade(row=self._task.row_from_json(row), session=session, **arguments)
         self._kept.pop(episode).close()
         return {}
 

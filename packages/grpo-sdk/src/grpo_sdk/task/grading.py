@@ -15,7 +15,7 @@ from grpo_sdk.errors import InfrastructureError, UserError
 from grpo_sdk.task.calling import BOUNDS, LARGEST_REWARD, call_by_name, raised
 from grpo_sdk.task.composition import RewardSpec
 from grpo_sdk.task.game import Move
-from grpo_sdk.task.judging import Graded, JudgedReward, JudgeQuestion, Pending, TooLong, arguments_of, question_of
+from grpo_sdk.task.judging import Graded, JudgedReward, JudgeQuestion, Pending, TooLong, arguments_of, question_of, told
 from grpo_sdk.task.opponent import Opponent
 from grpo_sdk.task.remote import Moves, ask_now
 from grpo_sdk.task.row import Prompt, Row, TaskConfig, as_prompt
@@ -68,18 +68,20 @@ class Grader:
         """
         try:
             with self._tools(row, session) as tools:
-                given = self._given(text, row, predictions, tools, repeats=session is None)
-                if problem := given.pop("problem", ""):
+                given, shown, problem = self._given(text, row, predictions, tools, repeats=session is None)
+                if problem:
                     refused = refused or f"invalid: {problem}"
-                graded = self._graded(given, row, known, refused)
+                graded = self._graded(given, shown, row, known, refused)
         except (Exception, SystemExit) as error:  # the task's tools met what the policy wrote
             return fault_of(f"repeating the calls: {where_of(error, '')}".rstrip(), error)
         if session is not None and isinstance(graded, Score):
             graded.seconds[TOOLS] = sum(session.times)
         return graded
 
-    def _graded(self, given: Mapping[str, Any], row: Row, known: Mapping[str, float] | None, refused: str) -> Graded:
-        """The score of what the task's functions may ask for."""
+    def _graded(
+        self, given: Mapping[str, Any], shown: str, row: Row, known: Mapping[str, float] | None, refused: str
+    ) -> Graded:
+        """The score of what the task's functions may ask for, and judges are shown."""
         answer, valid, why = None, not refused, refused
         parts: dict[str, float] = {}
         seconds: dict[str, float] = {}
@@ -109,7 +111,7 @@ class Grader:
                     parts[spec.name] = 0.0
                 elif known is not None and isinstance(spec.function, JudgedReward):
                     of = arguments_of(row, self._config)
-                    questions[spec.name] = question_of(spec.function, self._task.prompt, [given["text"]], [answer], of)
+                    questions[spec.name] = question_of(spec.function, self._task.prompt, [shown], [answer], of)
                     waiting.add(spec.name)
                 else:
                     arguments = {name: answer if name == "answer" else given[name] for name in spec.arguments}
@@ -162,8 +164,8 @@ class Grader:
     def validated(self, text: str, row: Row) -> Any:
         """Return what the validator makes of a completion; raises `Invalid` where it refuses it."""
         with self._tools(row) as tools:
-            given = self._given(text, row, None, tools)
-            if problem := given.pop("problem", ""):
+            given, _, problem = self._given(text, row, None, tools)
+            if problem:
                 raise Invalid(problem)
             return self._validated(given)
 
@@ -181,8 +183,8 @@ class Grader:
 
     def _given(
         self, text: str, row: Row, predictions: Sequence[str] | None, session: Session | None, *, repeats: bool = True
-    ) -> dict[str, Any]:
-        """What the task's functions may ask for about a completion; with tools also the `problem` of the last turn."""
+    ) -> tuple[dict[str, Any], str, str]:
+        """What the task's functions may ask for about a completion, what judges are shown, and the turn's problem."""
         if session is not None:
             turns, has_results = read_tool_turns(text)
             if repeats:
@@ -190,18 +192,20 @@ class Grader:
                 turns = tuple(session.repeat(played, compares=has_results))
             times = iter(session.times)  # which no text holds
             calls = (call for turn in turns for call in turn.calls)
-            return {
+            given = {
                 "text": turns[-1].text,
                 "row": row,
                 "config": self._config,
                 "texts": tuple(turn.text for turn in turns),
                 "calls": tuple(replace(call, seconds=next(times, 0.0)) if call.ran else call for call in calls),
                 "environment": session.environment,
-                "problem": turns[-1].problem,
             }
+            return given, told(turns, session.opening), turns[-1].problem
         texts = read_turns(text) if self._reads_turns else (text,)
         given = {"text": texts[-1], "row": row, "config": self._config, "texts": texts}
-        return given if self._opponent is None else {**given, "predictions": tuple(predictions or ())}
+        if self._opponent is not None:
+            given["predictions"] = tuple(predictions or ())
+        return given, texts[-1], ""
 
     def _validated(self, given: Mapping[str, Any]) -> Any:
         answer = call_by_name(self._task.validate, given, positional=2)

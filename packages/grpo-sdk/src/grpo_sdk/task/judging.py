@@ -7,14 +7,17 @@ is known.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from textwrap import indent
 from typing import Any, Literal, Protocol
 
 from grpo_sdk.errors import InfrastructureError
 from grpo_sdk.task.calling import call_by_name
-from grpo_sdk.task.row import Row, TaskConfig, as_prompt, prompt_text
+from grpo_sdk.task.row import Prompt, Row, TaskConfig, as_prompt, prompt_text
 from grpo_sdk.task.score import Score
+from grpo_sdk.task.tools.calls import ToolTurn
 
 JudgeKind = Literal["rubric", "pairwise", "classifier"]
 Shown = Literal["text", "answer"]
@@ -205,6 +208,24 @@ def question_of(
         content = call_by_name(judge.reference, available, positional=1)
         reference = None if content is None else _text(content, f"reference of judge {judge.name}")
     return JudgeQuestion(question, shown, reference, too_long)
+
+
+def told(turns: Sequence[ToolTurn], opening: Prompt | None) -> str:
+    """An episode with tools as a judge is shown it: who said what.
+
+    All that is said is indented, and a call is JSON, so that nothing which the policy writes passes for a result.
+
+    Args:
+        turns: Its turns.
+        opening: What its environment added to the prompt.
+    """
+    said = [] if opening is None else [("environment", prompt_text(opening))]
+    for turn in turns:
+        said.append(("assistant", turn.text))
+        for call in turn.calls:
+            asked = {"name": call.name, "arguments": dict(call.arguments)}
+            said += [("call of a tool", json.dumps(asked, ensure_ascii=False)), ("result", call.result)]
+    return "\n".join(f"{who}:\n{indent(text, '    ', lambda line: True)}" for who, text in said)
 
 
 def judged_rewards(functions: Sequence[Callable[..., Any]]) -> tuple[JudgedReward, ...]:

@@ -228,7 +228,7 @@ class Task:
 
     def _check_judges(self) -> None:
         judges = [] if callable(self.rewards) else [each.name for each in judged_rewards(self.rewards)]
-        if judges and self._may_have_turns:
+        if judges and self._may_have_turns and not self.has_tools:
             raise UserError(
                 f"task {self.name!r}: judge {judges[0]!r} sees one completion; a task with turns cannot have one."
             )
