@@ -168,9 +168,14 @@ Calls = Sequence[tuple[str, dict[str, Any]]]
 """Calls of a turn: names and arguments."""
 
 
-def called(scorer: Scorer, row: Row, turns: Sequence[Calls]) -> tuple[list[list[Call]], Score, str]:
+def called(
+    scorer: Scorer, row: Row, turns: Sequence[Calls], texts: Sequence[str] = ()
+) -> tuple[list[list[Call]], Score, str]:
     """Play an episode with tools: the answered calls of each turn, the score, and why it could not be played."""
-    asked = [ToolTurn("said", tuple(Call(name, arguments, "", ok=True) for name, arguments in turn)) for turn in turns]
+    asked = [
+        ToolTurn(text, tuple(Call(name, arguments, "", ok=True) for name, arguments in turn))
+        for turn, text in zip(turns, texts or ["said"] * len(turns), strict=True)
+    ]
     session = scorer.session(row)
     *_, state = session.play(asked)
     if state.fault:

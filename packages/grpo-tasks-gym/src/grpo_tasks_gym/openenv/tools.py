@@ -13,13 +13,20 @@ import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import Any, TypeVar
 
-from grpo_sdk import Environment, InfrastructureError, ToolError, UserError
+from grpo_sdk import (
+    BackgroundLoop,
+    Environment,
+    InfrastructureError,
+    Tool,
+    ToolError,
+    ToolFault,
+    UserError,
+    schema_tool,
+)
 from grpo_sdk.data import DataError
-from grpo_sdk.endpoints.background import BackgroundLoop
-from grpo_sdk.task.tools.tool import Tool, ToolFault, schema_tool
 from grpo_tasks_gym.openenv.client import RETRY_S, WHOLE, CapacityError, Episode, digest_of, shown_of
 from grpo_tasks_gym.openenv.options import OpenEnvConfig, ToolsRow
 from grpo_tasks_gym.servers import verdicts
@@ -31,8 +38,6 @@ T = TypeVar("T")
 
 OF_THE_SERVER = ("timeout", "transport_error")
 """Errors of a call that are none of the policy's."""
-
-OVER = "the episode is over; no tool can be called any more"
 
 _connections = BackgroundLoop("openenv")
 
@@ -85,12 +90,19 @@ async def _listed(episode: Episode, address: str) -> tuple[Tool, ...]:
     made = []
     for each in tools:
         try:
-            name, about, parameters = each["name"], each["description"], each["input_schema"]
-            plain = re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64]
-            made.append(schema_tool(plain, about, parameters, partial(ToolEpisode.call, tool=name), is_method=True))
+            name = re.sub(r"[^a-zA-Z0-9_-]", "_", each["name"])[:64]
+            call = _calling(each["name"])
+            made.append(schema_tool(name, each["description"], each["input_schema"], call, is_method=True))
         except (KeyError, TypeError, UserError) as error:
             raise UserError(f"{address}: {excerpt(each)} is no tool: {error}") from None
     return tuple(made)
+
+
+def _calling(tool: str) -> Callable[..., Any]:
+    def call(environment: ToolEpisode, /, **arguments: Any) -> Any:
+        return environment.call(tool, arguments)
+
+    return call
 
 
 def number_of(tools: Sequence[Tool]) -> int:
@@ -120,7 +132,7 @@ class ToolEpisode(Environment):
         if self._episode is not None:
             self._wait(self._episode.close())
 
-    def call(self, *, tool: str, **arguments: Any) -> Any:
+    def call(self, tool: str, arguments: Mapping[str, Any]) -> Any:
         """Call a tool.
 
         Raises:
@@ -129,10 +141,9 @@ class ToolEpisode(Environment):
             InfrastructureError: the environment fails.
         """
         assert self._episode is not None  # after `reset`
-        if self._episode.is_over:
-            raise ToolError(OVER)
         action = {"type": "call_tool", "tool_name": tool, "arguments": arguments}
         result = self._wait(self._episode.act(action))
+        self.is_over = result.is_done
         value = _value_of(result.observation, self._address)
         self._rewards.append(result.reward)
         return value
@@ -144,7 +155,7 @@ class ToolEpisode(Environment):
             InfrastructureError: it gave no reward, which is how NaN arrives, too.
         """
         assert self._episode is not None  # after `reset`
-        if self._rewards and (set(self._rewards) == {None} or (self._episode.is_over and self._rewards[-1] is None)):
+        if self._rewards and (set(self._rewards) == {None} or (self.is_over and self._rewards[-1] is None)):
             raise InfrastructureError(f"{self._address}: the calls of the episode have no reward, or NaN")
         return verdicts.validate(self._episode.verdict().text)
 
