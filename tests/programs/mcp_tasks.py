@@ -44,7 +44,7 @@ def task(name: str, tool: str, arguments: dict[str, Any], **options: Any) -> Tas
         tools=mcp(COMMAND, **options),
         environment=Folder,
         max_turns=2,
-        max_completion_length=160,
+        max_completion_length=256,
         timeout_s=20,
     )
 

@@ -15,6 +15,7 @@ from grpo_sdk import Row, Score, Scorer
 from grpo_sdk.endpoints.base import SampleKey
 from grpo_sdk.episodes.episode import Episode, Reply
 from grpo_sdk.episodes.player import Player, play
+from grpo_sdk.task.tools.calls import Call, ToolTurn, write_tool_turns
 
 SCHEMA = {
     "action": {"properties": {"guess": {"type": "string"}, "metadata": {}}, "required": ["guess"]},
@@ -39,11 +40,11 @@ class Session:
 
     def __init__(self, number: int) -> None:
         self.number, self.seed = number, 0
-        self.steps: list[str] = []
+        self.steps: list[Any] = []
 
 
-Answer = Callable[[Session, str], Any]
-"""Answers a step: an answer, a text that is sent as it is, or None for silence."""
+Answer = Callable[[Session, Any], Any]
+"""Answers a step, its text or its action: an answer, a text that is sent as it is, or None for silence."""
 
 
 class Environment:
@@ -81,7 +82,7 @@ class Environment:
             answer = self._first(session, "")
         else:
             await asyncio.sleep(self._step_s)
-            session.steps.append(message["data"]["guess"])
+            session.steps.append(message["data"].get("guess", message["data"]))
             answer = self._step(session, session.steps[-1])
         if answer == "close":
             await socket.close(1011, "the environment died")
@@ -161,3 +162,22 @@ def played(scorer: Scorer, row: Row, texts: Sequence[Sequence[str]]) -> tuple[li
 
     play([(player, each) for each in plays], answer)
     return plays, [future.result() for each in plays for future in player.score(each).values()]
+
+
+Calls = Sequence[tuple[str, dict[str, Any]]]
+"""Calls of a turn: names and arguments."""
+
+
+def called(
+    scorer: Scorer, row: Row, turns: Sequence[Calls], texts: Sequence[str] = ()
+) -> tuple[list[list[Call]], Score, str]:
+    """Play an episode with tools: the answered calls of each turn, the score, and why it could not be played."""
+    asked = [
+        ToolTurn(text, tuple(Call(name, arguments, "", ok=True) for name, arguments in turn))
+        for turn, text in zip(turns, texts or ["said"] * len(turns), strict=True)
+    ]
+    session = scorer.session(row)
+    *_, state = session.play(asked)
+    if state.fault:
+        return [list(turn.calls) for turn in state.moves], Score(None, why=state.why, fault=state.fault), state.why
+    return [list(turn.calls) for turn in state.moves], session.score(write_tool_turns(state.moves)).result(), ""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from grpo_sdk.callbacks import Callback
     from grpo_sdk.display.progress import show_progress
+    from grpo_sdk.endpoints.background import BackgroundLoop
     from grpo_sdk.errors import GrpoError, InfrastructureError, UserError
     from grpo_sdk.killable import KillablePool, Outcome, inside_worker, refuse_at_import
     from grpo_sdk.plugins.facts import Diagnosis, EmbeddedModel, Frame
@@ -32,10 +33,10 @@ if TYPE_CHECKING:
     from grpo_sdk.task.row import Message, Prompt, Row, TaskConfig
     from grpo_sdk.task.score import Invalid, Score
     from grpo_sdk.task.task import Task
-    from grpo_sdk.task.tools.calls import Call
+    from grpo_sdk.task.tools.calls import Call, ToolTurn
     from grpo_sdk.task.tools.environment import Environment
     from grpo_sdk.task.tools.mcp_server import mcp
-    from grpo_sdk.task.tools.tool import ToolError, tool
+    from grpo_sdk.task.tools.tool import Tool, ToolError, ToolFault, schema_tool, tool
 
 __version__ = "0.1.0"
 
@@ -56,6 +57,7 @@ def _keep_libraries_importable() -> None:
 _keep_libraries_importable()
 
 _MODULE_OF = {
+    "BackgroundLoop": "endpoints.background",
     "BoundTask": "task.bound",
     "Call": "task.tools.calls",
     "Callback": "callbacks",
@@ -89,7 +91,10 @@ _MODULE_OF = {
     "Scorer": "scoring.scorer",
     "Task": "task.task",
     "TaskConfig": "task.row",
+    "Tool": "task.tools.tool",
     "ToolError": "task.tools.tool",
+    "ToolFault": "task.tools.tool",
+    "ToolTurn": "task.tools.calls",
     "UserError": "errors",
     "Variant": "plugins.variant",
     "check_model": "plugins.models",
@@ -103,6 +108,7 @@ _MODULE_OF = {
     "mcp": "task.tools.mcp_server",
     "refuse_at_import": "killable",
     "reward": "task.composition",
+    "schema_tool": "task.tools.tool",
     "score": "scoring.scorer",
     "show_progress": "display.progress",
     "tool": "task.tools.tool",
@@ -110,6 +116,7 @@ _MODULE_OF = {
 }
 
 __all__ = [
+    "BackgroundLoop",
     "BoundTask",
     "Call",
     "Callback",
@@ -143,7 +150,10 @@ __all__ = [
     "Scorer",
     "Task",
     "TaskConfig",
+    "Tool",
     "ToolError",
+    "ToolFault",
+    "ToolTurn",
     "UserError",
     "Variant",
     "check_model",
@@ -157,6 +167,7 @@ __all__ = [
     "mcp",
     "refuse_at_import",
     "reward",
+    "schema_tool",
     "score",
     "show_progress",
     "tool",

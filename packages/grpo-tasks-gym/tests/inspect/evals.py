@@ -6,10 +6,12 @@ import signal
 import time
 
 from inspect_ai import Task, task
+from inspect_ai.agent import react
 from inspect_ai.dataset import Sample, example_dataset
 from inspect_ai.model import ChatMessageAssistant, ChatMessageSystem, ChatMessageUser, GenerateConfig, get_model
 from inspect_ai.scorer import Score, accuracy, choice, includes, match, mean, model_graded_qa, scorer
 from inspect_ai.solver import (
+    basic_agent,
     generate,
     multiple_choice,
     prompt_template,
@@ -18,7 +20,8 @@ from inspect_ai.solver import (
     system_message,
     use_tools,
 )
-from inspect_ai.tool import think
+from inspect_ai.tool import ContentImage, ToolError, tool
+from inspect_ai.util import store
 
 
 @task
@@ -152,9 +155,65 @@ def twice():
     return Task([Sample(input="say yes", target="yes")], solver=[generate(), generate()], scorer=match())
 
 
+@tool
+def look():
+    async def execute(place: int, kind: str = "word"):
+        """Look at a place.
+
+        Args:
+            place: Its number.
+            kind: What to look for.
+        """
+        store().set("looks", store().get("looks", 0) + 1)
+        match place:
+            case 5:
+                raise ToolError("there is no place 5")
+            case 6:
+                raise TimeoutError("too late")
+            case 7:
+                raise ZeroDivisionError("a bug")
+            case 8:
+                time.sleep(1000)
+            case 9:
+                return ContentImage(image="data:image/png;base64,cG5n")
+        return f"{kind} w{place}"
+
+    return execute
+
+
+@scorer(metrics=[accuracy()])
+def few_looks():
+    async def score(state, target):
+        said = sum(len(message.tool_calls or []) for message in state.messages if message.role == "assistant")
+        return Score(value={"looks": state.store.get("looks", 0), "said": said})
+
+    return score
+
+
+def places():
+    return [Sample(input=f"What is at {place}?", target=f"w{place}", id=f"place {place}") for place in range(5)]
+
+
 @task
-def tools():
-    return Task([Sample(input="say yes", target="yes")], solver=[use_tools(think()), generate()], scorer=match())
+def looking():
+    return Task(
+        places(), solver=[system_message("Look."), use_tools(look()), generate()], scorer=[includes(), few_looks()]
+    )
+
+
+@task
+def agent(attempts: int = 1):
+    return Task(places(), solver=react(tools=[look()], attempts=attempts), scorer=[includes(), few_looks()])
+
+
+@task
+def basic():
+    return Task(places(), solver=basic_agent(tools=[look()], message_limit=20), scorer=[includes(), few_looks()])
+
+
+@task
+def approved():
+    return Task(places(), solver=[use_tools(look()), generate()], scorer=includes(), approval="human")
 
 
 @task

@@ -101,7 +101,6 @@ def test_a_scorer_that_asks_the_trained_model_abstains() -> None:
 @pytest.mark.parametrize(("name", "message"), [
     ("critical", "its solver, generate, self_critique, asks the model by get_model()"),
     ("twice", "calls generate more than once; a task must need one completion alone"),
-    ("tools", "its solver, use_tools, generate, gives the model tools"),
     ("boxed", "it needs a sandbox (docker)"),
     ("silent", "its solver, system_message, never calls generate"),
     ("unscored", "it has no scorer"),

@@ -70,10 +70,6 @@ REFUSED = {
         "    @vf.reward\n    async def ok(self, trace) -> float:\n        return 1.0",
         "Own.setup() needs a runtime",
     ),
-    "has_tools": (
-        "    @classmethod\n    def toolsets(cls, config):\n        return [object()]",
-        "gives the model tools",
-    ),
     "in_container": ("    NEEDS_CONTAINER = True", "needs a container"),
 }
 

@@ -16,7 +16,7 @@ from grpo_sdk.task.score import Score
 TOLERANCE = 1e-6
 """Difference of two values that is rounding."""
 
-VALIDATOR_ARGUMENTS = ("text", "row", "config", "texts", "calls", "environment")
+VALIDATOR_ARGUMENTS = ("text", "row", "config", "texts", "calls", "environment", "turns")
 
 LUCK = 0.02
 """Share of what can be earned beyond form that an answer may get by chance: a first letter that is right."""

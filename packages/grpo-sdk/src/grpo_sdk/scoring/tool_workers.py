@@ -222,7 +222,6 @@ class ToolSession:
     async def _answered(self, turns: tuple[ToolTurn, ...], text: str, reading: Reading, opened: Prompt) -> TurnState:
         task = self._workers.task.task
         calls: list[Call] = []
-        ends = {tool.name for tool in self._workers.tools.values() if tool.ends}
         for group in side_by_side(reading.calls[: task.max_calls], self._workers.tools):
             before = (*turns, ToolTurn(text, tuple(calls)))
             answered = await self._run(group, before)
@@ -233,7 +232,7 @@ class ToolSession:
                 return TurnState(before, fault=answered["fault"], why=why)
             else:
                 calls += [Call(call.name, call.arguments or {}, answered["why"], ok=False, ran=False) for call in group]
-            if calls[-1].ok and calls[-1].name in ends:  # what stands behind it is not run
+            if self._workers.toolbox.is_end(calls[-1]):  # what stands behind it is not run
                 return self._workers.toolbox.state((*turns, ToolTurn(text, tuple(calls), reading.problem)), opened)
         if (surplus := len(reading.calls) - task.max_calls) > 0:
             note = f"{surplus} more calls were not run: a turn has at most {task.max_calls}."

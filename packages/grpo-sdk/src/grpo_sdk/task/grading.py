@@ -199,6 +199,7 @@ class Grader:
                 "texts": tuple(turn.text for turn in turns),
                 "calls": tuple(replace(call, seconds=next(times, 0.0)) if call.ran else call for call in calls),
                 "environment": session.environment,
+                "turns": turns,
             }
             return given, told(turns, session.opening), turns[-1].problem
         texts = read_turns(text) if self._reads_turns else (text,)

@@ -43,7 +43,7 @@ TASK_CONTRACT_VERSION = 1
 _CALLS: Mapping[str, tuple[tuple[str, ...], int]] = {
     "load": (("config",), 1),
     "prompt": (("row", "config"), 1),
-    "validate": (("text", "row", "config", "texts", "calls", "environment"), 2),
+    "validate": (("text", "row", "config", "texts", "calls", "environment", "turns"), 2),
     "solved": (("answer", "row", "text", "parts", "config", "calls", "environment"), 2),
     "demos": (("config",), 1),
     "respond": (("text", "row", "turn", "config", "texts"), 3),
@@ -75,7 +75,8 @@ class Task:
         load: `(config)` -> iterable of rows: the dataset loader.
         prompt: `(row)` -> str or chat messages: the prompt template.
         validate: `(text, row)` -> a typed answer, or raises `Invalid(reason)`. With several turns, `text` is the last
-            turn's; `texts`, if it takes that, are those of all turns.
+            turn's; `texts`, if it takes that, are those of all turns. With tools it may take `calls` and `environment`
+            as rewards do, and `turns`, each a text with its calls.
         rewards: Functions of answer, row, text, config (and predictions; with tools of calls and environment), marked
             with `@reward`; beside them functions of all answers to a prompt, marked with `@group_reward`.
         config: Class of its options.
@@ -201,10 +202,10 @@ class Task:
         asked = {f"reward {each.name}": each.arguments for each in self.specs()}
         for declaration in ("validate", "solved"):
             if function := getattr(self, declaration):
-                asked[declaration] = asked_for(function, ("calls", "environment"))
+                asked[declaration] = asked_for(function, ("calls", "environment", "turns"))
         for who, arguments in asked.items():
-            for name in {"calls", "environment"}.intersection(arguments):
-                if not (self.has_tools if name == "calls" else self.environment):
+            for name in {"calls", "environment", "turns"}.intersection(arguments):
+                if not (self.environment if name == "environment" else self.has_tools):
                     raise UserError(f"task {self.name!r}: {who}() takes {name!r}, and the task has none.")
         if not self.has_tools:
             return

@@ -16,7 +16,7 @@ from grpo_sdk.task.remote import Remote, ask_now, write_moves
 from grpo_sdk.task.row import Message, Prompt, Row, TaskConfig, as_prompt
 from grpo_sdk.task.score import Fault
 from grpo_sdk.task.task import Task
-from grpo_sdk.task.tools.calls import ToolTurn, write_tool_turns
+from grpo_sdk.task.tools.calls import Call, ToolTurn, write_tool_turns
 from grpo_sdk.task.tools.session import Session
 
 
@@ -163,19 +163,22 @@ class Toolbox(Partner):
             return TurnState((), prompt=opened)
         last, moves = turns[-1], tuple(turns)
         ends = {tool.name for tool in self._task.own_tools() if tool.ends}
-        is_ended = any(call.ok and call.name in ends for call in last.calls)
+        is_ended = any(map(self.is_end, last.calls))
         has_nothing_to_read = not last.calls and self._task.ends == "no_call"
         if last.problem or is_ended or has_nothing_to_read or len(turns) >= self._max_turns:
             return TurnState(moves)
         results = last.results() or (Message(role="user", content=NO_CALL.format(" or ".join(sorted(ends)))),)
         return TurnState(moves, prompt=written_results(results) if isinstance(opened, str) else results)
 
+    def is_end(self, call: Call) -> bool:
+        """Whether the episode ends with a call."""
+        return call.ends or (call.ok and any(each.ends and each.name == call.name for each in self._task.own_tools()))
+
     def played(self, turns: Sequence[ToolTurn]) -> tuple[ToolTurn, ...]:
         """The turns and calls of a text up to the end of the episode, behind which none is run."""
-        ends = {tool.name for tool in self._task.own_tools() if tool.ends}
         kept: list[ToolTurn] = []
         for turn in turns:
-            last = next((at for at, call in enumerate(turn.calls) if call.ok and call.name in ends), len(turn.calls))
+            last = next((at for at, call in enumerate(turn.calls) if self.is_end(call)), len(turn.calls))
             most = self._task.max_calls
             surplus = tuple(
                 call for call in turn.calls[most : most + 1] if not call.ran

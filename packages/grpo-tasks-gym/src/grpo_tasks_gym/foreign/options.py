@@ -29,6 +29,7 @@ class ForeignConfig(TaskConfig):
         maximum: Largest value of the rewards, or of some: `10`, or `quality:10,style:5`; 1 by default.
         chat: Whether prompts are chat messages; otherwise they are the texts of these, for models without a chat
             template.
+        max_turns: Most turns of an episode of a task with tools.
         load_timeout_s: Limit of reading the rows.
     """
 
@@ -41,6 +42,7 @@ class ForeignConfig(TaskConfig):
     weights: dict[str, float] = Field(default_factory=dict)
     maximum: dict[str, float] = Field(default_factory=dict)
     chat: bool = True
+    max_turns: int = Field(default=8, ge=1, le=64)
     load_timeout_s: float = Field(default=300.0, gt=0, le=86_400)
 
     @field_validator("args", mode="before")

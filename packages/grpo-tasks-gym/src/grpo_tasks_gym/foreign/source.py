@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from grpo_sdk import InfrastructureError, Message, UserError
+from grpo_sdk import InfrastructureError, Message, ToolTurn, UserError
 from grpo_sdk.data import DataError
 
 MAX_RECORDS = 100_000
@@ -21,6 +21,9 @@ MAX_RECORDS = 100_000
 
 MAX_RECORD_CHARS = 1 << 20
 """Longest row as JSON, with what its scorer needs."""
+
+CALL_MARK = "<tool_call>"
+"""Begins a call in the text form, and in the templates of most models."""
 
 MAX_REWARDS = 64
 """Most rewards of a task."""
@@ -47,6 +50,21 @@ class ForeignReward:
 
 
 @dataclass(frozen=True)
+class ForeignTool:
+    """A tool of a library's task.
+
+    Attributes:
+        name: What the policy calls it.
+        description: What it does.
+        parameters: JSON Schema of its arguments.
+    """
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class Description:
     """What is known of a library's task before a completion is scored.
 
@@ -57,6 +75,7 @@ class Description:
         stop: Strings that end a completion.
         max_completion_length: Tokens that the task allows.
         no_gold: Why no row has a gold; empty where rows have one, or none is to be expected.
+        tools: Its tools; with any, an episode has several turns.
     """
 
     version: str
@@ -65,12 +84,15 @@ class Description:
     stop: tuple[str, ...] = ()
     max_completion_length: int | None = None
     no_gold: str = ""
+    tools: tuple[ForeignTool, ...] = ()
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> Description:
         """Read a description back from JSON."""
         rewards = tuple(ForeignReward(**each) for each in facts["rewards"])
-        return cls(**{**facts, "rewards": rewards, "unused": tuple(facts["unused"]), "stop": tuple(facts["stop"])})
+        tools = tuple(ForeignTool(**each) for each in facts["tools"])
+        tuples = {"rewards": rewards, "unused": tuple(facts["unused"]), "stop": tuple(facts["stop"]), "tools": tools}
+        return cls(**{**facts, **tuples})
 
 
 @dataclass(frozen=True)
@@ -88,6 +110,38 @@ class Record:
     prompt: str | list[Message]
     data: Any
     gold: str | None = field(default=None, kw_only=True)
+
+
+class ForeignEpisode(Protocol):
+    """An episode of a library's task with tools, in this process.
+
+    Attributes:
+        is_over: Whether the task ended it.
+    """
+
+    is_over: bool
+
+    def call(self, tool: str, arguments: Mapping[str, Any]) -> str:
+        """Call a tool; returns what the library would show the model.
+
+        Raises:
+            ToolError: the same, of a call that failed by what the model wrote.
+            ToolFault: the library would show more than text.
+            Exception: whatever the library's code raises.
+        """
+        ...
+
+    def score(self, turns: Sequence[ToolTurn]) -> Mapping[str, float]:
+        """Value of every reward, after the turns whose calls were made.
+
+        Raises:
+            NoVerdict: there is none.
+        """
+        ...
+
+    def close(self) -> None:
+        """End it."""
+        ...
 
 
 class ForeignTask(Protocol):
@@ -108,6 +162,19 @@ class ForeignTask(Protocol):
             NoVerdict: there is none.
         """
         ...
+
+    def begin(self, prompt: str | list[Message], data: Any) -> ForeignEpisode:
+        """Begin an episode of a task that has tools.
+
+        Raises:
+            NoVerdict: it cannot begin, or begins otherwise than before.
+        """
+        ...
+
+
+def written(turn: ToolTurn) -> str:
+    """What a turn says beside its calls, as far as it says that before the first."""
+    return turn.text.partition(CALL_MARK)[0].rstrip() if turn.calls else turn.text
 
 
 @lru_cache(maxsize=8)

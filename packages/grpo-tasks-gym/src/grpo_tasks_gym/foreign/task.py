@@ -9,12 +9,12 @@ from typing import Any, get_args
 import orjson
 from pydantic import JsonValue
 
-from grpo_sdk import Message, Row, Task, reward
+from grpo_sdk import Environment, Message, Row, Task, Tool, ToolTurn, reward, schema_tool
 from grpo_sdk.data import DataError, split_of, stable_id
 from grpo_tasks_gym.foreign.options import HASH, ForeignConfig
 from grpo_tasks_gym.foreign.packages import check_installed
 from grpo_tasks_gym.foreign.reading import contents, describe
-from grpo_tasks_gym.foreign.source import ForeignReward, NoVerdict, opened
+from grpo_tasks_gym.foreign.source import ForeignEpisode, ForeignReward, ForeignTool, NoVerdict, opened
 
 MAX_ID_CHARS = 80
 """Longest id of a library's row that names ours; others are named by a hash."""
@@ -54,6 +54,51 @@ def validate(text: str, row: ForeignRow, config: ForeignConfig) -> Mapping[str, 
         Exception: whatever the library's code raises.
     """
     return opened(config.job()).score(_listed(row.prompt), row.data, text)
+
+
+class ForeignEnvironment(Environment):
+    """An episode of a library's task with tools."""
+
+    _episode: ForeignEpisode | None = None
+
+    def reset(self, row: ForeignRow, config: ForeignConfig) -> None:  # type: ignore[override] # the task's row
+        """Begin the library's episode."""
+        self._episode = opened(config.job()).begin(_listed(row.prompt), row.data)
+
+    def close(self) -> None:
+        """End it."""
+        if self._episode is not None:
+            self._episode.close()
+
+    def call(self, tool: str, arguments: Mapping[str, Any]) -> str:
+        """Call a tool of the library's task."""
+        assert self._episode is not None  # after `reset`
+        try:
+            return self._episode.call(tool, arguments)
+        finally:
+            self.is_over = self._episode.is_over
+
+    def score(self, turns: Sequence[ToolTurn]) -> Mapping[str, float]:
+        """The library's value of every reward."""
+        assert self._episode is not None  # after `reset`
+        return self._episode.score(turns)
+
+
+def validate_episode(
+    text: str, row: ForeignRow, environment: ForeignEnvironment, turns: Sequence[ToolTurn]
+) -> Mapping[str, float]:
+    """The library's value of every reward.
+
+    Raises:
+        NoVerdict: there is none.
+        Exception: whatever the library's code raises.
+    """
+    return environment.score(turns)
+
+
+def max_turns(config: ForeignConfig) -> int:
+    """Most turns of an episode."""
+    return config.max_turns
 
 
 def load_rows(config: ForeignConfig) -> Iterator[ForeignRow]:
@@ -122,8 +167,16 @@ def foreign_task(name: str, config: type[ForeignConfig], about: str, what: Calla
             unused = {"not used": ", ".join(description.unused)} if description.unused else {}
             return isolation(config) | unused
 
+        tools = tuple(map(_tool, description.tools))
+        episodes: dict[str, Any] = {
+            "tools": tools,
+            "environment": ForeignEnvironment,
+            "validate": validate_episode,
+            "max_turns": max_turns,
+        }
         return dataclasses.replace(
             general,
+            **(episodes if tools else {}),
             rewards=tuple(_reward(each, config) for each in description.rewards),
             version=description.version,
             stop=description.stop,
@@ -145,6 +198,15 @@ def foreign_task(name: str, config: type[ForeignConfig], about: str, what: Calla
         conditions=isolation,
     )
     return dataclasses.replace(general, specialize=specialize)
+
+
+def _tool(described: ForeignTool) -> Tool:
+    """A tool of a library's task as one of ours."""
+
+    def call(environment: ForeignEnvironment, /, **arguments: Any) -> str:
+        return environment.call(described.name, arguments)
+
+    return schema_tool(described.name, described.description, described.parameters, call, is_method=True)
 
 
 def _reward(part: ForeignReward, config: ForeignConfig | None) -> Callable[..., float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
 
@@ -19,10 +19,11 @@ from inspect_ai._eval.task.run import resolve_plan
 from inspect_ai.dataset import Sample
 from inspect_ai.scorer import Score, Target
 
-from grpo_sdk import Message, UserError
-from grpo_tasks_gym.foreign.source import Description, ForeignReward, NoVerdict, Record, identifier
+from grpo_sdk import Message, ToolTurn, UserError
+from grpo_tasks_gym.foreign.source import Description, ForeignReward, ForeignTool, NoVerdict, Record, identifier
+from grpo_tasks_gym.inspect.episode import Episode
 from grpo_tasks_gym.inspect.loading import load
-from grpo_tasks_gym.inspect.solving import Answered, Unsupported, run
+from grpo_tasks_gym.inspect.solving import Answered, NeedsTools, Shown, Unsupported, run
 from grpo_tasks_gym.inspect.values import numbers, parts_of
 
 TRIED = 4
@@ -69,6 +70,7 @@ class InspectTask:
             tuple(config.stop_seqs or ()),
             config.max_tokens,
             self._no_gold(),
+            self._tools,
         )
 
     def records(self) -> Iterator[Record]:
@@ -94,14 +96,46 @@ class InspectTask:
             raise NoVerdict("the solvers show another prompt than before, so that no score is sure")
         return numbers(answered.scores, self._parts)
 
+    def begin(self, prompt: str | list[Message], data: Any) -> Episode:
+        """Begin an episode; see `ForeignTask.begin`."""
+        episode = self._episode(Sample.model_validate(data))
+        if episode.prompt != prompt:
+            episode.close()
+            raise NoVerdict("the solvers show another prompt than before, so that no score is sure")
+        return episode
+
     def _run(self, sample: Sample, text: str | None = None) -> Any:
-        """Run the solvers as `run` does; what they draw from `random` depends on the sample alone."""
-        state = random.getstate()
-        random.seed(orjson.dumps(_plain(sample)))
+        """Run the solvers as `run` does."""
+        if not self._tools:
+            with _drawing(sample):
+                return asyncio.run(run(self._task, self._plan, sample, text))
+        episode = self._episode(sample)
         try:
-            return asyncio.run(run(self._task, self._plan, sample, text))
+            return Shown(episode.prompt) if text is None else episode.answered([ToolTurn(text)])
         finally:
-            random.setstate(state)
+            episode.close()
+
+    def _episode(self, sample: Sample, tools: tuple[ForeignTool, ...] | None = None) -> Episode:
+        """An episode of a sample, which shows the tools of the task."""
+        expected = self._tools if tools is None else tools
+        with _drawing(sample):
+            return Episode(self._task, self._plan, sample, expected, lambda scores: numbers(scores, self._parts))
+
+    @cached_property
+    def _tools(self) -> tuple[ForeignTool, ...]:
+        """The tools that the solvers give the model on the first sample."""
+        for sample in self._task.dataset[:1]:
+            _check_sample(sample, 0)
+            try:
+                with _drawing(sample):
+                    asyncio.run(run(self._task, self._plan, sample))
+            except NeedsTools:
+                episode = self._episode(sample, ())
+                episode.close()
+                return episode.tools
+            except Unsupported:  # whoever needs the prompt is told
+                break
+        return ()
 
     @cached_property
     def _trials(self) -> dict[str, Answered]:
@@ -168,6 +202,17 @@ class InspectTask:
             yield "metrics"
 
 
+@contextmanager
+def _drawing(sample: Sample) -> Iterator[None]:
+    """What is drawn from `random` in the block depends on the sample alone."""
+    state = random.getstate()
+    random.seed(orjson.dumps(_plain(sample)))
+    try:
+        yield
+    finally:
+        random.setstate(state)
+
+
 def _values(trial: Answered, parts: Sequence[Mapping[str, str]]) -> str:
     try:
         return ", ".join(f"{name} {value:g}" for name, value in numbers(trial.scores, parts).items())
@@ -187,6 +232,8 @@ def _check(task: Task) -> None:
         raise UserError("it makes its samples while it runs (SampleSource); use a task with a dataset.")
     if task.sandbox is not None:
         raise UserError(f"it needs a sandbox ({task.sandbox.type}), which a scored completion does not have.")
+    if task.approval:
+        raise UserError("its calls wait for approval (approval=), e.g. by a human; take that out.")
     if not task.scorer:
         raise UserError("it has no scorer, so that nothing can be learned from it; give it scorer=.")
 

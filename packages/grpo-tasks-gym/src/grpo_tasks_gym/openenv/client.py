@@ -50,6 +50,9 @@ MAX_PROMPT_CHARS = 2**20
 WHOLE = "*"
 """The whole observation as JSON."""
 
+OF_METADATA = "metadata."
+"""Before the name of a field of the observation's metadata."""
+
 ABOUT = ("metadata", "done", "reward")
 """Fields of every action or observation."""
 
@@ -91,12 +94,14 @@ class Episode:
         fields: The field of the action that holds a completion, and that of the observation which is shown.
 
     Attributes:
-        first: What is shown of the first observation.
+        begun: The first observation.
+        first: What is shown of it; empty where no field is.
         turns: Turns played.
         is_over: Whether no turn follows.
     """
 
     def __init__(self, socket: ClientConnection, config: OpenEnvConfig, token: str, fields: tuple[str, str]) -> None:
+        self.begun: Mapping[str, Any] = {}
         self.first: Shown = ""
         self.turns, self.is_over = 0, False
         self._socket, self._config, self._token, self._address = socket, config, token, config.address
@@ -107,9 +112,9 @@ class Episode:
 
     @classmethod
     async def begin(
-        cls, config: OpenEnvConfig, token: str, reset: Mapping[str, int | str], fields: tuple[str, str]
+        cls, config: OpenEnvConfig, token: str, reset: Mapping[str, int | str] | None, fields: tuple[str, str]
     ) -> Self:
-        """Connect, and reset the environment.
+        """Connect, and reset the environment, unless `reset` is None.
 
         Raises:
             InfrastructureError: it fails, or the episode is over before its first turn.
@@ -118,18 +123,53 @@ class Episode:
         """
         episode = cls(await _connected(config.address, token, config.timeout_s), config, token, fields)
         try:
-            result = await episode._ask("reset", reset)
-            if result.is_done:
-                raise InfrastructureError(f"{config.address}: an episode was over before its first turn")
-            episode.first = episode._told = shown_of(result.observation, fields[1], config.address)
+            if reset is not None:
+                result = await episode._ask("reset", reset)
+                if result.is_done:
+                    raise InfrastructureError(f"{config.address}: an episode was over before its first turn")
+                episode.begun = result.observation
+                if fields[1]:
+                    episode.first = episode._told = shown_of(result.observation, fields[1], config.address)
         except BaseException:
             await episode.close()
             raise
         return episode
 
+    @classmethod
+    async def of_row(cls, config: OpenEnvConfig, token: str, row: EpisodeRow) -> Self:
+        """Begin an episode of a row.
+
+        Raises:
+            InfrastructureError: as `begin`, or its first observation is not the row's.
+        """
+        episode = await cls.begin(config, token, row.reset, (row.action, row.shown))
+        if episode.first != row.observation:
+            await episode.close()
+            arguments = ", ".join(f"{name}={value}" for name, value in row.reset.items())
+            raise InfrastructureError(
+                f"{config.address}: reset({arguments}) gave another observation than when rows were loaded"
+            )
+        return episode
+
     async def close(self) -> None:
         """Say goodbye."""
         await self._socket.close()
+
+    async def act(self, action: Mapping[str, Any]) -> Result:
+        """Take an action that counts; returns what the environment says.
+
+        Raises:
+            InfrastructureError: the environment fails.
+        """
+        result = await self._ask("step", action)
+        self.turns += 1
+        self._rewards.append(result.reward)
+        self._last, self.is_over = result, result.is_done
+        return result
+
+    async def look(self) -> Result:
+        """Ask an environment whose actions are tool calls for its tools."""
+        return await self._ask("step", {"type": "list_tools"})
 
     async def step(self, text: str) -> tuple[int, Prompt | None]:
         """Play a completion; returns the number of the observation, and what the conversation goes on with.
@@ -137,10 +177,7 @@ class Episode:
         Raises:
             InfrastructureError: the environment fails.
         """
-        result = await self._ask("step", {**constants_of(self._config), self._action: text})
-        self.turns += 1
-        self._rewards.append(result.reward)
-        self._last = result
+        result = await self.act({**constants_of(self._config), self._action: text})
         self.is_over = result.is_done or self.turns >= self._config.max_turns
         if self.is_over:
             return digest_of(None), None
@@ -278,6 +315,9 @@ def shown_of(observation: Mapping[str, Any], field: str, address: str) -> Shown:
     Raises:
         InfrastructureError: the field is not there, or too long.
     """
+    if field.startswith(OF_METADATA):
+        about = observation.get("metadata")
+        observation = {f"{OF_METADATA}{name}": value for name, value in about.items()} if about else {}
     if field == WHOLE:
         known = {name: value for name, value in observation.items() if name not in ABOUT}
         value: Any = json.dumps(known, ensure_ascii=False, sort_keys=True)
@@ -496,7 +536,7 @@ class Environment:
         """An episode after these moves, played again if there is none."""
         if moves and (waiting := self._episodes.take((row.id, moves))) is not None:
             return waiting
-        episode = await self._episodes.begin(lambda: self._start(row))
+        episode = await self._episodes.begin(lambda: Episode.of_row(self._config, self._token, row))
         for text, number in zip(moves[::2], moves[1::2], strict=True):
             seen, _ = await self._step(episode, str(text))
             if seen != number:
@@ -506,14 +546,4 @@ class Environment:
                     f"{self._address}: turn {episode.turns} went another way when it was played again; the "
                     "environment does not repeat itself"
                 )
-        return episode
-
-    async def _start(self, row: EpisodeRow) -> Episode:
-        episode = await Episode.begin(self._config, self._token, row.reset, (row.action, row.shown))
-        if episode.first != row.observation:
-            await episode.close()
-            arguments = ", ".join(f"{name}={value}" for name, value in row.reset.items())
-            raise InfrastructureError(
-                f"{self._address}: reset({arguments}) gave another observation than when rows were loaded"
-            )
         return episode

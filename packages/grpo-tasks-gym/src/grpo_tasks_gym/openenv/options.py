@@ -22,6 +22,9 @@ class OpenEnvConfig(ServerConfig):
         size: Rows; each is begun once when rows are loaded, since its first observation is the prompt.
         rows: `tasks` are those that the server lists, `seeds` are whole numbers from `seed` on; `auto` takes what the
             server lists, if it does.
+        actions: What an action is: `text`, a completion; or `tools`: the environment's actions are calls of tools
+            (an MCPEnvironment), which become the task's. Workers then hold the connections, one for each episode, and
+            the token.
         max_turns: Most turns of an episode.
         reward: `sum` of the steps' rewards, or the `last` one.
         action: Field of the action that holds the completion; by default its only text.
@@ -38,6 +41,7 @@ class OpenEnvConfig(ServerConfig):
     url: str = ""
     size: int | None = Field(default=64, ge=1, le=MAX_GENERATED)
     rows: Literal["auto", "tasks", "seeds"] = "auto"
+    actions: Literal["text", "tools"] = "text"
     max_turns: int = Field(default=8, ge=1, le=MAX_TURNS)
     reward: Literal["sum", "last"] = "sum"
     action: str = ""
@@ -78,6 +82,16 @@ class EpisodeRow(Row):
     observation: str | tuple[dict[str, str], ...]
     action: str
     shown: str
+
+
+class ToolsRow(EpisodeRow):
+    """A row of an environment whose actions are calls of tools.
+
+    Attributes:
+        tools: Number by which the list of tools is recognized.
+    """
+
+    tools: int
 
 
 def as_messages(shown: Sequence[Mapping[str, str]]) -> tuple[Message, ...]:

@@ -11,8 +11,9 @@ from urllib.parse import quote
 
 from grpo_sdk import InfrastructureError, UserError
 from grpo_sdk.data import DataError, split_of
-from grpo_tasks_gym.openenv.client import ABOUT, WHOLE, Episode, Episodes, constants_of
-from grpo_tasks_gym.openenv.options import EpisodeRow, OpenEnvConfig
+from grpo_tasks_gym.openenv.client import ABOUT, OF_METADATA, WHOLE, Episode, Episodes, constants_of
+from grpo_tasks_gym.openenv.options import EpisodeRow, OpenEnvConfig, ToolsRow
+from grpo_tasks_gym.openenv.tools import number_of, tools_of
 from grpo_tasks_gym.servers.requests import JsonClient, excerpt, run_now
 
 USUAL = ("prompt", "messages")
@@ -41,7 +42,8 @@ async def _load(config: OpenEnvConfig) -> list[EpisodeRow]:
         schema = await client.get(f"{config.address}/schema")
         if not schema.is_ok:
             raise InfrastructureError(f"{config.address}/schema: HTTP {schema.status}: {excerpt(schema.content)}")
-        action, shown = fields_of(config, schema.content)
+        takes_text = config.actions == "text"
+        action, shown = fields_of(config, schema.content) if takes_text else ("", "")
         resets = await _listed(config, client)
     finally:
         await client.close()
@@ -49,18 +51,23 @@ async def _load(config: OpenEnvConfig) -> list[EpisodeRow]:
         resets = {f"seed-{seed}": {"seed": seed} for seed in islice(_seeds(config), config.size)}
     episodes = Episodes(min(config.sessions, config.concurrency), config.timeout_s)
 
-    async def observation(reset: dict[str, int | str]) -> Any:
-        begun = await episodes.begin(lambda: Episode.begin(config, client.token, reset, (action, shown)))
-        episodes.end(begun)
-        return begun.first
+    async def begun(reset: dict[str, int | str]) -> Episode:
+        episode = await episodes.begin(lambda: Episode.begin(config, client.token, reset, (action, shown)))
+        episodes.end(episode)
+        return episode
 
     async def row(name: str, reset: dict[str, int | str]) -> EpisodeRow:
-        seen = await observation(reset)
-        return EpisodeRow(id=name, reset=reset, observation=seen, action=action, shown=shown)
+        seen = (await begun(reset)).first
+        facts: dict[str, Any] = {"id": name, "reset": reset, "observation": seen, "action": action, "shown": shown}
+        return EpisodeRow(**facts) if takes_text else ToolsRow(**facts, tools=number_of(tools_of(config)))
 
-    rows = await asyncio.gather(*(row(name, reset) for name, reset in resets.items()))
-    repeats = not rows or await observation(rows[0].reset) == rows[0].observation
-    await episodes.close()
+    try:
+        if not takes_text and resets:
+            shown = opening_field(config, (await begun(next(iter(resets.values())))).begun)
+        rows = await asyncio.gather(*(row(name, reset) for name, reset in resets.items()))
+        repeats = not rows or (await begun(rows[0].reset)).first == rows[0].observation
+    finally:
+        await episodes.close()
     if not repeats:
         raise DataError(
             f"{config.address}: two resets with {rows[0].reset} gave different observations, so that its rows have no "
@@ -114,6 +121,8 @@ def fields_of(config: OpenEnvConfig, schema: Any) -> tuple[str, str]:
     parts = schema if isinstance(schema, dict) else {}
     actions, needed = _properties(parts.get("action"))
     observations, _ = _properties(parts.get("reset_observation") or parts.get("observation"))
+    if not actions or {"tool_name", "arguments"} <= set(actions):
+        raise UserError(f"{config.address}: its actions are calls of tools; give actions=tools.")
     constants = constants_of(config)
     for name in constants:
         _check("constants", name, actions, config.address)
@@ -135,6 +144,29 @@ def fields_of(config: OpenEnvConfig, schema: Any) -> tuple[str, str]:
     if shown != WHOLE:
         _check("observation", shown, observations, config.address)
     return action, shown
+
+
+def opening_field(config: OpenEnvConfig, observation: Mapping[str, Any]) -> str:
+    """The field of the first observation that is shown; empty where the instruction alone is the prompt.
+
+    Raises:
+        UserError: the option names no field, or nothing would be shown.
+    """
+    about = observation.get("metadata") or {}
+    own = {name: value for name, value in observation.items() if name not in ABOUT}
+    fields = {**own, **{f"{OF_METADATA}{name}": value for name, value in about.items()}}
+    if config.observation:
+        if config.observation != WHOLE:
+            _check("observation", config.observation, fields, config.address)
+        return config.observation
+    texts = [name for name, value in own.items() if isinstance(value, str)]
+    shown = next((name for name in USUAL if name in own), texts[0] if len(texts) == 1 else "")
+    if not shown and not config.instruction:
+        raise UserError(
+            f"{config.address}: say what the policy is asked: instruction=TEXT, or a field of the first observation: "
+            f"{_choices('observation', fields)}."
+        )
+    return shown
 
 
 def _properties(schema: Any) -> tuple[dict[str, Any], set[str]]:

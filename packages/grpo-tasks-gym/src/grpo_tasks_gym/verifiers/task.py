@@ -1,15 +1,16 @@
 """A taskset of verifiers in this process: its tasks as rows, scored by their rewards without a runtime.
 
-A completion is the one answer of the model, as verifiers' harness `null` without tools would ask for it. Read in
-verifiers 0.4.0.
+A completion is an answer of the model, as verifiers' harness `null` would ask for it, with the tools of the taskset.
+Read in verifiers 0.4.0.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cached_property
 from importlib import metadata
@@ -24,34 +25,45 @@ from verifiers.v1.dialects import parse_message
 from verifiers.v1.graph import MessageNode
 from verifiers.v1.state import state_cls
 from verifiers.v1.trace import AgentInfo, ModelCall, Trace, TraceTask
-from verifiers.v1.types import AssistantMessage
+from verifiers.v1.types import AssistantMessage, ToolCall, ToolMessage
 from verifiers.v1.utils.decorators import discover_decorated
 from verifiers.v1.utils.loaders import _plugin_class, import_taskset, taskset_class, taskset_config_type
 
-from grpo_sdk import Message, UserError
+from grpo_sdk import Message, ToolTurn, UserError
 from grpo_tasks_gym.foreign.source import (
     MAX_REWARDS,
     Description,
     ForeignReward,
+    ForeignTool,
     NoVerdict,
     Record,
     identifier,
     package_files,
     version_of,
+    written,
 )
+from grpo_tasks_gym.verifiers.episode import Episode
 
 ROLES = ("system", "user", "assistant")
 
 
+def toolsets_of(taskset: Any, config: Any) -> list[Any]:
+    """The toolsets of a taskset, those that its episodes share first."""
+    return [*taskset.toolsets(config), *taskset.task_type().toolsets(config.task)]
+
+
 def check_taskset(name: str, taskset: type, config: Any) -> None:
-    """Refuse a taskset that needs more than one completion.
+    """Refuse a taskset that needs more than completions and its tools.
 
     Raises:
         UserError: it does; says what.
     """
     kind = taskset.task_type()  # type: ignore[attr-defined] # a Taskset
-    if taskset.toolsets(config) or kind.toolsets(config.task):  # type: ignore[attr-defined] # as above
-        raise UserError(f"taskset {name} gives the model tools; a task must need one completion alone.")
+    for toolset in toolsets_of(taskset, config):
+        if toolset.config.url:
+            raise UserError(f"taskset {name}: its tools are at {toolset.config.url}, which all episodes would share.")
+        if toolset.config.runtime.type != "subprocess":
+            raise UserError(f"taskset {name}: its tools need a container (runtime {toolset.config.runtime.type}).")
     if kind.NEEDS_CONTAINER:
         raise UserError(f"taskset {name} needs a container; a task must need one completion alone.")
     for base in (vf.Env, vf.Harness):
@@ -65,8 +77,8 @@ def check_taskset(name: str, taskset: type, config: Any) -> None:
             raise UserError(f"taskset {name}: {kind.__name__}.{hook}() needs a runtime, which a completion has not.")
 
 
-def check_task(task: Any) -> None:
-    """Refuse a task that needs more than one completion, or has nothing to score it by.
+def check_task(task: Any, *, has_tools: bool) -> None:
+    """Refuse a task that needs more than completions and its tools, or has nothing to score them by.
 
     Raises:
         UserError: it does; says what.
@@ -81,6 +93,8 @@ def check_task(task: Any) -> None:
             raise UserError(f"its reward {hook.__name__} needs a runtime, which a completion has not.")
     if not rewards and not task.plugged_judges():
         raise UserError("it has no @vf.reward, so that nothing can be learned from it.")
+    if has_tools and (stops := task.hooks("stop")):
+        raise UserError(f"it ends conversations (@vf.stop {stops[0].__name__}), which only verifiers can do.")
     if discover_decorated(task, "intercept"):
         raise UserError("it changes what the model is asked (@vf.intercept), which only verifiers can do.")
     if not isinstance(task.data.prompt, str):
@@ -166,14 +180,14 @@ class VerifiersTaskset:
     def describe(self) -> Description:
         """Rewards and metrics by name, and what verifiers would do differently."""
         rewards = [ForeignReward(name, weight) for name, weight in self._parts.values()]
-        return Description(self._version, tuple(rewards), tuple(self._unused()))
+        return Description(self._version, tuple(rewards), tuple(self._unused()), tools=self._tools)
 
     def records(self) -> Iterator[Record]:
         """The tasks, in the order of the taskset."""
         gold = self._gold
         for number, task in enumerate(self._taskset):
             try:
-                check_task(task)
+                check_task(task, has_tools=bool(self._toolsets()))
                 prompt = _prompt(task.data)
             except UserError as error:
                 raise UserError(f"task {number + 1}: {error}") from None
@@ -184,9 +198,36 @@ class VerifiersTaskset:
 
     def score(self, prompt: str | list[Message], data: Any, text: str) -> Mapping[str, float]:
         """Value of every reward; see `ForeignTask.score`."""
+        return self._numbers(self._scored(self._task(data), text))
+
+    def begin(self, prompt: str | list[Message], data: Any) -> Episode:
+        """Begin an episode; see `ForeignTask.begin`."""
+        task = self._task(data)
+
+        def scored(turns: Sequence[ToolTurn], state: Any) -> Mapping[str, float]:
+            return self._numbers(_score(task, _trace(task, turns, state)))
+
+        return Episode(self._toolsets(), task, scored)
+
+    def _task(self, data: Any) -> Any:
         kind = type(self._first)
-        task = kind(kind.data_type().model_validate(data), self._first.config)
-        return self._numbers(self._scored(task, text))
+        return kind(kind.data_type().model_validate(data), self._first.config)
+
+    def _toolsets(self) -> list[tuple[Any, bool]]:
+        """New toolsets, each with whether all episodes share it."""
+        kind, config = type(self._taskset), self._taskset.config
+        shared = len(kind.toolsets(config))
+        return [(toolset, number < shared) for number, toolset in enumerate(toolsets_of(kind, config))]
+
+    @cached_property
+    def _tools(self) -> tuple[ForeignTool, ...]:
+        if not (toolsets := self._toolsets()):
+            return ()
+        episode = Episode(toolsets, self._first, lambda turns, state: {})
+        try:
+            return episode.listed()
+        finally:
+            episode.close()
 
     def _numbers(self, trace: Trace) -> dict[str, float]:
         values: dict[str, float | None] = {f"metric/{name}": value for name, value in trace.metrics.items()}
@@ -203,17 +244,12 @@ class VerifiersTaskset:
         return numbers
 
     def _scored(self, task: Any, text: str) -> Trace:
-        trace = _trace(task, text)
-        try:
-            asyncio.run(task.score(trace))
-        except vf.TaskError as error:  # of which the cause is the task's own
-            raise NoVerdict(f"{error}") from error
-        return trace
+        return _score(task, _trace(task, [ToolTurn(text)], state_cls(type(task))()))
 
     @cached_property
     def _first(self) -> Any:
         for task in islice(self._taskset, 1):
-            check_task(task)
+            check_task(task, has_tools=bool(self._toolsets()))
             return task
         raise UserError("its taskset has no tasks.")
 
@@ -268,7 +304,8 @@ class VerifiersTaskset:
         runtime = [hook.__name__ for hook in self._first.hooks("metric") if needs_runtime(hook)]
         if runtime:
             yield f"metrics that need a runtime ({', '.join(runtime)})"
-        yield "the harness: the model gives one answer without tools"
+        kinds = "calls tools in verifiers' way" if self._tools else "gives one answer without tools"
+        yield f"the harness: the model {kinds}"
 
 
 def _earns_all(trace: Trace) -> bool:
@@ -283,22 +320,43 @@ def _prompt(data: Any) -> list[Message]:
     return [*system, *(Message(role=each.role, content=text_of(each)) for each in data.prompt)]
 
 
-def _trace(task: Any, text: str) -> Trace:
-    """The trace of one completion, as verifiers would have recorded it."""
-    messages = [parse_message({**message}) for message in _prompt(task.data)]
-    nodes = [
-        MessageNode(parent=place - 1 if place else None, message=message) for place, message in enumerate(messages)
-    ]
-    nodes.append(MessageNode(parent=len(nodes) - 1, message=AssistantMessage(content=text), sampled=True))
+def _score(task: Any, trace: Trace) -> Trace:
+    try:
+        asyncio.run(task.score(trace))
+    except vf.TaskError as error:  # of which the cause is the task's own
+        raise NoVerdict(f"{error}") from error
+    return trace
+
+
+def _trace(task: Any, turns: Sequence[ToolTurn], state: Any) -> Trace:
+    """The trace of the turns, as verifiers would have recorded it."""
+    nodes: list[MessageNode] = []
+    model_calls: list[ModelCall] = []
+
+    def add(message: Any, *, is_sampled: bool = False) -> None:
+        nodes.append(MessageNode(parent=len(nodes) - 1 if nodes else None, message=message, sampled=is_sampled))
+
+    for message in _prompt(task.data):
+        add(parse_message({**message}))
+    for number, turn in enumerate(turns):
+        calls = [
+            ToolCall(id=f"call_{number}_{place}", name=call.name, arguments=json.dumps(dict(call.arguments)))
+            for place, call in enumerate(turn.calls)
+        ]
+        add(AssistantMessage(content=written(turn), tool_calls=calls or None), is_sampled=True)
+        finish: Any = "tool_calls" if calls else "stop"
+        model_calls.append(ModelCall(node=len(nodes) - 1, finish_reason=finish))
+        for asked, call in zip(calls, turn.calls, strict=True):
+            add(ToolMessage(tool_call_id=asked.id, name=call.name, content=call.result))
     return Trace(
         task=TraceTask(type=type(task).__name__, data=task.data, key=task.key, hash=task.hash),
-        state=state_cls(type(task))(),
+        state=state,
         agent=AgentInfo(config=AgentConfig(harness={"id": "null"})),
         nodes=nodes,
-        calls=[ModelCall(node=len(nodes) - 1, finish_reason="stop")],
+        calls=model_calls,
         is_completed=True,
         ok=True,
-        stop_condition="agent_completed",
+        stop_condition="max_turns" if turns[-1].calls else "agent_completed",
     )
 
 

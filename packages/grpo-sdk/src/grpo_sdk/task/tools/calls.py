@@ -62,6 +62,7 @@ class Call:
         seconds: How long the tool ran.
         ran: Whether the tool was called and answered, so that it is called again where the episode is repeated.
         are_texts: Whether the values of the arguments are texts; see `ToolCall`.
+        ends: Whether the episode ended with it, which the environment said.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Call:
     seconds: float = 0.0
     ran: bool = True
     are_texts: bool = False
+    ends: bool = False
 
     @property
     def asked(self) -> ToolCall:
@@ -143,6 +145,7 @@ class _Call(BaseModel):
     ok: bool = Field(True, strict=True)
     ran: bool = Field(True, strict=True)
     are_texts: bool = Field(False, strict=True)
+    ends: bool = Field(False, strict=True)
 
     @model_validator(mode="after")
     def _ran_if_ok(self) -> _Call:
@@ -201,7 +204,7 @@ def _plain(call: Call, with_results: bool) -> dict[str, Any]:
     if not with_results:
         return asked
     said = {name: value for name, value in (("ok", call.ok), ("ran", call.ran)) if not value}
-    return {**asked, "result": call.result, **said}
+    return {**asked, "result": call.result, **said, **({"ends": True} if call.ends else {})}
 
 
 def read_tool_turns(text: str) -> tuple[tuple[ToolTurn, ...], bool]:
@@ -221,7 +224,7 @@ def read_tool_turns(text: str) -> tuple[tuple[ToolTurn, ...], bool]:
         ToolTurn(
             turn.text,
             tuple(
-                Call(call.name, call.arguments, call.result or "", call.ok, ran=call.ran, are_texts=call.are_texts)
+                Call(call.name, call.arguments, call.result or "", call.ok, 0.0, call.ran, call.are_texts, call.ends)
                 for call in turn.calls
             ),
             turn.problem,

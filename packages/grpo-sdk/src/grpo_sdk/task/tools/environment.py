@@ -18,7 +18,12 @@ class Environment:
     It is made without arguments, used and dropped in one worker process, which is killed if a tool hangs. `reset`
     begins the episode; validator and rewards see the state at the end by the name `environment`. Where a score is
     asked for later, it is made anew and the calls are repeated: what tools do must follow from row and calls.
+
+    Attributes:
+        is_over: Whether the episode ends with the call that was made last, as with `@tool(ends=True)`.
     """
+
+    is_over: bool = False
 
     def reset(self, row: Row) -> str | Sequence[Message] | None:
         """Begin the episode of a row.

@@ -73,6 +73,7 @@ class _Bound:
     call: ToolCall
     tool: Tool
     function: Callable[[], Any]
+    environment: Environment | None
 
     def answer(self) -> Call:
         started = time.perf_counter()
@@ -104,7 +105,8 @@ class _Bound:
             result = result_text(value)
         except TypeError as error:
             raise named(ToolFault(str(error).removeprefix("a tool ")), f"tool {call.name}()") from None
-        return Call(call.name, call.arguments or {}, result, ok, seconds, are_texts=call.are_texts)
+        ends = self.environment is not None and self.environment.is_over
+        return Call(call.name, call.arguments or {}, result, ok, seconds, are_texts=call.are_texts, ends=ends)
 
 
 async def _together(bound: Sequence[Call | _Bound]) -> list[Call]:
@@ -272,7 +274,8 @@ class Session:
         except ToolError as error:
             return Call(call.name, call.arguments, str(error), ok=False, ran=False, are_texts=call.are_texts)
         if tool.server is not None:
-            return _Bound(call, tool, partial(self._connections[tool.server].call, tool.remote_name, arguments))
+            asked = partial(self._connections[tool.server].call, tool.remote_name, arguments)
+            return _Bound(call, tool, asked, self.environment)
         assert tool.function is not None  # only a server's is
         function = partial(tool.function, self.environment) if tool.is_method else tool.function
-        return _Bound(call, tool, partial(function, **arguments))
+        return _Bound(call, tool, partial(function, **arguments), self.environment)
