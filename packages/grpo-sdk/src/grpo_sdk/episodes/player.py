@@ -320,11 +320,16 @@ class SteppedEpisode:
         yield from _until_asked(rounds([(self.player, self.episode)]), None)
         return not self.is_over
 
-    def step(self, text: str) -> Steps[bool]:
-        """Play the policy's completion; returns whether it has another turn, whose prompt is `episode.prompt`."""
+    def step(self, text: str, reading: Reading | None = None) -> Steps[bool]:
+        """Play the policy's completion; returns whether it has another turn, whose prompt is `episode.prompt`.
+
+        Args:
+            text: The completion.
+            reading: What it says, in a task with tools.
+        """
         schedule = rounds([(self.player, self.episode)])
         yield from _until_asked(schedule, None)
-        yield from _until_asked(schedule, iter([(0, Reply(text, None))]))
+        yield from _until_asked(schedule, iter([(0, Reply(text, None, reading))]))
         return not self.is_over
 
     def scores(self) -> Steps[Mapping[str, Score]]:
