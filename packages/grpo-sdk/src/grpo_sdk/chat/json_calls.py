@@ -90,6 +90,13 @@ def read_json_calls(text: str, *, is_thinking: bool, is_cut: bool) -> Reading:
     return Reading(text if is_whole else "".join(said).strip(), thinking, tuple(calls), problem)
 
 
+def read_turn(text: str, calls: Sequence[ToolCall] | None) -> Reading:
+    """What a completion says whose calls another reader has found; None where they are in the text."""
+    if calls is None:
+        return read_json_calls(text, is_thinking=False, is_cut=False)
+    return Reading(text, calls=tuple(calls))
+
+
 def read_answer(text: str, calls: Sequence[Any], prompt: Prompt, *, is_cut: bool) -> Reading:
     """Read an answer of an endpoint: its text, and the calls that it sends apart.
 
@@ -114,13 +121,19 @@ def read_answer(text: str, calls: Sequence[Any], prompt: Prompt, *, is_cut: bool
         return reading
     if len(calls) > MAX_CALLS:
         return replace(reading, calls=(), problem=TOO_MANY_CALLS)
-    read = tuple(_read_call(call, is_cut=is_cut and call is calls[-1]) for call in calls)
+    read = tuple(read_call(call, is_cut=is_cut and call is calls[-1]) for call in calls)
     if is_cut and read[-1].arguments is None:
         return replace(reading, calls=read[:-1], problem=CUT_CALL)
     return replace(reading, calls=read)
 
 
-def _read_call(call: Any, *, is_cut: bool) -> ToolCall:
+def read_call(call: Any, *, is_cut: bool = False) -> ToolCall:
+    """A call in OpenAI's form, which may be anything; with a problem where it is none.
+
+    Args:
+        call: The call.
+        is_cut: Whether the length limit ended it.
+    """
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict):
         return ToolCall("", None, 'a call must have a "function" with "name" and "arguments"')

@@ -238,6 +238,14 @@ def tools_of(functions: Sequence[Callable[..., Any]], environment: type | None =
     return tuple(tools.values())
 
 
+def listed_tools(tools: Iterable[Tool]) -> list[dict[str, Any]]:
+    """Tools as the Model Context Protocol lists them; one without a description is described by its name."""
+    return [
+        {"name": tool.name, "description": tool.description or tool.name, "input_schema": dict(tool.parameters)}
+        for tool in tools
+    ]
+
+
 def _where(function: Any) -> str:
     return f"{function.__module__}.{function.__qualname__}"
 
