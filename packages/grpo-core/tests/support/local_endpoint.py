@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,13 +17,18 @@ def completion(text: str | None, *, finish_reason: str = "stop", tokens: int = 2
     return 200, json.dumps(reply).encode()
 
 
-def streamed_chat(text: str) -> Reply:
-    """What a server says to `/v1/chat/completions` with `stream`."""
-    said = {"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": None}
+def streamed_chat(text: str, calls: Sequence[Mapping[str, Any]] = ()) -> Reply:
+    """What a server says to `/v1/chat/completions` with `stream`; calls have `name` and `arguments`."""
+    delta: dict[str, Any] = {"role": "assistant", "content": text}
+    for place, call in enumerate(calls):
+        function = {"name": call["name"], "arguments": json.dumps(call["arguments"])}
+        made = {"index": place, "id": f"call_{place}", "type": "function", "function": function}
+        delta.setdefault("tool_calls", []).append(made)
+    said = {"index": 0, "delta": delta, "finish_reason": None}
     usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
     chunks = [
         {"choices": [said]},
-        {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+        {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls" if calls else "stop"}]},
         {"choices": [], "usage": usage},
     ]
     known = {"id": "x", "object": "chat.completion.chunk", "created": 0, "model": "m"}
