@@ -10,6 +10,8 @@ from typing import Any
 
 from markdown_tables import table
 
+from grpo_sdk.interop.adapter import DOORS
+
 PEERS = Path(__file__).parents[1] / "tests" / "peers"
 
 INTRODUCTION = """\
@@ -24,6 +26,25 @@ Compare what each trainer can do with grpo tasks, and see what was run with it. 
 
 A task gives the same score in every trainer below: it is a function of task, row and text, computed in worker processes
 that are killed when a completion takes too long.
+"""
+
+TOOLS = """\
+## Tools
+
+Tasks with [tools](../how-to/tools.md) are trained where the policy may read results and go on. Their tools run in our
+killable workers there, too. A tool that hangs or crashes leaves its episode without a score, and the reason names it.
+
+*In text* means that a system message describes the tools, that the policy writes
+`<tool_call>{"name": …, "arguments": {…}}</tool_call>`, and that results are messages of the user. A task's prompt that
+is text is a message of the user, too.
+
+`pytest -m peers tests/test_peers.py -k recorded` plays recorded episodes by the trainer's own code: wrong names
+and arguments, several calls in a turn, tools that fail and hang. Rewards, results and abstentions are those of our
+player, and exactly the sampled tokens are trained.
+"""
+
+DOOR = """\
+Where tools are refused, this is what the trainer's door takes:
 """
 
 UNSCORED = """\
@@ -66,12 +87,23 @@ def trainers_page() -> str:
     beside = [
         (f"`{each['requirement']}`", str(each["packages"]), "none", ", ".join(each["added"])) for each in resolved
     ]
+    played = {name: PEERS / "results" / f"tools_{name}.json" for name in peers}
+    tools = [
+        (peers[name].title, made["version"], f"`{made['path']}`")
+        for name, file in played.items()
+        if file.is_file() and (made := json.loads(file.read_text()))
+    ]
+    doors = [(peer.title, peer["door"]) for peer in peers.values() if peer.has("door")]
     unscored = [(peer.title, peer["unscored"]) for peer in peers.values()]
     run = [(peer.title, peer.version, peer.path, peer.parts) for peer in peers.values()]
     return "\n".join(
         (
             INTRODUCTION,
             table(("trainer", "one line", "several turns, games", "tools", "rewards that compare a group"), supported),
+            TOOLS,
+            table(("trainer", "version", "code that ran"), tools),
+            DOOR,
+            table(("trainer", "what its door takes"), doors),
             UNSCORED,
             table(("trainer", "a completion that could not be scored"), unscored),
             BESIDE,
@@ -91,10 +123,14 @@ class Peer:
         self.title = entry["title"]
         self.page = f"{self.title.casefold()}.md"
         self.turns, self.groups = entry["turns"] or "refused", entry["groups"] or "refused"
-        self.tools = entry.get("tools", "refused")
+        self.tools = entry.get("tools") or f"refused: {DOORS.get(self.title, 'not yet')}"
         self.version = self._result.get("version", "not run")
         self.path = f"`{self._result['path']}`" if self._result else entry["not_run"]
         self.parts = ("yes" if self._result["parts"] else "no") if self._result else ""
 
     def __getitem__(self, name: str) -> str:
         return str(self._entry[name])
+
+    def has(self, name: str) -> bool:
+        """Whether its entry says something."""
+        return name in self._entry

@@ -9,6 +9,7 @@ A trainer that no registry has runs from a checkout that the environment names, 
 import importlib.metadata
 import json
 import os
+import re
 import sys
 import tomllib
 from importlib.resources import files
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import recorded_shop
+from absent_trainers import as_results, written
 from local_endpoint import Reply, serving, streamed_chat
 from recorded_shop import EPISODES, EPISODES_SPEC, RECORDED
 from recorded_shop import SPEC as SHOP_SPEC
@@ -57,16 +60,24 @@ def batch(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str
     return path, samples
 
 
-def environment_of(name: str, folder: Path, wheels: Path) -> Path:
-    """Make an environment with a trainer and our packages; returns its Python."""
+def environment_of(name: str, folder: Path, wheels: Path, key: str = "") -> Path:
+    """Make an environment with a trainer and our packages; returns its Python.
+
+    Args:
+        name: The trainer.
+        folder: Where.
+        wheels: Our packages.
+        key: Prefix of the entries of the table with further packages.
+    """
     peer, python = TABLE[name], folder / "venv" / "bin" / "python"
     call("uv", "venv", "--python", "3.11", str(folder / "venv"), cwd=folder)
     torch = folder / "torch.txt"  # the version that this environment has: elsewhere, a build for CUDA of gigabytes
     torch.write_text(f"torch=={importlib.metadata.version('torch').partition('+')[0]}")
     install = ("uv", "pip", "install", "--python", str(python), "--find-links", str(wheels), "--constraint", str(torch))
-    call(*install, *OURS, *(("grpo-core",) if peer.get("full") else ()), *peer.get("install", ()), cwd=folder)
-    if peer.get("bare"):
-        call(*install, "--no-deps", *peer["bare"], cwd=folder)
+    needed = *peer.get("install", ()), *(peer.get(f"{key}install", ()) if key else ())
+    call(*install, *OURS, *(("grpo-core",) if peer.get("full") else ()), *needed, cwd=folder)
+    if bare := (*peer.get("bare", ()), *(peer.get(f"{key}bare", ()) if key else ())):
+        call(*install, "--no-deps", *bare, cwd=folder)
     return python
 
 
@@ -102,6 +113,40 @@ def test_a_trainer_gives_what_our_scorer_gives(
     assert json.loads(stored.read_text()) == summary
 
 
+TEXT_TOOLS = ("art", "atropos", "skyrl", "tinker", "verl")
+"""Trainers whose policies call tools in text, or as their chat template does."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=peers) for name in TEXT_TOOLS])
+def test_a_trainer_plays_recorded_episodes_with_tools(name: str, wheels: Path, tmp_path: Path) -> None:
+    texts = [[written(turn) for turn in each["asked"]] for each in recorded_shop.EPISODES]
+    episodes = [{**each, "texts": own} for each, own in zip(recorded_shop.EPISODES, texts, strict=True)]
+    (tmp_path / "episodes.json").write_text(json.dumps({"spec": recorded_shop.SPEC, "episodes": episodes}))
+    python = environment_of(name, tmp_path, wheels, "tools_")
+    script = PEERS / "scripts" / f"tools_{name}.py"
+    done = call(str(python), str(script), str(tmp_path / "episodes.json"), cwd=tmp_path)
+    result = json.loads(done.stdout.splitlines()[-1])
+    for each, own, answer in zip(recorded_shop.EPISODES, texts, result["answers"], strict=True):
+        where, score = each["name"], each["score"]
+        if score["value"] is None:
+            assert answer["value"] is None and f"tool {score['named']}()" in answer["why"], where
+            continue
+        parts = {part: score["parts"].get(part, 0.0) for part in ("looked", "spent")}
+        parts |= {fact: float(score[fact]) for fact in ("solved", "valid")}
+        assert (answer["value"], answer["parts"]) == (pytest.approx(score["value"]), pytest.approx(parts)), where
+        assert answer["trained"] == "".join(f"{text}<|im_end|>" for text in own), where
+        for told, turn in zip(answer["told"], each["turns"], strict=False):
+            results = [f"<tool_result>{call['result']}</tool_result>" for call in turn["calls"]]
+            found = re.findall("<tool_result>.*?</tool_result>", as_results(told), re.DOTALL)
+            assert found == results, where
+        assert len(answer["told"]) == len(each["turns"]) - 1, where
+    stored = PEERS / "results" / f"tools_{name}.json"
+    summary = {"version": result["version"], "path": result["path"], "episodes": len(episodes)}
+    if os.environ.get("RECORD_PEERS"):
+        stored.write_text(json.dumps(summary, indent=1) + "\n")
+    assert json.loads(stored.read_text()) == summary
+
+
 RESOLVED = [
     # page, what it says, Python, requirements, overrides, what uv answers
     ("nemo-gym", "needs Python 3.13.14", "3.13.13", ["nemo-gym>=0.7"], [], "depends on Python>=3.13.14"),
@@ -111,6 +156,7 @@ RESOLVED = [
     ("areal", "extra pins 9.16.0.29", "3.12", ["areal[sglang]==1.0.4"], [],
      "==9.16.0.29 and you require areal[sglang]"),
     ("areal", "chooses one version of each", "3.12", [OURS, "areal[sglang]==1.0.4"], AREAL, "\nareal==1.0.4"),
+    ("art", "names no upper bound", "3.11", ["openpipe-art==0.5.18"], [], "\nopenai==3."),
     ("tinker-cookbook", "0.6.1 needs", "3.11", ["tinker-cookbook==0.6.1"], [],
      "only tml-renderers<=0.2.1 is available"),
     ("tinker-cookbook", "0.5.8 is", "3.11", [OURS, "tinker-cookbook>=0.5.8"], [], "\ntinker-cookbook==0.5.8\n"),
@@ -289,6 +335,8 @@ def test_openenv_plays_the_recorded_episodes_with_tools(wheels: Path, tmp_path: 
 
 
 def test_every_trainer_has_a_script_and_a_result_or_says_why_not() -> None:
+    for name in TEXT_TOOLS:
+        assert (PEERS / "results" / f"tools_{name}.json").is_file() and TABLE[name]["tools"], name
     for name, peer in TABLE.items():
         files = PEERS / "scripts" / f"run_{name}.py", PEERS / "results" / f"{name}.json"
         assert [file.is_file() for file in files] == [("not_run" not in peer)] * 2, name

@@ -45,7 +45,7 @@ class RecordingEnv(TaskEnv):
 async def environment(spec):
     config = RecordingEnv.env_config_cls(
         task=spec,
-        tokenizer_name=str(model_source("tiny").location),
+        tokenizer_name=str(model_source("tools-tiny").location),
         group_size=1,
         ensure_scores_are_not_same=False,
         use_wandb=False,

@@ -5,8 +5,9 @@ its module has a fixture `adapter`, which `played` gets.
 """
 
 import importlib
+import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import group_tasks
 import pytest
+import recorded_shop
 import scoring_tasks
 import small_games
 
@@ -60,11 +62,13 @@ class Played:
         reward: The reward; None where it is not scored.
         parts: What is logged beside it; None where nothing is.
         why: Why it is not scored.
+        told: What the policy was told after each turn, where it is told.
     """
 
     reward: float | None
     parts: Mapping[str, float] | None = None
     why: str = ""
+    told: Sequence[str] = ()
 
 
 class Laws:
@@ -120,6 +124,45 @@ class EpisodeLaws(Laws):
         assert self.played(adapter, HEAP, row, "1", "1").reward == 1.0
 
 
+def written(turn: Mapping[str, Any]) -> str:
+    """A turn of a recorded episode as a policy writes it that calls tools in text."""
+    calls = (json.dumps({"name": call["name"], "arguments": call["arguments"]}) for call in turn["calls"])
+    return "\n".join(filter(None, (turn["text"], *(f"<tool_call>{call}</tool_call>" for call in calls))))
+
+
+def as_results(shown: str) -> str:
+    """What a chat template of Qwen shows of results, in the text form."""
+    return shown.replace("<tool_response>\n", "<tool_result>").replace("\n</tool_response>", "</tool_result>")
+
+
+class ToolLaws:
+    """For a trainer whose policy calls tools: recorded episodes are played there as by our own player."""
+
+    def played(self, adapter: Any, spec: str, row: str, *texts: str) -> Played:
+        """As in `Laws`, with what the policy was told."""
+        raise NotImplementedError
+
+    @pytest.mark.parametrize("episode", recorded_shop.EPISODES, ids=lambda episode: str(episode["name"]))
+    def test_a_recorded_episode_has_its_reward_calls_and_abstention(
+        self, adapter: Any, episode: Mapping[str, Any]
+    ) -> None:
+        score, texts = episode["score"], map(written, episode["asked"])
+        try:
+            played = self.played(adapter, recorded_shop.SPEC, episode["row"], *texts)
+        except UnscoredError as error:
+            played = Played(None, why=str(error))
+        assert played.reward == score["value"]
+        if score["value"] is None:
+            assert f"tool {score['named']}()" in played.why
+            return
+        parts = {name: score["parts"].get(name, 0.0) for name in ("looked", "spent")}
+        assert played.parts == {"solved": float(score["solved"]), "valid": float(score["valid"]), **parts}
+        assert len(played.told) == len(episode["turns"]) - 1
+        for told, turn in zip(played.told, episode["turns"], strict=False):
+            results = [f"<tool_result>{call['result']}</tool_result>" for call in turn["calls"]]
+            assert "\n".join(results) in told
+
+
 @contextmanager
 def trainer(adapter: str, types: Mapping[str, Mapping[str, Any]]) -> Iterator[Any]:
     """Import a module of `grpo_sdk.interop` while its trainer seems to be installed.
@@ -154,5 +197,5 @@ def trainer(adapter: str, types: Mapping[str, Mapping[str, Any]]) -> Iterator[An
 
 def chat_completion(text: str, **fields: Any) -> Any:
     """A chat completion of the openai package."""
-    message = SimpleNamespace(role="assistant", content=text, **fields)
+    message = SimpleNamespace(**{"role": "assistant", "content": text, "tool_calls": None, **fields})
     return SimpleNamespace(choices=[SimpleNamespace(message=message, finish_reason="stop")])

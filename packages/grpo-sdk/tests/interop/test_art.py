@@ -9,7 +9,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from absent_trainers import GUESS, SUMS, EpisodeLaws, Played, chat_completion, rows_of, secret_row, sum_row, trainer
+import recorded_shop
+from absent_trainers import (
+    GUESS,
+    SUMS,
+    EpisodeLaws,
+    Played,
+    ToolLaws,
+    chat_completion,
+    rows_of,
+    secret_row,
+    sum_row,
+    trainer,
+)
 
 
 @dataclass
@@ -66,12 +78,23 @@ def rolled_out(art: Any, model: Model, spec: str, row: str, **sampling: Any) -> 
     return trajectory
 
 
-class TestArt(EpisodeLaws):
+class TestArt(EpisodeLaws, ToolLaws):
     trainer = "ART"
 
     def played(self, adapter: Any, spec: str, row: str, *texts: str) -> Played:
-        trajectory = rolled_out(adapter, Model(*texts), spec, row)
-        return Played(trajectory.reward, trajectory.metrics)
+        model = Model(*texts)
+        trajectory = rolled_out(adapter, model, spec, row)
+        assert not any("tools" in request for request in model.requests)
+        said = trajectory.messages()
+        told = [said[at + 1]["content"] for at in range(len(said) - 1) if said[at]["role"] == "assistant"]
+        return Played(trajectory.reward, trajectory.metrics, told=told)
+
+
+def test_a_call_that_the_length_limit_cut_off_ends_the_episode(adapter: Any) -> None:
+    answer = chat_completion('<tool_call>{"name": "order", "argum')
+    answer.choices[0].finish_reason = "length"
+    trajectory = rolled_out(adapter, Model(answer), recorded_shop.SPEC, recorded_shop.EPISODES[0]["row"])
+    assert trajectory.reward == 0.0 and "cut a call off" in trajectory.logs[0]
 
 
 def test_turns_are_one_trajectory_of_messages_and_choices(adapter: Any) -> None:

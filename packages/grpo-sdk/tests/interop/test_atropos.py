@@ -10,7 +10,20 @@ from typing import Any
 
 import pydantic
 import pytest
-from absent_trainers import GUESS, SCORED, SUMS, EpisodeLaws, Played, chat_completion, rows_of, secret_row, trainer
+import recorded_shop
+from absent_trainers import (
+    GUESS,
+    SCORED,
+    SUMS,
+    EpisodeLaws,
+    Played,
+    ToolLaws,
+    chat_completion,
+    rows_of,
+    secret_row,
+    trainer,
+    written,
+)
 
 from grpo_sdk.errors import UserError
 
@@ -116,6 +129,40 @@ class TestAtropos(EpisodeLaws):
         assert lines.pop("theirs") == 1.0 and lines.pop("train/abstained_rate") == 0.0
         assert logged(env) == {"theirs": 1.0}  # each only once
         return Played(group["scores"][0], {name.removeprefix("train/"): value for name, value in lines.items()})
+
+
+class TestTools(ToolLaws):
+    def played(self, adapter: Any, spec: str, row: str, *texts: str) -> Played:
+        env = environment(adapter, server := Server(*texts, *texts), spec)
+        group, lines = collected(env, row), logged(env)
+        if group is None:
+            return Played(None, why=warned(adapter, spec, row, *texts))
+        assert sampled(group["masks"][0]).replace("|", "") == "".join(texts)
+        assert server.requests[0]["messages"][0]["role"] == "system"
+        told = [request["messages"][-1]["content"] for request in server.requests[1:]]
+        parts = {name.removeprefix("train/"): value for name, value in lines.items() if "abstained" not in name}
+        return Played(group["scores"][0], {name: parts[name] for name in parts if name != "theirs"}, told=told)
+
+
+def warned(adapter: Any, spec: str, row: str, *texts: str) -> str:
+    """What an environment warns of that cannot score an episode."""
+    with pytest.MonkeyPatch.context() as patched:
+        lines: list[str] = []
+        patched.setattr(adapter.logger, "warning", lambda line, *values: lines.append(line % values))
+        assert collected(environment(adapter, Server(*texts, *texts), spec), row) is None
+    return lines[0]
+
+
+def test_a_call_that_the_length_limit_cut_off_ends_the_episode(adapter: Any) -> None:
+    class Cut(Server):
+        async def chat_completion(self, messages: list[dict[str, str]], **request: Any) -> Any:
+            answer = await super().chat_completion(messages, **request)
+            answer.choices[0].finish_reason = "length"
+            return answer
+
+    look = written(recorded_shop.EPISODES[0]["asked"][0])
+    env = environment(adapter, server := Cut(look[:-20]), recorded_shop.SPEC)
+    assert collected(env, recorded_shop.EPISODES[0]["row"])["scores"] == [0.0] and len(server.requests) == 1
 
 
 def test_a_group_has_the_tokens_of_each_completion(adapter: Any) -> None:

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from absent_trainers import GUESS, SUMS, EpisodeLaws, Played, secret_row, trainer
+import recorded_shop
+from absent_trainers import GUESS, SUMS, EpisodeLaws, Played, ToolLaws, secret_row, trainer
 
 from grpo_sdk.errors import UserError
 
@@ -36,16 +37,18 @@ def environment(spec: str, row: str) -> Any:
     return REGISTERED["grpo"](env_config={}, extras=extras)
 
 
-class TestSkyRL(EpisodeLaws):
+class TestSkyRL(EpisodeLaws, ToolLaws):
     trainer = "SkyRL"
 
     def played(self, adapter: Any, spec: str, row: str, *texts: str) -> Played:
         env = environment(spec, row)
         env.init([])
+        told = []
         for text in texts:
             step = env.step(text)
+            told += [message["content"] for message in step["observations"]]
         assert step["done"] and step["observations"] == [] and "why" in step["metadata"]
-        return Played(step["reward"], env.get_metrics())
+        return Played(step["reward"], env.get_metrics(), told=told)
 
 
 def test_turns_are_steps(adapter: Any) -> None:
@@ -54,6 +57,19 @@ def test_turns_are_steps(adapter: Any) -> None:
     step = env.step("3")
     assert (step["reward"], step["done"], env.turns) == (0.0, False, 1)
     assert step["observations"] == [{"role": "user", "content": "\n1: higher:"}] and env.get_metrics() == {}
+
+
+def test_tools_are_described_in_a_system_message_and_their_results_are_the_users(adapter: Any) -> None:
+    rows = adapter.dataset(recorded_shop.SPEC)
+    env = REGISTERED["grpo"](None, rows[0])
+    messages, _ = env.init(rows[0]["prompt"])
+    assert [message["role"] for message in messages] == ["system", "user", "user"][: len(messages)]
+    assert messages[0] == rows[0]["prompt"][0] and all(set(message) == {"role", "content"} for message in messages)
+    for tool in ("undescribed", "look_up", "order"):
+        assert f'"name": "{tool}"' in messages[0]["content"]
+    assert messages[-1]["content"].startswith("You have 9 coins. Buy cups.") and env.max_turns == 4
+    step = env.step('<tool_call>{"name": "look_up", "arguments": {"item": "cup"}}</tool_call>')
+    assert step["observations"] == [{"role": "user", "content": "<tool_result>3 coins</tool_result>"}]
 
 
 def test_rows_of_a_data_set_make_environments(adapter: Any) -> None:

@@ -7,7 +7,21 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from absent_trainers import GUESS, SUMS, WORDS, EpisodeLaws, Played, rows_of, secret_row, sum_row, trainer
+import recorded_shop
+from absent_trainers import (
+    GUESS,
+    SUMS,
+    WORDS,
+    EpisodeLaws,
+    Played,
+    ToolLaws,
+    as_results,
+    rows_of,
+    secret_row,
+    sum_row,
+    trainer,
+)
+from tool_conversations import marked_bytes
 
 from grpo_sdk.errors import UnscoredError, UserError
 
@@ -47,7 +61,7 @@ def adapter() -> Iterator[Any]:
     types = {name: type(name, (), {}) for name in ("Env", "EnvGroupBuilder", "RLDataset", "RLDatasetBuilder")}
     packages = {
         "chz": {"chz": dataclasses.dataclass(frozen=True, kw_only=True)},
-        "tinker": {"ModelInput": type("ModelInput", (), {"empty": staticmethod(str)})},
+        "tinker": {"ModelInput": type("ModelInput", (), {"empty": staticmethod(str), "from_ints": staticmethod(list)})},
         "tinker_cookbook.renderers": {"Renderer": Renderer, "get_renderer": lambda name, tokenizer: Renderer()},
         "tinker_cookbook.rl.types": {**types, "StepResult": StepResult},
         "tinker_cookbook.tokenizer_utils": {"get_tokenizer": str},
@@ -92,6 +106,52 @@ class TestTinker(EpisodeLaws):
             return Played(None, why=errors[0])
         assert rewards == [(0.0, {})]  # what compares a group
         return Played(whole[0][-1].reward, whole[0][-1].metrics)
+
+
+class Templated(Renderer):
+    """A renderer of a tokenizer with a chat template."""
+
+    def __init__(self, template: str) -> None:
+        self.tokenizer = marked_bytes(template)
+
+    def get_stop_sequences(self) -> list[int | str]:
+        return [self.tokenizer.eos_token_id]
+
+
+class TestTools(ToolLaws):
+    """The policy reads what its chat template shows, and its sampled tokens stay as they are."""
+
+    template, end = "qwen2_5", "<|im_end|>"
+
+    def played(self, adapter: Any, spec: str, row: str, *texts: str) -> Played:
+        renderer = Templated(self.template)
+        (env,) = asyncio.run(adapter.TaskGroupBuilder(spec, row, renderer, 1).make_envs())
+        encode, decode = renderer.tokenizer.encode, renderer.tokenizer.decode
+        prompt, stop = asyncio.run(env.initial_observation())
+        assert stop == [renderer.tokenizer.eos_token_id] and "look_up" in decode(prompt)
+        told = []
+        for text in texts:
+            action = encode(f"{text}{self.end}")
+            step = asyncio.run(env.step(action, extra={"stop_reason": "stop"}))
+            if not step.episode_done:
+                whole = step.next_observation
+                assert whole[: len(prompt) + len(action)] == [*prompt, *action]
+                told.append(as_results(decode(whole[len(prompt) + len(action) :])))
+                prompt = whole
+        return Played(step.reward, step.metrics, told=told)
+
+
+class TestToolsInText(TestTools):
+    template = "lfm2"
+
+
+def test_a_call_that_the_length_limit_cut_off_ends_the_episode(adapter: Any) -> None:
+    row, renderer = recorded_shop.EPISODES[0]["row"], Templated("qwen2_5")
+    for extra in ({"stop_reason": "length"}, None):
+        (env,) = asyncio.run(adapter.TaskGroupBuilder(recorded_shop.SPEC, row, renderer, 1).make_envs())
+        asyncio.run(env.initial_observation())
+        step = asyncio.run(env.step(renderer.tokenizer.encode('<tool_call>{"name": "ord'), extra=extra))
+        assert step.episode_done and "cut a call off" in step.logs["why"]
 
 
 def test_what_cannot_be_scored_fails_alone_in_its_group(adapter: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
 from grpo_sdk.callbacks import ResolvedDefault
@@ -11,6 +12,7 @@ from grpo_sdk.endpoints.base import Request
 from grpo_sdk.endpoints.completion import Completion
 from grpo_sdk.episodes.episode import Answer, Episode, Reply
 from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.marks import cut_at_stop
 from grpo_sdk.task.row import Message, Prompt
 from grpo_sdk.task.turns import added
 
@@ -25,6 +27,14 @@ class Tokens(Protocol):
 
 
 HasTokens = TypeVar("HasTokens", bound=Tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class SampledTurn:
+    """A completion that another trainer has sampled; see `Tokens`."""
+
+    prompt_ids: tuple[int, ...]
+    completion: Completion
 
 
 class EpisodeEncoder:
@@ -87,3 +97,21 @@ class EpisodeEncoder:
         """A completion with what it says."""
         reading = None if self._format is None else self._format.read(prompt_ids, completion)
         return Reply(completion.text, answer, reading)
+
+    def sampled(
+        self, prompt_ids: Sequence[int], token_ids: Sequence[int], *, is_cut: bool | None = None
+    ) -> Reply[SampledTurn]:
+        """A completion that another trainer has sampled.
+
+        Args:
+            prompt_ids: Its prompt.
+            token_ids: Its tokens.
+            is_cut: Whether the length limit ended it; None where the trainer doesn't say: then neither a special token
+                nor a stop string did.
+        """
+        ids, prompt = tuple(token_ids), tuple(prompt_ids)
+        text, is_stopped = cut_at_stop(self._tokenizer.decode(ids, skip_special_tokens=True), self._task.task.stop)
+        if is_cut is None:
+            is_cut = not (is_stopped or (ids and not self._tokenizer.decode(ids[-1:], skip_special_tokens=True)))
+        completion = Completion(ids, (0.0,) * len(ids), text, "length" if is_cut else "stop", 0)
+        return self.reply(prompt, completion, SampledTurn(prompt, completion))

@@ -308,7 +308,7 @@ class SteppedEpisode:
 
     def __init__(self, player: Player, row: Row, prompt: Prompt, key: SampleKey) -> None:
         self.player = player
-        self.episode: Episode[None] = Episode(player.scorer.task, row, key, prompt)
+        self.episode: Episode[Any] = Episode(player.scorer.task, row, key, prompt)
 
     @property
     def is_over(self) -> bool:
@@ -320,16 +320,17 @@ class SteppedEpisode:
         yield from _until_asked(rounds([(self.player, self.episode)]), None)
         return not self.is_over
 
-    def step(self, text: str, reading: Reading | None = None) -> Steps[bool]:
+    def step(self, text: str, reading: Reading | None = None, answer: Any = None) -> Steps[bool]:
         """Play the policy's completion; returns whether it has another turn, whose prompt is `episode.prompt`.
 
         Args:
             text: The completion.
             reading: What it says, in a task with tools.
+            answer: The completion as its sampler represents it.
         """
         schedule = rounds([(self.player, self.episode)])
         yield from _until_asked(schedule, None)
-        yield from _until_asked(schedule, iter([(0, Reply(text, None, reading))]))
+        yield from _until_asked(schedule, iter([(0, Reply(text, answer, reading))]))
         return not self.is_over
 
     def scores(self) -> Steps[Mapping[str, Score]]:

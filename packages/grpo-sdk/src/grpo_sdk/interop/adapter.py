@@ -6,6 +6,8 @@ A trainer's module says only what differs: its own classes, and its way to leave
 from __future__ import annotations
 
 import asyncio
+import copy
+import logging
 import re
 import secrets
 import threading
@@ -17,8 +19,12 @@ from typing import Any, Literal, Self
 
 import orjson
 
+from grpo_sdk.chat.json_calls import read_json_calls
+from grpo_sdk.chat.text_form import in_text_form
 from grpo_sdk.distributions import needs, version_of
 from grpo_sdk.endpoints.base import SampleKey
+from grpo_sdk.episodes.encoder import EpisodeEncoder
+from grpo_sdk.episodes.episode import Episode, Reply
 from grpo_sdk.episodes.opponents import endpoint_opponent, opponent_of, play_opponents
 from grpo_sdk.episodes.player import Player, SteppedEpisode, Steps, arun
 from grpo_sdk.errors import DataError, UnscoredError, UserError
@@ -30,7 +36,7 @@ from grpo_sdk.scoring.tool_workers import DEFAULT_TOOL_WORKERS
 from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.game import RANDOM, SELF, GameConfig
 from grpo_sdk.task.marks import END_TOKENS, cut_at_stop, strip_end_tokens
-from grpo_sdk.task.row import Prompt, Row
+from grpo_sdk.task.row import Message, Prompt, Row
 from grpo_sdk.task.score import Score
 
 RowReference = str | Mapping[str, Any] | Row
@@ -55,7 +61,8 @@ class TaskAdapter:
         timeout_s: Limit per completion; by default the task's own.
         opponent_url: Endpoint that plays the task's opponent: `http://host:port/v1#model`.
         end_tokens: Texts that are removed from the end of a completion that was decoded with special tokens.
-        takes_tools: Whether the policy can call the task's tools there.
+        takes_tools: Whether the policy can call the task's tools there; `text` where messages have no calls, so that
+            tools are described and called in text.
 
     Raises:
         UserError: the trainer cannot train the task; says why.
@@ -75,7 +82,7 @@ class TaskAdapter:
         timeout_s: float | None = None,
         opponent_url: str | None = None,
         end_tokens: Sequence[str] = END_TOKENS,
-        takes_tools: bool = False,
+        takes_tools: bool | Literal["text"] = False,
     ) -> None:
         self.task, self.trainer = load_task(task), trainer
         self.opponent = endpoint_opponent(self.task, opponent_url)
@@ -86,6 +93,7 @@ class TaskAdapter:
         )
         options = {"timeout_s": timeout_s, "opponent_url": opponent_url, "end_tokens": self._end_tokens}
         options |= {"takes_tools": takes_tools}
+        self._encoder: tuple[object, Any, EpisodeEncoder] | None = None
         self._remake = partial(_remade, send(self.task), trainer, completes, workers=workers, **options)
 
     def __repr__(self) -> str:
@@ -107,8 +115,8 @@ class TaskAdapter:
                 "opponent_url='http://host:port/v1#MODEL'."
             )
         if task.has_tools and not self._takes_tools:
-            takes = "its episodes speak text" if completes.startswith("episode") else "its reward gets one completion"
-            raise UserError(f"task {name!r} has tools; in {self.trainer} {takes}. {WITH_TOOLS}")
+            door = DOORS.get(self.trainer, "the reward gets one completion")
+            raise UserError(f"task {name!r} has tools; in {self.trainer} {door}. {WITH_TOOLS}")
         if self.task.has_turns and not completes.startswith("episode"):
             kind = "is a game" if task.game is not None else "has several turns"
             raise UserError(f"task {name!r} {kind}; {self.trainer}'s reward gets one completion. {ELSEWHERE}")
@@ -173,7 +181,7 @@ class TaskAdapter:
         """Add the rewards that compare the completions of a prompt to the scores that each has by itself, and wait."""
         if not self.task.task.group_specs():
             return list(scores)
-        completions = [self.completion(text) for text in texts]
+        completions = texts if self.task.task.has_tools else [self.completion(text) for text in texts]
         (compared,) = group_scores(self.scorer, [(completions, self.row(row), list(scores))])
         return compared
 
@@ -189,14 +197,39 @@ class TaskAdapter:
         key = SampleKey(0, 0, f"{self.task.name}/{read.id}", sample)
         return SteppedEpisode(Player(self.scorer, self.opponent), read, prompt, key)
 
+    def begin(self, stepped: SteppedEpisode) -> Steps[bool]:
+        """Begin an episode; returns whether the policy has a turn."""
+        has_turn = yield from stepped.begin()
+        if self._speaks_calls:
+            stepped.episode.prompt = _as_chat(stepped.episode.prompt)
+        return has_turn
+
+    def encoder(self, tokenizer: Any, **template: Any) -> EpisodeEncoder:
+        """What encodes the task's episodes for a model, with the arguments that its chat template gets there."""
+        known = (id(tokenizer), repr(template))
+        if self._encoder is None or self._encoder[0] != known:
+            own = tokenizer
+            if template:
+                own = copy.copy(tokenizer)
+                own.apply_chat_template = partial(tokenizer.apply_chat_template, **template)
+            encoder = EpisodeEncoder(self.task, own)
+            for chosen in encoder.choice(_as_chat(self.task.prompt(self.task.rows()[0]))):
+                logger.info("%s %s: %s", chosen.what, chosen.value, chosen.why)
+            self._encoder = known, tokenizer, encoder
+        return self._encoder[-1]
+
     async def aplay(
-        self, row: RowReference, answer: Callable[[Prompt], Awaitable[str | None]], sample: int = 0
+        self,
+        row: RowReference,
+        answer: Callable[[Episode[Any]], Awaitable[str | Reply[Any] | None]],
+        sample: int = 0,
     ) -> tuple[Score, frozenset[int]]:
         """Play an episode to its end and score it; the score may have abstained.
 
         Args:
             row: The row.
-            answer: Samples the decoded completion of a prompt; None ends an episode that the context cannot hold.
+            answer: Samples the completion of an episode's prompt, as `play` takes it; None ends an episode that the
+                context cannot hold.
             sample: Number of the rollout among those of the row.
 
         Returns:
@@ -204,23 +237,49 @@ class TaskAdapter:
         """
         read = self.row(row)
         stepped = self.episode(read, sample)
-        has_turn, episode = await arun(stepped.begin()), stepped.episode
-        while has_turn and (text := await answer(episode.prompt)) is not None:
-            has_turn = await arun(stepped.step(self.completion(text)))
-        if not (episode.turns or self.task.has_turns):
+        has_turn, episode = await arun(self.begin(stepped)), stepped.episode
+        while has_turn and (said := await answer(episode)) is not None:
+            has_turn = await arun(self.play(stepped, said))
+        if has_turn and not episode.turns:
             return Score(None, why="the prompt does not fit the model's context", fault="infrastructure"), frozenset()
         (score,) = (await arun(stepped.scores())).values()
         replaced = (index for index, turn in enumerate(episode.turns) if turn.place in episode.state.replaced)
         return score, frozenset(replaced)
 
-    def messages(self, prompt: Prompt) -> Messages:
-        """A prompt as messages; see `as_messages`."""
+    def play(self, stepped: SteppedEpisode, said: str | Reply[Any], *, is_cut: bool = False) -> Steps[bool]:
+        """Play a completion; returns whether the policy has another turn.
+
+        Args:
+            stepped: The episode.
+            said: The completion, decoded, or with what it says; the calls of a text are JSON between `<tool_call>` and
+                `</tool_call>`.
+            is_cut: Whether the length limit ended the text.
+        """
+        if not isinstance(said, Reply):
+            text = self.completion(said)
+            reading = read_json_calls(text, is_thinking=False, is_cut=is_cut) if self._speaks_calls else None
+            said = Reply(text, None, reading)
+        return stepped.step(said.text, said.reading, said.answer)
+
+    @property
+    def _speaks_calls(self) -> bool:
+        return self._takes_tools == "text" and self.task.task.has_tools
+
+    def messages(self, prompt: Prompt, *, describes: bool = False) -> Messages:
+        """A prompt as messages; see `as_messages`.
+
+        Args:
+            prompt: The prompt.
+            describes: Whether it describes tools that are called in text, as the first one does.
+        """
+        if self._speaks_calls:
+            prompt = in_text_form(_as_chat(prompt), self.task.task.all_tools() if describes else ())
         return as_messages(self.task, prompt, self.trainer)
 
     def first_messages(self, row: Row) -> Messages:
         """The messages that an episode of a row of the task's own begins with, for a data set."""
         if self.task.task.game is None:
-            return self.messages(self.task.prompt(row))
+            return self.messages(self.task.prompt(row), describes=True)
         return self.messages(self.task.next_turn(row, ()).prompt or "")
 
     def scored(self, score: Score) -> Score:
@@ -275,8 +334,26 @@ def as_messages(task: BoundTask, prompt: Prompt, trainer: str) -> Messages:
 ELSEWHERE = "Train it with grpo run, or with TRL by grpo_sdk.interop.trl.TrlTask."
 """Trainers of every task."""
 
-WITH_TOOLS = "Train it with grpo run, or in TRL by environment_factory=TrlTask(…).environment_factory."
-"""Trainers of tasks with tools."""
+WITH_TOOLS = (
+    "Train it with grpo run, or in TRL, verifiers, OpenEnv, Inspect, SkyRL, ART, Atropos, verl (by its agent loop) or "
+    "tinker-cookbook; docs/reference/trainers.md says how."
+)
+"""Where tasks with tools are trained."""
+
+DOORS = {
+    "AReaL": "the workflow samples one completion of a prompt",
+    "ms-swift": "a reward gets finished completions",
+    "NeMo-Gym": "the server verifies a finished response, whose tools were routes of a server",
+    "NeMo-RL": "what an environment answers follows without the chat template",
+    "open-instruct": "a verifier gets one completion",
+    "OpenRLHF": "the prompt is rendered before the agent gets it, without tools",
+    "prime-rl": "the exported taskset has no tools",
+    "slime": "a reward gets finished samples",
+    "verl": "the reward gets one completion (grpo_sdk.interop.verl.TaskAgentLoop plays episodes)",
+}
+"""Trainer -> what its door takes, so that no tool can be called there."""
+
+logger = logging.getLogger(__name__)
 
 
 _lock = threading.Lock()
@@ -313,29 +390,30 @@ class Conversation:
         sample: Number of the rollout among those of the row, for the random numbers of an opponent; by default random.
 
     Attributes:
+        episode: The episode.
         messages: Whole prompt of the next turn: the conversation so far, or in a game what the player sees.
     """
 
     def __init__(self, adapter: TaskAdapter, row: RowReference, sample: int | None = None) -> None:
         self._adapter, self._name = adapter, f"task {adapter.task.name!r}"
         self._stepped = adapter.episode(row, secrets.randbelow(2**31) if sample is None else sample)
-        self._episode = self._stepped.episode
+        self.episode = self._stepped.episode
         self.messages: Messages = []
 
     @property
     def is_over(self) -> bool:
         """Whether no turn follows."""
-        return self._episode.is_over
+        return self.episode.is_over
 
     @property
     def turns(self) -> int:
         """Completions so far."""
-        return len(self._episode.turns)
+        return len(self.episode.turns)
 
     @property
     def story(self) -> str:
         """The episode as people read it."""
-        return self._episode.story
+        return self.episode.story
 
     def begin(self) -> Steps[Messages]:
         """Begin; returns the messages of the first turn.
@@ -343,19 +421,22 @@ class Conversation:
         Raises:
             UnscoredError: there is no turn to play, e.g. because an opponent does not answer.
         """
-        if not (yield from self._stepped.begin()):
+        if not (yield from self._adapter.begin(self._stepped)):
             score = yield from self.score()
             raise UnscoredError(f"{self._name}: the episode ended before its first turn: {score.why}")
-        self.messages = self._adapter.messages(self._episode.prompt)
+        self.messages = self._adapter.messages(self.episode.prompt, describes=True)
         return self.messages
 
-    def reply(self, text: str) -> Steps[Messages]:
-        """Play a completion; returns the messages that follow it, or none where the episode is over."""
-        text = self._adapter.completion(text)
-        if not (yield from self._stepped.step(text)):
+    def reply(self, said: str | Reply[Any], *, is_cut: bool = False) -> Steps[Messages]:
+        """Play a completion; returns the messages that follow it, or none where the episode is over.
+
+        Arguments are those of `TaskAdapter.play`.
+        """
+        if not (yield from self._adapter.play(self._stepped, said, is_cut=is_cut)):
             return []
-        following = self._adapter.messages(self._episode.added)
-        answered = [*self.messages, {"role": "assistant", "content": text}] if self._episode.goes_on else []
+        following = self._adapter.messages(self.episode.added)
+        said = self.episode.turns[-1].text
+        answered = [*self.messages, {"role": "assistant", "content": said}] if self.episode.goes_on else []
         self.messages = [*answered, *following]
         return following
 
@@ -438,6 +519,11 @@ def read_label(label: object, trainer: str, written_by: str) -> tuple[str, str]:
         return fields["task"], fields["row"]
     except (TypeError, KeyError, orjson.JSONDecodeError):
         raise DataError(f"{trainer}: a row's label is not of {written_by}, with which the data is written.") from None
+
+
+def _as_chat(prompt: Prompt) -> tuple[Message, ...]:
+    """A prompt as messages that may show calls."""
+    return (Message(role="user", content=prompt),) if isinstance(prompt, str) else prompt
 
 
 @contextmanager

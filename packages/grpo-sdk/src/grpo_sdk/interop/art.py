@@ -4,6 +4,9 @@
     batch = await art.gather_trajectory_groups(groups(model, "math.gsm8k", rows, size=8), max_exceptions=0.2)
     await backend.train(model, batch)
 
+Tools are called in text: a system message describes them, and results are messages of the user. ART's own form of calls
+is not used: 0.5.18 writes each call twice into what it trains, as it was sampled and as the chat template writes it.
+
 A completion that cannot be scored raises `UnscoredError`, which ART leaves out of its group as far as `max_exceptions`
 allows; with its default of 0 it ends the batch. Read in openpipe-art 0.5.18.
 """
@@ -14,12 +17,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from grpo_sdk.episodes.player import arun
-from grpo_sdk.interop.adapter import Conversation, RowReference, answer_text, requires, shared_adapter
+from grpo_sdk.interop.adapter import Conversation, RowReference, TaskAdapter, answer_text, requires, shared_adapter
 from grpo_sdk.plugins.tasks import load_task
 from grpo_sdk.scoring.parts import log_values
 from grpo_sdk.task.row import Row
 
-with requires("art", "pip install openpipe-art"):
+with requires("art", "pip install openpipe-art 'openai<3'"):
     from art import Model, Trajectory, TrajectoryGroup
 
 
@@ -41,7 +44,7 @@ def groups(model: Model, task: str, rows: Sequence[RowReference], size: int, **s
     Raises:
         UserError: ART cannot train the task.
     """
-    shared_adapter(task, "ART", "episode")
+    _adapter(task)
     return [TrajectoryGroup(rollout(model, task, row, index, **sampling) for index in range(size)) for row in rows]
 
 
@@ -61,7 +64,7 @@ async def rollout(model: Model, task: str, row: RowReference, sample: int | None
     Raises:
         UnscoredError: the episode cannot be scored.
     """
-    adapter = shared_adapter(task, "ART", "episode")
+    adapter = _adapter(task)
     conversation = Conversation(adapter, row, sample)
     trajectory = Trajectory(metadata={"task": adapter.task.name, "row": adapter.row(row).id})
     following = await arun(conversation.begin())
@@ -73,10 +76,14 @@ async def rollout(model: Model, task: str, row: RowReference, sample: int | None
         completion = await client.chat.completions.create(model=name, messages=trajectory.messages(), **sampling)
         choice = completion.choices[0]
         trajectory.messages_and_choices.append(choice)
-        reasoning = getattr(choice.message, "reasoning_content", None)
-        following = await arun(conversation.reply(answer_text(choice.message.content, reasoning)))
+        text = answer_text(choice.message.content, getattr(choice.message, "reasoning_content", None))
+        following = await arun(conversation.reply(text, is_cut=choice.finish_reason == "length"))
     score = adapter.scored(await arun(conversation.score()))
     trajectory.reward = score.value
     trajectory.metrics.update(log_values(adapter.task, score))
     trajectory.log(score.why)
     return trajectory.finish()
+
+
+def _adapter(task: str) -> TaskAdapter:
+    return shared_adapter(task, "ART", "episode", takes_tools="text")

@@ -4,14 +4,15 @@
     from grpo_sdk.interop.atropos import TaskEnv
     TaskEnv.cli()
 
-A rollout that cannot be scored is sampled once more; if that fails, too, its group is not sent. Read in atroposlib
-0.4.0.
+A task's tools are called in text: a system message describes them, and results are messages of the user. A rollout that
+cannot be scored is sampled once more; if that fails, too, its group is not sent. Read in atroposlib 0.4.0.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import random
 from collections import defaultdict
 from collections.abc import Iterator
@@ -27,6 +28,9 @@ from grpo_sdk.scoring.parts import log_values
 
 with requires("atroposlib", "pip install atroposlib"):
     from atroposlib.envs.base import BaseEnv, BaseEnvConfig, ScoredDataGroup
+
+
+logger = logging.getLogger(__name__)
 
 
 class TaskEnvConfig(BaseEnvConfig):
@@ -118,7 +122,8 @@ class TaskEnv(BaseEnv):
         async def one(sample: int) -> tuple[Any, float] | None:
             try:
                 node, score = await self._rollout(self._adapter, row, sample, temperature=self.config.temperature)
-            except UnscoredError:
+            except UnscoredError as error:
+                logger.warning("%s", error)
                 self._logged["abstained_rate"].append(1.0)
                 return None
             self._logged["abstained_rate"].append(0.0)
@@ -137,8 +142,9 @@ class TaskEnv(BaseEnv):
                 completion = await server.chat_completion(
                     messages=messages, n=1, max_tokens=self.config.max_token_length, temperature=temperature
                 )
-                text = completion.choices[0].message.content or ""
-                following = await arun(conversation.reply(text))
+                choice = completion.choices[0]
+                text, is_cut = choice.message.content or "", choice.finish_reason == "length"
+                following = await arun(conversation.reply(text, is_cut=is_cut))
                 if conversation.is_over:
                     break
                 messages += [{"role": "assistant", "content": text}, *following]
@@ -158,4 +164,4 @@ class TaskEnv(BaseEnv):
 
 
 def _adapter(spec: str) -> TaskAdapter:
-    return shared_adapter(spec, "Atropos", "episode")
+    return shared_adapter(spec, "Atropos", "episode", takes_tools="text")

@@ -22,6 +22,7 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from grpo_sdk.chat.encode import encode_continuation, encode_prompt
+from grpo_sdk.episodes.episode import Episode
 from grpo_sdk.errors import UnscoredError, UserError
 from grpo_sdk.interop.adapter import ELSEWHERE, TaskAdapter, requires
 from grpo_sdk.plugins.task_objects import AnyTask
@@ -155,8 +156,9 @@ class _Sequence:
         self._logprobs: list[float] = []
         self._is_truncated = False
 
-    async def answer(self, prompt: Prompt) -> str | None:
+    async def answer(self, episode: Episode[Any]) -> str | None:
         """Sample a turn; None where the sequence is full."""
+        prompt = episode.prompt
         context = self._continuation(prompt) if self._ranges else self._beginning(prompt)
         self._logprobs += [0.0] * (len(context) - len(self._tokens))
         self._prompt, self._tokens = prompt, context

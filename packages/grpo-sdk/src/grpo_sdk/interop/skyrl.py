@@ -4,8 +4,12 @@
     register()                                              # in the entry point, before training
     dataset("math.gsm8k").to_parquet("train.parquet")       # environment.env_class=grpo
 
-Several turns and games need `generator.max_turns` of at least the task's. SkyRL cannot leave out a completion: one that
-cannot be scored raises `UnscoredError`, which ends the run. Read in skyrl-gym 0.4.0.
+Several turns, games and tools need `generator.max_turns` of at least the task's. Tools are called in text, since the
+messages of SkyRL have no calls: a system message describes them, and results are messages of the user. An environment
+is not told that the length limit ended a completion, so the policy reads of a call that was cut off that it is broken.
+
+SkyRL cannot leave out a completion: one that cannot be scored, e.g. since a tool hangs, raises `UnscoredError`, which
+ends the run. Read in skyrl-gym 0.4.0.
 """
 
 from __future__ import annotations
@@ -40,7 +44,7 @@ def dataset(task: AnyTask) -> Any:
     """
     import datasets
 
-    with TaskAdapter(task, "SkyRL", "episode", workers=1) as adapter:
+    with TaskAdapter(task, "SkyRL", "episode", workers=1, takes_tools="text") as adapter:
         return datasets.Dataset.from_list(
             [
                 {
@@ -73,7 +77,7 @@ class TaskEnv(BaseTextEnv):
                 "SkyRL's row has no columns 'task' and 'reward_spec.ground_truth': write the data with "
                 "grpo_sdk.interop.skyrl.dataset(TASK).to_parquet(FILE)."
             ) from None
-        self._adapter = shared_adapter(spec, "SkyRL", "episode")
+        self._adapter = shared_adapter(spec, "SkyRL", "episode", takes_tools="text")
         self._conversation = Conversation(self._adapter, row)
         self._metrics: dict[str, float] = {}
         self.max_turns = self._adapter.task.max_turns

@@ -3,23 +3,28 @@
     from grpo_sdk.interop.tinker import TaskDatasetBuilder
     train.Config(dataset_builder=TaskDatasetBuilder(task="math.gsm8k", batch_size=64, group_size=8, …), …)
 
-Several turns, games against an opponent and group rewards are trained, too. A completion that cannot be scored raises
-`UnscoredError`: with `rollout_error_tolerance=MinViableGroup()` in the training's configuration the rest of its group
-is trained on; by default it ends the run. Read in tinker-cookbook 0.5.8 and 0.6.1.
+Several turns, games against an opponent, tools and group rewards are trained, too. Prompts with tools are made by the
+tokenizer's chat template, or by the library `renderers`, and go on with the tokens that were sampled. A completion that
+cannot be scored raises `UnscoredError`: with `rollout_error_tolerance=MinViableGroup()` in the training's configuration
+the rest of its group is trained on; by default it ends the run. Read in tinker-cookbook 0.5.8 and 0.6.1.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from grpo_sdk.chat import encode_prompt
+from grpo_sdk.episodes.episode import Reply
 from grpo_sdk.episodes.player import arun
 from grpo_sdk.errors import UserError
 from grpo_sdk.interop.adapter import Conversation, TaskAdapter, requires, shared_adapter
 from grpo_sdk.scoring.parts import log_values
+from grpo_sdk.task.row import Message
 from grpo_sdk.task.score import Score
 
 with requires("tinker_cookbook", "pip install 'tinker-cookbook==0.5.8'", "chz", "tinker", oldest="0.5.8"):
@@ -28,6 +33,9 @@ with requires("tinker_cookbook", "pip install 'tinker-cookbook==0.5.8'", "chz", 
     from tinker_cookbook import renderers
     from tinker_cookbook.rl import types
     from tinker_cookbook.tokenizer_utils import get_tokenizer
+
+
+logger = logging.getLogger(__name__)
 
 
 class TaskEnv(types.Env):
@@ -40,13 +48,15 @@ class TaskEnv(types.Env):
         sample: Number of the rollout in its group.
 
     Attributes:
-        text: The last completion.
+        text: The last completion; with tools, the whole episode.
         score: Score of the episode, when it is over.
     """
 
     def __init__(self, adapter: TaskAdapter, row: str, renderer: renderers.Renderer, sample: int) -> None:
         self._adapter, self._renderer = adapter, renderer
         self._conversation = Conversation(adapter, row, sample)
+        self._encoder = adapter.encoder(renderer.tokenizer) if adapter.task.task.has_tools else None
+        self._prompt_ids: tuple[int, ...] = ()
         self.text, self.score = "", Score(None, why="the episode is not over", fault="infrastructure")
 
     async def initial_observation(self) -> tuple[types.Observation, Any]:
@@ -60,11 +70,18 @@ class TaskEnv(types.Env):
         Raises:
             UnscoredError: the episode cannot be scored.
         """
-        self.text = self._decode(action)
-        await arun(self._conversation.reply(self.text))
+        said: str | Reply[Any]
+        if self._encoder is None:
+            self.text = said = self._decode(action)
+        else:
+            stop = None if extra is None else extra.get("stop_reason")
+            said = self._encoder.sampled(self._prompt_ids, action, is_cut=None if stop is None else stop == "length")
+        await arun(self._conversation.reply(said))
         if not self._conversation.is_over:
             observation, stop = self._observation()
             return types.StepResult(0.0, episode_done=False, next_observation=observation, next_stop_condition=stop)
+        if self._encoder is not None:  # what rewards compare that see a group
+            self.text = next(iter(self._conversation.episode.scored_texts().values()), "")
         self.score = self._adapter.scored(await arun(self._conversation.score()))
         assert self.score.value is not None  # `scored` has checked it
         task = self._adapter.task
@@ -79,8 +96,11 @@ class TaskEnv(types.Env):
         )
 
     def _observation(self) -> tuple[types.Observation, Any]:
-        prompt = self._renderer.build_generation_prompt(self._conversation.messages)
-        return prompt, self._renderer.get_stop_sequences()
+        stop = self._renderer.get_stop_sequences()
+        if self._encoder is None:
+            return self._renderer.build_generation_prompt(self._conversation.messages), stop
+        self._prompt_ids = self._encoder.prompt_ids(self._conversation.episode)
+        return tinker.ModelInput.from_ints(list(self._prompt_ids)), stop
 
     def _decode(self, action: types.Action) -> str:
         """The completion as the model wrote it, without what the renderer ends it with."""
@@ -139,7 +159,7 @@ class TaskGroupBuilder(types.EnvGroupBuilder):
 
     @property
     def _adapter(self) -> TaskAdapter:
-        return shared_adapter(self.task, "tinker", "episodes")
+        return _adapter(self.task)
 
 
 class TaskDataset(types.RLDataset):
@@ -157,13 +177,18 @@ class TaskDataset(types.RLDataset):
     def __init__(
         self, task: str, renderer: renderers.Renderer, batch_size: int, group_size: int, passes: int, seed: int
     ) -> None:
-        adapter = shared_adapter(task, "tinker", "episodes")
+        adapter = _adapter(task)
         rows = [row.model_dump_json() for row in adapter.task.rows()]
         order = random.Random(seed)
         self._rows = [row for _ in range(passes) for row in order.sample(rows, len(rows))]
         self._task, self._renderer, self._batch_size, self._group_size = task, renderer, batch_size, group_size
         if len(self) == 0:
             raise UserError(f"task {adapter.task.name!r} has {len(rows)} rows, fewer than batch_size={batch_size}.")
+        if adapter.task.task.has_tools:
+            asked = Message(role="user", content="?")
+            written = renderer.build_generation_prompt([asked]).to_ints()
+            if tuple(written) != encode_prompt(renderer.tokenizer, (asked,)):
+                logger.warning("%s: tools are shown by the chat template, from which the renderer differs", task)
 
     def __len__(self) -> int:
         return len(self._rows) // self._batch_size
@@ -172,6 +197,10 @@ class TaskDataset(types.RLDataset):
         """The groups of a batch."""
         rows = self._rows[index * self._batch_size : (index + 1) * self._batch_size]
         return [TaskGroupBuilder(self._task, row, self._renderer, self._group_size) for row in rows]
+
+
+def _adapter(spec: str) -> TaskAdapter:
+    return shared_adapter(spec, "tinker", "episodes", takes_tools="text")
 
 
 @chz.chz

@@ -1,17 +1,20 @@
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import group_tasks
 import pytest
 import scoring_tasks
 import small_games
 
+from grpo_sdk import Environment, tool
 from grpo_sdk.episodes.player import run
 from grpo_sdk.errors import UnscoredError, UserError
 from grpo_sdk.interop.adapter import Conversation, TaskAdapter, answer_text, check_replayable
 from grpo_sdk.plugins.tasks import load_task
 from grpo_sdk.task.bound import BoundTask
 
+EXAMPLES = Path(__file__).parents[5] / "examples" / "tasks"
 ROW = '{"id": "x", "secret": 7}'
 
 
@@ -48,6 +51,68 @@ def test_messages_of_a_task_stay_messages():
         assert [message["role"] for message in run(conversation.begin())] == ["system", "user"]
         assert run(conversation.reply("3")) == [user("again:")]
         assert [message["role"] for message in conversation.messages] == ["system", "user", "assistant", "user"]
+
+
+@pytest.fixture(scope="module")
+def shop() -> Iterator[TaskAdapter]:
+    with TaskAdapter(f"{EXAMPLES}/shop.py:shop", "a trainer", "episode", workers=1, takes_tools="text") as adapter:
+        yield adapter
+
+
+def test_a_prompt_that_shows_calls_shows_them_in_text(shop):
+    row = shop.task.rows()[0]
+    conversation = Conversation(shop, row)
+    system, *examples = run(conversation.begin())
+    assert [system, *examples] == shop.first_messages(row) == conversation.messages
+    assert system["role"] == "system" and '"name": "look_up"' in system["content"]
+    assert examples[1]["content"] == '<tool_call>{"name": "look_up", "arguments": {"item": "hat"}}</tool_call>'
+    assert examples[2] == user("<tool_result>4 coins</tool_result>")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('<tool_call>{"name": "look_up"</tool_call>', "broken JSON"),
+        ('<tool_call>{"name": "look_up", "arguments": {"item": "hat"}}', "</tool_call> is missing"),
+        ('<tool_call>{"name": "steal", "arguments": {}}</tool_call>', "no tool 'steal'"),
+        (
+            'I think.</think><tool_call>{"name": "look_up", "arguments": {"item": "x"}}</tool_call><|im_end|>',
+            "no x here",
+        ),
+    ],
+)
+def test_a_completion_that_calls_wrongly_is_told_what_is_wrong(shop, text, told):
+    conversation = Conversation(shop, shop.task.rows()[0])
+    run(conversation.begin())
+    (message,) = run(conversation.reply(text))
+    assert message["role"] == "user" and told in message["content"] and not conversation.is_over
+    assert conversation.messages[-2:] == [{"role": "assistant", "content": text.removesuffix("<|im_end|>")}, message]
+
+
+def test_calls_in_thinking_are_none_and_a_call_that_is_cut_off_ends_the_episode(shop):
+    call = '<tool_call>{"name": "look_up", "arguments": {"item": "cup"}}</tool_call>'
+    for text, is_cut in ((f"<think>{call}</think>No.", False), (call[:-20], True)):
+        conversation = Conversation(shop, shop.task.rows()[0])
+        run(conversation.begin())
+        assert run(conversation.reply(text, is_cut=is_cut)) == [] and conversation.is_over
+        assert run(conversation.score()).value == 0.0
+
+
+def test_an_environment_that_cannot_begin_is_not_scored_and_named():
+    broken = replace(load_task(f"{EXAMPLES}/shop.py:shop").task, environment=Broken)
+    adapter = TaskAdapter(broken, "a trainer", "episode", workers=1, takes_tools="text")
+    with adapter, pytest.raises(UnscoredError, match=r"reset\(\) raised OSError.*no shelf"):
+        run(Conversation(adapter, adapter.task.rows()[0]).begin())
+
+
+class Broken(Environment):
+    def reset(self, row):
+        raise OSError("no shelf")
+
+    @tool
+    def look_up(self, item: str) -> str:
+        """Look up a price."""
+        return item
 
 
 def test_a_prompt_of_one_turn_needs_no_beginning_and_ends_at_its_stop_string():

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
+import recorded_shop
 import yaml
 from absent_trainers import GUESS, HEAP, SUMS, WORDS
 
@@ -103,6 +104,18 @@ def test_verl_gets_its_agent_loop_and_one_row_per_game() -> None:
     record = records("verl", HEAP, size=2, test_size=1)[0]
     assert load_task(record["data_source"]).config.opponent == "greedy"
     assert record["prompt"][0]["content"] == "first sees 5:"
+
+
+def test_verl_gets_tools_described_in_rows_and_place_for_their_results() -> None:
+    made = files("verl", recorded_shop.SPEC)
+    assert f"data.max_response_length={48 * 7}" in made["train.sh"]  # four turns, and what is between them
+    assert (
+        f"data.max_response_length={load_task('math.arithmetic').task.max_completion_length}"
+        in files("verl", "math.arithmetic?size=16", test_size=2)["train.sh"]
+    )
+    (system, asked) = records("verl", recorded_shop.SPEC)[0]["prompt"]
+    assert system["role"] == "system" and '"name": "look_up"' in system["content"]
+    assert asked == {"role": "user", "content": "You have 9 coins. Buy cups."}
 
 
 def test_prime_rl_shares_out_the_gpus_and_keeps_the_task_in_a_slurm_job() -> None:

@@ -8,8 +8,25 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import recorded_shop
+import roomy_shop
 import small_games
-from absent_trainers import GUESS, HEAP, SUMS, AnswerLaws, EpisodeLaws, Played, rows_of, secret_row, sum_row, trainer
+from absent_trainers import (
+    GUESS,
+    HEAP,
+    SUMS,
+    AnswerLaws,
+    EpisodeLaws,
+    Played,
+    ToolLaws,
+    as_results,
+    rows_of,
+    secret_row,
+    sum_row,
+    trainer,
+    written,
+)
+from tool_conversations import marked_bytes
 
 from grpo_sdk.errors import UnscoredError, UserError
 from grpo_sdk.interop.adapter import TaskAdapter
@@ -31,7 +48,8 @@ class Base:
     def __init__(self, config: Any, server_manager: Any) -> None:
         self.config, self.server_manager = config, server_manager
         self.rollout_config = config.actor_rollout_ref.rollout
-        self.tokenizer = SimpleNamespace(decode=lambda ids, skip_special_tokens: "".join(map(chr, ids)))
+        self.tokenizer = server_manager.tokenizer
+        self.apply_chat_template_kwargs = config.template
 
     async def ct_build_initial_tokens(self, messages: list[dict[str, str]]) -> list[int]:
         return [ord(character) for message in messages for character in message["content"]]
@@ -45,12 +63,18 @@ class Base:
 class Server:
     """A server that answers prompts from a list, and remembers what it was asked."""
 
-    def __init__(self, *answers: str) -> None:
+    tokenizer: Any = SimpleNamespace(
+        decode=lambda ids, skip_special_tokens: "".join(map(chr, ids)), encode=lambda text: [*map(ord, text)]
+    )
+
+    def __init__(self, *answers: str, template: str = "") -> None:
         self.answers, self.requests = list(answers), []
+        if template:
+            self.tokenizer = marked_bytes(template)
 
     async def generate(self, **request: Any) -> Any:
         self.requests.append(request)
-        ids = [ord(character) for character in self.answers.pop(0)]
+        ids = self.tokenizer.encode(self.answers.pop(0))[: request["sampling_params"].get("max_tokens")]
         return SimpleNamespace(
             token_ids=ids, log_probs=[-0.5] * len(ids), routed_experts=None, num_preempted=None, extra_fields={}
         )
@@ -79,9 +103,17 @@ def test_a_row_holds_the_task_and_the_row_and_its_error_pickles() -> None:
     assert isinstance(pickle.loads(pickle.dumps(UnscoredError("why"))), UnscoredError)  # Ray sends it
 
 
-def config(*, use_v1: bool = True, filters: bool = False, length: int = 100) -> Any:
-    rollout = SimpleNamespace(response_length=length, agent=SimpleNamespace(num_workers=4))
+def config(
+    *,
+    use_v1: bool = True,
+    filters: bool = False,
+    length: int = 100,
+    prompt_length: int = 9999,
+    template: dict[str, Any] | None = None,
+) -> Any:
+    rollout = SimpleNamespace(response_length=length, prompt_length=prompt_length, agent=SimpleNamespace(num_workers=4))
     return SimpleNamespace(
+        template=template or {},
         trainer=SimpleNamespace(use_v1=use_v1),
         actor_rollout_ref=SimpleNamespace(rollout=rollout),
         algorithm=SimpleNamespace(filter_groups=SimpleNamespace(enable=filters)),
@@ -108,6 +140,69 @@ class TestAgentLoop(EpisodeLaws):
         values = last.extra_fields["reward_extra_info"]
         assert values.pop("score") == last.reward_score
         return Played(last.reward_score, values)
+
+
+END = "<|im_end|>"
+
+
+ROW, ROOMY = recorded_shop.EPISODES[0]["row"], f"{Path(roomy_shop.__file__)}:roomy"
+
+
+def played_with_tools(adapter: Any, *texts: str, spec: str = ROOMY, **settings: Any) -> tuple[Server, list[Output]]:
+    server = Server(*(f"{text}{END}" for text in texts), template="qwen2_5")
+    return server, played(adapter, server, spec, ROW, **{"length": 9999, **settings})
+
+
+class TestTools(ToolLaws):
+    """An episode is one sequence, in which the sampled tokens alone are trained."""
+
+    def played(self, adapter: Any, spec: str, row: str, *texts: str) -> Played:
+        server, outputs = played_with_tools(adapter, *texts, filters=True)
+        (output,) = outputs
+        decode = server.tokenizer.decode
+        assert "look_up" in decode(output.prompt_ids)
+        told, sampled, masked = [], [], []
+        for token, is_trained, logprob in zip(
+            output.response_ids, output.response_mask, output.response_logprobs, strict=True
+        ):
+            assert logprob == (-0.5 if is_trained else 0.0)
+            if masked and is_trained:
+                told.append(as_results(decode(masked)))
+                masked = []
+            (sampled if is_trained else masked).append(token)
+        assert decode(sampled) == "".join(f"{text}{END}" for text in texts) and not masked
+        values = output.extra_fields["reward_extra_info"]
+        assert values.pop("score") == output.reward_score
+        return Played(output.reward_score, values, told=told)
+
+
+def test_an_episode_whose_tool_breaks_has_no_sequence_where_no_filter_needs_one(adapter: Any) -> None:
+    broken = next(each for each in recorded_shop.EPISODES if each["name"] == "raises")
+    assert played_with_tools(adapter, *map(written, broken["asked"]))[1] == []
+
+
+def test_an_episode_ends_where_verl_has_no_place_for_its_next_turn(adapter: Any) -> None:
+    looks = [written(recorded_shop.EPISODES[0]["asked"][0])] * 4
+    server, (output,) = played_with_tools(adapter, *looks, length=300)
+    assert 1 < len(server.requests) < 4 and len(output.response_ids) <= 300
+    assert output.reward_score == 0.2 and sum(output.response_mask) < len(output.response_mask)
+    server, outputs = played_with_tools(adapter, *looks, length=300, prompt_length=9)
+    assert (server.requests, outputs) == ([], [])
+
+
+def test_a_completion_has_the_tasks_limit_and_one_that_it_cuts_off_calls_nothing(adapter: Any) -> None:
+    server, (output,) = played_with_tools(
+        adapter, written(recorded_shop.EPISODES[0]["asked"][0]), spec=recorded_shop.SPEC
+    )
+    assert server.requests[0]["sampling_params"]["max_tokens"] == len(output.response_ids) == 48
+    assert output.reward_score == 0.0
+
+
+def test_the_chat_template_gets_the_arguments_of_the_configuration(adapter: Any) -> None:
+    for arguments, thinks in (({"enable_thinking": False}, False), ({}, True)):
+        server = Server(f"no{END}", template="qwen3")
+        (output,) = played(adapter, server, recorded_shop.SPEC, ROW, template=arguments, length=9999)
+        assert server.tokenizer.decode(output.prompt_ids).endswith("</think>\n\n") is not thinks
 
 
 def test_turns_that_continue_are_one_sequence_with_what_the_task_said_masked(adapter: Any) -> None:

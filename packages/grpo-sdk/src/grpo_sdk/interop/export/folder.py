@@ -131,7 +131,7 @@ def _whole_path(text: str) -> str:
 
 def _rows(target: Target, task: BoundTask, part: BoundTask) -> list[dict[str, Any]]:
     """The rows of a split as the trainer reads them, or as they are where it has them from the task."""
-    with TaskAdapter(task, target.title, target.completes) as adapter:
+    with TaskAdapter(task, target.title, target.completes, takes_tools=target.takes_tools) as adapter:
         if target.rows is None:
             check_replayable(adapter)
             return [row.model_dump() for row in part.rows()]
@@ -184,6 +184,7 @@ def _values(
         "extension": target.rows or "",
         "prompt_length": str(MAX_PROMPT_LENGTH),
         "length": str(length),
+        "response_length": str(length * (2 * task.max_turns - 1) if task.task.has_tools else length),
         "max_length": str(MAX_PROMPT_LENGTH + length * task.max_turns),
         "test_rows": str(counts["test"]),
         "val_batch": str(min(256, counts["test"])),

@@ -22,6 +22,7 @@ class Target:
         completes: What its adapter takes.
         pip: How packages are installed beside it.
         min_gpus: GPUs that it needs.
+        takes_tools: What its adapter takes of tools.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Target:
     completes: Completes
     pip: str = "pip install"
     min_gpus: int = 1
+    takes_tools: bool | Literal["text"] = False
 
 
 _WITH_OVERRIDES = "UV_OVERRIDE=FOLDER/overrides.txt uv pip install"
@@ -42,7 +44,9 @@ _AREAL = f"pip install uv && {_WITH_OVERRIDES} 'areal[sglang]==1.0.4'"
 TARGETS = {
     target.name: target
     for target in (
-        Target("verl", "verl", "verl 0.9.1", "pip install 'verl[vllm]==0.9.1'", "parquet", "episode"),
+        Target(
+            "verl", "verl", "verl 0.9.1", "pip install 'verl[vllm]==0.9.1'", "parquet", "episode", takes_tools="text"
+        ),
         Target("openrlhf", "OpenRLHF", "openrlhf 0.11.2", "pip install 'openrlhf[vllm]==0.11.2'", "jsonl", "episode"),
         Target("slime", "slime", "slime of August 2026", "docker run … slimerl/slime:latest", "jsonl", "group"),
         Target("areal", "AReaL", "areal 1.0.4", _AREAL, "jsonl", "answer", pip=_WITH_OVERRIDES),

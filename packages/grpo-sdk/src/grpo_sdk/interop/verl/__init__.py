@@ -1,4 +1,4 @@
-"""Any task in verl: its reward function, and an agent loop for tasks of several turns, games and stop strings.
+"""Any task in verl: its reward function, and an agent loop for several turns, games, tools and stop strings.
 
     reward.custom_reward_function.path=pkg://grpo_sdk.interop.verl            # compute_score, its default name
 

@@ -1,4 +1,4 @@
-"""verl's agent loop for a task: several turns, games, stop strings; see `grpo_sdk.interop.verl`.
+"""verl's agent loop for a task: several turns, games, tools, stop strings; see `grpo_sdk.interop.verl`.
 
 - name: grpo                                                       # a file for …rollout.agent.agent_loop_config_path
   _target_: grpo_sdk.interop.verl.TaskAgentLoop                   # and …rollout.agent.default_agent_loop=grpo
@@ -11,11 +11,11 @@ import time
 from typing import Any
 from uuid import uuid4
 
+from grpo_sdk.episodes.episode import Episode, Reply
 from grpo_sdk.errors import UserError
 from grpo_sdk.interop.adapter import requires, shared_adapter
 from grpo_sdk.killable.pool import default_workers
 from grpo_sdk.scoring.parts import log_values
-from grpo_sdk.task.row import Prompt
 
 with requires("verl", "pip install verl"):
     from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
@@ -54,7 +54,10 @@ class TaskAgentLoop(AgentLoopBase):
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
         """Play an episode of a row; verl passes the sampling parameters and the row's columns."""
-        adapter = shared_adapter(row["data_source"], "verl", "episode", **self._options)
+        adapter = shared_adapter(row["data_source"], "verl", "episode", takes_tools="text", **self._options)
+        encoder = None
+        if adapter.task.task.has_tools:
+            encoder = adapter.encoder(self.tokenizer, **self.apply_chat_template_kwargs)
         if stop := adapter.task.task.stop:
             sampling_params = {**sampling_params, "stop": list(stop)}
         turns: list[AgentLoopOutput] = []
@@ -62,9 +65,18 @@ class TaskAgentLoop(AgentLoopBase):
         if getattr(self.rollout_config, "full_determinism", False):
             request_id = f"det-{priority}"
 
-        async def answer(prompt: Prompt) -> str:
-            turn = await self._turn(adapter.messages(prompt), sampling_params, request_id, priority)
-            turns.append(turn)
+        async def answer(episode: Episode[Any]) -> str | Reply[Any] | None:
+            sampling = sampling_params
+            if encoder is None:
+                prompt_ids = await self.ct_build_initial_tokens(adapter.messages(episode.prompt))
+            else:
+                prompt_ids = list(encoder.prompt_ids(episode))
+                if (room := self._room(prompt_ids, turns)) <= 0:
+                    return None
+                sampling = {**sampling, "max_tokens": min(room, adapter.task.task.max_completion_length or room)}
+            turns.append(turn := await self._turn(prompt_ids, sampling, request_id, priority))
+            if encoder is not None:
+                return encoder.sampled(prompt_ids, turn.response_ids)
             return str(self.tokenizer.decode(turn.response_ids, skip_special_tokens=True))
 
         sample = int(row.get("session_id", 0))
@@ -81,11 +93,21 @@ class TaskAgentLoop(AgentLoopBase):
         outputs[-1].extra_fields["reward_extra_info"] = {**log_values(adapter.task, score), "score": score.value}
         return outputs
 
+    def _room(self, prompt_ids: list[int], turns: list[AgentLoopOutput]) -> int:
+        """Tokens that verl has for the next completion of an episode with tools."""
+        start = len(prompt_ids)  # of the response in the sequence that the prompt continues
+        for turn in reversed(turns):
+            sampled = [*turn.prompt_ids, *turn.response_ids]
+            if prompt_ids[: len(sampled)] != sampled:
+                break
+            start = len(turn.prompt_ids)
+        has_place = start <= self.rollout_config.prompt_length
+        return int(self.rollout_config.response_length - (len(prompt_ids) - start)) if has_place else 0
+
     async def _turn(
-        self, messages: list[dict[str, str]], sampling_params: dict[str, Any], request_id: str, priority: int
+        self, prompt_ids: list[int], sampling_params: dict[str, Any], request_id: str, priority: int
     ) -> AgentLoopOutput:
         """Sample one completion."""
-        prompt_ids = await self.ct_build_initial_tokens(messages)
         start = time.perf_counter()
         output = await self.server_manager.generate(
             request_id=request_id, prompt_ids=prompt_ids, sampling_params=sampling_params, priority=priority
