@@ -90,13 +90,6 @@ def read_json_calls(text: str, *, is_thinking: bool, is_cut: bool) -> Reading:
     return Reading(text if is_whole else "".join(said).strip(), thinking, tuple(calls), problem)
 
 
-def read_turn(text: str, calls: Sequence[ToolCall] | None) -> Reading:
-    """What a completion says whose calls another reader has found; None where they are in the text."""
-    if calls is None:
-        return read_json_calls(text, is_thinking=False, is_cut=False)
-    return Reading(text, calls=tuple(calls))
-
-
 def read_answer(text: str, calls: Sequence[Any], prompt: Prompt, *, is_cut: bool) -> Reading:
     """Read an answer of an endpoint: its text, and the calls that it sends apart.
 

@@ -6,8 +6,8 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from grpo_sdk.chat.json_calls import judged, read_call
-from grpo_sdk.task.tools.calls import ToolCall
+from grpo_sdk.chat.json_calls import judged, read_call, read_json_calls
+from grpo_sdk.task.tools.calls import Reading
 from grpo_sdk.task.turns import TurnState, told
 
 
@@ -36,12 +36,13 @@ class TurnAction(BaseModel):
             raise ValueError(f"{missing!r} is missing")
         return self
 
-    @property
-    def made(self) -> list[ToolCall] | None:
-        """The calls; None where they are in the text."""
+    def reading(self, text: str) -> Reading:
+        """What a turn with tools says, given the completion without end tokens and what follows a stop string."""
         if self.type == "call_tool":
-            return [judged(self.tool_name, self.arguments)]
-        return None if self.calls is None else [read_call(each) for each in self.calls]
+            return Reading("", calls=(judged(self.tool_name, self.arguments),))
+        if self.calls is None:
+            return read_json_calls(text, is_thinking=False, is_cut=False)
+        return Reading(text, calls=tuple(read_call(each) for each in self.calls))
 
     def result(self, state: TurnState) -> dict[str, Any]:
         """What OpenEnv says of a call by itself: its result, or the error of a broken tool; nothing of a completion.
@@ -52,6 +53,10 @@ class TurnAction(BaseModel):
         if self.type != "call_tool":
             return {}
         if not state.fault:
-            return {"tool_name": self.tool_name, "result": told(state, self.made or ())[0]["content"], "error": None}
+            return {
+                "tool_name": self.tool_name,
+                "result": told(state, self.reading("").calls)[0]["content"],
+                "error": None,
+            }
         kind = "timeout" if state.fault == "timeout" else "execution_error"
         return {"tool_name": self.tool_name, "result": None, "error": {"error_type": kind, "message": state.why}}

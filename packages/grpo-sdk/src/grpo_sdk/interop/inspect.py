@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -31,7 +32,6 @@ from grpo_sdk.interop.adapter import (
     requires,
     shared_adapter,
 )
-from grpo_sdk.interop.tool_conversation import ToolConversation, first_messages, scored_again
 from grpo_sdk.scoring.parts import log_values
 from grpo_sdk.task.score import Score as OwnScore
 from grpo_sdk.task.tools.calls import ToolCall
@@ -64,7 +64,7 @@ MAX_DEPTH = 6
 
 _WORDS = {"oneOf": "anyOf"}
 
-_played: dict[str, ToolConversation] = {}
+_played: dict[str, Conversation] = {}
 """The episodes of samples that run now."""
 
 
@@ -97,7 +97,7 @@ def sample_of(spec: str, row: RowReference) -> Sample:
     adapter = _adapter(spec)
     read = adapter.row(row)
     return Sample(
-        input=_chat(first_messages(adapter, read)),
+        input=_chat(adapter.first_messages(read)),
         target=read.gold or "",
         id=read.id,
         metadata={"row": read.model_dump_json(), "difficulty": read.difficulty},
@@ -109,8 +109,10 @@ def begin(spec: str) -> Solver:
     """Begin an episode with tools: its messages, with what `reset()` adds, and its tools."""
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
-        episode = _played[state.uuid] = ToolConversation(_adapter(spec), state.metadata["row"])
-        state.messages, state.tools = _chat(await arun(episode.open())), tools(spec)
+        episode = _played[state.uuid] = Conversation(_adapter(spec), state.metadata["row"])
+        with suppress(UnscoredError):  # which its score says
+            state.messages = _chat(await arun(episode.begin()))
+        state.tools = tools(spec)
         state.store.set(_SAMPLE, state.uuid)
         return state
 
@@ -172,12 +174,12 @@ def score(spec: str) -> Scorer:
     return score_sample
 
 
-async def _play_with_tools(episode: ToolConversation, state: TaskState, generate: Generate) -> TaskState:
+async def _play_with_tools(episode: Conversation, state: TaskState, generate: Generate) -> TaskState:
     while not episode.is_over:
         state = await generate(state, tool_calls="none")
         message = state.output.message
         made = message.tool_calls or []
-        following = await arun(episode.say(_text(message), [_call(each) for each in made]))
+        following = await arun(episode.call(_text(message), [_call(each) for each in made]))
         for call, told in zip(made, following, strict=False):
             told["tool_call_id"] = call.id
         state.messages += _chat(following)
@@ -190,10 +192,12 @@ async def _tool_score(adapter: TaskAdapter, state: TaskState) -> OwnScore:
     """The score of an episode with tools, by the state that its calls have left, or by repeating a logged one."""
     episode = _played.get(state.uuid)
     if episode is None:
-        return await scored_again(adapter, state.store.get(_EPISODE, ""), state.metadata["row"])
+        again = Conversation(adapter, state.metadata["row"]).score_again(state.store.get(_EPISODE, ""))
+        return await arun(again)
     said = [message for message in state.messages if _is_sampled(message)][-1:]
-    if said and not (episode.is_over or said[0].tool_calls or _text(said[0]) == episode.said):
-        await arun(episode.say(_text(said[0]), []))  # to a solver of inspect's
+    played = episode.episode.turns[-1].text if episode.turns else ""
+    if said and not (episode.is_over or said[0].tool_calls or _text(said[0]) == played):
+        await arun(episode.call(_text(said[0]), ()))  # to a solver of inspect's
     state.store.set(_EPISODE, episode.scored_text)
     return await arun(episode.score())
 
@@ -212,7 +216,7 @@ def _caller(name: str) -> Callable[..., Any]:
             raise UserError(f"tool {name}(): the solver must follow grpo_sdk.interop.inspect.begin(SPEC).")
         if episode.is_over:
             return NOT_RUN
-        (told,) = await arun(episode.say("", [judged(name, kwargs)]))
+        (told,) = await arun(episode.call("", [judged(name, kwargs)]))
         return str(told["content"])
 
     return call
@@ -243,7 +247,7 @@ async def _forget(state: TaskState) -> None:
 
 
 def _adapter(spec: str) -> TaskAdapter:
-    return check_replayable(shared_adapter(spec, "inspect", "episode", takes_tools=True))
+    return check_replayable(shared_adapter(spec, "inspect", "episode", takes_tools="calls"))
 
 
 def _chat(messages: Sequence[Mapping[str, Any]]) -> list[ChatMessage]:

@@ -24,11 +24,11 @@ from typing import Any, Self, TypeAlias, get_args
 
 from pydantic import Field
 
+from grpo_sdk.episodes.episode import Reply
 from grpo_sdk.episodes.player import Steps, arun, run
 from grpo_sdk.episodes.turn_action import TurnAction
 from grpo_sdk.errors import UserError
 from grpo_sdk.interop.adapter import Conversation, TaskAdapter, requires, shared_adapter
-from grpo_sdk.interop.tool_conversation import ToolConversation, first_messages
 from grpo_sdk.plugins.loading import describe
 from grpo_sdk.plugins.tasks import load_task
 from grpo_sdk.scoring.parts import all_parts
@@ -96,7 +96,7 @@ class TaskEnvironment(Environment[TaskAction, Observation, State]):
 
     def __init__(self, task: str) -> None:
         super().__init__()
-        self._adapter: TaskAdapter = shared_adapter(task, "OpenEnv", "episode", takes_tools=True)
+        self._adapter: TaskAdapter = shared_adapter(task, "OpenEnv", "episode", takes_tools="calls")
         self._row = ""
         self._episode_id: str | None = None
         self._conversation: Conversation | None = None
@@ -186,7 +186,7 @@ class TaskEnvironment(Environment[TaskAction, Observation, State]):
             "id": row.id,
             "index": index,
             "difficulty": row.difficulty,
-            "messages": first_messages(self._adapter, row),
+            "messages": self._adapter.first_messages(row),
         }
 
     def _split(self, split: str) -> Sequence[Row]:
@@ -208,10 +208,6 @@ class TaskEnvironment(Environment[TaskAction, Observation, State]):
                 raise UserError(f"index {index}: there are {len(rows)} rows, from 0 on.")
             chosen = rows[index]
         self._row, self._episode_id = chosen.id, episode_id or uuid.uuid4().hex
-        if self._has_tools:
-            self._conversation = conversation = ToolConversation(self._adapter, chosen)
-            messages = yield from conversation.open()
-            return (yield from self._scored()) if conversation.is_over else self._observation(messages)
         self._conversation = Conversation(self._adapter, chosen)
         return self._observation((yield from self._conversation.begin()))
 
@@ -220,16 +216,14 @@ class TaskEnvironment(Environment[TaskAction, Observation, State]):
             action = TurnAction(**action.model_dump(exclude={"metadata"}))
         if action.type == "list_tools":
             return ListToolsObservation(tools=self._tools())
-        conversation, call = self._conversation, {}
+        conversation = self._conversation
         if conversation is None or conversation.is_over:
             raise UserError("the episode is over: reset begins another.")
-        if isinstance(conversation, ToolConversation):
-            yield from conversation.say(action.text, action.made)
-            call = action.result(conversation.state)
-        elif action.type == "text":
-            yield from conversation.reply(action.text)
-        else:
+        if action.type == "call_tool" and not self._has_tools:
             raise UserError(f"task {self._adapter.task.name!r} has no tools: give a text.")
+        text = self._adapter.completion(action.text)
+        yield from conversation.reply(Reply(text, None, action.reading(text) if self._has_tools else None))
+        call = action.result(conversation.episode.state)
         if conversation.is_over:
             return (yield from self._scored(**call))
         return self._observation(conversation.messages, **call)

@@ -27,7 +27,6 @@ from grpo_sdk.chat.json_calls import read_call
 from grpo_sdk.episodes.player import arun
 from grpo_sdk.errors import UserError
 from grpo_sdk.interop.adapter import Conversation, TaskAdapter, answer_text, check_replayable, requires, shared_adapter
-from grpo_sdk.interop.tool_conversation import ToolConversation, first_messages, scored_again
 from grpo_sdk.plugins.tasks import load_task
 from grpo_sdk.scoring.parts import log_values
 from grpo_sdk.task.score import Score
@@ -61,7 +60,7 @@ class EpisodeState(vf.State):
         answers: Results of the calls of the last completion that the harness has not asked for.
     """
 
-    _played: ToolConversation | None = PrivateAttr(None)
+    _played: Conversation | None = PrivateAttr(None)
     _answers: list[str] = PrivateAttr(default_factory=list)
 
 
@@ -72,8 +71,8 @@ class GrpoTask(vf.Task[RowData, EpisodeState]):
         """Begin an episode with tools; what `reset()` adds follows the prompt."""
         adapter = _adapter(self.data.spec)
         if adapter.task.task.has_tools:
-            trace.state._played = ToolConversation(adapter, self.data.row)
-            opened = [parse_message(message) for message in await arun(trace.state._played.open())]
+            trace.state._played = Conversation(adapter, self.data.row)
+            opened = [parse_message(message) for message in await arun(trace.state._played.begin())]
             trace.task.data = self.data.model_copy(update={"prompt": opened})
 
     @vf.intercept
@@ -87,7 +86,7 @@ class GrpoTask(vf.Task[RowData, EpisodeState]):
             (message,) = said
             made = message.tool_calls[[call.id for call in message.tool_calls].index(asked.tool_call_id) :]
             calls = [read_call({"function": {"name": call.name, "arguments": call.arguments}}) for call in made]
-            following = await arun(state._played.say(_text(message), calls))
+            following = await arun(state._played.call(_text(message), calls))
             state._answers = [each["content"] for each in following]
         # An empty one would be no answer, and the harness would make the call.
         request.messages[-1] = asked.model_copy(update={"content": state._answers.pop(0) or " "})
@@ -127,9 +126,9 @@ async def _tool_score(adapter: TaskAdapter, row: str, trace: vf.Trace) -> Score:
             "not answered here. Take null, which has no tools of its own."
         )
     if played is None:
-        return await scored_again(adapter, trace.info.get("episode", ""), row)
+        return await arun(Conversation(adapter, row).score_again(trace.info.get("episode", "")))
     if len(said) > played.turns and not played.is_over and not said[-1].tool_calls:
-        await arun(played.say(_text(said[-1]), []))
+        await arun(played.call(_text(said[-1]), ()))
     trace.info["episode"] = played.scored_text
     return await arun(played.score())
 
@@ -188,7 +187,7 @@ class GrpoTaskset(vf.Taskset[GrpoTask, GrpoTasksetConfig]):
         adapter = _adapter(self.config.spec)
         is_game = adapter.task.task.game is not None
         for row in adapter.task.rows():
-            prompt = None if is_game else [parse_message(message) for message in first_messages(adapter, row)]
+            prompt = None if is_game else [parse_message(message) for message in adapter.first_messages(row)]
             data = RowData(id=row.id, name=row.id, prompt=prompt, spec=adapter.task.spec, row=row.model_dump_json())
             yield GrpoTask(data, self.config.task)
 
@@ -215,15 +214,15 @@ class GrpoEnv(vf.Env[GrpoEnvConfig]):
         if not adapter.task.has_turns or (own.has_tools and own.ends == "no_call"):
             await agents.agent.run(task)
             return
-        conversation: Any = None if own.has_tools else Conversation(adapter, task.data.row)
-        opening = [] if conversation is None else await arun(conversation.begin())
+        conversation = Conversation(adapter, task.data.row)
+        opening = [] if own.has_tools else await arun(conversation.begin())
         async with agents.agent.interaction(task) as interaction:
             segment = await interaction.turn(opening if task.data.prompt is None else None)
-            conversation = conversation or interaction.trace.state._played
+            conversation = interaction.trace.state._played if own.has_tools else conversation
             while not (segment.terminated or conversation.is_over):
                 message = next(each for each in reversed(segment.messages) if isinstance(each, AssistantMessage))
                 said = _text(message)
-                following = await arun(conversation.say(said, []) if own.has_tools else conversation.reply(said))
+                following = await arun(conversation.call(said, ()) if own.has_tools else conversation.reply(said))
                 if conversation.is_over:
                     break
                 segment = await interaction.turn(following)
@@ -234,7 +233,7 @@ def _text(message: AssistantMessage) -> str:
 
 
 def _adapter(spec: str) -> TaskAdapter:
-    return check_replayable(shared_adapter(spec, "verifiers", "episode", takes_tools=True))
+    return check_replayable(shared_adapter(spec, "verifiers", "episode", takes_tools="calls"))
 
 
 if __name__ == "__main__":

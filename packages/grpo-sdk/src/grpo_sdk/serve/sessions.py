@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-from grpo_sdk.chat.json_calls import read_turn
 from grpo_sdk.endpoints.base import SampleKey
 from grpo_sdk.endpoints.openai import sent_messages
 from grpo_sdk.episodes.player import Player, SteppedEpisode, arun
@@ -94,7 +93,7 @@ class Session:
             if stepped is None or stepped.is_over:
                 raise RequestError(HTTPStatus.CONFLICT, "the episode is over: reset begins another.")
             text = self._service.completion(self.task, action.text)
-            reading = read_turn(text, action.made) if own.has_tools else None
+            reading = action.reading(text) if own.has_tools else None
             with self._service.tasks.scorer(self.task) as scorer:
                 if stepped.player.scorer is not scorer:  # that of the step before is closed, with its tools
                     stepped.player.scorer, stepped.episode.tools = scorer, None
