@@ -52,11 +52,8 @@ class TurnAction(BaseModel):
         """
         if self.type != "call_tool":
             return {}
-        if not state.fault:
-            return {
-                "tool_name": self.tool_name,
-                "result": told(state, self.reading("").calls)[0]["content"],
-                "error": None,
-            }
-        kind = "timeout" if state.fault == "timeout" else "execution_error"
-        return {"tool_name": self.tool_name, "result": None, "error": {"error_type": kind, "message": state.why}}
+        if state.fault:
+            kind = "timeout" if state.fault == "timeout" else "execution_error"
+            return {"tool_name": self.tool_name, "result": None, "error": {"error_type": kind, "message": state.why}}
+        (message,) = told(state, self.reading("").calls)
+        return {"tool_name": self.tool_name, "result": message["content"], "error": None}

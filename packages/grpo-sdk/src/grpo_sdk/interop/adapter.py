@@ -473,7 +473,8 @@ class Conversation:
         """Score an episode with tools by its `scored_text`, repeating its calls; the score may have abstained."""
         if not text:
             return Score(None, why="the log holds no episode that came to its end", fault="infrastructure")
-        return (yield self._adapter.scorer.submit(text, self.episode.row))
+        score: Score = yield self._adapter.scorer.submit(text, self.episode.row)
+        return score
 
     def score(self) -> Steps[Score]:
         """Score the episode, also one that was cut off before its end; the score may have abstained."""
