@@ -59,4 +59,4 @@ async def main():
     return [await play(each) for each in known["episodes"]]
 
 
-report("skyrl", "SkyRLGymGenerator.generate of skyrl 0.3.0, skyrl_gym.make", asyncio.run(main()))
+report("skyrl", "SkyRLGymGenerator.generate, skyrl_gym.make", asyncio.run(main()))

@@ -355,7 +355,7 @@ WITH_TOOLS = (
 DOORS = {
     "AReaL": "the workflow samples one completion of a prompt",
     "ms-swift": "a reward gets finished completions",
-    "NeMo-Gym": "the server verifies a finished response, whose tools were routes of a server",
+    "NeMo-Gym": "the server verifies finished responses, and tools would be routes of its own",
     "NeMo-RL": "what an environment answers follows without the chat template",
     "open-instruct": "a verifier gets one completion",
     "OpenRLHF": "the prompt is rendered before the agent gets it, without tools",
