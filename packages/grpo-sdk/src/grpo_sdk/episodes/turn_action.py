@@ -55,5 +55,5 @@ class TurnAction(BaseModel):
         if state.fault:
             kind = "timeout" if state.fault == "timeout" else "execution_error"
             return {"tool_name": self.tool_name, "result": None, "error": {"error_type": kind, "message": state.why}}
-        (message,) = told(state, self.reading("").calls)
+        (message,) = told(state, [self.tool_name])
         return {"tool_name": self.tool_name, "result": message["content"], "error": None}

@@ -39,8 +39,6 @@ from grpo_sdk.task.game import RANDOM, SELF, GameConfig
 from grpo_sdk.task.marks import END_TOKENS, cut_at_stop, strip_end_tokens
 from grpo_sdk.task.row import Message, Prompt, Row
 from grpo_sdk.task.score import Score
-from grpo_sdk.task.tools.calls import Reading, ToolCall
-from grpo_sdk.task.turns import told
 
 RowReference = str | Mapping[str, Any] | Row
 """A row as a trainer carries it: JSON text, what a parser made of it, or the row itself."""
@@ -455,14 +453,13 @@ class Conversation:
         self.messages = [*answered, *following]
         return following
 
-    def call(self, text: str, calls: Sequence[ToolCall]) -> Steps[Messages]:
+    def call(self, said: Reply[Any]) -> Steps[Messages]:
         """Play a completion whose calls a trainer has found; returns what follows, also where the episode is over.
 
         Where it has calls, that is one message for each, whether it was run or not.
         """
-        text = self._adapter.completion(text)
-        following = yield from self.reply(Reply(text, None, Reading(text, calls=tuple(calls))))
-        return [dict(message) for message in told(self.episode.state, calls)] if calls else following
+        following = yield from self.reply(said)
+        return [dict(message) for message in self.episode.told] or following
 
     @property
     def scored_text(self) -> str:

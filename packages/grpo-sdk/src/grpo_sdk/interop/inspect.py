@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import Any
 
 from grpo_sdk.chat.json_calls import judged
+from grpo_sdk.episodes.episode import Reply
 from grpo_sdk.episodes.player import arun
 from grpo_sdk.errors import UnscoredError, UserError
 from grpo_sdk.interop.adapter import (
@@ -34,7 +35,7 @@ from grpo_sdk.interop.adapter import (
 )
 from grpo_sdk.scoring.parts import log_values
 from grpo_sdk.task.score import Score as OwnScore
-from grpo_sdk.task.tools.calls import ToolCall
+from grpo_sdk.task.tools.calls import Reading, ToolCall
 from grpo_sdk.task.turns import NOT_RUN
 
 with requires("inspect_ai", "pip install inspect-ai"):
@@ -179,7 +180,7 @@ async def _play_with_tools(episode: Conversation, state: TaskState, generate: Ge
         state = await generate(state, tool_calls="none")
         message = state.output.message
         made = message.tool_calls or []
-        following = await arun(episode.call(_text(message), [_call(each) for each in made]))
+        following = await arun(episode.call(_said(_text(message), *map(_call, made))))
         for call, told in zip(made, following, strict=False):
             told["tool_call_id"] = call.id
         state.messages += _chat(following)
@@ -197,9 +198,13 @@ async def _tool_score(adapter: TaskAdapter, state: TaskState) -> OwnScore:
     said = [message for message in state.messages if _is_sampled(message)][-1:]
     played = episode.episode.turns[-1].text if episode.turns else ""
     if said and not (episode.is_over or said[0].tool_calls or _text(said[0]) == played):
-        await arun(episode.call(_text(said[0]), ()))  # to a solver of inspect's
+        await arun(episode.call(_said(_text(said[0]))))  # to a solver of inspect's
     state.store.set(_EPISODE, episode.scored_text)
     return await arun(episode.score())
+
+
+def _said(text: str, *calls: ToolCall) -> Reply[None]:
+    return Reply(text, None, Reading(text, calls=calls))
 
 
 def _call(call: InspectCall) -> ToolCall:
@@ -216,7 +221,7 @@ def _caller(name: str) -> Callable[..., Any]:
             raise UserError(f"tool {name}(): the solver must follow grpo_sdk.interop.inspect.begin(SPEC).")
         if episode.is_over:
             return NOT_RUN
-        (told,) = await arun(episode.call("", [judged(name, kwargs)]))
+        (told,) = await arun(episode.call(_said("", judged(name, kwargs))))
         return str(told["content"])
 
     return call

@@ -18,18 +18,20 @@ the harness sends again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pydantic import PrivateAttr
 
 from grpo_sdk.chat.json_calls import read_call
+from grpo_sdk.episodes.episode import Reply
 from grpo_sdk.episodes.player import arun
 from grpo_sdk.errors import UserError
 from grpo_sdk.interop.adapter import Conversation, TaskAdapter, answer_text, check_replayable, requires, shared_adapter
 from grpo_sdk.plugins.tasks import load_task
 from grpo_sdk.scoring.parts import log_values
 from grpo_sdk.task.score import Score
+from grpo_sdk.task.tools.calls import Reading, ToolCall
 from grpo_sdk.task.tools.tool import listed_tools
 
 with requires("verifiers", "pip install verifiers"):
@@ -86,7 +88,7 @@ class GrpoTask(vf.Task[RowData, EpisodeState]):
             (message,) = said
             made = message.tool_calls[[call.id for call in message.tool_calls].index(asked.tool_call_id) :]
             calls = [read_call({"function": {"name": call.name, "arguments": call.arguments}}) for call in made]
-            following = await arun(state._played.call(_text(message), calls))
+            following = await arun(state._played.call(_said(message, calls)))
             state._answers = [each["content"] for each in following]
         # An empty one would be no answer, and the harness would make the call.
         request.messages[-1] = asked.model_copy(update={"content": state._answers.pop(0) or " "})
@@ -128,7 +130,7 @@ async def _tool_score(adapter: TaskAdapter, row: str, trace: vf.Trace) -> Score:
     if played is None:
         return await arun(Conversation(adapter, row).score_again(trace.info.get("episode", "")))
     if len(said) > played.turns and not played.is_over and not said[-1].tool_calls:
-        await arun(played.call(_text(said[-1]), ()))
+        await arun(played.call(_said(said[-1])))
     trace.info["episode"] = played.scored_text
     return await arun(played.score())
 
@@ -221,11 +223,14 @@ class GrpoEnv(vf.Env[GrpoEnvConfig]):
             conversation = interaction.trace.state._played if own.has_tools else conversation
             while not (segment.terminated or conversation.is_over):
                 message = next(each for each in reversed(segment.messages) if isinstance(each, AssistantMessage))
-                said = _text(message)
-                following = await arun(conversation.call(said, ()) if own.has_tools else conversation.reply(said))
+                following = await arun(conversation.reply(_said(message) if own.has_tools else _text(message)))
                 if conversation.is_over:
                     break
                 segment = await interaction.turn(following)
+
+
+def _said(message: AssistantMessage, calls: Sequence[ToolCall] = ()) -> Reply[None]:
+    return Reply(_text(message), None, Reading(_text(message), calls=tuple(calls)))
 
 
 def _text(message: AssistantMessage) -> str:

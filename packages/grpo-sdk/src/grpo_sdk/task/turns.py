@@ -16,7 +16,7 @@ from grpo_sdk.task.remote import Remote, ask_now, write_moves
 from grpo_sdk.task.row import Message, Prompt, Row, TaskConfig, as_prompt
 from grpo_sdk.task.score import Fault
 from grpo_sdk.task.task import Task
-from grpo_sdk.task.tools.calls import ToolCall, ToolTurn, write_tool_turns
+from grpo_sdk.task.tools.calls import ToolTurn, write_tool_turns
 from grpo_sdk.task.tools.session import Session
 
 
@@ -197,16 +197,16 @@ NO_CALL = "No tool was called. The episode ends with {}."
 """What the policy is told after a turn without a call, where only a tool ends the episode."""
 
 
-def told(state: TurnState, calls: Sequence[ToolCall]) -> list[Message]:
+def told(state: TurnState, calls: Sequence[str]) -> list[Message]:
     """The messages that follow a completion's calls, one for each, also where a tool broke or the episode ended.
 
     Args:
         state: What followed the completion.
-        calls: Its calls.
+        calls: The tools that it calls.
     """
     results = [call.result for call in state.moves[-1].calls] + [state.why] * bool(state.fault)
     results += [NOT_RUN] * len(calls)
-    return [Message(role="tool", name=call.name, content=result) for call, result in zip(calls, results, strict=False)]
+    return [Message(role="tool", name=name, content=result) for name, result in zip(calls, results, strict=False)]
 
 
 def written_results(results: Sequence[Message]) -> str:
