@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
@@ -15,6 +16,8 @@ from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.marks import cut_at_stop
 from grpo_sdk.task.row import Message, Prompt
 from grpo_sdk.task.turns import added
+
+logger = logging.getLogger(__name__)
 
 
 class Tokens(Protocol):
@@ -57,6 +60,7 @@ class EpisodeEncoder:
         """
         if self._format is None and self._task.task.has_tools:
             self._format = choose_format(self._tokenizer, self._task.task.all_tools(), prompt)
+            logger.info("tool calls %s: %s: %s", self._task.label, self._format.name, self._format.why)
         return self._format
 
     def choice(self, prompt: Prompt) -> list[ResolvedDefault]:

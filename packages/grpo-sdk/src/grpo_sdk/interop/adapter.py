@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import logging
 import re
 import secrets
 import threading
@@ -213,10 +212,7 @@ class TaskAdapter:
             if template:
                 own = copy.copy(tokenizer)
                 own.apply_chat_template = partial(tokenizer.apply_chat_template, **template)
-            encoder = EpisodeEncoder(self.task, own)
-            for chosen in encoder.choice(_as_chat(self.task.prompt(self.task.rows()[0]))):
-                logger.info("%s %s: %s", chosen.what, chosen.value, chosen.why)
-            self._encoder = known, tokenizer, encoder
+            self._encoder = known, tokenizer, EpisodeEncoder(self.task, own)
         return self._encoder[-1]
 
     async def aplay(
@@ -346,7 +342,7 @@ ELSEWHERE = "Train it with grpo run, or with TRL by grpo_sdk.interop.trl.TrlTask
 
 WITH_TOOLS = (
     "Train it with grpo run, or in TRL, verifiers, OpenEnv, Inspect, SkyRL, ART, Atropos, verl (by its agent loop) or "
-    "tinker-cookbook; docs/reference/trainers.md says how."
+    "tinker-cookbook."
 )
 """Where tasks with tools are trained."""
 
@@ -362,8 +358,6 @@ DOORS = {
     "verl": "the reward gets one completion (grpo_sdk.interop.verl.TaskAgentLoop plays episodes)",
 }
 """Trainer -> what its door takes, so that no tool can be called there."""
-
-logger = logging.getLogger(__name__)
 
 
 _lock = threading.Lock()
