@@ -243,7 +243,10 @@ def test_calls_over_http_and_in_the_text(shop: TaskServer) -> None:
     look = {"type": "call_tool", "tool_name": "look_up", "arguments": {"item": "cup"}}
     named = {"episode_id": begun["metadata"]["episode_id"]}
     seen = ask(shop, "/step", {"action": look, **named})
-    assert seen["observation"]["result"] == "3 coins" and "<tool_result>3 coins" in seen["observation"]["prompt"]
+    shown = (
+        '<tool_call>{"name": "look_up", "arguments": {"item": "cup"}}</tool_call>\n<tool_result>3 coins</tool_result>'
+    )
+    assert seen["observation"]["result"] == "3 coins" and shown in seen["observation"]["prompt"]
     order = {"name": "order", "arguments": {"item": "cup", "count": 3}}
     last = ask(shop, "/step", {"action": {"text": f"<tool_call>{json.dumps(order)}</tool_call>"}, **named})
     assert (last["reward"], last["done"]) == (1.0, True)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
+from grpo_sdk.chat.text_form import in_text_form
 from grpo_sdk.endpoints.base import SampleKey
 from grpo_sdk.endpoints.openai import sent_messages
 from grpo_sdk.episodes.player import Player, SteppedEpisode, arun
@@ -21,6 +22,7 @@ from grpo_sdk.serve.scoring import Service
 from grpo_sdk.serve.tasks import ServedTask
 from grpo_sdk.task.row import Prompt, Row
 from grpo_sdk.task.score import Score
+from grpo_sdk.task.tools.calls import spoken
 from grpo_sdk.task.tools.tool import listed_tools
 
 MAX_SESSIONS = 1024
@@ -94,6 +96,8 @@ class Session:
                 raise RequestError(HTTPStatus.CONFLICT, "the episode is over: reset begins another.")
             text = self._service.completion(self.task, action.text)
             reading = action.reading(text) if own.has_tools else None
+            if reading and (action.calls or not action.text) and isinstance(stepped.episode.prompt, str):
+                text = in_text_form((spoken(reading, text),))[0]["content"]  # so that the prompt shows the calls
             with self._service.tasks.scorer(self.task) as scorer:
                 if stepped.player.scorer is not scorer:  # that of the step before is closed, with its tools
                     stepped.player.scorer, stepped.episode.tools = scorer, None
