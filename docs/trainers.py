@@ -40,8 +40,8 @@ is text is a message of the user, too.
 
 `pytest -m peers tests/test_peers.py -k recorded` plays recorded episodes by the trainer's own code: wrong names
 and arguments, several calls in a turn, tools that fail and hang. Rewards, results and abstentions are those of our
-player, and exactly the sampled tokens are trained. Recorded turns stand for the engine, and no weights are updated,
-which needs a GPU, or the trainer's service.
+player; where the trainer shows its tokens, exactly the sampled ones are trained. Recorded turns stand for the engine or
+the endpoint, and no weights are updated, which needs a GPU, or the trainer's service.
 """
 
 DOOR = """\

@@ -241,8 +241,119 @@ def test_vf_eval_plays_episodes_with_an_endpoint(wheels: Path, tmp_path: Path) -
     assert sorted(asked) == [" Once more:", " Once more:", *(f"Say {word}:" for word in "abcd")]
 
 
+CALL_TOOLS = {
+    "verifiers": "vf-eval, with GrpoToolset, the harness null and its gate",
+    "inspect": "inspect_ai.eval, inspect_ai.score, execute_tools",
+    "openenv": "create_app, MCPToolClient",
+}
+"""Trainers whose messages have calls and results -> what plays the recorded episodes."""
+
+
+def check_recorded(name: str) -> None:
+    """Check or store what the page says of a trainer that has played the recorded episodes."""
+    stored = PEERS / "results" / f"tools_{name}.json"
+    version = TABLE[name]["install"][0].replace("==", " ")
+    summary = {"version": version, "path": CALL_TOOLS[name], "episodes": len(recorded_shop.EPISODES)}
+    if os.environ.get("RECORD_PEERS"):
+        stored.write_text(json.dumps(summary, indent=1) + "\n")
+    assert json.loads(stored.read_text()) == summary
+
+
+def check_episode(episode: dict[str, Any], seen: dict[str, Any]) -> None:
+    """Compare what a trainer gave for a recorded episode with tools: reward, parts, results, and the broken tool."""
+    score, name = episode["score"], episode["name"]
+    assert seen["value"] == score["value"], name
+    if score["value"] is None:
+        assert f"tool {score['named']}()" in seen["why"], name
+    known = score["parts"] | {"solved": float(score["solved"]), "valid": float(score["valid"])}
+    parts = seen.get("parts") or {}
+    assert parts == {each: known[each] for each in parts}, name
+    results = [call["result"] for turn in episode["turns"] for call in turn.get("calls", ())]
+    assert seen["told"][: len(results)] == results[: len(seen["told"])], name
+    if "turns" in seen and score["value"] is not None:
+        assert seen["turns"] == episode["turns"], name
+
+
+@pytest.mark.network
+@pytest.mark.peers
+@pytest.mark.timeout(1200)
+def test_vf_eval_plays_the_recorded_episodes_with_tools(wheels: Path, tmp_path: Path) -> None:
+    asked = {episode["name"]: episode["asked"] for episode in recorded_shop.EPISODES}
+
+    def respond(request: dict[str, Any]) -> Reply:
+        messages = request["messages"]
+        place = sum(message["role"] == "assistant" for message in messages)
+        turn = asked[messages[0]["content"].partition(":")[0]][place]
+        return streamed_chat(turn["text"], turn["calls"])
+
+    program = environment_of("verifiers", tmp_path, wheels).with_name("vf-eval")
+    with serving(respond) as server:
+        client = ("--client.base-url", server.url, "--client.api-key-var", "NO_KEY")
+        task = ("--env.taskset.spec", recorded_shop.EPISODES_SPEC)
+        call(str(program), "grpo-verifiers", *task, "--model", "m", *client, "--no-push", cwd=tmp_path, NO_KEY="none")
+    (file,) = tmp_path.glob("outputs/*/traces.jsonl")
+    played = {each["task"]["data"]["id"]: each["traces"][0] for each in map(json.loads, file.read_text().splitlines())}
+    for episode in recorded_shop.EPISODES:
+        trace = played[episode["name"]]
+        messages = [node["message"] for node in trace["nodes"]]
+        assert messages[0]["content"].endswith("Buy cups. The shop is open.")  # as reset() says
+        check_episode(
+            episode,
+            {
+                "value": (trace["rewards"]["reward"] or {}).get("score"),
+                "parts": trace["metrics"],
+                "told": [message["content"] for message in messages if message["role"] == "tool"],
+                "why": "".join(error["message"] for error in trace["errors"] if error["type"] == "TaskError"),
+                "turns": json.loads(trace["info"].get("episode") or '{"turns": null}')["turns"],
+            },
+        )
+    offered = {tool["function"]["name"]: tool["function"]["description"] for tool in server.seen[0]["tools"]}
+    assert offered["look_up"] == "Look up a price." and offered["undescribed"] == "undescribed"
+    check_recorded("verifiers")
+
+
+OTHERWISE = {"unknown tool", "wrong arguments", "thrifty", "several calls"}
+"""Episodes that are others where Inspect makes the calls: it refuses "2" for a number, and each call is a turn."""
+
+
+@pytest.mark.network
+@pytest.mark.peers
+@pytest.mark.timeout(1200)
+def test_inspect_plays_the_recorded_episodes_with_tools(wheels: Path, tmp_path: Path) -> None:
+    python = environment_of("inspect", tmp_path, wheels)
+    script = PEERS / "scripts" / "tools_inspect.py"
+    done = call(str(python), str(script), recorded_shop.EPISODES_SPEC, str(recorded_shop.RECORDED), cwd=tmp_path)
+    logs = json.loads(done.stdout.splitlines()[-1])
+    for episode in recorded_shop.EPISODES:
+        name = episode["name"]
+        check_episode(episode, logs["play"][name])
+        if episode["score"]["value"] is None:
+            assert logs["again"][name]["value"] is None
+        else:
+            check_episode(episode, logs["again"][name])
+        if name not in OTHERWISE:
+            check_episode(episode, {**logs["own"][name], "turns": episode["turns"]})
+    check_recorded("inspect")
+
+
+@pytest.mark.network
+@pytest.mark.peers
+@pytest.mark.timeout(1200)
+def test_openenv_plays_the_recorded_episodes_with_tools(wheels: Path, tmp_path: Path) -> None:
+    python, script = environment_of("openenv", tmp_path, wheels), PEERS / "scripts" / "tools_openenv.py"
+    done = call(str(python), str(script), recorded_shop.SPEC, str(recorded_shop.RECORDED), cwd=tmp_path)
+    seen = json.loads(done.stdout.splitlines()[-1])
+    assert seen["tools"]["look_up"] == "Look up a price." and seen["tools"]["undescribed"] == "undescribed"
+    assert seen["beside"] == "3 coins"
+    for episode in recorded_shop.EPISODES:
+        check_episode(episode, seen["turns"][episode["name"]])
+        if episode["name"] != "several calls":  # more than the task has turns
+            check_episode(episode, seen["calls"][episode["name"]])
+    check_recorded("openenv")
+
+
 def test_every_trainer_has_a_script_and_a_result_or_says_why_not() -> None:
-    for name in TEXT_TOOLS:
+    for name in (*TEXT_TOOLS, *CALL_TOOLS):
         assert (PEERS / "results" / f"tools_{name}.json").is_file() and TABLE[name]["tools"], name
     for name, peer in TABLE.items():
         files = PEERS / "scripts" / f"run_{name}.py", PEERS / "results" / f"{name}.json"

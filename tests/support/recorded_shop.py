@@ -12,6 +12,7 @@ import asyncio
 import json
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -125,8 +126,18 @@ shop = Task(
 )  # fmt: skip
 
 SPEC = f"{Path(__file__).resolve()}:shop"
+EPISODES_SPEC = SPEC.removesuffix("shop") + "episodes"
 RECORDED = Path(__file__).with_name("recorded_tool_episodes.json")
 EPISODES: list[dict[str, Any]] = json.loads(RECORDED.read_text()) if RECORDED.is_file() else []
+
+episodes = replace(
+    shop,
+    name="episodes",
+    load=lambda config: [Visit(id=each["name"], item="cup", coins=9) for each in EPISODES],
+    row=Visit,
+    prompt=lambda row: f"{row.id}: {prompt(row)}",
+)
+"""The shop with a row for each episode, whose prompt begins with its name."""
 
 LOOK, ORDER = {"name": "look_up", "arguments": {"item": "cup"}}, {"name": "order", "arguments": {"item": "cup"}}
 ONE = {"name": "put_aside", "arguments": {"coins": 1}}

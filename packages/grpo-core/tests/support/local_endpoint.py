@@ -17,19 +17,13 @@ def completion(text: str | None, *, finish_reason: str = "stop", tokens: int = 2
     return 200, json.dumps(reply).encode()
 
 
-def streamed_chat(text: str, calls: Sequence[tuple[str, Mapping[str, Any]]] = ()) -> Reply:
-    """What a server says to `/v1/chat/completions` with `stream`: a text and calls of tools."""
+def streamed_chat(text: str, calls: Sequence[Mapping[str, Any]] = ()) -> Reply:
+    """What a server says to `/v1/chat/completions` with `stream`; calls have `name` and `arguments`."""
     delta: dict[str, Any] = {"role": "assistant", "content": text}
-    if calls:
-        delta["tool_calls"] = [
-            {
-                "index": at,
-                "id": f"call_{at}",
-                "type": "function",
-                "function": {"name": name, "arguments": json.dumps(given)},
-            }
-            for at, (name, given) in enumerate(calls)
-        ]
+    for place, call in enumerate(calls):
+        function = {"name": call["name"], "arguments": json.dumps(call["arguments"])}
+        made = {"index": place, "id": f"call_{place}", "type": "function", "function": function}
+        delta.setdefault("tool_calls", []).append(made)
     said = {"index": 0, "delta": delta, "finish_reason": None}
     usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
     chunks = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -10,6 +11,9 @@ from typing import Any
 
 import pytest
 from absent_trainers import GUESS, SUMS, EpisodeLaws, Played, secret_row, sum_row, trainer
+from recorded_shop import EPISODES, SPEC
+
+from grpo_sdk.errors import UserError
 
 
 @dataclass
@@ -19,6 +23,9 @@ class Message:
     content: Any
     role: str = ""
     source: str | None = None
+    tool_calls: Any = None
+    tool_call_id: str | None = None
+    function: str = ""
 
     @property
     def text(self) -> str:
@@ -39,6 +46,33 @@ class User(Message):
 
 class Assistant(Message):
     pass
+
+
+class Told(Message):
+    pass
+
+
+@dataclass
+class Call:
+    """Inspect's call of a tool."""
+
+    id: str
+    function: str
+    arguments: dict[str, Any]
+    parse_error: str | None = None
+
+
+@dataclass
+class ToolDef:
+    """Inspect's tool, which checks nothing here."""
+
+    tool: Callable[..., Any]
+    name: str
+    description: str
+    parameters: Any
+
+    def as_tool(self) -> ToolDef:
+        return self
 
 
 @dataclass
@@ -70,6 +104,20 @@ class State:
     messages: list[Message] = field(default_factory=list)
     output: Any = None
     completed: bool = False
+    uuid: str = ""
+    tools: Any = ()
+    store: Any = field(default_factory=lambda: Store())
+
+
+class Store(dict[str, Any]):
+    """Inspect's store of a sample."""
+
+    def set(self, key: str, value: Any) -> None:
+        self[key] = value
+
+
+STORE = Store()
+"""That of the sample that runs."""
 
 
 def decorator(*arguments: Any, **options: Any) -> Callable[..., Any]:
@@ -83,11 +131,17 @@ def adapter() -> Iterator[Any]:
         "inspect_ai.dataset": {"MemoryDataset": lambda samples, name: samples, "Sample": SimpleNamespace},
         "inspect_ai.model": {
             "ChatMessage": Message, "ChatMessageAssistant": Assistant, "ChatMessageSystem": System,
-            "ChatMessageUser": User, "ContentReasoning": Reasoning, "GenerateConfig": SimpleNamespace,
+            "ChatMessageTool": Told, "ChatMessageUser": User, "ContentReasoning": Reasoning,
+            "GenerateConfig": SimpleNamespace,
         },
         "inspect_ai.scorer": {
             "Score": Score, "Scorer": object, "Target": object, "mean": str, "stderr": str, "scorer": decorator,
         },
+        "inspect_ai.tool": {
+            "Tool": object, "ToolCall": Call, "ToolDef": ToolDef,
+            "ToolParams": SimpleNamespace(model_validate=lambda schema: schema),
+        },
+        "inspect_ai.util": {"store": lambda: STORE},
         "inspect_ai.solver": {"Generate": object, "Solver": object, "TaskState": State, "solver": decorator},
     }  # fmt: skip
     # In place of TaskState's first argument, which a SimpleNamespace of samples has no use for.
@@ -144,3 +198,141 @@ def test_an_evaluation_says_what_it_evaluates(adapter: Any) -> None:
     assert [sample.id for sample in task.dataset] == ["0+0", "1+1", "2+2", "3+3", "4+4"]
     assert task.dataset[2].target == "4" and task.metadata["task"] == SUMS
     assert task.name.endswith("hurried") and task.metadata["identity"]
+
+
+def says(turn: dict[str, Any]) -> Assistant:
+    calls = [Call(f"call_{place}", **call_of(call)) for place, call in enumerate(turn["calls"])]
+    return Assistant(turn["text"], source="generate", tool_calls=calls or None)
+
+
+def call_of(call: dict[str, Any]) -> dict[str, Any]:
+    return {"function": call["name"], "arguments": call["arguments"]}
+
+
+def scored(adapter: Any, recorded: dict[str, Any], solve: Callable[..., Any]) -> tuple[State, Score, Score]:
+    """A sample with tools: its state, its score, and the one that the log gives later."""
+    task, uuid = adapter.task(SPEC), recorded["name"]
+    state = State(adapter.sample_of(SPEC, recorded["row"]).metadata, uuid=uuid, store=STORE)
+    STORE.clear()
+
+    async def run() -> tuple[State, Score, Score]:
+        played = await solve(task, await task.setup(state, None))
+        score = await task.scorer(played, None)
+        await task.cleanup(played)
+        return played, score, await task.scorer(played, None)
+
+    return asyncio.run(run())
+
+
+def check(recorded: dict[str, Any], score: Score, again: Score) -> None:
+    expected = recorded["score"]
+    if expected["value"] is None:
+        assert score.value is None and f"tool {expected['named']}()" in score.explanation
+        assert again.value is None and "no episode that came to its end" in again.explanation
+        return
+    known = expected["parts"] | {name: float(expected[name]) for name in ("solved", "valid")}
+    assert score == again and score.value.pop("reward") == expected["value"]
+    assert score.value == {name: known[name] for name in score.value} and "spent" in score.value
+
+
+@pytest.mark.parametrize("recorded", EPISODES, ids=lambda episode: episode["name"])
+def test_an_episode_with_tools_is_that_of_our_own_player(adapter: Any, recorded: dict[str, Any]) -> None:
+    left = list(recorded["asked"])
+
+    async def generate(state: State, tool_calls: str) -> State:
+        assert tool_calls == "none"
+        message = says(left.pop(0))
+        state.messages.append(message)
+        state.output = SimpleNamespace(message=message)
+        return state
+
+    async def solve(task: Any, state: State) -> State:
+        assert [message.content for message in state.messages] == ["You have 9 coins. Buy cups. The shop is open."]
+        return await task.solver(state, generate)
+
+    state, score, again = scored(adapter, recorded, solve)
+    told = [message for message in state.messages if isinstance(message, Told)]
+    results = [call["result"] for turn in recorded["turns"] for call in turn.get("calls", ())]
+    assert [message.content for message in told][: len(results)] == results and not left
+    asked = [call for message in state.messages for call in message.tool_calls or ()]
+    assert [(each.tool_call_id, each.function) for each in told] == [(call.id, call.function) for call in asked]
+    if recorded["score"]["value"] is not None:
+        assert json.loads(state.store["grpo_episode"])["turns"] == recorded["turns"]
+    check(recorded, score, again)
+
+
+@pytest.mark.parametrize("name", ["good", "thrifty", "wrong arguments", "tool error", "no call", "raises", "hangs"])
+def test_a_solver_of_inspects_own_calls_the_tools(adapter: Any, name: str) -> None:
+    (recorded,) = [each for each in EPISODES if each["name"] == name]
+    told: list[str] = []
+
+    async def solve(task: Any, state: State) -> State:
+        tools = {tool.name: tool.tool for tool in state.tools}
+        for turn in recorded["asked"]:
+            state.messages.append(says(turn))
+            told.extend([await tools[call["name"]](**call["arguments"]) for call in turn["calls"]])
+        if turn["calls"]:
+            state.messages.append(Assistant("bye", source="generate"))
+        return state
+
+    _, score, again = scored(adapter, recorded, solve)
+    results = [call["result"] for turn in recorded["turns"] for call in turn.get("calls", ())]
+    assert told[: len(results)] == results
+    check(recorded, score, again)
+
+
+def test_a_tool_needs_an_episode_and_runs_none_that_is_over(adapter: Any) -> None:
+    tools = {tool.name: tool.tool for tool in adapter.tools(SPEC)}
+    STORE.clear()
+    with pytest.raises(UserError, match=r"must follow grpo_sdk\.interop\.inspect\.begin"):
+        asyncio.run(tools["look_up"](item="cup"))
+
+    async def solve(task: Any, state: State) -> State:
+        state.messages.append(says({"text": "", "calls": [{"name": "order", "arguments": {"item": "cup"}}]}))
+        assert await tools["order"](item="cup", count=3) == "You have 3 cup."
+        assert await tools["order"](item="cup", count=1) == "This call was not run."
+        return state
+
+    _, score, _ = scored(adapter, EPISODES[0], solve)
+    assert score.value["spent"] == 1.0
+
+
+def test_what_inspect_could_not_read_is_told(adapter: Any) -> None:
+    broken = Assistant("", source="generate", tool_calls=[Call("a", "order", {}, "no JSON: {")])
+    left = [broken, Assistant("done", source="generate")]
+
+    async def generate(state: State, tool_calls: str) -> State:
+        state.messages.append(left.pop(0))
+        state.output = SimpleNamespace(message=state.messages[-1])
+        return state
+
+    async def solve(task: Any, state: State) -> State:
+        return await task.solver(state, generate)
+
+    state, _, _ = scored(adapter, EPISODES[0], solve)
+    assert [message.content for message in state.messages if isinstance(message, Told)] == ["no JSON: {"]
+
+
+def test_schemas_are_written_in_the_words_that_inspect_has(adapter: Any) -> None:
+    tools = {tool.name: tool for tool in adapter.tools(SPEC)}
+    assert tools["undescribed"].description == "undescribed"
+    assert tools["undescribed"].parameters["properties"] == {"number": {"type": "integer", "description": "number"}}
+    definitions = {
+        "Box": {"type": "object", "properties": {"inner": {"$ref": "#/$defs/Box"}, "kind": {"const": "box"}}},
+    }
+    schema = {"type": "object", "properties": {"box": {"oneOf": [{"$ref": "#/$defs/Box"}, {"type": "null"}]}}}
+    written = adapter._written_out(schema, definitions)
+    box = written["properties"]["box"]["anyOf"][0]
+    assert box["properties"]["kind"] == {"const": "box", "enum": ["box"]} and "$ref" not in json.dumps(written)
+    assert box["properties"]["inner"]["properties"]["inner"]["type"] == "object"
+
+
+def test_a_prompt_that_shows_calls_is_one_of_inspects(adapter: Any) -> None:
+    calls = [{"id": "call00000", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}]
+    shown = [
+        {"role": "assistant", "content": "", "tool_calls": calls, "reasoning_content": "hm"},
+        {"role": "tool", "content": "2", "name": "f", "tool_call_id": "call00000"},
+    ]
+    called, told = adapter._chat(shown)
+    assert called.tool_calls == [Call("call00000", "f", {"a": 1})] and called.content == "<think>hm</think>"
+    assert (told.content, told.tool_call_id, told.function) == ("2", "call00000", "f")

@@ -1,14 +1,18 @@
 """The environment for OpenEnv without it; tests/test_peers.py runs it in OpenEnv itself."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 from typing import Any, Generic, TypeVar
 
 import pydantic
 import pytest
 from absent_trainers import GUESS, SUMS, EpisodeLaws, Played, secret_row, sum_row, trainer
+from recorded_shop import EPISODES, SPEC
 
 from grpo_sdk.errors import UserError
+from grpo_sdk.plugins.tasks import load_task
+from grpo_sdk.task.tools.tool import listed_tools
 
 A, O, S = TypeVar("A"), TypeVar("O"), TypeVar("S")  # noqa: E741 - as OpenEnv's
 
@@ -33,10 +37,46 @@ class State(pydantic.BaseModel, extra="allow"):
     """OpenEnv's state, and its metadata of an environment."""
 
 
+class CallToolAction(Action):
+    """OpenEnv's call of a tool."""
+
+    type: str = "call_tool"
+    tool_name: str
+    arguments: dict[str, Any] = {}
+
+
+class ListToolsAction(Action):
+    """OpenEnv's request for the tools."""
+
+    type: str = "list_tools"
+
+
+class ListToolsObservation(Observation):
+    """OpenEnv's list of tools."""
+
+    tools: list[Any]
+
+
+class CallToolObservation(Observation):
+    """OpenEnv's result of a call."""
+
+    tool_name: str
+    result: Any = None
+    error: Any = None
+
+
+class Spec(pydantic.BaseModel, extra="allow"):
+    """OpenEnv's tool, and its error."""
+
+
 @pytest.fixture(scope="module")
 def adapter() -> Iterator[Any]:
     packages = {
         "openenv.core.env_server.interfaces": {"Environment": Environment},
+        "openenv.core.env_server.mcp_types": {
+            "CallToolAction": CallToolAction, "CallToolObservation": CallToolObservation, "Tool": Spec,
+            "ListToolsAction": ListToolsAction, "ListToolsObservation": ListToolsObservation, "ToolError": Spec,
+        },
         "openenv.core.env_server.types": {
             "Action": Action, "EnvironmentMetadata": State, "Observation": Observation, "State": State,
         },
@@ -93,3 +133,88 @@ def test_a_step_needs_an_episode(adapter: Any) -> None:
     environment.step(adapter.TaskAction(text="4"))
     with pytest.raises(UserError, match="the episode is over"):
         environment.step(adapter.TaskAction(text="4"))
+
+
+def sent(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"type": "function", "function": {**call, "arguments": json.dumps(call["arguments"])}} for call in calls]
+
+
+def check(recorded: dict[str, Any], seen: Any) -> None:
+    score = recorded["score"]
+    assert seen.done and (seen.reward, seen.solved, seen.valid) == (score["value"], score["solved"], score["valid"])
+    if score["value"] is None:
+        assert f"tool {score['named']}()" in seen.metadata["abstained"]
+    else:
+        assert seen.parts == {name: score["parts"][name] for name in seen.parts} and "spent" in seen.parts
+
+
+@pytest.mark.parametrize("recorded", EPISODES, ids=lambda episode: episode["name"])
+def test_an_episode_with_tools_is_that_of_our_own_player(adapter: Any, recorded: dict[str, Any]) -> None:
+    environment = adapter.TaskEnvironment(SPEC)
+    seen = environment.reset(row=recorded["row"])
+    for turn in recorded["asked"]:
+        told = [message["content"] for message in seen.messages if message["role"] == "tool"]
+        seen = environment.step(adapter.TaskAction(text=turn["text"], calls=sent(turn["calls"])))
+    results = [call["result"] for turn in recorded["turns"][:-1] for call in turn.get("calls", ())]
+    assert told == results
+    check(recorded, seen)
+
+
+@pytest.mark.parametrize("recorded", EPISODES, ids=lambda episode: episode["name"])
+def test_a_call_by_itself_is_a_turn(adapter: Any, recorded: dict[str, Any]) -> None:
+    environment = adapter.TaskEnvironment(SPEC)
+    seen, told = environment.reset(row=recorded["row"]), []
+    for turn in recorded["asked"]:
+        for call in turn["calls"] if not seen.done else ():
+            if not seen.done:
+                seen = environment.step(CallToolAction(tool_name=call["name"], arguments=call["arguments"]))
+                told.append(seen.result)
+        if not turn["calls"]:
+            seen = environment.step(adapter.TaskAction(text=turn["text"]))
+    results = [call["result"] for turn in recorded["turns"] for call in turn.get("calls", ())]
+    if recorded["name"] == "several calls":  # more than the task has turns
+        assert seen.done and told == results[:4] and seen.reward == 0.2
+        return
+    check(recorded, seen)
+    if recorded["score"]["value"] is None:
+        assert told == [*results, None] and recorded["score"]["named"] in seen.error["message"]
+        assert (
+            seen.error["error_type"] == {"reward": "execution_error", "timeout": "timeout"}[recorded["score"]["fault"]]
+        )
+    else:
+        assert told == results
+
+
+def test_calls_may_stand_in_the_text(adapter: Any) -> None:
+    environment = adapter.TaskEnvironment(SPEC)
+    environment.reset(row=EPISODES[0]["row"])
+    call = json.dumps({"name": "order", "arguments": {"item": "cup", "count": 3}})
+    assert environment.step(adapter.TaskAction(text=f"<tool_call>{call}</tool_call>")).parts["spent"] == 1.0
+
+
+def test_tools_are_listed_without_an_episode_and_called_by_a_client_of_the_protocol(adapter: Any) -> None:
+    environment = adapter.TaskEnvironment(SPEC)
+    expected = listed_tools(load_task(SPEC).task.all_tools())
+    assert [tool.model_dump() for tool in environment.step(ListToolsAction()).tools] == expected
+    assert expected[0]["description"] == "undescribed"
+
+    async def beside() -> Any:
+        client = environment.mcp_client
+        assert client.is_connected() and [tool.model_dump() for tool in await client.list_tools()] == expected
+        await environment.reset_async(row=EPISODES[0]["row"])
+        return await client.call_tool(name="look_up", arguments={"item": "cup"})
+
+    assert asyncio.run(beside()).result == "3 coins"
+    assert adapter.TaskEnvironment(SUMS).mcp_client is None
+    described = environment.get_task("train", 0)["messages"]
+    assert described == [{"role": "user", "content": "You have 9 coins. Buy cups."}]
+
+
+def test_what_an_action_lacks_is_named(adapter: Any) -> None:
+    for fields, message in (({}, "'text' is missing"), ({"type": "call_tool"}, "'tool_name' is missing")):
+        with pytest.raises(ValueError, match=message):
+            adapter.TaskAction(**fields)
+    environment = adapter.TaskEnvironment(SUMS)
+    environment.reset(row=sum_row())
+    with pytest.raises(UserError, match="has no tools: give a text"):
+        environment.step(CallToolAction(tool_name="look_up"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -13,8 +14,11 @@ from typing import Any, Generic, TypeVar
 import pydantic
 import pytest
 from absent_trainers import GUESS, HEAP, SUMS, EpisodeLaws, Played, rows_of, secret_row, sum_row, trainer
+from recorded_shop import EPISODES, SPEC
 
 from grpo_sdk.errors import UnscoredError, UserError
+from grpo_sdk.plugins.tasks import load_task
+from grpo_sdk.task.tools.tool import listed_tools
 
 T, C = TypeVar("T"), TypeVar("C")
 
@@ -27,7 +31,7 @@ class Data(pydantic.BaseModel):
     prompt: Any
 
 
-class Task(Generic[T]):
+class Task(Generic[T, C]):
     """A task of verifiers."""
 
     def __init__(self, data: Any, config: Any) -> None:
@@ -51,18 +55,41 @@ class Env(Generic[T]):
     """An environment of verifiers."""
 
 
+class State(pydantic.BaseModel):
+    """The state of a rollout of verifiers."""
+
+
+class ToolsetConfig(pydantic.BaseModel):
+    """The configuration of a server of tools."""
+
+
+class Toolset(Generic[T, C]):
+    """A server of tools."""
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+
 class Message(SimpleNamespace):
     """The assistant's message of verifiers."""
 
-    def __init__(self, content: str, reasoning_content: str | None = None) -> None:
-        super().__init__(content=content, reasoning_content=reasoning_content)
+    def __init__(self, content: str, reasoning_content: str | None = None, tool_calls: Any = None) -> None:
+        super().__init__(content=content, reasoning_content=reasoning_content, tool_calls=tool_calls)
+
+
+class ToolMessage(SimpleNamespace):
+    """A result of a tool."""
+
+    def model_copy(self, update: dict[str, Any]) -> ToolMessage:
+        return ToolMessage(**vars(self) | update)
 
 
 class Trace:
     """A trace of verifiers."""
 
-    def __init__(self, *messages: Message) -> None:
+    def __init__(self, *messages: Message, **fields: Any) -> None:
         self.assistant_messages, self.metrics, self.info = list(messages), {}, {}
+        self.stop_condition, self.state, self.task = None, fields.get("state"), fields.get("task")
 
     def record_metrics(self, metrics: dict[str, float]) -> None:
         self.metrics |= metrics
@@ -78,12 +105,13 @@ def adapter() -> Iterator[Any]:
     v1 = {
         "AgentConfig": SimpleNamespace, "Agents": object, "Env": Env,
         "EnvConfig": object, "Task": Task, "TaskData": Data, "Taskset": Taskset, "TasksetConfig": TasksetConfig,
-        "Trace": Trace, "reward": reward,
+        "Trace": Trace, "reward": reward, "State": State, "SharedToolsetConfig": ToolsetConfig, "Toolset": Toolset,
+        "intercept": lambda function: function, "stop": lambda function: function,
     }  # fmt: skip
     packages = {
         "verifiers.v1": v1,
         "verifiers.v1.dialects": {"parse_message": lambda message: SimpleNamespace(**message)},
-        "verifiers.v1.types": {"AssistantMessage": Message},
+        "verifiers.v1.types": {"AssistantMessage": Message, "Request": SimpleNamespace, "ToolMessage": ToolMessage},
     }
     with trainer("verifiers", packages) as adapter:
         yield adapter
@@ -176,3 +204,80 @@ def test_verifiers_finds_the_taskset_by_its_id(adapter: Any) -> None:
         assert module.GrpoTaskset is adapter.GrpoTaskset and module.GrpoEnv is adapter.GrpoEnv
     finally:
         sys.modules.pop("grpo_verifiers", None)
+
+
+async def rollout(adapter: Any, task: Any, asked: list[dict[str, Any]]) -> tuple[Trace, list[str]]:
+    """A rollout as verifiers' session drives it: the trace, and what the model is told."""
+    trace, told = Trace(state=adapter.EpisodeState(), task=SimpleNamespace(data=task.data)), list[str]()
+    await task.setup(trace, None)
+    conversation = list(trace.task.data.prompt)
+    for turn in asked:
+        assert not await task.is_over(SimpleNamespace(messages=conversation), trace)
+        calls = [
+            SimpleNamespace(id=f"call_{place}", name=call["name"], arguments=json.dumps(call["arguments"]))
+            for place, call in enumerate(turn["calls"])
+        ]
+        conversation.append(Message(turn["text"], tool_calls=calls or None))
+        trace.assistant_messages.append(conversation[-1])
+        for call in calls:
+            probe = ToolMessage(tool_call_id=call.id, name=call.name, content="")
+            request = await task.answer_call(SimpleNamespace(messages=[*conversation, probe]), trace)
+            conversation.append(request.messages[-1])
+            told.append(request.messages[-1].content)
+            if await task.is_over(request, trace):
+                return trace, told
+            assert await task.answer_call(SimpleNamespace(messages=conversation), trace) is None  # as it comes back
+    return trace, told
+
+
+def shop_task(adapter: Any, row: str, spec: str = SPEC) -> Any:
+    return adapter.GrpoTask(tasks(adapter, spec)[0].data.model_copy(update={"row": row}), None)
+
+
+@pytest.mark.parametrize("recorded", EPISODES, ids=lambda episode: episode["name"])
+def test_an_episode_with_tools_is_that_of_our_own_player(adapter: Any, recorded: dict[str, Any]) -> None:
+    task, score = shop_task(adapter, recorded["row"]), recorded["score"]
+
+    async def play() -> Trace:
+        trace, told = await rollout(adapter, task, recorded["asked"])
+        results = [call["result"] for turn in recorded["turns"] for call in turn.get("calls", ())]
+        assert told[: len(results)] == results[: len(told)]
+        if score["value"] is None:
+            with pytest.raises(UnscoredError, match=rf"tool {score['named']}\(\)"):
+                await task.reward(trace)
+        else:
+            assert await task.reward(trace) == score["value"]
+            assert json.loads(trace.info["episode"])["turns"] == recorded["turns"]
+            known = score["parts"] | {"solved": float(score["solved"]), "valid": float(score["valid"])}
+            assert trace.metrics == {name: known[name] for name in trace.metrics} and "spent" in trace.metrics
+        stored = Trace(state=adapter.EpisodeState())
+        stored.info = trace.info
+        if score["value"] is None:
+            with pytest.raises(UnscoredError, match="no episode that came to its end"):
+                await task.reward(stored)
+        else:
+            assert await task.reward(stored) == score["value"]
+        return trace
+
+    trace = asyncio.run(play())
+    assert [message.content for message in trace.task.data.prompt] == ["You have 9 coins. Buy cups. The shop is open."]
+
+
+def test_a_harness_that_does_not_ask_before_a_call_is_named(adapter: Any) -> None:
+    task, trace = shop_task(adapter, EPISODES[0]["row"]), Trace(state=adapter.EpisodeState())
+    trace.stop_condition = "answer_call"
+    with pytest.raises(UserError, match=r"makes calls without asking.*Take null"):
+        asyncio.run(task.reward(trace))
+
+
+def test_a_toolset_lists_the_tools_of_a_task_and_runs_none(adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mcp_types", SimpleNamespace(Tool=SimpleNamespace))
+    assert adapter.GrpoTaskset.toolsets(SimpleNamespace(spec=SUMS)) == []
+    (toolset,) = adapter.GrpoTaskset.toolsets(SimpleNamespace(spec=SPEC))
+    server = SimpleNamespace()
+    toolset.register(server)
+    listed = [vars(tool) for tool in asyncio.run(server.list_tools())]
+    assert listed == listed_tools(load_task(SPEC).task.all_tools()) and toolset.TOOL_PREFIX is None
+    assert listed[0]["description"] == "undescribed"
+    with pytest.raises(ValueError, match="without asking"):
+        asyncio.run(server.call_tool("look_up", {"item": "cup"}))

@@ -9,6 +9,7 @@ import pytest
 from group_tasks import words
 from local_endpoint import completion
 from local_endpoint import serving as endpoint
+from recorded_shop import EPISODES, SPEC
 from scoring_tasks import guess, sums
 from served import ask, refused, serving
 from small_games import GUESS, HEAP
@@ -19,6 +20,7 @@ from grpo_sdk import load_task
 from grpo_sdk.serve import Bounds
 from grpo_sdk.serve.server import TaskServer
 from grpo_sdk.task.game import game_task
+from grpo_sdk.task.tools.tool import listed_tools
 
 SUMS, GUESSES, GAME = "/scoring_tasks.sums", "/small_games.guess", "/python.heap"
 
@@ -186,3 +188,87 @@ def test_a_long_message_ends_its_connection_alone() -> None:
         with connected(server, "") as socket, pytest.raises(Exception, match=r"1009|message too big"):
             socket.send("step", {"text": "x" * 20_000})
         assert other.play("reset", row="1+1")["observation"]["prompt"] == "1 + 1 ="
+
+
+@pytest.fixture(scope="module")
+def shop() -> Iterator[TaskServer]:
+    with serving(load_task(SPEC)) as server:
+        yield server
+
+
+def sent(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"type": "function", "function": {**call, "arguments": json.dumps(call["arguments"])}} for call in calls]
+
+
+def check(recorded: dict[str, Any], last: dict[str, Any]) -> None:
+    score, seen = recorded["score"], last["observation"]
+    assert last["done"] and (last["reward"], seen["solved"]) == (score["value"], score["solved"])
+    if score["value"] is None:
+        assert f"tool {score['named']}()" in last["metadata"]["abstained"]
+    else:
+        assert seen["parts"] == score["parts"]
+
+
+def test_episodes_with_tools_are_those_of_our_own_player(shop: TaskServer) -> None:
+    with connected(shop, "") as socket:
+        for recorded in EPISODES:
+            seen = socket.play("reset", row=recorded["row"])
+            assert seen["observation"]["prompt"] == "You have 9 coins. Buy cups. The shop is open."
+            for turn in recorded["asked"]:
+                seen = socket.play("step", text=turn["text"], calls=sent(turn["calls"]))
+            check(recorded, seen)
+
+
+def test_a_call_by_itself_is_a_turn(shop: TaskServer) -> None:
+    with connected(shop, "") as socket:
+        listed = socket.play("step", type="list_tools")["observation"]["tools"]
+        assert listed == listed_tools(load_task(SPEC).task.all_tools()) and listed[0]["description"] == "undescribed"
+        for recorded in EPISODES:
+            if recorded["name"] in ("several calls", "behind the end", "no call"):  # which are other turns then
+                continue
+            seen, told = socket.play("reset", row=recorded["row"]), []
+            for call in (call for turn in recorded["asked"] for call in turn["calls"]):
+                seen = socket.play("step", type="call_tool", tool_name=call["name"], arguments=call["arguments"])
+                told.append(seen["observation"]["result"])
+            check(recorded, seen)
+            results = [call["result"] for turn in recorded["turns"] for call in turn.get("calls", ())]
+            broken = recorded["score"]["value"] is None
+            assert told == results + [None] * broken and (seen["observation"]["error"] is not None) == broken
+            if broken:
+                assert recorded["score"]["named"] in seen["observation"]["error"]["message"]
+
+
+def test_calls_over_http_and_in_the_text(shop: TaskServer) -> None:
+    begun = ask(shop, "/reset", {"row": EPISODES[0]["row"]})
+    look = {"type": "call_tool", "tool_name": "look_up", "arguments": {"item": "cup"}}
+    named = {"episode_id": begun["metadata"]["episode_id"]}
+    seen = ask(shop, "/step", {"action": look, **named})
+    shown = (
+        '<tool_call>{"name": "look_up", "arguments": {"item": "cup"}}</tool_call>\n<tool_result>3 coins</tool_result>'
+    )
+    assert seen["observation"]["result"] == "3 coins" and shown in seen["observation"]["prompt"]
+    order = {"name": "order", "arguments": {"item": "cup", "count": 3}}
+    last = ask(shop, "/step", {"action": {"text": f"<tool_call>{json.dumps(order)}</tool_call>"}, **named})
+    assert (last["reward"], last["done"]) == (1.0, True)
+
+
+def test_an_episode_goes_on_where_its_tools_were_ended(shop: TaskServer) -> None:
+    """As those of a task that was not used while others were."""
+    with connected(shop, "") as socket:
+        socket.play("reset", row=EPISODES[0]["row"])
+        socket.play("step", type="call_tool", tool_name="put_aside", arguments={"coins": 6})
+        tasks = shop.tasks
+        for scorer in tasks._scorers.values():
+            scorer.close()
+        tasks._scorers.clear()
+        seen = socket.play("step", type="call_tool", tool_name="order", arguments={"item": "cup"})
+        assert seen["observation"]["parts"]["spent"] == 1.0
+
+
+def test_a_call_needs_tools(server: TaskServer) -> None:
+    with connected(server, SUMS) as socket:
+        socket.play("reset", row="2+2")
+        assert socket.refused("step", {"type": "call_tool", "tool_name": "f"}, "VALIDATION_ERROR", "has no tools")
+        assert socket.refused("step", {"type": "call_tool"}, "VALIDATION_ERROR", "'tool_name' is missing")
+        assert socket.refused("step", {}, "VALIDATION_ERROR", "'text' is missing")
+        assert socket.play("step", type="list_tools")["observation"] == {"tools": []}

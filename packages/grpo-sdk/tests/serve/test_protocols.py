@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -152,16 +151,14 @@ def test_a_list_of_tasks_says_which_protocols_serve_each(server: TaskServer) -> 
     assert ask(server, "/scoring_tasks.sums-2/score", {"row": "2+2", "completion": "4"})["score"] == 1.0
 
 
-def test_a_task_with_tools_takes_finished_episodes_only() -> None:
+def test_a_task_with_tools_is_played_and_takes_finished_episodes() -> None:
     bought = {"text": "", "calls": [{"name": "order", "arguments": {"item": "apple"}, "result": "1 apple"}]}
     with serving(load_task(f"{SHOP}:SHOP")) as server:
         (listed,) = ask(server, "/tasks")["tasks"]
-        assert listed["protocols"] == ["score"]
-        assert "has tools, and episodes speak text here" in listed["not_served"]["openenv"]
+        assert listed["protocols"] == ["score", "openenv"]
+        assert "has tools: play it with OpenEnv's reset and step" in listed["not_served"]["verify"]
         scored = ask(server, "/score", {"row": "apple 1", "completion": json.dumps({"turns": [bought]})})
         assert scored["score"] == 1.0
-        status, answer, _ = send(server, "/reset", {})
-        assert status == HTTPStatus.NOT_IMPLEMENTED and "train it with grpo run" in json.dumps(answer)
 
 
 def test_metrics_are_prometheus_format(server: TaskServer) -> None:

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from recorded_shop import SPEC
 from scoring_tasks import sums
 from served import serving
 from small_games import GUESS, HEAP
 
+from grpo_sdk import load_task
 from grpo_sdk.serve.server import TaskServer
 
 pytestmark = [pytest.mark.network, pytest.mark.peers, pytest.mark.timeout(900)]
@@ -22,7 +24,7 @@ OPENENV, OPENRLHF = "openenv==0.10.0", "openrlhf==0.11.2"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[TaskServer]:
-    with serving(sums, GUESS, HEAP) as server:
+    with serving(sums, GUESS, HEAP, load_task(SPEC)) as server:
         yield server
 
 
@@ -44,6 +46,12 @@ def test_openenv(server: TaskServer) -> None:
         "single": {"reward": 2.0, "done": True, "steps": 1},
         "unscored": {"reward": None, "done": True, "steps": 1},
         "turns": {"reward": 0.0, "done": True, "steps": 3},
+        "tools": {
+            "tools": ["undescribed", "look_up", "put_aside", "order", "weigh", "haggle", "wait"],
+            "result": "3 coins",
+            "reward": 1.0,
+            "done": True,
+        },
         "game": {"reward": 1.0, "done": True, "rewards": {"first": -1.0, "second": 1.0}},
     }
 

@@ -124,7 +124,8 @@ def test_verifiers_own_harness_gives_the_same_scores(scorer: Scorer, tmp_path: P
     def respond(request: dict[str, Any]) -> Reply:
         asked = next(message["content"] for message in request["messages"] if message["role"] == "user")
         turn = sum(message["role"] == "assistant" for message in request["messages"])
-        return streamed_chat(*EPISODES[f"row-{asked.removeprefix('Find word ').rstrip('.')}"][turn])
+        text, calls = EPISODES[f"row-{asked.removeprefix('Find word ').rstrip('.')}"][turn]
+        return streamed_chat(text, [{"name": name, "arguments": given} for name, given in calls])
 
     program = Path(sys.executable).with_name("vf-eval")
     with serving(respond) as server:

@@ -114,13 +114,19 @@ def read_answer(text: str, calls: Sequence[Any], prompt: Prompt, *, is_cut: bool
         return reading
     if len(calls) > MAX_CALLS:
         return replace(reading, calls=(), problem=TOO_MANY_CALLS)
-    read = tuple(_read_call(call, is_cut=is_cut and call is calls[-1]) for call in calls)
+    read = tuple(read_call(call, is_cut=is_cut and call is calls[-1]) for call in calls)
     if is_cut and read[-1].arguments is None:
         return replace(reading, calls=read[:-1], problem=CUT_CALL)
     return replace(reading, calls=read)
 
 
-def _read_call(call: Any, *, is_cut: bool) -> ToolCall:
+def read_call(call: Any, *, is_cut: bool = False) -> ToolCall:
+    """A call in OpenAI's form, which may be anything; with a problem where it is none.
+
+    Args:
+        call: The call.
+        is_cut: Whether the length limit ended it.
+    """
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict):
         return ToolCall("", None, 'a call must have a "function" with "name" and "arguments"')

@@ -229,7 +229,7 @@ class OpenAIEngine:
         if isinstance(prompt, str):
             path, fields["prompt"] = "/completions", prompt
         else:
-            path, fields["messages"] = "/chat/completions", _sent(prompt, self._thought_field)
+            path, fields["messages"] = "/chat/completions", sent_messages(prompt, self._thought_field)
             fields |= {} if tools is None else tools.fields()
             if prompt[-1]["role"] == "assistant":
                 fields |= {"continue_final_message": True, "add_generation_prompt": False}
@@ -422,7 +422,7 @@ class _Reply(BaseModel):
     usage: Annotated[_Usage | None, WrapValidator(_readable)] = None
 
 
-def _sent(messages: Sequence[Message], thought_field: str) -> list[dict[str, Any]]:
+def sent_messages(messages: Sequence[Message], thought_field: str) -> list[dict[str, Any]]:
     """Messages as endpoints take them: calls and results have ids, and arguments are text.
 
     Ids are ours, the same for the same conversation, of nine letters and digits, as Mistral wants them: endpoints may

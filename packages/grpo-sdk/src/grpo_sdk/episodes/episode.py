@@ -12,7 +12,7 @@ from grpo_sdk.scoring.tool_workers import ToolSession
 from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.row import Message, Prompt, Row, story_of
 from grpo_sdk.task.tools.calls import Reading, ToolTurn, spoken
-from grpo_sdk.task.turns import Partner, Toolbox, TurnState, added, continued, partner_of
+from grpo_sdk.task.turns import Partner, Toolbox, TurnState, added, continued, partner_of, told
 
 Answer = TypeVar("Answer")
 
@@ -109,6 +109,12 @@ class Episode(Generic[Answer]):
             return self.prompt
         last = self.turns[-1]
         return added(last.prompt, last.text, self.prompt)
+
+    @property
+    def told(self) -> list[Message]:
+        """The messages that follow the calls of the last completion, one for each; see `told`."""
+        calls = self.turns[-1].said.get("tool_calls", ())
+        return told(self.state, [call["function"]["name"] for call in calls])
 
     def take(self, reply: Reply[Answer]) -> None:
         """Record the policy's turn."""

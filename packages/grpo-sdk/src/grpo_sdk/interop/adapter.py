@@ -22,6 +22,7 @@ from grpo_sdk.chat.json_calls import read_json_calls
 from grpo_sdk.chat.text_form import in_text_form
 from grpo_sdk.distributions import needs, version_of
 from grpo_sdk.endpoints.base import SampleKey
+from grpo_sdk.endpoints.openai import sent_messages
 from grpo_sdk.episodes.encoder import EpisodeEncoder
 from grpo_sdk.episodes.episode import Episode, Reply
 from grpo_sdk.episodes.opponents import endpoint_opponent, opponent_of, play_opponents
@@ -41,7 +42,7 @@ from grpo_sdk.task.score import Score
 RowReference = str | Mapping[str, Any] | Row
 """A row as a trainer carries it: JSON text, what a parser made of it, or the row itself."""
 
-Messages = list[dict[str, str]]
+Messages = list[dict[str, Any]]
 
 Completes = Literal["answer", "group", "episode", "episodes"]
 """What a trainer hands over: one completion, all those of a prompt, turn after turn, or the turns of a group."""
@@ -60,8 +61,8 @@ class TaskAdapter:
         timeout_s: Limit per completion; by default the task's own.
         opponent_url: Endpoint that plays the task's opponent: `http://host:port/v1#model`.
         end_tokens: Texts that are removed from the end of a completion that was decoded with special tokens.
-        takes_tools: Whether the policy can call the task's tools there; `text` where messages have no calls, so that
-            tools are described and called in text.
+        takes_tools: Whether the policy can call the task's tools there; `calls` where messages have calls and results,
+            in OpenAI's form, and `text` where they have none, so that tools are described and called in text.
 
     Raises:
         UserError: the trainer cannot train the task; says why.
@@ -81,7 +82,7 @@ class TaskAdapter:
         timeout_s: float | None = None,
         opponent_url: str | None = None,
         end_tokens: Sequence[str] = END_TOKENS,
-        takes_tools: bool | Literal["text"] = False,
+        takes_tools: bool | Literal["calls", "text"] = False,
     ) -> None:
         self.task, self.trainer = load_task(task), trainer
         self.opponent = endpoint_opponent(self.task, opponent_url)
@@ -258,8 +259,13 @@ class TaskAdapter:
         return stepped.step(said.text, said.reading, said.answer)
 
     @property
+    def sends_calls(self) -> bool:
+        """Whether an episode's messages have calls and results, in OpenAI's form."""
+        return self._takes_tools == "calls" and self.task.task.has_tools
+
+    @property
     def _speaks_calls(self) -> bool:
-        return self._takes_tools == "text" and self.task.task.has_tools
+        return self._takes_tools in ("calls", "text") and self.task.task.has_tools
 
     def messages(self, prompt: Prompt, *, describes: bool = False) -> Messages:
         """A prompt as messages; see `as_messages`.
@@ -268,6 +274,10 @@ class TaskAdapter:
             prompt: The prompt.
             describes: Whether it describes tools that are called in text, as the first one does.
         """
+        if self.sends_calls:
+            chat = _as_chat(prompt)
+            as_messages(self.task, chat[-1:] if chat[-1]["role"] == "assistant" else (), self.trainer)
+            return sent_messages(chat, "reasoning_content")
         if self._speaks_calls:
             prompt = in_text_form(_as_chat(prompt), self.task.task.all_tools() if describes else ())
         return as_messages(self.task, prompt, self.trainer)
@@ -428,11 +438,34 @@ class Conversation:
         """
         if not (yield from self._adapter.play(self._stepped, said, is_cut=is_cut)):
             return []
+        if self._adapter.sends_calls:
+            before, self.messages = len(self.messages), self._adapter.messages(self.episode.prompt)
+            return self.messages[before + 1 :]
         following = self._adapter.messages(self.episode.added)
         said = self.episode.turns[-1].text
         answered = [*self.messages, {"role": "assistant", "content": said}] if self.episode.goes_on else []
         self.messages = [*answered, *following]
         return following
+
+    def call(self, said: Reply[Any]) -> Steps[Messages]:
+        """Play a completion whose calls a trainer has found; returns what follows, also where the episode is over.
+
+        Where it has calls, that is one message for each, whether it was run or not.
+        """
+        following = yield from self.reply(said)
+        return [dict(message) for message in self.episode.told] or following
+
+    @property
+    def scored_text(self) -> str:
+        """An episode with tools and its results, by which it can be scored once more; empty where it has no end."""
+        return self.episode.scored_texts().get("", "")
+
+    def score_again(self, text: str) -> Steps[Score]:
+        """Score an episode with tools by its `scored_text`, repeating its calls; the score may have abstained."""
+        if not text:
+            return Score(None, why="the log holds no episode that came to its end", fault="infrastructure")
+        score: Score = yield self._adapter.scorer.submit(text, self.episode.row)
+        return score
 
     def score(self) -> Steps[Score]:
         """Score the episode, also one that was cut off before its end; the score may have abstained."""

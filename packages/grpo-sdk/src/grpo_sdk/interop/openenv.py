@@ -8,6 +8,9 @@
 `create_app(lambda: TaskEnvironment("math.gsm8k"), TaskAction, TaskObservation)` serves one by OpenEnv's own server;
 `grpo serve` serves all of them. A completion that cannot be scored ends its episode with the reward None, and
 `metadata["abstained"]` says why. Read in openenv 0.10.0.
+
+A task with tools is a tool environment: `list_tools` and `call_tool` are actions, as `MCPToolClient` sends them. A
+`call_tool` is a turn of one call; a completion with all its calls is `TaskAction(text=…, calls=[…])`.
 """
 
 from __future__ import annotations
@@ -17,31 +20,38 @@ import secrets
 import uuid
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, get_args
+from typing import Any, Self, TypeAlias, get_args
 
 from pydantic import Field
 
+from grpo_sdk.episodes.episode import Reply
 from grpo_sdk.episodes.player import Steps, arun, run
+from grpo_sdk.episodes.turn_action import TurnAction
 from grpo_sdk.errors import UserError
 from grpo_sdk.interop.adapter import Conversation, TaskAdapter, requires, shared_adapter
 from grpo_sdk.plugins.loading import describe
 from grpo_sdk.plugins.tasks import load_task
 from grpo_sdk.scoring.parts import all_parts
 from grpo_sdk.task.row import Row, Split
+from grpo_sdk.task.tools.tool import listed_tools
 
 with requires("openenv", "pip install openenv"):
     from openenv.core.env_server.interfaces import Environment
+    from openenv.core.env_server.mcp_types import (
+        CallToolAction,
+        CallToolObservation,
+        ListToolsAction,
+        ListToolsObservation,
+        Tool,
+    )
     from openenv.core.env_server.types import Action, EnvironmentMetadata, Observation, State
 
 
-class TaskAction(Action):
-    """What a policy does in a turn.
+class TaskAction(TurnAction, Action):
+    """What a policy does in a turn; see `TurnAction`."""
 
-    Attributes:
-        text: The completion.
-    """
 
-    text: str
+AnyAction: TypeAlias = TurnAction | CallToolAction | ListToolsAction
 
 
 class TaskObservation(Observation):
@@ -58,7 +68,7 @@ class TaskObservation(Observation):
         story: The episode as people read it, when it is over.
     """
 
-    messages: list[dict[str, str]]
+    messages: list[dict[str, Any]]
     row: str
     stop: list[str]
     parts: dict[str, float] = Field(default_factory=dict)
@@ -68,7 +78,11 @@ class TaskObservation(Observation):
     story: str = ""
 
 
-class TaskEnvironment(Environment[TaskAction, TaskObservation, State]):
+class TaskCallObservation(TaskObservation, CallToolObservation):
+    """What follows a call by itself: its `result`, or the `error` of a broken tool."""
+
+
+class TaskEnvironment(Environment[TaskAction, Observation, State]):
     """Episodes of a task, one after another.
 
     Args:
@@ -82,7 +96,7 @@ class TaskEnvironment(Environment[TaskAction, TaskObservation, State]):
 
     def __init__(self, task: str) -> None:
         super().__init__()
-        self._adapter: TaskAdapter = shared_adapter(task, "OpenEnv", "episode")
+        self._adapter: TaskAdapter = shared_adapter(task, "OpenEnv", "episode", takes_tools="calls")
         self._row = ""
         self._episode_id: str | None = None
         self._conversation: Conversation | None = None
@@ -107,17 +121,34 @@ class TaskEnvironment(Environment[TaskAction, TaskObservation, State]):
         """Like `reset`, without blocking the event loop."""
         return await arun(self._reset(seed, episode_id, **options))
 
-    def step(self, action: TaskAction, timeout_s: float | None = None, **options: Any) -> TaskObservation:
-        """Play a completion; the last one has the reward of the episode.
+    def step(self, action: AnyAction, timeout_s: float | None = None, **options: Any) -> Observation:
+        """Play a completion or a call; the last one has the reward of the episode. `list_tools` needs no episode.
 
         Raises:
             UserError: the episode is over, or has not begun.
         """
         return run(self._step(action))
 
-    async def step_async(self, action: TaskAction, timeout_s: float | None = None, **options: Any) -> TaskObservation:
+    async def step_async(self, action: AnyAction, timeout_s: float | None = None, **options: Any) -> Observation:
         """Like `step`, without blocking the event loop."""
         return await arun(self._step(action))
+
+    @property
+    def mcp_client(self) -> Self | None:
+        """What OpenEnv's server asks for the tools where `MCPToolClient` lists and calls them beside `step`."""
+        return self if self._has_tools else None
+
+    def is_connected(self) -> bool:
+        """See `mcp_client`."""
+        return True
+
+    async def list_tools(self) -> list[Tool]:
+        """See `mcp_client`."""
+        return self._tools()
+
+    async def call_tool(self, name: str, arguments: dict[str, Any]) -> Observation:
+        """See `mcp_client`; answers as `step`."""
+        return await self.step_async(TaskAction(type="call_tool", tool_name=name, arguments=arguments))
 
     @property
     def state(self) -> State:
@@ -180,15 +211,29 @@ class TaskEnvironment(Environment[TaskAction, TaskObservation, State]):
         self._conversation = Conversation(self._adapter, chosen)
         return self._observation((yield from self._conversation.begin()))
 
-    def _step(self, action: TaskAction) -> Steps[TaskObservation]:
+    def _step(self, action: AnyAction) -> Steps[Observation]:
+        if not isinstance(action, TurnAction):  # OpenEnv's own
+            action = TurnAction(**action.model_dump(exclude={"metadata"}))
+        if action.type == "list_tools":
+            return ListToolsObservation(tools=self._tools())
         conversation = self._conversation
         if conversation is None or conversation.is_over:
             raise UserError("the episode is over: reset begins another.")
-        yield from conversation.reply(action.text)
-        if not conversation.is_over:
-            return self._observation(conversation.messages)
+        if action.type == "call_tool" and not self._has_tools:
+            raise UserError(f"task {self._adapter.task.name!r} has no tools: give a text.")
+        text = self._adapter.completion(action.text)
+        yield from conversation.reply(Reply(text, None, action.reading(text) if self._has_tools else None))
+        call = action.result(conversation.episode.state)
+        if conversation.is_over:
+            return (yield from self._scored(**call))
+        return self._observation(conversation.messages, **call)
+
+    def _scored(self, **facts: Any) -> Steps[TaskObservation]:
+        conversation = self._conversation
+        assert conversation is not None
         score = yield from conversation.score()
-        metadata = {"abstained": f"{score.fault}: {score.why}"} if score.abstained else {}
+        if score.abstained:
+            facts["metadata"] = {"abstained": f"{score.fault}: {score.why}"}
         return self._observation(
             [],
             done=True,
@@ -198,11 +243,19 @@ class TaskEnvironment(Environment[TaskAction, TaskObservation, State]):
             solved=score.solved,
             why=score.why,
             story=conversation.story.encode(errors="replace").decode(),  # JSON has no lone surrogates
-            metadata=metadata,
+            **facts,
         )
 
-    def _observation(self, messages: list[dict[str, str]], **facts: Any) -> TaskObservation:
-        return TaskObservation(messages=messages, row=self._row, stop=list(self._adapter.task.task.stop), **facts)
+    def _observation(self, messages: list[dict[str, Any]], **facts: Any) -> TaskObservation:
+        kind = TaskCallObservation if "tool_name" in facts else TaskObservation
+        return kind(messages=messages, row=self._row, stop=list(self._adapter.task.task.stop), **facts)
+
+    def _tools(self) -> list[Tool]:
+        return [Tool(**each) for each in listed_tools(self._adapter.task.task.all_tools())]
+
+    @property
+    def _has_tools(self) -> bool:
+        return self._adapter.task.task.has_tools
 
 
 @lru_cache(maxsize=32)

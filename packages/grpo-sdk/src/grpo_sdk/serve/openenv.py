@@ -4,6 +4,9 @@
     GET  /TASK/splits                           POST /TASK/step {"action": {"text": …}, "episode_id": …}
     POST /TASK/tasks, num_tasks, task, task_range
 
+In a task with tools an action also is a completion with `calls`, {"type": "call_tool", "tool_name", "arguments"}: a
+call by itself, which is a turn, or {"type": "list_tools"}.
+
 The rows of a task are what OpenEnv calls tasks. Read in openenv 0.10.0, `openenv/core/env_server`. A completion that
 cannot be scored ends its episode with the reward null.
 """
@@ -19,6 +22,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from grpo_sdk.episodes.turn_action import TurnAction
 from grpo_sdk.errors import GrpoError
 from grpo_sdk.plugins.loading import describe
 from grpo_sdk.serve.body import Message, dumps, loads, parse
@@ -38,15 +42,13 @@ SEND_S = 60.0
 logger = logging.getLogger(__name__)
 
 
-class Action(Message):
-    """What a policy does in a turn.
+class Action(TurnAction, Message):
+    """What a policy does in a turn; see `TurnAction`.
 
     Attributes:
-        text: The completion.
         metadata: Ignored.
     """
 
-    text: str
     metadata: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -66,9 +68,11 @@ class Observation(BaseModel):
         rewards: Reward of each learning role of a game.
         story: The episode as people read it, when it is over.
         metadata: `episode_id`, `task`, and `abstained`: why there is no reward.
+
+    After a `call_tool` there are `tool_name`, `result` and `error`, too; after `list_tools` only `tools`.
     """
 
-    prompt: str | list[dict[str, str]] | None
+    prompt: str | list[dict[str, Any]] | None
     row: str
     turn: int
     role: str
@@ -147,7 +151,7 @@ class OpenEnv:
         """Play a turn over HTTP."""
         request = parse(StepRequest, body)
         session = self.sessions.get(task, request.episode_id)
-        result = await session.step(request.action.text)
+        result = await session.step(request.action)
         if result["done"]:
             self.sessions.remove(session)
         return result
@@ -190,7 +194,7 @@ class OpenEnv:
             if kind == "reset":
                 return {"type": "observation", "data": await session.reset(data)}
             if kind == "step":
-                return {"type": "observation", "data": await session.step(parse(Action, data).text)}
+                return {"type": "observation", "data": await session.step(parse(Action, data))}
         except RequestError as error:
             code = "VALIDATION_ERROR" if error.status == HTTPStatus.BAD_REQUEST else "EXECUTION_ERROR"
             return _error(code, error.why)

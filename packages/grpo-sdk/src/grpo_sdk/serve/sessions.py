@@ -11,14 +11,19 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
+from grpo_sdk.chat.text_form import in_text_form
 from grpo_sdk.endpoints.base import SampleKey
+from grpo_sdk.endpoints.openai import sent_messages
 from grpo_sdk.episodes.player import Player, SteppedEpisode, arun
+from grpo_sdk.episodes.turn_action import TurnAction
 from grpo_sdk.scoring.scorer import Scorer
 from grpo_sdk.serve.errors import RequestError, abstention_of, bad_request
 from grpo_sdk.serve.scoring import Service
 from grpo_sdk.serve.tasks import ServedTask
 from grpo_sdk.task.row import Prompt, Row
 from grpo_sdk.task.score import Score
+from grpo_sdk.task.tools.calls import spoken
+from grpo_sdk.task.tools.tool import listed_tools
 
 MAX_SESSIONS = 1024
 """Sessions at the same time."""
@@ -73,22 +78,33 @@ class Session:
                 goes_on = await arun(stepped.begin())
                 return self._observation(stepped) if goes_on else await self._end(stepped)
 
-    async def step(self, text: str) -> dict[str, Any]:
-        """Play a completion and return what follows.
+    async def step(self, action: TurnAction) -> dict[str, Any]:
+        """Play a completion or a call and return what follows.
 
         Raises:
-            RequestError: the episode is over, or has not begun.
+            RequestError: the episode is over, or has not begun; or a call, and the task has no tools.
         """
+        own = self.task.task.task
+        if action.type == "list_tools":
+            return {"observation": {"tools": listed_tools(own.all_tools())}, "reward": None, "done": False}
+        if action.type == "call_tool" and not own.has_tools:
+            raise bad_request(f"task {self.task.label!r} has no tools: give a text.")
         async with self._lock:
             self.used = time.monotonic()
             stepped = self._stepped
             if stepped is None or stepped.is_over:
                 raise RequestError(HTTPStatus.CONFLICT, "the episode is over: reset begins another.")
-            text = self._service.completion(self.task, text)
+            text = self._service.completion(self.task, action.text)
+            reading = action.reading(text) if own.has_tools else None
+            if reading and (action.calls or not action.text) and isinstance(stepped.episode.prompt, str):
+                text = in_text_form((spoken(reading, text),))[0]["content"]  # so that the prompt shows the calls
             with self._service.tasks.scorer(self.task) as scorer:
-                stepped.player.scorer = scorer  # that of the step before may be closed
-                goes_on = await arun(stepped.step(text))
-                return self._observation(stepped) if goes_on else await self._end(stepped)
+                if stepped.player.scorer is not scorer:  # that of the step before is closed, with its tools
+                    stepped.player.scorer, stepped.episode.tools = scorer, None
+                goes_on = await arun(stepped.step(text, reading))
+                result = self._observation(stepped) if goes_on else await self._end(stepped)
+                result["observation"] |= action.result(stepped.episode.state)
+                return result
 
     def state(self) -> dict[str, Any]:
         """Facts about the episode."""
@@ -143,7 +159,7 @@ class Session:
         episode, last = stepped.episode, stepped.last_role
         score = None if scores is None else scores.get(last) or next(iter(scores.values()))
         observation: dict[str, Any] = {
-            "prompt": episode.prompt if score is None else None,
+            "prompt": _sent(episode.prompt) if score is None else None,
             "row": episode.row.id,
             "turn": len(episode.turns),
             "role": episode.state.role if score is None else last,
@@ -164,6 +180,10 @@ class Session:
             "done": score is not None,
             "metadata": metadata,
         }
+
+
+def _sent(prompt: Prompt) -> str | list[dict[str, Any]]:
+    return prompt if isinstance(prompt, str) else sent_messages(prompt, "reasoning_content")
 
 
 class Sessions:

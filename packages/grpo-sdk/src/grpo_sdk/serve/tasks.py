@@ -133,7 +133,7 @@ class ServedTask:
         """
         why = ""
         if self.task.task.has_tools:
-            why = "has tools, and episodes speak text here: train it with grpo run, or send finished episodes to /score"
+            why = "has tools: play it with OpenEnv's reset and step, or send finished episodes to /score"
         elif self.task.has_turns:
             kind = "a game" if self.kind == "game" else "a task of several turns"
             why = f"is {kind}: play it with OpenEnv's reset and step"
@@ -150,7 +150,7 @@ class ServedTask:
         Raises:
             RequestError: it cannot; says why.
         """
-        if self.task.has_turns and not self.task.task.has_tools:
+        if self.task.has_turns:
             if opponent_of(self.task) is not None and self.opponent is None:
                 why = f"plays against the model {getattr(self.task.config, 'opponent', '')!r}, which is not here"
                 raise RequestError(HTTPStatus.NOT_IMPLEMENTED, f"OpenEnv: task {self.label!r} {why}.")

@@ -193,8 +193,23 @@ class Toolbox(Partner):
         return {"": write_tool_turns(moves)}
 
 
+NOT_RUN = "This call was not run."
+"""What is told to calls behind one that ends the episode."""
+
 NO_CALL = "No tool was called. The episode ends with {}."
 """What the policy is told after a turn without a call, where only a tool ends the episode."""
+
+
+def told(state: TurnState, calls: Sequence[str]) -> list[Message]:
+    """The messages that follow a completion's calls, one for each, also where a tool broke or the episode ended.
+
+    Args:
+        state: What followed the completion.
+        calls: The tools that it calls.
+    """
+    results = [call.result for call in state.moves[-1].calls] + [state.why] * bool(state.fault)
+    results += [NOT_RUN] * len(calls)
+    return [Message(role="tool", name=name, content=result) for name, result in zip(calls, results, strict=False)]
 
 
 def written_results(results: Sequence[Message]) -> str:

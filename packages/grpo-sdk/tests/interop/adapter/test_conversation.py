@@ -8,11 +8,13 @@ import scoring_tasks
 import small_games
 
 from grpo_sdk import Environment, tool
+from grpo_sdk.episodes.episode import Reply
 from grpo_sdk.episodes.player import run
 from grpo_sdk.errors import UnscoredError, UserError
 from grpo_sdk.interop.adapter import Conversation, TaskAdapter, answer_text, check_replayable
 from grpo_sdk.plugins.tasks import load_task
 from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.tools.calls import Reading, ToolCall
 
 EXAMPLES = Path(__file__).parents[5] / "examples" / "tasks"
 ROW = '{"id": "x", "secret": 7}'
@@ -139,3 +141,39 @@ def test_reasoning_that_was_split_off_is_part_of_the_completion():
     assert answer_text("4", "2 + 2") == "<think>2 + 2</think>4"
     assert answer_text("4") == "4"
     assert answer_text(None) == ""
+
+
+SHOP = f"{EXAMPLES}/shop.py:shop"
+
+
+def called(text: str, *calls: ToolCall) -> Reply[None]:
+    return Reply(text, None, Reading(text, calls=calls))
+
+
+def test_messages_have_calls_and_results_where_a_trainer_takes_them():
+    with TaskAdapter(SHOP, "a trainer", "episode", takes_tools="calls", workers=1) as adapter:
+        conversation = Conversation(adapter, adapter.task.rows()[0])
+        opening = run(conversation.begin())
+        assert opening == adapter.first_messages(adapter.task.rows()[0])
+        assert opening[1]["tool_calls"][0]["function"] == {"name": "look_up", "arguments": '{"item": "hat"}'}
+        assert opening[2]["tool_call_id"] == opening[1]["tool_calls"][0]["id"]
+        item = opening[-1]["content"].removesuffix("s.").rpartition(" ")[2]
+        (told,) = run(conversation.call(called("Let me look.", ToolCall("look_up", {"item": item}))))
+        assert told["role"] == "tool" and told["content"].endswith(" coins")
+        said, result = conversation.messages[len(opening) :]
+        assert said["content"] == "Let me look." and said["tool_calls"][0]["id"] == result["tool_call_id"]
+        assert result["content"] == told["content"]
+        ordered, behind = run(conversation.call(called("", ToolCall("order", {"item": item}), ToolCall("look_up", {}))))
+        assert ordered["content"] == f"You have 1 {item}." and behind["content"] == "This call was not run."
+        assert conversation.is_over
+        score = run(conversation.score())
+        assert run(Conversation(adapter, adapter.task.rows()[0]).score_again(conversation.scored_text)) == score
+
+
+def test_a_prefill_is_refused_where_messages_have_calls():
+    prefilled = replace(load_task(SHOP).task, prompt=lambda row: [user("Buy."), {"role": "assistant", "content": "I"}])
+    with (
+        TaskAdapter(prefilled, "a trainer", "episode", takes_tools="calls", workers=1) as adapter,
+        pytest.raises(UserError, match="prefilled message by the assistant"),
+    ):
+        adapter.first_messages(adapter.task.rows()[0])

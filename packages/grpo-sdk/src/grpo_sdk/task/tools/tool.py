@@ -305,6 +305,14 @@ def tools_of(functions: Sequence[Any], environment: type | None = None) -> tuple
     return tuple(tools.values())
 
 
+def listed_tools(tools: Iterable[Tool]) -> list[dict[str, Any]]:
+    """Tools as the Model Context Protocol lists them; one without a description is described by its name."""
+    return [
+        {"name": tool.name, "description": tool.description or tool.name, "input_schema": dict(tool.parameters)}
+        for tool in tools
+    ]
+
+
 def _where(defined: Any) -> str:
     """Where a function, a class or a tool is defined, for messages."""
     if isinstance(defined, Tool):
