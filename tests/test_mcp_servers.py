@@ -47,10 +47,10 @@ def server(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_model_trains_on_a_server_and_sixteen_sessions_share_nothing(server: str, tmp_path: Path) -> None:
     task, model, out = f"{TASKS}:{server}", tmp_path / "model", tmp_path / "run"
-    grpo("warm-start", "--task", task, "--model", "tiny", "--out", str(model), "--max-steps", "400",
-         "--batch-size", "4", "--learning-rate", "0.003", "--eval-size", "1", "--quiet")  # fmt: skip
-    grpo("run", "--task", task, "--model", str(model), "--max-steps", "2", "--output-dir", str(out), "--quiet",
-         "trainer.prompts_per_step=1", "trainer.num_generations=4", "eval.at_start=false", "eval.at_end=false")  # fmt: skip
+    steps = ("--max-steps", "400", "--batch-size", "4", "--learning-rate", "0.003", "--eval-size", "1")
+    grpo("warm-start", "--task", task, "--model", "tiny", "--out", str(model), "--quiet", *steps)
+    sizes = ("trainer.prompts_per_step=1", "trainer.num_generations=4", "eval.at_start=false", "eval.at_end=false")
+    grpo("run", "--task", task, "--model", str(model), "--max-steps", "2", "--output-dir", str(out), "--quiet", *sizes)
     (lines,) = out.glob("*/logs/rollouts.jsonl")
     rollouts = [json.loads(line) for line in lines.read_text().splitlines()]
     assert len(rollouts) == 8
