@@ -16,7 +16,7 @@ from grpo_sdk.task.tools.calls import Reading, ToolCall
 
 
 def trained(spec: str, calls: list[Any], folder: str) -> list[dict[str, float]]:
-    """Metrics of each step; a completion of an even first token makes a call."""
+    """Metrics of each step; two completions of three make a call."""
     metrics: list[dict[str, float]] = []
     read, made = EpisodeEncoder.reply, iter(range(10**9))
 
@@ -26,9 +26,9 @@ def trained(spec: str, calls: list[Any], folder: str) -> list[dict[str, float]]:
 
     def reply(self: EpisodeEncoder, ids: Any, completion: Any, answer: Any) -> Any:
         said = read(self, ids, completion, answer)
-        asked = completion.token_ids[:1] and not completion.token_ids[0] % 2
-        asked_for = (ToolCall(*calls[next(made) % len(calls)]),) if asked else ()
-        return replace(said, reading=Reading(said.text, calls=asked_for))
+        number = next(made)
+        asked = (ToolCall(*calls[number % len(calls)]),) if number % 3 else ()
+        return replace(said, reading=Reading(said.text, calls=asked))
 
     EpisodeEncoder.reply = reply  # type: ignore[method-assign, assignment]
     try:
