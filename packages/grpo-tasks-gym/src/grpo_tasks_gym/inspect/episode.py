@@ -134,7 +134,7 @@ class Episode:
                     return await task_generate(model, state, tool_calls, cache, task.config.merge(settings))
 
                 try:
-                    state = await self._plan(state, generate)  # type: ignore[arg-type] # as inspect-ai's own
+                    state = await self._plan(state, generate)
                 except LimitExceededError:
                     state = sample_state() or state
                 self._state = state
@@ -142,10 +142,11 @@ class Episode:
                 await self._said.get()
                 return [await scorer(state, Target(sample.target)) for scorer in task.scorer or []]
         except (Exception, SystemExit) as error:
-            while isinstance(error, BaseExceptionGroup):
-                error = error.exceptions[0]
-            self._told.put(error)
-            raise error from None
+            first: BaseException = error
+            while isinstance(first, BaseExceptionGroup):
+                first = first.exceptions[0]
+            self._told.put(first)
+            raise first from None
 
     async def _answer(self, messages: list[ChatMessage], tools: Sequence[Any], *settings: Any) -> ModelOutput:
         """Show the policy what the model is shown, and wait for what it says."""
@@ -173,8 +174,8 @@ def _ran(turn: ToolTurn) -> list[Any]:
 def _text_of(message: ChatMessage) -> str:
     """What the model reads of a message that follows its call."""
     if isinstance(message, ChatMessageTool) and message.error is not None:
-        return message.error.message
+        return str(message.error.message)
     for content in [] if isinstance(message.content, str) else message.content:
         if not isinstance(content, ContentText):
             raise ToolFault(f"returned {content.type}, and the policy reads text only")
-    return message.text
+    return str(message.text)

@@ -65,7 +65,7 @@ class Episode:
             if block.type == "image":
                 raise ToolFault("returned an image, and the policy reads text only")
             texts.append(block.text if block.type == "text" else str(block))
-        text = truncate_tool_output("\n".join(texts) if texts else str(result.content))
+        text = str(truncate_tool_output("\n".join(texts) if texts else str(result.content)))
         if result.is_error:
             raise ToolError(text)
         return text
