@@ -151,7 +151,7 @@ def test_a_server_that_lists_other_tools_than_before_abstains(tmp_path: Path) ->
         program.write_text(SERVER.read_text().replace("Write a note;", "Take a note;"))
         state = scorer.session(ROW).begin().result()
         assert state.fault == "infrastructure"
-        assert "tools are not those" in state.why
+        assert "another write() than at the run's beginning" in state.why
 
 
 def notes_of(server: Any, **options: Any) -> Task:

@@ -23,9 +23,9 @@ from grpo_sdk.task.judging import Graded
 from grpo_sdk.task.row import Prompt
 from grpo_sdk.task.score import Score
 from grpo_sdk.task.tools.calls import Call, Reading, ToolCall, ToolTurn, read_tool_turns
-from grpo_sdk.task.tools.session import digest_of, side_by_side
+from grpo_sdk.task.tools.session import digests_of, side_by_side
 from grpo_sdk.task.tools.tool import Tool
-from grpo_sdk.task.turns import Toolbox, TurnState, partner_of
+from grpo_sdk.task.turns import Toolbox, TurnState, is_end, partner_of
 
 DEFAULT_TOOL_WORKERS = 16
 """Processes that run tools, at most; an episode beyond them shares one, and waits for the others' calls."""
@@ -81,7 +81,7 @@ class ToolWorkers:
         assert isinstance(toolbox, Toolbox)
         self.toolbox = toolbox
         self.tools: dict[str, Tool] = {tool.name: tool for tool in task.task.all_tools()}
-        self.listed = digest_of(self.tools.values()) if task.task.servers() else None
+        self.listed = digests_of(self.tools.values()) if task.task.servers() else None
         self._starts_s = sum(server.start_s for server in task.task.servers())
         self._workers = workers
         self._pool = partial(
@@ -232,7 +232,7 @@ class ToolSession:
                 return TurnState(before, fault=answered["fault"], why=why)
             else:
                 calls += [Call(call.name, call.arguments or {}, answered["why"], ok=False, ran=False) for call in group]
-            if self._workers.toolbox.is_end(calls[-1]):  # what stands behind it is not run
+            if is_end(task, calls[-1]):  # what stands behind it is not run
                 return self._workers.toolbox.state((*turns, ToolTurn(text, tuple(calls), reading.problem)), opened)
         if (surplus := len(reading.calls) - task.max_calls) > 0:
             note = f"{surplus} more calls were not run: a turn has at most {task.max_calls}."

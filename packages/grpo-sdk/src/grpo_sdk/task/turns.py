@@ -163,22 +163,18 @@ class Toolbox(Partner):
             return TurnState((), prompt=opened)
         last, moves = turns[-1], tuple(turns)
         ends = {tool.name for tool in self._task.own_tools() if tool.ends}
-        is_ended = any(map(self.is_end, last.calls))
+        is_ended = any(is_end(self._task, call) for call in last.calls)
         has_nothing_to_read = not last.calls and self._task.ends == "no_call"
         if last.problem or is_ended or has_nothing_to_read or len(turns) >= self._max_turns:
             return TurnState(moves)
         results = last.results() or (Message(role="user", content=NO_CALL.format(" or ".join(sorted(ends)))),)
         return TurnState(moves, prompt=written_results(results) if isinstance(opened, str) else results)
 
-    def is_end(self, call: Call) -> bool:
-        """Whether the episode ends with a call."""
-        return call.ends or (call.ok and any(each.ends and each.name == call.name for each in self._task.own_tools()))
-
     def played(self, turns: Sequence[ToolTurn]) -> tuple[ToolTurn, ...]:
         """The turns and calls of a text up to the end of the episode, behind which none is run."""
         kept: list[ToolTurn] = []
         for turn in turns:
-            last = next((at for at, call in enumerate(turn.calls) if self.is_end(call)), len(turn.calls))
+            last = next((at for at, call in enumerate(turn.calls) if is_end(self._task, call)), len(turn.calls))
             most = self._task.max_calls
             surplus = tuple(
                 call for call in turn.calls[most : most + 1] if not call.ran
@@ -195,6 +191,12 @@ class Toolbox(Partner):
 
 NOT_RUN = "This call was not run."
 """What is told to calls behind one that ends the episode."""
+
+
+def is_end(task: Task, call: Call) -> bool:
+    """Whether an episode of a task ends with a call."""
+    return call.ends or (call.ok and any(each.ends and each.name == call.name for each in task.own_tools()))
+
 
 NO_CALL = "No tool was called. The episode ends with {}."
 """What the policy is told after a turn without a call, where only a tool ends the episode."""

@@ -121,12 +121,14 @@ def fields_of(config: OpenEnvConfig, schema: Any) -> tuple[str, str]:
     parts = schema if isinstance(schema, dict) else {}
     actions, needed = _properties(parts.get("action"))
     observations, _ = _properties(parts.get("reset_observation") or parts.get("observation"))
-    if not actions or {"tool_name", "arguments"} <= set(actions):
+    calls = {"tool_name", "arguments"} <= set(actions)
+    if not actions or (calls and "text" not in actions):
         raise UserError(f"{config.address}: its actions are calls of tools; give actions=tools.")
     constants = constants_of(config)
     for name in constants:
         _check("constants", name, actions, config.address)
-    action = config.action or _only_text(actions, needed - set(constants))
+    usual = "text" if calls else _only_text(actions, needed - set(constants))  # tasks of ours take both
+    action = config.action or usual
     if not action:
         choices = _choices("action", actions)
         raise UserError(f"{config.address}: say which field of the action holds the completion: {choices}.")

@@ -28,7 +28,7 @@ from grpo_sdk.killable.pool import resolved
 from grpo_sdk.task.score import Score
 from grpo_sdk.task.tools.calls import Call, Reading, ToolCall, ToolTurn
 from grpo_sdk.task.tools.tool import Tool
-from grpo_sdk.task.turns import TurnState
+from grpo_sdk.task.turns import TurnState, is_end
 
 OVER = "That was the last turn."
 
@@ -184,7 +184,7 @@ class ToolEnvironment:
             return answer.why
         episode = self._stepped.episode
         episode.state = TurnState((*episode.state.moves, ToolTurn("", (answer,))))  # what another worker repeats
-        self._is_ended = answer.ok and self._tools[call.name].ends
+        self._is_ended = is_end(self._adapter.task.task, answer)
         return answer.result
 
     def _score(self, completion: Completion) -> Future[Score]:
@@ -319,8 +319,7 @@ def _told(
             said = told[place] if told else ""
             answered.append(answer or Call(call.name, call.arguments or {}, said, ok=False, ran=False))
         turns.append(ToolTurn(text, tuple(answered)))
-        ends = {tool.name for tool in adapter.task.task.all_tools() if tool.ends}
-        if any(call.ok and call.name in ends for call in answered):
+        if any(is_end(adapter.task.task, call) for call in answered):
             break
     return TurnState(tuple(turns))
 

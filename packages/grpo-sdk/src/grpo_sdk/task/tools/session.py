@@ -134,10 +134,10 @@ async def _connected(server: McpServer, folder: Path) -> McpSession:
     return session
 
 
-def digest_of(tools: Iterable[Tool]) -> str:
-    """Digest of what the policy is told of tools, in any order."""
-    told = sorted(orjson.dumps(each.spec, option=orjson.OPT_SORT_KEYS) for each in tools)
-    return hashlib.blake2b(b"\n".join(told), digest_size=8).hexdigest()
+def digests_of(tools: Iterable[Tool]) -> dict[str, str]:
+    """Digest of what the policy is told of each tool, by name."""
+    told = {each.name: orjson.dumps(each.spec, option=orjson.OPT_SORT_KEYS) for each in tools}
+    return {name: hashlib.blake2b(spec, digest_size=8).hexdigest() for name, spec in told.items()}
 
 
 class Session:
@@ -149,7 +149,7 @@ class Session:
         task: A task with tools.
         config: Its options.
         row: The problem.
-        listed: Digest of the tools that the policy was told; None where any will do.
+        listed: Digests of the tools that the policy was told, by name; None where any will do.
 
     Attributes:
         environment: The state; None where the task has none.
@@ -158,7 +158,7 @@ class Session:
         times: Seconds of each call that ran.
     """
 
-    def __init__(self, task: Task, config: TaskConfig, row: Row, listed: str | None = None) -> None:
+    def __init__(self, task: Task, config: TaskConfig, row: Row, listed: Mapping[str, str] | None = None) -> None:
         self._task, self._row = task, row
         self.environment: Environment | None = None
         self.opening: Prompt | None = None
@@ -183,9 +183,10 @@ class Session:
             where = "the tools"
             if listed is not None:
                 self._connect()
-            if listed not in (None, digest_of(self._tools.values())):
-                names = ", ".join(server.label for server in self._connections)
-                raise InfrastructureError(f"{names}: its tools are not those of the run's beginning")
+                now = digests_of(self._tools.values())
+                if changed := [name for name in {**listed, **now} if listed.get(name) != now.get(name)]:
+                    servers = ", ".join(server.label for server in self._connections)
+                    raise InfrastructureError(f"{servers}: another {changed[0]}() than at the run's beginning")
         except BaseException as error:
             self._leave()
             named(error, where)
