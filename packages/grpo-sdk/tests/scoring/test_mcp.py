@@ -198,6 +198,7 @@ def test_a_server_with_an_address(address: str, monkeypatch: pytest.MonkeyPatch)
     with Scorer(task, workers=1, tool_workers=2) as scorer:
         session = begun(scorer)
         assert answer(session, "write", text="a").ok
+        assert answer(session, "key").result == "Bearer secret"
         assert answer(session, "huge").ok
         state = turn(session, ToolCall("leave", {}))
         assert state.fault == "infrastructure"

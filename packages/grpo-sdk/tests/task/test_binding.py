@@ -19,13 +19,14 @@ from hypothesis import strategies as st
 from pydantic import Field
 from scoring_tasks import Sum
 
-from grpo_sdk import Invalid, Opponent, Score, Task, TaskConfig, UserError, load_task, reward
+from grpo_sdk import Invalid, Opponent, Score, Task, TaskConfig, UserError, load_task, reward, tool
 from grpo_sdk.errors import DataError, InfrastructureError
 from grpo_sdk.rewards import graduated, weighted_sum
 from grpo_sdk.task.bound import BoundTask, bind_config
 from grpo_sdk.task.row import as_prompt
 from grpo_sdk.task.score import MAX_WHY_CHARS
 from grpo_sdk.task.spec import TaskSpec
+from grpo_sdk.task.tools.calls import Call, ToolTurn, write_tool_turns
 
 
 class Options(TaskConfig):
@@ -332,6 +333,21 @@ def test_demos_are_the_golds_or_the_tasks_own_as_many_as_the_size_says() -> None
     assert [prompt for prompt, _ in bound({"size": "2"}, demos=endless_demos).demos()] == ["0", "1"]
     with pytest.raises(DataError, match="row 'x' has no gold, and the task gives no demos="):
         list(bound(load=lambda config: [Sum(id="x", a=1, b=2)], row=Sum).demos())
+
+
+def test_a_gold_that_is_an_episode_is_no_demonstration() -> None:
+    @tool
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    turns = [ToolTurn("", (Call("add", {"a": 1, "b": 2}, "3", ok=True),)), ToolTurn("3")]
+    for gold in (write_tool_turns(turns), write_tool_turns(turns, with_results=False)):
+        rows = [Sum(id="x", a=1, b=2, gold=gold)]
+        with pytest.raises(DataError, match=r"the gold of row 'x' is an episode.*Give demos="):
+            list(bound(load=lambda config, rows=rows: rows, row=Sum, tools=(add,)).demos())
+    answer = [Sum(id="x", a=1, b=2, gold="3")]
+    assert list(bound(load=lambda config: answer, row=Sum, tools=(add,)).demos()) == [("1 + 2 =", "3")]
 
 
 # Options and files

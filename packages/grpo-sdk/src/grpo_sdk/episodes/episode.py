@@ -12,7 +12,7 @@ from grpo_sdk.scoring.tool_workers import ToolSession
 from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.row import Message, Prompt, Row, story_of
 from grpo_sdk.task.tools.calls import Reading, ToolTurn, spoken
-from grpo_sdk.task.turns import Partner, Toolbox, TurnState, added, continued, partner_of, told
+from grpo_sdk.task.turns import Partner, Toolbox, TurnState, added, continued, partner_of, results_of
 
 Answer = TypeVar("Answer")
 
@@ -111,10 +111,10 @@ class Episode(Generic[Answer]):
         return added(last.prompt, last.text, self.prompt)
 
     @property
-    def told(self) -> list[Message]:
-        """The messages that follow the calls of the last completion, one for each; see `told`."""
+    def results(self) -> list[Message]:
+        """The messages that follow the calls of the last completion, one for each; see `results_of`."""
         calls = self.turns[-1].said.get("tool_calls", ())
-        return told(self.state, [call["function"]["name"] for call in calls])
+        return results_of(self.state, [call["function"]["name"] for call in calls])
 
     def take(self, reply: Reply[Answer]) -> None:
         """Record the policy's turn."""

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from grpo_sdk.chat.json_calls import judged, read_call, read_json_calls
 from grpo_sdk.task.tools.calls import Reading
-from grpo_sdk.task.turns import TurnState, told
+from grpo_sdk.task.turns import TurnState, results_of
 
 
 class TurnAction(BaseModel):
@@ -55,5 +55,5 @@ class TurnAction(BaseModel):
         if state.fault:
             kind = "timeout" if state.fault == "timeout" else "execution_error"
             return {"tool_name": self.tool_name, "result": None, "error": {"error_type": kind, "message": state.why}}
-        (message,) = told(state, [self.tool_name])
+        (message,) = results_of(state, [self.tool_name])
         return {"tool_name": self.tool_name, "result": message["content"], "error": None}

@@ -453,7 +453,7 @@ class Conversation:
         Where it has calls, that is one message for each, whether it was run or not.
         """
         following = yield from self.reply(said)
-        return [dict(message) for message in self.episode.told] or following
+        return [dict(message) for message in self.episode.results] or following
 
     @property
     def scored_text(self) -> str:

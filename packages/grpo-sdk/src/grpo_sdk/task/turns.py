@@ -202,7 +202,7 @@ NO_CALL = "No tool was called. The episode ends with {}."
 """What the policy is told after a turn without a call, where only a tool ends the episode."""
 
 
-def told(state: TurnState, calls: Sequence[str]) -> list[Message]:
+def results_of(state: TurnState, calls: Sequence[str]) -> list[Message]:
     """The messages that follow a completion's calls, one for each, also where a tool broke or the episode ended.
 
     Args:

@@ -38,6 +38,12 @@ def odd() -> str:
 
 
 @server.tool()
+def key(context: Context) -> str:
+    """The header of the request that holds a key."""
+    return (context.headers or {}).get("authorization", "")
+
+
+@server.tool()
 def fail(text: str) -> str:
     """Fail."""
     raise ToolError(text)

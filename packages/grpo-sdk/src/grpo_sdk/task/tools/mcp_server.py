@@ -11,6 +11,7 @@ from grpo_sdk.errors import UserError
 
 START_S = 60.0
 """Seconds in which a server must start and list its tools: npx and uvx may download it first."""
+
 FOLDER = "{folder}"
 """What stands for the episode's folder."""
 

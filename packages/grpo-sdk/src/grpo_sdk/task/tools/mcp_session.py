@@ -127,9 +127,9 @@ class McpSession:
             if error.code in _DEAD:
                 raise self._failed(f"has ended: {_one_line(error)}") from None
             raise ToolError(str(error)) from None
+        except InfrastructureError:
+            raise
         except (RuntimeError, ValueError) as error:  # pydantic's errors are ValueErrors
-            if isinstance(error, InfrastructureError):
-                raise
             raise ToolFault(f"returned what MCP doesn't have: {_one_line(error)}") from None
         except asyncio.CancelledError:
             if self._holder.done():  # a lost connection cancels whoever waits
@@ -162,6 +162,8 @@ class McpSession:
             found |= {each.name: each for each in page.tools}
             if not (cursor := page.next_cursor):
                 break
+        else:
+            raise UserError(f"{self._server.label}: its list of tools has more than {MAX_PAGES} pages.")
         for name in self._server.only:
             if name not in found:
                 raise UserError(f"{self._server.label} has no tool {name!r}.{near_match(name, found)}")
