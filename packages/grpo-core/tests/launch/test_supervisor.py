@@ -75,7 +75,22 @@ def started(folder: Path, out: Path, *words: str, settings: Sequence[str] = ()) 
     command += ["trainer.prompts_per_step=4", "trainer.num_generations=2", "trainer.save_every=2", "scoring.workers=1"]
     command += ["trainer.max_completion_length=8", "tracking.monitor=false", *settings]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    launcher = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    LAUNCHERS.append(launcher)
+    return launcher
+
+
+LAUNCHERS: list[subprocess.Popen[str]] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_goes_on() -> Iterator[None]:
+    """End what a failed test has left: its ranks would train for ever beside the others."""
+    yield
+    while LAUNCHERS:
+        if (launcher := LAUNCHERS.pop()).poll() is None:
+            for process in (*psutil.Process(launcher.pid).children(recursive=True), launcher):
+                process.kill()
 
 
 def kill(rank: int, launcher: subprocess.Popen[str]) -> float:
@@ -88,7 +103,8 @@ def kill(rank: int, launcher: subprocess.Popen[str]) -> float:
 def wait_until(is_there: Callable[[], object], launcher: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + 100
     while not is_there():
-        assert launcher.poll() is None and time.monotonic() < deadline, launcher.communicate()
+        assert launcher.poll() is None, launcher.communicate()
+        assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
