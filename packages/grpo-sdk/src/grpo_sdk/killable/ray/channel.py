@@ -13,6 +13,9 @@ from grpo_sdk.killable.supervisor import fork_lock
 CLOSE_S = 3.0
 """Time for leaving the cluster."""
 
+NOT_BY_UV = "RAY_ENABLE_UV_RUN_RUNTIME_ENV"
+"""Of Ray 2.60: under `uv run` it would send the working directory to the nodes, and make an environment there."""
+
 _READ_BYTES = 1 << 20
 
 
@@ -37,7 +40,7 @@ class Channel:
                     [sys.executable, "-P", "-m", "grpo_sdk.killable.ray.bridge", str(theirs.fileno())],
                     stdin=subprocess.DEVNULL,
                     stdout=2,  # stdout is for results
-                    env={**worker_environment(), "PYTHONPATH": path},
+                    env={NOT_BY_UV: "0", **worker_environment(), "PYTHONPATH": path},
                     pass_fds=(theirs.fileno(),),
                     start_new_session=True,  # Ctrl-C is for the trainer
                 )
