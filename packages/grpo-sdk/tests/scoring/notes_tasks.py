@@ -40,12 +40,13 @@ NOTES = Task(
     lambda row: "Take notes. ",
     lambda text, row: text,
     [calls_made],
-    tools=(*mcp(SERVER, env=["NOTES_MARK={folder}"]), length),
+    tools=(*mcp(SERVER, env={"NOTES_MARK": "{folder}"}), length),
     environment=Desk,
     max_turns=9,
     timeout_s=20,
 )
 PLAIN = replace(NOTES, name="plain", tools=mcp(SERVER, only=["read", "write"]), environment=None)
 SILENT = replace(PLAIN, name="silent", tools=mcp([sys.executable, "-c", "import time; time.sleep(60)"], start_s=1))
-BROKEN = replace(PLAIN, name="broken", tools=mcp([sys.executable, "-c", "raise SystemExit('no licence')"]))
+BROKEN = replace(PLAIN, name="broken", tools=mcp([sys.executable, "-c", "raise SystemExit('no ' + 'licence')"]))
+EMPTY = replace(PLAIN, name="empty", tools=mcp([*SERVER, "--empty"]))
 MISSING = replace(PLAIN, name="missing", tools=mcp("no-such-command --here"))

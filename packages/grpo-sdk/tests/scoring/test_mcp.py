@@ -6,6 +6,7 @@ import json
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -67,12 +68,14 @@ def test_the_tools_are_the_servers_and_the_tasks_own(notes: Scorer) -> None:
 def test_an_episode_has_a_session_and_a_folder_of_its_own(notes: Scorer) -> None:
     first, second = begun(notes), begun(notes)
     assert answer(first, "write", text="a", times="2").result == "2"
-    assert answer(second, "read").result == ""
+    assert answer(second, "read").result == '{"result": []}', "a list without elements has no blocks"
     assert answer(second, "write", text="b").result == "1"
     assert answer(first, "read").result == "a\na"
     assert answer(first, "files").result == "letter.txt"
-    folders = {answer(session, "odd_name_with_marks").result for session in (first, second)}
-    assert len(folders) == 2
+    for session in (first, second):  # whose folders have one name for the policy
+        assert answer(session, "odd_name_with_marks").result == "/episode"
+        assert answer(session, "keep", path="/episode/a", text="").result == "/episode/a is kept"
+        assert "/episode/b/c" in answer(session, "keep", path="/episode/b/c", text="").result
     assert answer(first, "length", text="abc").result == "3"
 
 
@@ -136,11 +139,34 @@ def test_an_episode_is_scored_as_it_is_and_repeated_later(notes: Scorer) -> None
 
 
 @pytest.mark.parametrize(
-    ("task", "why"), [("SILENT", "did not answer within 1 s"), ("BROKEN", "no licence"), ("MISSING", "no-such-command")]
+    ("task", "why"),
+    [
+        ("SILENT", "did not answer within 1 s"),
+        ("BROKEN", "no licence"),
+        ("EMPTY", "has no tools"),
+        ("MISSING", "no-such-command"),
+    ],
 )
 def test_a_server_that_cannot_be_asked_is_refused_with_what_it_said(task: str, why: str) -> None:
     with pytest.raises(UserError, match=why), Scorer(f"{TASKS}:{task}", workers=1):
         pass
+
+
+def test_an_episode_with_the_path_of_its_folder_is_repeated(notes: Scorer) -> None:
+    calls = [("keep", {"path": "/episode/x/y", "text": ""}), ("odd_name_with_marks", {})]
+    turns = [ToolTurn("", (answer(begun(notes), name, **arguments),)) for name, arguments in calls]
+    assert not turns[0].calls[0].ok
+    scores = notes.score([write_tool_turns([each, ToolTurn("done")]) for each in turns], [ROW, ROW])
+    assert [score.value for score in scores] == [1, 1], scores
+
+
+def test_no_folder_is_left_of_episodes_that_nobody_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with Scorer(f"{TASKS}:NOTES", workers=1, tool_workers=2) as scorer:
+        sessions = [begun(scorer) for _ in range(3)]
+        assert all(answer(session, "write", text="a").ok for session in sessions)
+        assert [*tmp_path.glob("grpo-episodes-*/grpo-episode-*")]
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_server_that_lists_other_tools_than_before_abstains(tmp_path: Path) -> None:

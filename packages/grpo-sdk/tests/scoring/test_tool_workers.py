@@ -246,6 +246,10 @@ class NeedsRow(Environment):
     def __init__(self, row: object) -> None: ...
 
 
+class OverByCall(Environment):
+    def is_over(self) -> bool: ...  # type: ignore[override]
+
+
 class Waits(Environment):
     async def reset(self, row: object) -> None: ...  # type: ignore[override]
 
@@ -273,6 +277,7 @@ def counts(calls: tuple[Call, ...]) -> float:
         ({"tools": (each for each in ())}, "must be a tuple"),
         ({"environment": 3}, "must be a subclass of Environment"),
         ({"environment": NeedsRow}, "is made without arguments"),
+        ({"environment": OverByCall}, "is_over must be an attribute or a property"),
         ({"environment": Waits}, "neither async nor a tool"),
         ({"environment": Gathers}, "must name what it takes"),
         ({"validate": lambda text, environment: text, "tools": (sorted_words,)}, "takes 'environment'"),

@@ -28,7 +28,15 @@ from typing_extensions import TypedDict
 
 from grpo_sdk import ToolError, UserError, tool
 from grpo_sdk.plugins import task_pickles
-from grpo_sdk.task.tools.tool import MAX_ARGUMENT_BYTES, MAX_DEPTH, MAX_PROBLEM_CHARS, Tool, result_text, tools_of
+from grpo_sdk.task.tools.tool import (
+    MAX_ARGUMENT_BYTES,
+    MAX_DEPTH,
+    MAX_PROBLEM_CHARS,
+    Tool,
+    result_text,
+    schema_tool,
+    tools_of,
+)
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -448,6 +456,26 @@ def test_arguments_nest_and_grow_up_to_a_bound() -> None:
     for text in ("[" * 100_000, "-" * 100_000 + "1", "{1:" * 50_000, "(1," * 50_000, "1+" * 100_000 + "1", "9" * 9000):
         with pytest.raises(ToolError):
             EVERYTHING.validated({"counts": text}, are_texts=True)
+
+
+@pytest.mark.parametrize("schema", [
+    {},
+    True,
+    {"type": ["string", "null"]},
+    {"type": ["integer", "string"]},
+    {"minLength": 2},
+    {"$ref": "#/properties/text"},
+    {"$ref": "#/definitions/a~1b/anyOf/1"},
+    {"anyOf": [{"type": "integer"}, {"$ref": "#/properties/text"}]},
+    {"enum": [1, "12"]},
+], ids=str)  # fmt: skip
+def test_a_text_stays_where_anothers_schema_takes_text(schema: Any) -> None:
+    parameters = {
+        "properties": {"text": {"type": "string"}, "other": schema, "number": {"$ref": "#/definitions/n"}},
+        "definitions": {"a/b": {"anyOf": [{"type": "null"}, {"type": "string"}]}, "n": {"type": ["integer", "null"]}},
+    }
+    made = schema_tool("other", "", parameters, lambda other: other)
+    assert made.validated({"other": "12", "number": "12"}) == {"other": "12", "number": 12}
 
 
 @pytest.mark.parametrize(("name", "text", "made"), [

@@ -14,7 +14,7 @@ from grpo_sdk.scoring.scorer import Scorer
 from grpo_sdk.task.row import Row
 from grpo_sdk.task.score import Score
 from grpo_sdk.task.tools.calls import Call, ToolTurn, read_tool_turns, write_tool_turns
-from grpo_sdk.task.tools.tool import Tool
+from grpo_sdk.task.tools.tool import Tool, pointed
 from grpo_sdk.task.turns import TurnState
 
 MAX_CALLS = 6
@@ -191,25 +191,26 @@ def shown_values(row: Row, prompt: str) -> list[Any]:
 
 def arguments_of(tool: Tool, values: Sequence[Any], random: Random) -> dict[str, Any]:
     """Arguments that a tool's schema describes, of given values where they fit; optional ones come half of the time."""
-    return _made(tool.parameters, tool.parameters.get("$defs", {}), values, random, 0)  # type: ignore[no-any-return]
+    return _made(tool.parameters, tool.parameters, values, random, 0)  # type: ignore[no-any-return]
 
 
-def _made(
-    schema: Mapping[str, Any], definitions: Mapping[str, Any], values: Sequence[Any], random: Random, level: int
-) -> Any:
-    def made(inner: Mapping[str, Any]) -> Any:
-        return _made(inner, definitions, values, random, level + 1)
+def _made(schema: Any, root: Mapping[str, Any], values: Sequence[Any], random: Random, level: int) -> Any:
+    def made(inner: Any) -> Any:
+        return _made(inner, root, values, random, level + 1)
 
     if level > 2 * MAX_LEVELS:
         return None
+    if not isinstance(schema, Mapping):  # true takes anything
+        schema = {}
     if "$ref" in schema:
-        return made(definitions[schema["$ref"].rpartition("/")[2]])
+        return made(pointed(root, schema["$ref"]))
     for keyword in ("anyOf", "oneOf", "allOf"):
         if keyword in schema:
             return made(random.choice(schema[keyword]))
     if "const" in schema or "enum" in schema:
         return random.choice(schema.get("enum", [schema.get("const")]))
     kind = schema.get("type")
+    kind = random.choice(kind) if isinstance(kind, list) else kind
     fitting = [each for each in values if type(each) in _KINDS.get(str(kind), ())]
     if kind == "string" and not fitting:
         fitting = [str(each) for each in values]

@@ -69,14 +69,17 @@ def tools_text(tools: Sequence[Mapping[str, Any]]) -> str:
 def _signature(name: str, description: str, parameters: Mapping[str, Any]) -> str:
     needed, shown = parameters.get("required", ()), []
     for parameter, schema in parameters["properties"].items():
-        default = "" if parameter in needed else f" = {json.dumps(schema['default']) if 'default' in schema else '…'}"
+        given = isinstance(schema, Mapping) and "default" in schema
+        default = "" if parameter in needed else f" = {json.dumps(schema['default']) if given else '…'}"
         shown.append(f"{parameter}: {_kind(schema)}{default}")
     first = description.strip().partition("\n")[0]
     return f"{name}({', '.join(shown)}){'   ' if first else ''}{first}"
 
 
-def _kind(schema: Mapping[str, Any]) -> str:
+def _kind(schema: Any) -> str:
     """What a schema takes, in a few words."""
+    if not isinstance(schema, Mapping):
+        return "any"
     for keyword in ("anyOf", "oneOf"):
         if keyword in schema:
             return " | ".join(map(_kind, schema[keyword]))

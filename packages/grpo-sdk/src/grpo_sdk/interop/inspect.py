@@ -36,6 +36,7 @@ from grpo_sdk.interop.adapter import (
 from grpo_sdk.scoring.parts import log_values
 from grpo_sdk.task.score import Score as OwnScore
 from grpo_sdk.task.tools.calls import Reading, ToolCall
+from grpo_sdk.task.tools.tool import pointed
 from grpo_sdk.task.turns import NOT_RUN
 
 with requires("inspect_ai", "pip install inspect-ai"):
@@ -128,7 +129,7 @@ def tools(spec: str) -> list[Tool]:
     """
     made = []
     for tool in _adapter(spec).task.task.all_tools():
-        schema = _written_out(tool.parameters, tool.parameters.get("$defs", {}))
+        schema = _written_out(tool.parameters, tool.parameters)
         for name, described in schema["properties"].items():  # Inspect takes no parameter without
             described.setdefault("description", name)
         parameters, about = ToolParams.model_validate(schema), tool.description or tool.name
@@ -227,22 +228,22 @@ def _caller(name: str) -> Callable[..., Any]:
     return call
 
 
-def _written_out(schema: Any, definitions: Mapping[str, Any], depth: int = 0) -> Any:
+def _written_out(schema: Any, root: Mapping[str, Any], depth: int = 0) -> Any:
     """A schema in the words that Inspect has; what is nested deeper than it says is any object."""
     if isinstance(schema, list):
-        return [_written_out(each, definitions, depth) for each in schema]
+        return [_written_out(each, root, depth) for each in schema]
     if not isinstance(schema, Mapping) or depth > MAX_DEPTH:
         return {"type": "object"} if isinstance(schema, Mapping) else schema
     if reference := schema.get("$ref"):
-        schema = {**definitions[reference.rpartition("/")[2]], **schema}
+        schema = {**pointed(root, reference), **schema}
     written = {_WORDS.get(key, key): value for key, value in schema.items() if key not in ("$ref", "$defs")}
     if "const" in schema:
         written["enum"] = [schema["const"]]
     if "properties" in schema:
         inner = schema["properties"].items()
-        written["properties"] = {name: _written_out(each, definitions, depth + 1) for name, each in inner}
+        written["properties"] = {name: _written_out(each, root, depth + 1) for name, each in inner}
     for key in written.keys() & {"items", "anyOf", "additionalProperties"}:
-        written[key] = _written_out(written[key], definitions, depth + 1)
+        written[key] = _written_out(written[key], root, depth + 1)
     return written
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from grpo_sdk.endpoints.background import BackgroundLoop
@@ -23,7 +24,7 @@ from grpo_sdk.task.judging import Graded
 from grpo_sdk.task.row import Prompt
 from grpo_sdk.task.score import Score
 from grpo_sdk.task.tools.calls import Call, Reading, ToolCall, ToolTurn, read_tool_turns
-from grpo_sdk.task.tools.session import digests_of, side_by_side
+from grpo_sdk.task.tools.session import FOLDERS_VARIABLE, digests_of, needs_folder, side_by_side
 from grpo_sdk.task.tools.tool import Tool
 from grpo_sdk.task.turns import Toolbox, TurnState, is_end, partner_of
 
@@ -84,6 +85,8 @@ class ToolWorkers:
         self.listed = digests_of(self.tools.values()) if task.task.servers() else None
         self._starts_s = sum(server.start_s for server in task.task.servers())
         self._workers = workers
+        # What a killed worker leaves goes with it.
+        self._folder = TemporaryDirectory(prefix="grpo-episodes-", ignore_cleanup_errors=True)
         self._pool = partial(
             KillablePool,
             f"{_MODULE}:make_tool_handler",
@@ -92,6 +95,7 @@ class ToolWorkers:
             memory_mib=memory_mib,
             name=f"tools-{task.name}",
             has_spare=False,
+            environment={FOLDERS_VARIABLE: self._folder.name} if needs_folder(task.task) else None,
             preload=_MODULE,
         )
         self._lock = threading.Lock()
@@ -150,6 +154,7 @@ class ToolWorkers:
             pools, self._live, self._is_closed = list(self._live), {}, True
         for pool in pools:
             pool.close()
+        self._folder.cleanup()
 
 
 class ToolSession:

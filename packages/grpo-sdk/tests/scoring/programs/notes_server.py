@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from mcp.server.mcpserver import Context, Image, MCPServer
@@ -30,6 +31,16 @@ def read() -> list[str]:
 def files() -> str:
     """The files of the folder."""
     return " ".join(sorted(os.listdir()))
+
+
+@server.tool()
+def keep(path: str, text: str) -> str:
+    """Write a file."""
+    try:
+        Path(path).write_text(text)
+    except OSError as error:
+        raise ToolError(str(error)) from None
+    return f"{path} is kept"
 
 
 @server.tool(name="odd name/with.marks")
@@ -97,7 +108,9 @@ def leave() -> str:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
+    if "--empty" in sys.argv:
+        MCPServer("empty").run("stdio")
+    elif len(sys.argv) > 1:
         server.run("streamable-http", port=int(sys.argv[1]))
     else:
         server.run("stdio")

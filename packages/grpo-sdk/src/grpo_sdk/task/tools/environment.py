@@ -29,7 +29,7 @@ class Environment:
         """Begin the episode of a row.
 
         It may take `config`, the task's options, and `folder`, an empty folder of the episode, where commands of `mcp`
-        start when it is done.
+        start when it is done. The policy reads and writes its path as `/episode`.
 
         Returns:
             Text or messages that follow the row's prompt; None adds nothing.
@@ -54,6 +54,8 @@ def check_environment(environment: Any) -> None:
         inspect.signature(environment).bind()
     except TypeError as error:
         raise UserError(f"environment {name} is made without arguments ({error}); take the row in reset().") from None
+    if callable(environment.is_over):
+        raise UserError(f"environment {name}: is_over must be an attribute or a property, True or False, not a method.")
     for method in ("reset", "close"):
         function = getattr(environment, method)
         if inspect.iscoroutinefunction(function) or is_marked(function):

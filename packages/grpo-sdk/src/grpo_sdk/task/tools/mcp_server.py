@@ -20,7 +20,7 @@ def mcp(
     server: str | Sequence[str],
     *,
     only: Sequence[str] = (),
-    env: Sequence[str] = (),
+    env: Sequence[str] | Mapping[str, str] = (),
     headers: Mapping[str, str] | None = None,
     start_s: float = START_S,
 ) -> tuple[McpServer]:
@@ -35,7 +35,7 @@ def mcp(
             episode's folder.
         only: Names of the tools that the policy gets; by default all.
         env: Environment variables of a command beside PATH, HOME and the like: `NAME`, handed on from the run's, or
-            `NAME=value`, where `{folder}` is the episode's folder.
+            `NAME=value`, where `{folder}` is the episode's folder; or values by name.
         headers: HTTP headers of an address; `{NAME}` is an environment variable of the run.
         start_s: Seconds in which it must answer at first.
 
@@ -53,6 +53,8 @@ def mcp(
         raise UserError(f"mcp({server!r}, env=…): an address has no environment; headers= may name variables.")
     if headers and not is_url:
         raise UserError(f"mcp({server!r}, headers=…): a command takes no headers; env= names its variables.")
+    if isinstance(env, Mapping):
+        env = [f"{name}={value}" for name, value in env.items()]
     if isinstance(only, str) or isinstance(env, str):
         raise UserError(f"mcp({server!r}): only= and env= are lists of texts, e.g. only=['read_file'].")
     if not 0 < start_s < float("inf"):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from grpo_sdk.distributions import needs
 from grpo_sdk.errors import InfrastructureError, UserError, near_match
@@ -71,7 +72,7 @@ class McpSession:
 
     def __init__(self, server: McpServer, folder: Path) -> None:
         self._server, self._folder = server, folder
-        self._said = folder.with_name(f"{folder.name}.stderr")
+        self._said = TemporaryFile("w+")  # noqa: SIM115 # which has no name, so that nothing is left of it
         self._over = asyncio.Event()
         self._opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._holder: asyncio.Task[None] | None = None
@@ -91,16 +92,13 @@ class McpSession:
                 if not self._opened.done():
                     await self._holder
                 self.tools = await self._list(self._opened.result())
-        except UserError:
+        except TimeoutError:
+            await self._given_up(f"did not answer within {self._server.start_s:g} s")
+        except (UserError, asyncio.CancelledError, KeyboardInterrupt, SystemExit):
             await self.close()
             raise
         except BaseException as error:
-            await self.close()
-            if isinstance(error, TimeoutError):
-                raise self._failed(f"did not answer within {self._server.start_s:g} s") from None
-            if isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit):
-                raise
-            raise self._failed(f"cannot be used: {_one_line(error)}") from None
+            await self._given_up(f"cannot be used: {_one_line(error)}")
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         """Call a tool, once.
@@ -147,7 +145,7 @@ class McpSession:
                 await asyncio.wait((self._holder,))
             if not self._holder.cancelled():
                 self._holder.exception()  # whoever called has heard of it
-        self._said.unlink(missing_ok=True)
+        self._said.close()
 
     async def _hold(self) -> None:
         async with _client(self._server, self._folder, self._said) as client:
@@ -164,6 +162,8 @@ class McpSession:
                 break
         else:
             raise UserError(f"{self._server.label}: its list of tools has more than {MAX_PAGES} pages.")
+        if not found:
+            raise UserError(f"{self._server.label} has no tools.")
         for name in self._server.only:
             if name not in found:
                 raise UserError(f"{self._server.label} has no tool {name!r}.{near_match(name, found)}")
@@ -179,14 +179,21 @@ class McpSession:
             for name in self._server.only or found
         )
 
+    async def _given_up(self, what: str) -> NoReturn:
+        failure = self._failed(what)
+        await self.close()
+        raise failure from None
+
     def _failed(self, what: str) -> InfrastructureError:
-        words = self._said.read_text(errors="replace")[-LAST_WORDS:].strip() if self._said.exists() else ""
+        file = self._said.fileno()
+        start = max(0, os.fstat(file).st_size - LAST_WORDS)
+        words = os.pread(file, LAST_WORDS, start).decode(errors="replace").strip()  # the server goes on at its offset
         printed = f"; it printed: {_one_line(words)}" if words else ""
         return InfrastructureError(f"{self._server.label} {what}{printed}")
 
 
 @asynccontextmanager
-async def _client(server: McpServer, folder: Path, said: Path) -> AsyncIterator[Client]:
+async def _client(server: McpServer, folder: Path, said: IO[str]) -> AsyncIterator[Client]:
     """A client without handlers: a server lists other tools to one that has any."""
     try:
         from mcp import Client, StdioServerParameters
@@ -209,10 +216,10 @@ async def _client(server: McpServer, folder: Path, said: Path) -> AsyncIterator[
     if mark := os.environ.get(IN_WORKER_VARIABLE):  # by which what a killed worker started is found
         variables[IN_WORKER_VARIABLE] = mark
     parameters = StdioServerParameters(command=words[0], args=words[1:], env=variables, cwd=folder)
+    connection = stdio_client(parameters, errlog=said)  # type: ignore[arg-type] # which Popen gets, an IO[str], too
     async with AsyncExitStack() as stack:
-        errors = stack.enter_context(said.open("w"))
         with _own_memory_limit():
-            client = await stack.enter_async_context(Client(stdio_client(parameters, errlog=errors), cache=None))
+            client = await stack.enter_async_context(Client(connection, cache=None))
         yield client
 
 
@@ -248,7 +255,9 @@ def _of_run(server: McpServer, name: str) -> str:
 
 
 def _text_of(result: CallToolResult) -> str:
-    """The text of a result."""
+    """The text of a result; its structured form where there is nothing else."""
+    if not result.content and result.structured_content is not None:
+        return json.dumps(result.structured_content, ensure_ascii=False)
     texts = []
     for block in result.content:
         if block.type == "resource" and hasattr(block.resource, "text"):

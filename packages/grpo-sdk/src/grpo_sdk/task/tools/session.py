@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import os
+import re
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
@@ -33,6 +35,30 @@ if TYPE_CHECKING:
 
 MAX_OPENING_CHARS = 1 << 20
 """Of what an environment adds to a prompt."""
+
+FOLDERS_VARIABLE = "GRPO_EPISODES"
+"""Environment variable that names the folder in which a run's episodes have theirs."""
+
+FOLDER_NAME = "/episode"
+"""What the policy reads and writes for its episode's folder, whose own path is another one each time."""
+
+_FOLDER_NAME = re.compile(rf"(?<![\w./-]){FOLDER_NAME}(?![\w-])")
+
+
+def needs_folder(task: Task) -> bool:
+    """Whether each episode has a folder."""
+    reset = None if task.environment is None else task.environment.reset
+    asked = () if reset is None else asked_for(reset, ("self", "row", "config", "folder"))
+    return bool(task.servers()) or "folder" in asked
+
+
+def _changed(value: Any, change: Callable[[str], str]) -> Any:
+    """A JSON value with its texts changed."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {name: _changed(each, change) for name, each in value.items()}
+    return [_changed(each, change) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _as_opening(opening: Any) -> Prompt:
@@ -74,6 +100,7 @@ class _Bound:
     tool: Tool
     function: Callable[[], Any]
     environment: Environment | None
+    shown: Callable[[str], str]
 
     def answer(self) -> Call:
         started = time.perf_counter()
@@ -102,7 +129,7 @@ class _Bound:
     def _answered(self, value: Any, ok: bool, started: float) -> Call:
         seconds, call = time.perf_counter() - started, self.call
         try:
-            result = result_text(value)
+            result = self.shown(result_text(value))
         except TypeError as error:
             raise named(ToolFault(str(error).removeprefix("a tool ")), f"tool {call.name}()") from None
         ends = self.environment is not None and self.environment.is_over
@@ -169,9 +196,9 @@ class Session:
         self._tools = {each.name: each for each in task.own_tools()}
         where = "its folder"
         try:
-            reset = None if task.environment is None else task.environment.reset
-            if task.servers() or (reset and "folder" in asked_for(reset, ("self", "row", "config", "folder"))):
-                self._folder = TemporaryDirectory(prefix="grpo-episode-", ignore_cleanup_errors=True)
+            if needs_folder(task):
+                among = os.path.realpath(os.environ.get(FOLDERS_VARIABLE) or gettempdir())
+                self._folder = TemporaryDirectory(prefix="grpo-episode-", dir=among, ignore_cleanup_errors=True)
             if task.environment is not None:
                 where = f"{task.environment.__name__}()"
                 self.environment = task.environment()
@@ -179,7 +206,7 @@ class Session:
                 folder = None if self._folder is None else Path(self._folder.name)
                 given = {"row": row, "config": config, "folder": folder}
                 opening = call_by_name(self.environment.reset, given, positional=1)
-                self.opening = None if opening is None else _as_opening(opening)
+                self.opening = None if opening is None else _changed(_as_opening(opening), self._shown)
             where = "the tools"
             if listed is not None:
                 self._connect()
@@ -262,6 +289,15 @@ class Session:
         except BaseException:
             traceback.print_exc()
 
+    def _shown(self, text: str) -> str:
+        """A text for the policy."""
+        return text if self._folder is None else text.replace(self._folder.name, FOLDER_NAME)
+
+    def _meant(self, text: str) -> str:
+        """A text of the policy."""
+        folder = self._folder
+        return text if folder is None else _FOLDER_NAME.sub(lambda _: folder.name, text)
+
     def _bound(self, call: ToolCall) -> Call | _Bound:
         """The call made ready, or answered with what is wrong with it."""
         tool, problem = self._tools.get(call.name), call.problem
@@ -271,12 +307,13 @@ class Session:
         if tool is None or call.arguments is None:
             return Call(call.name, call.arguments or {}, problem, ok=False, ran=False)
         try:
-            arguments = tool.validated(call.arguments, call.are_texts)
+            arguments = tool.validated(_changed(call.arguments, self._meant), call.are_texts)
         except ToolError as error:
-            return Call(call.name, call.arguments, str(error), ok=False, ran=False, are_texts=call.are_texts)
+            problem = self._shown(str(error))
+            return Call(call.name, call.arguments, problem, ok=False, ran=False, are_texts=call.are_texts)
         if tool.server is not None:
             asked = partial(self._connections[tool.server].call, tool.remote_name, arguments)
-            return _Bound(call, tool, asked, self.environment)
+            return _Bound(call, tool, asked, self.environment, self._shown)
         assert tool.function is not None  # only a server's is
         function = partial(tool.function, self.environment) if tool.is_method else tool.function
-        return _Bound(call, tool, partial(function, **arguments), self.environment)
+        return _Bound(call, tool, partial(function, **arguments), self.environment, self._shown)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints, overload
+from urllib.parse import unquote
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic.json_schema import GenerateJsonSchema
@@ -181,11 +182,9 @@ class Tool:
             unknown = []
         read = dict(arguments)
         if (are_texts or self._model is None) and not unknown:
-            definitions = {**self.parameters.get("definitions", {}), **self.parameters.get("$defs", {})}
             for name, text in arguments.items():
-                alternatives = [*_alternatives(properties.get(name, _TEXT), definitions)]
-                takes_text = any(each.get("type") == "string" for each in alternatives)
-                if isinstance(text, str) and (are_texts or not takes_text):
+                alternatives = [*_alternatives(properties.get(name, _TEXT), self.parameters)]
+                if isinstance(text, str) and (are_texts or not any(map(_takes_text, alternatives))):
                     read[name] = _from_text(text, alternatives)
             written = _as_json(self.name, read)
         problems = [
@@ -265,9 +264,8 @@ def schema_tool(
     try:
         schema = {"type": "object", **json.loads(json.dumps(parameters, allow_nan=False))}
         schema["properties"] = properties = dict(schema.get("properties") or {})
-        definitions = {**schema.get("definitions", {}), **schema.get("$defs", {})}
         for each in properties.values():
-            deque(_alternatives(each, definitions), maxlen=0)
+            deque(_alternatives(each, schema), maxlen=0)
         if schema["type"] != "object" or not all(isinstance(each, str) for each in schema.get("required", ())):
             raise TypeError("its arguments are no object")
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
@@ -480,26 +478,52 @@ def _problem(problem: Mapping[str, Any]) -> str:
     return f"{where}: {problem['msg'].removeprefix('Value error, ')[:300]} (given {given})"
 
 
-def _alternatives(schema: Any, definitions: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """What a value may be: the schema without references and unions."""
+def pointed(root: Mapping[str, Any], reference: str) -> Mapping[str, Any]:
+    """The schema that a `$ref` means, `#/…` of its root; {}, which takes anything, where there is none."""
+    found: Any = root
+    for part in unquote(reference).removeprefix("#").split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, list):
+            found = found[int(name)] if name.isdecimal() and int(name) < len(found) else {}
+        else:
+            found = found.get(name, {}) if isinstance(found, Mapping) else {}
+    return found if isinstance(found, Mapping) else {}
+
+
+def _alternatives(schema: Any, root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """What a value may be: the parts of a schema without references and unions."""
     if not isinstance(schema, Mapping):  # true takes anything
         schema = {}
     if "$ref" in schema:
-        yield from _alternatives(definitions.get(schema["$ref"].rpartition("/")[2]), definitions)
-    for keyword in ("anyOf", "oneOf", "allOf"):
-        for each in schema.get(keyword, ()):
-            yield from _alternatives(each, definitions)
-    yield schema
+        yield from _alternatives(pointed(root, schema["$ref"]), root)
+    unions = [each for keyword in ("anyOf", "oneOf", "allOf") for each in schema.get(keyword, ())]
+    for each in unions:
+        yield from _alternatives(each, root)
+    if (not unions and "$ref" not in schema) or {"type", "enum", "const"} & schema.keys():
+        yield schema
+
+
+def _names(schema: Mapping[str, Any], kind: str) -> bool:
+    """Whether `type` of a schema names a kind."""
+    kinds = schema.get("type", ())
+    return kind == kinds or (isinstance(kinds, list) and kind in kinds)
+
+
+def _takes_text(schema: Mapping[str, Any]) -> bool:
+    """Whether a part without references takes some text: one that says nothing of kinds takes every one."""
+    if constants := schema.get("enum") or [schema.get("const")] * ("const" in schema):
+        return any(isinstance(each, str) for each in constants)
+    return _names(schema, "string") or not {"type", "properties", "items"} & schema.keys()
 
 
 def _from_text(text: str, alternatives: list[Mapping[str, Any]]) -> Any:
     """The value of a text, by what it may be."""
     bare = text.strip()
-    if bare in ("null", "None") and any(each.get("type") == "null" for each in alternatives):
+    if bare in ("null", "None") and any(_names(each, "null") for each in alternatives):
         return None
     for each in alternatives:
         constants = each.get("enum", [each["const"]] if "const" in each else None)
-        if constants is None and each.get("type") == "string":
+        if constants is None and _names(each, "string"):
             return text
         for written in (text, bare):
             if written in (constants or ()):
