@@ -23,7 +23,8 @@ def loaded(words, numbers):
     """The last answers of a file of so many words and these numbers."""
     path = f"{words}_{len(numbers)}_{numbers[0]}.csv"
     with open(path, "w", newline="") as file:
-        csv.writer(file).writerows([["answer"], *([f"word {row}"] for row in range(words)), *([text] for text in numbers)])
+        texts = ["answer", *(f"word {row}" for row in range(words)), *numbers]
+        csv.writer(file).writerows([text] for text in texts)
     answers = load_dataset("csv", data_files=path, cache_dir="cache")["train"]["answer"][:]
     return answers[-len(numbers) :]
 

@@ -5,7 +5,8 @@
 # Expected: the schema goes to the model as the server gave it; or with its references resolved, which inspect does
 #   for its own Python tools.
 # Seen: the server of the MCP SDK writes a parameter that is a model as {"$ref": "#/$defs/Order"}; inspect's tool has
-#   {"description": "order"} for it. The constant unit {"const": "kg"} and the choice {"oneOf": [...]} are lost as well, enum is kept.
+#   {"description": "order"} for it. The constant {"const": "kg"} and the choice {"oneOf": [...]} are lost as well;
+#   an enum is kept.
 # Matters: in an evaluation with MCP tools the model has to guess the fields of every nested argument, and scores of
 #   tool use fall; the same server in another client shows the fields.
 set -euo pipefail

@@ -6,8 +6,8 @@
 #   for the plain LoRA.
 # Seen: a tiny Llama's logits under adapter "a" move by 0.07 (PiSSA) or 0.12 (OLoRA) when "b" is added, without an
 #   exception or warning; those under "b" are not the base model's at its start either. Plain LoRA: 0.
-# Matters: a reference or opponent kept as a second adapter (TRL does so for the KL term where it gets a PeftModel) changes the
-#   policy in the middle of training, and what is saved belongs to no base that exists.
+# Matters: a reference or opponent kept as a second adapter (TRL does so for the KL term where it gets a PeftModel)
+#   changes the policy before its first step, and what is saved belongs to no base that exists.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 venv peft==0.21.2 transformers==5.24.0 torch==2.13.0
