@@ -54,8 +54,18 @@ The tasks here pass only literals and mathematical expressions to such a scorer,
 READ = """\
 ## What no check sees
 
-`puzzle24` accepts any four numbers of its range that make 24, because its scorer does not compare them with those of
-the question.
+Scorers of reasoning-gym {version}, seen by scripts of `findings/`; the tasks pay the same, but for what a line says:
+
+| data set | paid though wrong | not paid though right |
+| --- | --- | --- |
+| `coin_flip` | `0` gets 1 for 187 of 200 questions | |
+| `complex_arithmetic` | `nan` gets 1; invalid in the task here | the imaginary part first gets 0 |
+| `decimal_arithmetic` | numbers within 0.001 of the gold get 1, though twelve digits are asked for | |
+| `gsm_symbolic` | the gold with the other sign gets 1, and so does `GOLD or 7` | `18,000` and `2 * 3 = 6` get 0.01 |
+| `prime_factorization` | the question's number gets 0.5 | `2 * 2 * 5` is not scored (`on_error=abstain`) |
+| `puzzle24` | any four numbers of its range that make 24 get 1 | |
+| `time_intervals` | an hour too long gets 0.96; `06:00` for every question earns 0.80 | |
+| 33, as `lcm`, `gcd`, `aiw` | the gold's share of the text: `-2842` gets 0.8 for 2842 | `The answer is 5.` gets 0.06 |
 """
 
 PASSED = """\
@@ -82,7 +92,7 @@ def findings_page() -> str:
             "## Findings\n",
             table(("data set", "check", "what it says", "why"), findings),
             SCORERS,
-            READ,
+            READ.format(version=results["version"]),
             PASSED,
             f"{', '.join(f'`{name}`' for name in passed)}.\n",
             f"Checks that do not apply: {', '.join(f'`{check}` to {n}' for check, n in sorted(skipped.items()))}.",

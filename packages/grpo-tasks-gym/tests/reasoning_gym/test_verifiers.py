@@ -50,6 +50,16 @@ def test_a_row_from_elsewhere_is_not_run_either(name: str, field: str, tmp_path:
     assert not (tmp_path / "owned").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "answer"), [("complex_arithmetic", "nan"), ("complex_arithmetic", "1 + Infj"), ("coin_flip", "1E-99999")]
+)
+def test_no_number_is_no_answer(name: str, answer: str) -> None:
+    task = load_task(f"reasoning_gym.{name}?size=2")
+    for row in task.rows():
+        assert not task.score(f"<answer>{answer}</answer>", row).valid
+        assert task.score(row.gold or "", row).solved
+
+
 def test_a_scorer_that_raises_abstains_unless_told_that_the_answer_is_wrong() -> None:
     task = load_task("reasoning_gym.prime_factorization?size=1")
     wrong = load_task("reasoning_gym.prime_factorization?size=1&on_error=wrong")

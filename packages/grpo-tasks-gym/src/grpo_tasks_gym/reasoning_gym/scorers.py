@@ -31,6 +31,12 @@ FUNCTIONS = frozenset({
 })  # fmt: skip
 """Names in an expression besides single letters."""
 
+NO_NUMBERS: Mapping[str, re.Pattern[str]] = {
+    "coin_flip": re.compile(r"e[+-]?\d{4}", re.IGNORECASE),
+    "complex_arithmetic": re.compile(r"nan|inf", re.IGNORECASE),
+}
+"""Data sets -> what no answer has: exponents that take seconds, and numbers that earn 1 whatever the gold."""
+
 MAX_EXPRESSION_CHARS = 2000
 
 _TOKENS = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+|[A-Za-z][A-Za-z0-9]*|[-+*/%^&|~<>(), ]|\s")
@@ -53,6 +59,8 @@ def score(config: GymConfig, row: GymRow, answer: str) -> float:
             _check_expression(str(metadata.get(field, "")))
         _check_expression(row.answer or "")
         _check_expression(answer)
+    if name in NO_NUMBERS and NO_NUMBERS[name].search(answer):
+        raise Invalid("a number that is not finite, or too large")
     entry = {"question": row.question, "answer": row.answer, "metadata": metadata}
     return float(dataset.score_answer(answer, entry))
 
