@@ -20,12 +20,12 @@ PACKAGES = Path(__file__).parents[1] / "packages"
 
 CODE_LINES = {
     "grpo-core": 29_245,
-    "grpo-sdk": 24_332,
+    "grpo-sdk": 24_334,
     "grpo-tasks-chess": 3_507,
     "grpo-tasks-code": 8_065,
     "grpo-tasks-games": 1_488,
     "grpo-tasks-gym": 3_041,
-    "grpo-tasks-math": 3_679,
+    "grpo-tasks-math": 3_686,
 }
 """Most lines with a token, without comments and docstrings, of each package."""
 

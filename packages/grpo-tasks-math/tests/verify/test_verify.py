@@ -120,6 +120,8 @@ WORDS = [
     ("the red ball", ["<answer>Red ball</answer>"], [], []),
     ("x+1", ["x + 1"], [], []),
     ("2:30", ["2 : 30"], [], []),
+    ("12:30", ["12 : 30", "12:30 PM"], ["4:10", "12:45", "2:5", r"\frac{2}{5}", "0.4"], []),
+    ("5:03", [], ["10:06", r"\frac{5}{3}"], []),
     ("C", ["The answer is not (B) but (C)."], [], []),
     ("banana split", [], ["bananasplit"], []),  # an article is a word, not the end of one
     ("The banana", ["banana"], [], []),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ def compare(gold: Value, answer: Value, equality: Equality = EXACT) -> bool | No
     * `x = 5` equals `5`; `x = 5` and `y = 5` differ; `x = 2, y = 1` is (2, 1) and not (1, 2).
     * An equation that states no value equals an equivalent equation, and no value.
     * `(C) 13` equals 13, `(C)` and `(C) 13`.
+    * A gold like 12:30, a time of day and no ratio in lowest terms, is that time: 4:10 differs.
     * `nan` equals nothing.
     """
     if isinstance(gold, NaN) or isinstance(answer, NaN):
@@ -55,6 +57,8 @@ def compare(gold: Value, answer: Value, equality: Equality = EXACT) -> bool | No
     if spelling(gold) == spelling(answer):
         return True
     match gold, answer:
+        case Formula(), Formula() | Number() if _is_time(gold.text):
+            return False
         case Number(), Number():
             return _numbers(gold, answer, equality)
         # Against a number, `5m` is five metres; a gold `5m` may be a formula, so 5 is not enough for it.
@@ -81,6 +85,14 @@ def compare(gold: Value, answer: Value, equality: Equality = EXACT) -> bool | No
     if isinstance(gold, Formula) or isinstance(answer, Formula):
         return _formula(gold, answer, equality)
     return False
+
+
+_TIME = re.compile(r"([01]?[0-9]|2[0-3])\s?:\s?([0-5][0-9])")
+
+
+def _is_time(text: str) -> bool:
+    match = _TIME.fullmatch(text)
+    return match is not None and (match[2][0] == "0" or math.gcd(int(match[1]), int(match[2])) > 1)
 
 
 def _choices(gold: Choice, answer: Value, equality: Equality) -> bool | None:
