@@ -320,8 +320,10 @@ def test_schemas_are_written_in_the_words_that_inspect_has(adapter: Any) -> None
     definitions = {
         "Box": {"type": "object", "properties": {"inner": {"$ref": "#/$defs/Box"}, "kind": {"const": "box"}}},
     }
-    schema = {"type": "object", "properties": {"box": {"oneOf": [{"$ref": "#/$defs/Box"}, {"type": "null"}]}}}
-    written = adapter._written_out(schema, definitions)
+    properties = {"box": {"oneOf": [{"$ref": "#/$defs/Box"}, {"type": "null"}]}, "same": {"$ref": "#/properties/box"}}
+    schema = {"type": "object", "properties": properties, "$defs": definitions}
+    written = adapter._written_out(schema, schema)
+    assert written["properties"]["same"] == written["properties"]["box"]
     box = written["properties"]["box"]["anyOf"][0]
     assert box["properties"]["kind"] == {"const": "box", "enum": ["box"]} and "$ref" not in json.dumps(written)
     assert box["properties"]["inner"]["properties"]["inner"]["type"] == "object"

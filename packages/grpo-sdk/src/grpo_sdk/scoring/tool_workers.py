@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import shutil
 import threading
 import warnings
 import weakref
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from typing import Any
 
 from grpo_sdk.endpoints.background import BackgroundLoop
@@ -85,8 +86,10 @@ class ToolWorkers:
         self.listed = digests_of(self.tools.values()) if task.task.servers() else None
         self._starts_s = sum(server.start_s for server in task.task.servers())
         self._workers = workers
-        # What a killed worker leaves goes with it.
-        self._folder = TemporaryDirectory(prefix="grpo-episodes-", ignore_cleanup_errors=True)
+        self._remove_folder: Callable[[], object] = lambda: None
+        folder = mkdtemp(prefix="grpo-episodes-") if needs_folder(task.task) else None
+        if folder is not None:
+            self._remove_folder = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self._pool = partial(
             KillablePool,
             f"{_MODULE}:make_tool_handler",
@@ -95,7 +98,7 @@ class ToolWorkers:
             memory_mib=memory_mib,
             name=f"tools-{task.name}",
             has_spare=False,
-            environment={FOLDERS_VARIABLE: self._folder.name} if needs_folder(task.task) else None,
+            environment=None if folder is None else {FOLDERS_VARIABLE: folder},
             preload=_MODULE,
         )
         self._lock = threading.Lock()
@@ -154,7 +157,7 @@ class ToolWorkers:
             pools, self._live, self._is_closed = list(self._live), {}, True
         for pool in pools:
             pool.close()
-        self._folder.cleanup()
+        self._remove_folder()
 
 
 class ToolSession:

@@ -483,10 +483,8 @@ def pointed(root: Mapping[str, Any], reference: str) -> Mapping[str, Any]:
     found: Any = root
     for part in unquote(reference).removeprefix("#").split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, list):
-            found = found[int(name)] if name.isdecimal() and int(name) < len(found) else {}
-        else:
-            found = found.get(name, {}) if isinstance(found, Mapping) else {}
+        parts = {str(place): each for place, each in enumerate(found)} if isinstance(found, list) else found
+        found = parts.get(name, {}) if isinstance(parts, Mapping) else {}
     return found if isinstance(found, Mapping) else {}
 
 
