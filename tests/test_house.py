@@ -20,7 +20,7 @@ PACKAGES = Path(__file__).parents[1] / "packages"
 
 CODE_LINES = {
     "grpo-core": 29_245,
-    "grpo-sdk": 24_334,
+    "grpo-sdk": 24_335,
     "grpo-tasks-chess": 3_507,
     "grpo-tasks-code": 8_065,
     "grpo-tasks-games": 1_488,

@@ -16,10 +16,11 @@ from typing import Any
 import psutil
 import pytest
 
-from grpo_sdk import Scorer, Task, UserError, mcp, reward
+from grpo_sdk import Environment, Scorer, Task, TaskConfig, UserError, mcp, reward, tool
 from grpo_sdk.scoring.tool_workers import ToolSession
 from grpo_sdk.task.row import Row
 from grpo_sdk.task.tools.calls import Call, Reading, ToolCall, ToolTurn, write_tool_turns
+from grpo_sdk.task.tools.session import Session
 from grpo_sdk.task.turns import TurnState
 
 FOLDER = Path(__file__).parent
@@ -158,6 +159,30 @@ def test_an_episode_with_the_path_of_its_folder_is_repeated(notes: Scorer) -> No
     assert not turns[0].calls[0].ok
     scores = notes.score([write_tool_turns([each, ToolTurn("done")]) for each in turns], [ROW, ROW])
     assert [score.value for score in scores] == [1, 1], scores
+
+
+def test_a_long_result_with_the_path_is_cut_at_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Lister(Environment):
+        def reset(self, row: Row, folder: Path) -> None:
+            self.folder = folder
+
+        @tool
+        def walk(self) -> str:
+            return "\n".join(f"{self.folder}/{place}" for place in range(2000))
+
+    @reward()
+    def paid() -> float:
+        return 1.0
+
+    task = Task("walks", lambda: [ROW], lambda row: "", lambda text: text, [paid], environment=Lister, max_turns=2)
+    results = []
+    for root in (tmp_path, tmp_path / "deeper"):
+        root.mkdir(exist_ok=True)
+        monkeypatch.setenv("GRPO_EPISODES", str(root))
+        session = Session(task, TaskConfig(), ROW)
+        results += [call.result for call in session.answer([ToolCall("walk", {})])]
+        session.close()
+    assert results[0] == results[1] and results[0].startswith("/episode/0\n/episode/1")
 
 
 def test_no_folder_is_left_of_episodes_that_nobody_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

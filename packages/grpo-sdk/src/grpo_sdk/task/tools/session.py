@@ -129,6 +129,7 @@ class _Bound:
     def _answered(self, value: Any, ok: bool, started: float) -> Call:
         seconds, call = time.perf_counter() - started, self.call
         try:
+            value = self.shown(value) if isinstance(value, str) else value  # before it is cut
             result = self.shown(result_text(value))
         except TypeError as error:
             raise named(ToolFault(str(error).removeprefix("a tool ")), f"tool {call.name}()") from None
