@@ -105,7 +105,7 @@ def main(address: str) -> object:
     import torch  # noqa: F401
     from transformers.models.llama import modeling_llama  # noqa: F401
 
-    import grpo_core.training.start  # noqa: F401
+    import grpo_core.training.new_run  # noqa: F401
     from grpo_core.cli.start import main_run
     from grpo_sdk.cli.start import main as grpo
 

@@ -1,6 +1,7 @@
 """GRPO training of language models on the verifiable tasks of grpo_sdk, whose names stand here, too.
 
-Each name is loaded when it is first used; `train`, `evaluate` and `Completer` import torch, the others do not.
+Each name is loaded when it is first used; `evaluate` and `Completer` import torch, `train` when it is
+called, the others do not.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from grpo_core.config import ResolvedConfig, RunConfig, TrainerConfig, flatten, 
 from grpo_core.policy.ranks import Ranks
 from grpo_core.policy.sharding import ShardLayout
 from grpo_core.profiles.accelerator import GIB, Accelerator, detect
+from grpo_core.training.new_run import agreed
 from grpo_core.training.random_state import gathered_random_state, restore_rank, seed_everything
-from grpo_core.training.rank_config import agreed
 from grpo_core.training.rank_shares import accumulation, check_shares, check_sharing, shard_size
 from grpo_core.training.starting_policy import shard_layout
 from grpo_sdk.errors import UserError

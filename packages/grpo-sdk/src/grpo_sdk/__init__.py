@@ -41,20 +41,26 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 
-def _keep_libraries_importable() -> None:
-    """Turn plugins of pydantic and torch off where their search for them fails: an entry_points.txt cannot be read."""
-    if "pydantic" in sys.modules or "PYDANTIC_DISABLE_PLUGINS" in os.environ:
-        return
-    from importlib import metadata
+class _BeforePydantic:
+    """Called when pydantic is imported: the check needs importlib.metadata, which takes most of this package's time."""
 
-    try:
-        metadata.entry_points(group="pydantic")
-    except Exception:  # Python reads these files without checking them; the file's package is listed by the plugin host
-        os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
-        os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+    @classmethod
+    def find_spec(cls, name: str, path: object = None, target: object = None) -> None:
+        """Turn plugins of pydantic and torch off if their search would fail: an entry_points.txt cannot be read."""
+        if name != "pydantic":
+            return
+        sys.meta_path.remove(cls)
+        from importlib import metadata
+
+        try:
+            metadata.entry_points(group="pydantic")
+        except Exception:  # Python reads these files without checking them; the plugin host lists the file's package
+            os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
+            os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
 
 
-_keep_libraries_importable()
+if "pydantic" not in sys.modules and "PYDANTIC_DISABLE_PLUGINS" not in os.environ:
+    sys.meta_path.insert(0, _BeforePydantic)
 
 _MODULE_OF = {
     "BackgroundLoop": "endpoints.background",

@@ -358,7 +358,12 @@ with Scorer("rhyme.couplet", workers=1) as scorer:
 SHOW = """
 import os, sys
 from grpo_core.cli.start import main_run
+from grpo_core import UserError, train
 assert main_run(["--show-config"]) == 0
+try:
+    train("math.echo", max_step=5)
+except UserError as error:
+    assert "max_steps" in str(error)
 assert "torch" not in sys.modules
 assert os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] == "0"  # else torch's import fails
 """

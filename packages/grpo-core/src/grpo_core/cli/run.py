@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import grpo_core.training.start
 from grpo_core.cli.nproc import Launch, display_words, end_with_launcher, launch_options, start, words_of
 from grpo_core.cli.settings import SettingsCommand, only_results_on_stdout, read_settings
 from grpo_core.config import flatten, resolve
@@ -147,12 +148,10 @@ def _check(resolved: ResolvedConfig, processes: int, on_this_machine: int) -> No
 
 
 def train(config: ResolvedConfig, callbacks: Sequence[Callback]) -> RunResult:
-    """Call `grpo_core.train`, which is imported here because it imports torch."""
+    """Call `grpo_core.train`."""
     _check(config, process_count(), node_process_count())
     with only_results_on_stdout(callbacks):
-        from grpo_core.training import start
-
-        return start.train(config, callbacks=callbacks)
+        return grpo_core.training.start.train(config, callbacks=callbacks)
 
 
 def _show_dry_run(resolved: ResolvedConfig, *, as_json: bool) -> None:

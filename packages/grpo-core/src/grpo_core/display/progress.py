@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpo_core.display.libraries import without_bars
 from grpo_core.display.live_text import closing_curve
 from grpo_core.display.notebook import NotebookConsole, RunPanel, progress_console
 from grpo_core.profiles.accelerator import process_options
@@ -225,3 +225,22 @@ def watched(
         console = progress_console()
         with EvaluationDisplay(console) if config is None else ProgressDisplay(console, config) as display:
             yield (display, *callbacks)
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Hide the bars of transformers and datasets, which come on every load; those of downloads stay."""
+    from datasets.utils import logging as datasets_logging
+    from transformers.utils import logging as transformers_logging
+
+    # It warns of a kernel for CPUs that is not installed, when TRL imports it.
+    logging.getLogger("bitsandbytes.backends").setLevel(logging.ERROR)
+    libraries = (transformers_logging, datasets_logging)
+    switched = [library for library in libraries if library.is_progress_bar_enabled()]
+    for library in switched:
+        library.disable_progress_bar()
+    try:
+        yield
+    finally:
+        for library in switched:
+            library.enable_progress_bar()

@@ -15,6 +15,6 @@ Beside it: replay, with rescoring and replayed_advantages (`grpo replay`); forec
 model that completes prompts; model_judges, the process of a judge.
 """
 
-from grpo_core.display.libraries import import_bars_quietly
+from grpo_core.display import import_bars_quietly
 
 import_bars_quietly()  # before any module of this package imports a library that uses them

@@ -7,6 +7,6 @@ state, run_checkpoints, stored_run      the state of a run, written and read
 evaluations, report, run_folder, stop   what follows a step: held-out rows, logs, files, the end
 """
 
-from grpo_core.display.libraries import import_bars_quietly
+from grpo_core.display import import_bars_quietly
 
 import_bars_quietly()  # before any module of this package imports a library that uses them

@@ -1,28 +1,20 @@
-"""A new run in a new folder: `grpo_core.train`, and what `grpo run` calls."""
+"""`grpo_core.train`: its arguments, which are checked without torch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grpo_core.config import ResolvedConfig, RunConfig, resolve, with_settings
 from grpo_core.display.progress import watched
-from grpo_core.policy.ranks import in_contact, joined
-from grpo_core.tracking.observe import Observers, observe
-from grpo_core.tracking.presence import working_in
-from grpo_core.training.rank_config import agreed
-from grpo_core.training.result import RunResult
-from grpo_core.training.run_folder import shared_folder
-from grpo_core.training.setup import prepare
-from grpo_core.training.trainer import Trainer
-from grpo_sdk.callbacks import Callback, Callbacks
+from grpo_sdk.callbacks import Callback
 from grpo_sdk.errors import UserError
 from grpo_sdk.killable.importing import refuse_in_worker
-from grpo_sdk.paths import check_makeable
 from grpo_sdk.plugins.task_objects import Tasks, name_tasks
+
+if TYPE_CHECKING:
+    from grpo_core.training.result import RunResult
 
 
 def train(
@@ -68,20 +60,8 @@ def train(
     elif settings:
         listed = ", ".join(settings)
         raise UserError(f"a resolved configuration is taken as it is: set {listed} before it is resolved.")
-    with ExitStack() as lock, ExitStack() as resources:  # unlocked when everything else is closed
-        callbacks = lock.enter_context(watched(callbacks, config.config, progress=progress))
-        ranks = resources.enter_context(joined(config.config.device, config.config.trainer.ddp_timeout))
-        resolved = agreed(config, ranks)
-        output_dir = Path(resolved.config.output_dir)
-        observed = Observers(Callbacks(), ())
-        if ranks.is_main:
-            check_makeable(output_dir, f"output_dir={output_dir} ({resolved.sources['output_dir']})")
-            observed = observe(resolved.config, callbacks, resources, resolved.sources)
-        setup = prepare(resolved.config, resources, ranks)
-        folder = resources.enter_context(closing(shared_folder(output_dir, ranks)))
-        if ranks.is_main:
-            lock.enter_context(working_in(folder.path))
-        resources.enter_context(in_contact(folder.path))
-        choices = [*resolved.choices, *observed.choices]
-        result = Trainer(setup, folder, observed.callbacks, choices, resources, ranks).run()
-        return replace(result, objects=tuple(each for tasks in named.values() for each in tasks.objects))
+    with watched(callbacks, config.config, progress=progress) as watching:
+        from grpo_core.training.new_run import new_run  # imports torch, once the arguments are right
+
+        result = new_run(config, watching)
+    return replace(result, objects=tuple(each for tasks in named.values() for each in tasks.objects))

@@ -1,9 +1,11 @@
-"""One configuration for all ranks, whose accelerators may recommend different ones."""
+"""A new run in a new folder, with one configuration for all ranks, whose accelerators may recommend different ones."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -11,11 +13,18 @@ import orjson
 from grpo_core.config import ResolvedConfig, flatten
 from grpo_core.config.hardware import with_values
 from grpo_core.config.layers import Source
-from grpo_core.policy.ranks import Ranks
+from grpo_core.policy.ranks import Ranks, in_contact, joined
 from grpo_core.profiles import accelerator as accelerators
-from grpo_sdk.callbacks import ResolvedDefault
+from grpo_core.tracking.observe import Observers, observe
+from grpo_core.tracking.presence import working_in
+from grpo_core.training.result import RunResult
+from grpo_core.training.run_folder import shared_folder
+from grpo_core.training.setup import prepare
+from grpo_core.training.trainer import Trainer
+from grpo_sdk.callbacks import Callback, Callbacks, ResolvedDefault
 from grpo_sdk.display.text import format_value
 from grpo_sdk.errors import UserError
+from grpo_sdk.paths import check_makeable
 
 SIZES = (
     "trainer.max_completion_length",
@@ -29,6 +38,25 @@ CHECKPOINTING = "trainer.gradient_checkpointing"
 
 MAX_RANKS = 8
 """Ranks of one kind that are listed."""
+
+
+def new_run(config: ResolvedConfig, callbacks: Sequence[Callback]) -> RunResult:
+    """Train as the configuration says; the folder is unlocked when everything else is closed."""
+    with ExitStack() as lock, ExitStack() as resources:
+        ranks = resources.enter_context(joined(config.config.device, config.config.trainer.ddp_timeout))
+        resolved = agreed(config, ranks)
+        output_dir = Path(resolved.config.output_dir)
+        observed = Observers(Callbacks(), ())
+        if ranks.is_main:
+            check_makeable(output_dir, f"output_dir={output_dir} ({resolved.sources['output_dir']})")
+            observed = observe(resolved.config, callbacks, resources, resolved.sources)
+        setup = prepare(resolved.config, resources, ranks)
+        folder = resources.enter_context(closing(shared_folder(output_dir, ranks)))
+        if ranks.is_main:
+            lock.enter_context(working_in(folder.path))
+        resources.enter_context(in_contact(folder.path))
+        choices = [*resolved.choices, *observed.choices]
+        return Trainer(setup, folder, observed.callbacks, choices, resources, ranks).run()
 
 
 def agreed(resolved: ResolvedConfig, ranks: Ranks) -> ResolvedConfig:
