@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from grpo_sdk.check.checks import processes, rows, scores, tools
-from grpo_sdk.check.results import Result, TaskReport, failed
+from grpo_sdk.check.results import Result, TaskReport, failed, not_applicable
 from grpo_sdk.check.subject import DEFAULT_ROWS, Subject
 from grpo_sdk.errors import DataError, UserError, unknown_name
 from grpo_sdk.plugins.task_objects import AnyTask
@@ -71,6 +71,8 @@ def run_check(subject: Subject, name: str) -> Result:
     reason = subject.task.task.exempt.get(name)
     if reason is not None:
         result = Result("exempt", reason)
+    elif name in TOOL_CHECKS and not subject.task.task.has_tools:
+        result = not_applicable("it has no tools")
     else:
         try:
             result = FUNCTIONS[name](subject)

@@ -10,14 +10,13 @@ from typing import Any
 from grpo_sdk.check.answers import prompt_text
 from grpo_sdk.check.checks.scores import CURES
 from grpo_sdk.check.limits import TOLERANCE
-from grpo_sdk.check.probes import HOSTILE_ARGUMENTS, Plan, Played, arguments_of, deep, has_answer, play, shown_values
+from grpo_sdk.check.probes import HOSTILE_ARGUMENTS, Played, arguments_of, deep, has_answer, play, shown_values
 from grpo_sdk.check.results import Result, failed, not_applicable, passed, shown, warning
 from grpo_sdk.check.subject import Subject
 from grpo_sdk.check.worker import compared
-from grpo_sdk.task.tools.calls import Call, ToolTurn
+from grpo_sdk.task.tools.calls import Call, Reading, ToolCall
 from grpo_sdk.task.tools.tool import MAX_DEPTH, MAX_RESULT_CHARS, Tool
-
-NO_TOOLS = "it has no tools"
+from grpo_sdk.task.turns import TurnState
 
 AT_ONCE = 6
 """Episodes that are played beside each other."""
@@ -32,8 +31,6 @@ BOUND_IT = "Bound what is read, computed and waited for, or state the limit that
 def schema(subject: Subject) -> Result:
     """Every tool and parameter is described, and arguments made from the schema are accepted."""
     tools = subject.task.task.all_tools()
-    if not tools:
-        return not_applicable(NO_TOOLS)
     for tool in tools:
         made = [call for each in subject.played for call in each.calls if call.name == tool.name]
         if made and not any(call.ran for call in made):
@@ -66,8 +63,6 @@ def crash(subject: Subject) -> Result:
 
 def oversized(subject: Subject) -> Result:
     """The results of ordinary calls are read whole."""
-    if (nothing := _not_played(subject)) is not None:
-        return nothing
     calls = [(each, call) for each in subject.played for call in each.calls]
     each, longest = max(calls, key=lambda pair: len(pair[1].result), default=(None, None))
     if each is None or longest is None:
@@ -82,22 +77,26 @@ def oversized(subject: Subject) -> Result:
 
 
 def arguments(subject: Subject) -> Result:
-    """Every hostile argument gets a result."""
+    """Every hostile argument gets a result; those of a tool are tried in one episode, while that goes on."""
     tools, row = subject.task.task.all_tools(), subject.rows[0]
-    if not tools:
-        return not_applicable(NO_TOOLS)
     values = shown_values(row, prompt_text(subject.opened[subject.loaded.index(row)][1]))
     count = 0
     for tool in tools:
+        state = TurnState(())
         for name, hostile in _hostile(tool, values):
-            call = Call(tool.name, hostile, "", ok=True)
-            (each,) = play(subject.scorer, [Plan(name, row, (ToolTurn("", (call,)),))])
+            if state.prompt is None:
+                session = subject.scorer.session(row)
+                state = session.begin().result()
+                opened = state.prompt or ""
+            if not state.fault:
+                said = Reading("", calls=(ToolCall(tool.name, hostile),))
+                state = session.answer((), "", said, opened).result()
             count += 1
-            if each.state.fault:
+            if state.fault:
                 return failed(
-                    f"{tool.name}() fails on {name} ({each.state.fault})",
-                    f"row {row.id!r}: {shown(_written(call))}: {each.state.why}",
-                    BOUND_IT if each.state.fault == "timeout" else CURES.get(each.state.fault, RAISE_TOOL_ERROR),
+                    f"{tool.name}() fails on {name} ({state.fault})",
+                    f"row {row.id!r}: {shown(_written(Call(tool.name, hostile, '', ok=True)))}: {state.why}",
+                    BOUND_IT if state.fault == "timeout" else CURES.get(state.fault, RAISE_TOOL_ERROR),
                 )
     return passed(f"{count} calls with hostile arguments got a result")
 
@@ -111,8 +110,6 @@ def _hostile(tool: Tool, values: list[Any]) -> Iterator[tuple[str, dict[str, Any
 
 def repeat(subject: Subject) -> Result:
     """The same episodes in another process have the same results and scores."""
-    if (nothing := _not_played(subject)) is not None:
-        return nothing
     again = subject.play_plans()
     for once, other in zip(subject.played, again, strict=False):
         if (problem := _difference(once, other, "in another process")) is not None:
@@ -129,8 +126,6 @@ def repeat(subject: Subject) -> Result:
 
 def state(subject: Subject) -> Result:
     """Episodes beside each other in one process are like each in a process of its own."""
-    if (nothing := _not_played(subject)) is not None:
-        return nothing
     called = [each.plan for each in subject.played if each.calls]
     plans = called[:: max(1, len(called) // AT_ONCE)][:AT_ONCE]  # golds come first, other calls behind them
     if not plans:
@@ -156,8 +151,6 @@ def state(subject: Subject) -> Result:
 
 def pay(subject: Subject) -> Result:
     """Calls that are not the gold's do not earn what the gold earns."""
-    if (nothing := _not_played(subject)) is not None:
-        return nothing
     golds = {each.row.id: each for each in subject.golds if each.score.value is not None and each.score.solved}
     tried: dict[str, list[Played]] = {}
     tools = subject.task.task.all_tools()
@@ -192,14 +185,8 @@ def _value(each: Played) -> float:
     return each.score.value if each.score is not None and each.score.value is not None else float("-inf")
 
 
-def _not_played(subject: Subject) -> Result | None:
-    return None if subject.task.task.has_tools else not_applicable(NO_TOOLS)
-
-
 def _without(subject: Subject, is_failure: Callable[[Played], bool], words: str, advice: str) -> Result:
     """The result of a check that no episode fails in one way."""
-    if (nothing := _not_played(subject)) is not None:
-        return nothing
     each = next((each for each in subject.played if is_failure(each)), None)
     if each is None:
         count = sum(len(each.calls) for each in subject.played)
