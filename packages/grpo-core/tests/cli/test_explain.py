@@ -122,6 +122,15 @@ def test_tools_are_shown_with_what_they_take_and_who_said_what(capsys: Capture) 
     assert facts["prompt"].endswith("You have 7 coins.") and len(facts["tools"]) == 2
 
 
+def test_texts_that_call_nothing_are_counted(tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "completions.jsonl"
+    texts = [LOOK, '<tool_call>{"name": "look_up", "arguments": {"item": "fig"}}</tool_call>']
+    file.write_text("".join(json.dumps({"row": "fig-21", "completion": text}) + "\n" for text in texts))
+    main(["score", SHOP, "--file", str(file)])
+    err = capsys.readouterr().err
+    assert "note: 1 of them call nothing: each is text. Turns with calls are given as" in err, err
+
+
 @pytest.mark.parametrize(("completion", "code", "told"), [
     (LOOK, 0, ""),
     ("7 coins", 0, '{"turns": [{"text": "FIRST", "calls": [{"name": "look_up", "arguments": {"item": "…"}}]}'),

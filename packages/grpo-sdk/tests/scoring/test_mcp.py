@@ -246,6 +246,8 @@ def is_open(port: int) -> bool:
 def test_a_server_with_an_address(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOTES_KEY", "secret")
     task = notes_of(address, headers={"Authorization": "Bearer {NOTES_KEY}"})
+    with pytest.raises(UserError, match="it said: HTTP 404 Not Found"):
+        notes_of(address + "/none").all_tools()
     with Scorer(task, workers=1, tool_workers=2) as scorer:
         session = begun(scorer)
         assert answer(session, "write", text="a").ok

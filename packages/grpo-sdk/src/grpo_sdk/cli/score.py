@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from grpo_sdk.cli.explain import turns_of
 from grpo_sdk.cli.options import COUNT, HELP, SECONDS, SHARE, open_input
 from grpo_sdk.display.progress import Waiting
 from grpo_sdk.display.text import err, quoted, visible
@@ -16,6 +17,7 @@ from grpo_sdk.errors import AbstentionLimitError, ExitCode, UserError
 from grpo_sdk.plugins.tasks import load_task
 from grpo_sdk.scoring.completion_file import FileSummary, LineScore, score_lines
 from grpo_sdk.scoring.scorer import Scorer
+from grpo_sdk.task.tools.calls import ToolTurn, read_tool_turns
 
 EXAMPLES = """\b
 Examples:
@@ -53,10 +55,10 @@ def score(
     A run's logs/rollouts.jsonl is such a file, too. Scores are printed in order as they are ready, and a summary on
     stderr. Malformed lines are reported and skipped; the exit code is then 2.
     """
-    summary = FileSummary()
+    summary, plain, bound = FileSummary(), 0, load_task(task)
     with (
         nullcontext(sys.stdin.buffer) if source == "-" else open_input(source, f"--file {source}", HINT) as file,
-        Scorer(load_task(task), workers=workers, timeout_s=timeout_s) as scorer,
+        Scorer(bound, workers=workers, timeout_s=timeout_s) as scorer,
         Waiting(err()) as progress,
     ):
         if not as_json:
@@ -71,7 +73,10 @@ def score(
             else:
                 sys.stdout.write(_json(result) if as_json else _columns(result))
                 sys.stdout.flush()
+                plain += bound.task.has_tools and read_tool_turns(result.text)[0] == (ToolTurn(result.text),)
     _print_summary(summary)
+    if plain:
+        err().print(visible(f"note: {plain} of them call nothing: each is text. {turns_of(bound)}"), soft_wrap=True)
     if summary.wrong:
         return ExitCode.USER_MISTAKE
     if not summary.lines:

@@ -188,7 +188,7 @@ class McpSession:
         file = self._said.fileno()
         start = max(0, os.fstat(file).st_size - LAST_WORDS)
         words = os.pread(file, LAST_WORDS, start).decode(errors="replace").strip()  # the server goes on at its offset
-        printed = f"; it printed: {_one_line(words)}" if words else ""
+        printed = f"; it said: {_one_line(words)}" if words else ""
         return InfrastructureError(f"{self._server.label} {what}{printed}")
 
 
@@ -205,8 +205,13 @@ async def _client(server: McpServer, folder: Path, said: IO[str]) -> AsyncIterat
         import httpx2
 
         headers = {name: _with_variables(server, value) for name, value in server.headers.items()}
+
+        async def heard(response: httpx2.Response) -> None:
+            if response.is_error:  # the SDK's own error says no more than that
+                print(f"HTTP {response.status_code} {response.reason_phrase}", file=said, flush=True)
+
         async with (
-            httpx2.AsyncClient(headers=headers, timeout=None) as http,
+            httpx2.AsyncClient(headers=headers, timeout=None, event_hooks={"response": [heard]}) as http,
             Client(streamable_http_client(server.url, http_client=http), cache=None) as client,
         ):
             yield client
