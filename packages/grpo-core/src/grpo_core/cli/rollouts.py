@@ -11,19 +11,19 @@ from typing import Any, Literal
 import click
 
 from grpo_core.cli.rollout_selection import Judgement, Selection, each_selected, part_times, select, survey
-from grpo_core.cli.rollout_text import print_lines, print_pages, print_times
+from grpo_core.cli.rollout_text import COLUMNS, print_lines, print_pages, print_times
 from grpo_sdk.cli.options import COUNT, HELP, JSON, read_number
 from grpo_sdk.display.text import err, print_json, visible
 from grpo_sdk.errors import UserError
 from grpo_sdk.paths import user_path
 
-EXAMPLES = """\b
+EXAMPLES = f"""\b
 Examples:
   grpo rollouts training_runs/run_2026-11-21_10-02-11
   grpo rollouts RUN --best --limit 3 --group
   grpo rollouts RUN --task math.arithmetic --step all --unsolved
   grpo rollouts RUN --slow
-  grpo rollouts RUN --limit 1000 | cut -f 11 | sort | uniq -c
+  grpo rollouts RUN --limit 1000 | cut -f {COLUMNS.index('text') + 1} | sort | uniq -c
   grpo rollouts RUN --export inspect --step all --output logs
 """
 
