@@ -21,7 +21,7 @@ from grpo_sdk.scoring import wire
 PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "architecture.md"
 WAYS = {
     name: [line.split()[0] for line in lines.splitlines()]
-    for name, lines in re.findall(r"```calls (\w+)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    for name, lines in re.findall(r"```calls-(\w+)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 }
 
 TASK = load_task("math.arithmetic?size=1")
