@@ -41,85 +41,77 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 
-class _BeforePydantic:
-    """Called when pydantic is imported: the check needs importlib.metadata, which takes most of this package's time."""
+def _keep_libraries_importable() -> None:
+    """Turn plugins of pydantic and torch off where their search for them fails: an entry_points.txt cannot be read.
 
-    @classmethod
-    def find_spec(cls, name: str, path: object = None, target: object = None) -> None:
-        """Turn plugins of pydantic and torch off if their search would fail: an entry_points.txt cannot be read."""
-        if name != "pydantic":
-            return
-        sys.meta_path.remove(cls)
-        from importlib import metadata
-
+    Python reads these files without checking them. The plugin host lists the file's package.
+    """
+    if "pydantic" in sys.modules or "PYDANTIC_DISABLE_PLUGINS" in os.environ:
+        return
+    for folder in sys.path:
         try:
-            metadata.entry_points(group="pydantic")
-        except Exception:  # Python reads these files without checking them; the plugin host lists the file's package
-            os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
-            os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+            names = os.listdir(folder or ".")
+        except OSError:
+            continue
+        for name in names:
+            if name.endswith("-info") and not _is_readable(os.path.join(folder, name, "entry_points.txt")):
+                os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
+                os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+                return
 
 
-if "pydantic" not in sys.modules and "PYDANTIC_DISABLE_PLUGINS" not in os.environ:
-    sys.meta_path.insert(0, _BeforePydantic)
+def _is_readable(file: str) -> bool:
+    """Whether importlib.metadata can read a file; importing that takes three times as long as all else here."""
+    try:
+        with open(file, encoding="utf-8") as text:
+            lines = [line.strip() for line in text.read().splitlines()]
+    except OSError:  # there is none, or importlib.metadata passes over it, too
+        return True
+    except ValueError:
+        return False
+    is_in_section = False
+    for line in lines:
+        if line.startswith("[") and line.endswith("]"):
+            is_in_section = True
+        elif is_in_section and line and not line.startswith("#") and "=" not in line:
+            return False
+    return True
 
-_MODULE_OF = {
-    "BackgroundLoop": "endpoints.background",
-    "BoundTask": "task.bound",
-    "Call": "task.tools.calls",
-    "Callback": "callbacks",
-    "Diagnosis": "plugins.facts",
-    "EmbeddedModel": "plugins.facts",
-    "Environment": "task.tools.environment",
-    "EvaluationDefaults": "task.evaluation",
-    "EvaluationRecord": "task.evaluation",
-    "EvaluationReport": "task.evaluation",
-    "Frame": "plugins.facts",
-    "Game": "task.game.rules",
-    "GameConfig": "task.game.rules",
-    "GamePosition": "task.game.rules",
-    "GameStart": "task.game.rules",
-    "GpuProfile": "plugins.gpu_profile",
-    "GrpoError": "errors",
-    "InfrastructureError": "errors",
-    "Invalid": "task.score",
-    "KillablePool": "killable",
-    "Message": "task.row",
-    "Moves": "task.remote",
-    "Opponent": "task.opponent",
-    "Outcome": "killable",
-    "Prompt": "task.row",
-    "Remote": "task.remote",
-    "RemoteReply": "task.remote",
-    "RemoteTurn": "task.remote",
-    "Row": "task.row",
-    "Rules": "task.game.rules",
-    "Score": "task.score",
-    "Scorer": "scoring.scorer",
-    "Task": "task.task",
-    "TaskConfig": "task.row",
-    "Tool": "task.tools.tool",
-    "ToolError": "task.tools.tool",
-    "ToolFault": "task.tools.tool",
-    "ToolTurn": "task.tools.calls",
-    "UserError": "errors",
-    "Variant": "plugins.variant",
-    "check_model": "plugins.models",
-    "errors_named": "task.calling",
-    "graduated": "task.composition",
-    "group_reward": "task.group_rewards",
-    "hookimpl": "plugins.hooks",
-    "inside_worker": "killable",
-    "ladder": "task.composition",
-    "load_task": "plugins.tasks",
-    "mcp": "task.tools.mcp_server",
-    "refuse_at_import": "killable",
-    "reward": "task.composition",
-    "schema_tool": "task.tools.tool",
-    "score": "scoring.scorer",
-    "show_progress": "display.progress",
-    "tool": "task.tools.tool",
-    "weighted_sum": "task.composition",
+
+_keep_libraries_importable()
+
+_NAMES = {
+    "callbacks": "Callback",
+    "display.progress": "show_progress",
+    "endpoints.background": "BackgroundLoop",
+    "errors": "GrpoError InfrastructureError UserError",
+    "killable": "KillablePool Outcome inside_worker refuse_at_import",
+    "plugins.facts": "Diagnosis EmbeddedModel Frame",
+    "plugins.gpu_profile": "GpuProfile",
+    "plugins.hooks": "hookimpl",
+    "plugins.models": "check_model",
+    "plugins.tasks": "load_task",
+    "plugins.variant": "Variant",
+    "scoring.scorer": "Scorer score",
+    "task.bound": "BoundTask",
+    "task.calling": "errors_named",
+    "task.composition": "graduated ladder reward weighted_sum",
+    "task.evaluation": "EvaluationDefaults EvaluationRecord EvaluationReport",
+    "task.game.rules": "Game GameConfig GamePosition GameStart Rules",
+    "task.group_rewards": "group_reward",
+    "task.opponent": "Opponent",
+    "task.remote": "Moves Remote RemoteReply RemoteTurn",
+    "task.row": "Message Prompt Row TaskConfig",
+    "task.score": "Invalid Score",
+    "task.task": "Task",
+    "task.tools.calls": "Call ToolTurn",
+    "task.tools.environment": "Environment",
+    "task.tools.mcp_server": "mcp",
+    "task.tools.tool": "Tool ToolError ToolFault schema_tool tool",
 }
+"""Module -> the names that it has."""
+
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
     "BackgroundLoop",

@@ -360,10 +360,11 @@ import os, sys
 from grpo_core.cli.start import main_run
 from grpo_core import UserError, train
 assert main_run(["--show-config"]) == 0
-try:
-    train("math.echo", max_step=5)
-except UserError as error:
-    assert "max_steps" in str(error)
+for mistake, told in (({"max_step": 5}, "max_steps"), ({"callbacks": [3]}, "a list of Callback objects")):
+    try:
+        train("math.echo", **mistake)
+    except UserError as error:
+        assert told in str(error), error
 assert "torch" not in sys.modules
 assert os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] == "0"  # else torch's import fails
 """
@@ -524,3 +525,19 @@ def test_a_worker_that_looks_for_a_model_goes_by_what_is_remembered(site, cache,
     monkeypatch.setenv("GRPO_KILLABLE_WORKER", "1")
     assert host_of(site).model("small") is not None
     assert "grpo_rhyme" in sys.modules and "grpo_other" not in sys.modules
+
+
+def test_importing_the_sdk_leaves_the_process_as_it_was():
+    program = """
+import os, signal, sys, threading, warnings
+def state():
+    handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    return (
+        dict(os.environ), list(sys.meta_path), list(sys.path_hooks), list(sys.path), list(warnings.filters), handlers,
+        threading.active_count(), "importlib.metadata" in sys.modules, sys.excepthook,
+    )
+before = state()
+import grpo_sdk
+assert state() == before
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

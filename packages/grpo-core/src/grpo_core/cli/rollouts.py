@@ -23,7 +23,7 @@ Examples:
   grpo rollouts RUN --best --limit 3 --group
   grpo rollouts RUN --task math.arithmetic --step all --unsolved
   grpo rollouts RUN --slow
-  grpo rollouts RUN --limit 1000 | cut -f {COLUMNS.index('text') + 1} | sort | uniq -c
+  grpo rollouts RUN --limit 1000 | cut -f {COLUMNS.index("text") + 1} | sort | uniq -c
   grpo rollouts RUN --export inspect --step all --output logs
 """
 

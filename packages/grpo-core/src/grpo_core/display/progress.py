@@ -18,7 +18,7 @@ from grpo_sdk.display import lines
 from grpo_sdk.display.invocation import command
 from grpo_sdk.display.progress import Waiting
 from grpo_sdk.display.text import visible
-from grpo_sdk.errors import DataError
+from grpo_sdk.errors import DataError, UserError
 from grpo_sdk.plugins.task_objects import is_object
 from grpo_sdk.task.spec import parse_task_specs
 
@@ -214,17 +214,22 @@ def watched(
         callbacks: The caller's.
         config: The run whose progress is shown; None shows that of an evaluation.
         progress: Whether there is a display.
+
+    Raises:
+        UserError: what is no callback.
     """
+    if not (isinstance(callbacks, Sequence) and all(isinstance(callback, Callback) for callback in callbacks)):
+        raise UserError(f"callbacks={callbacks!r:.80} must be a list of Callback objects: callbacks=[Mine()].")
     if any(isinstance(callback, Waiting) for callback in callbacks):
         yield callbacks
         return
     with without_bars():
-        if not progress:
+        if progress:
+            console = progress_console()
+            with EvaluationDisplay(console) if config is None else ProgressDisplay(console, config) as display:
+                yield (display, *callbacks)
+        else:
             yield callbacks
-            return
-        console = progress_console()
-        with EvaluationDisplay(console) if config is None else ProgressDisplay(console, config) as display:
-            yield (display, *callbacks)
 
 
 @contextmanager

@@ -26,12 +26,7 @@ from grpo_sdk.display.text import format_value
 from grpo_sdk.errors import UserError
 from grpo_sdk.paths import check_makeable
 
-SIZES = (
-    "trainer.max_completion_length",
-    "trainer.micro_batch_tokens",
-    "engine.max_batch_tokens",
-    "eval.batch_size",
-)
+SIZES = ("trainer.max_completion_length", "trainer.micro_batch_tokens", "engine.max_batch_tokens", "eval.batch_size")
 """What fits an accelerator fits also when it is smaller."""
 
 CHECKPOINTING = "trainer.gradient_checkpointing"

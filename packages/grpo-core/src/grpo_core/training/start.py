@@ -58,10 +58,9 @@ def train(
     if not isinstance(config, ResolvedConfig):
         config = resolve(with_settings(config or RunConfig(), settings))
     elif settings:
-        listed = ", ".join(settings)
-        raise UserError(f"a resolved configuration is taken as it is: set {listed} before it is resolved.")
+        raise UserError(f"a resolved configuration is taken as it is: set {', '.join(settings)} before it is resolved.")
     with watched(callbacks, config.config, progress=progress) as watching:
         from grpo_core.training.new_run import new_run  # imports torch, once the arguments are right
 
-        result = new_run(config, watching)
-    return replace(result, objects=tuple(each for tasks in named.values() for each in tasks.objects))
+        objects = tuple(each for tasks in named.values() for each in tasks.objects)
+        return replace(new_run(config, watching), objects=objects)

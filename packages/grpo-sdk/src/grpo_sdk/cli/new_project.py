@@ -23,6 +23,13 @@ Kind = Literal["task", "game", "turns", "tools", "rows", "gym"]
 OURS = ("core", "trainer", "math", "code", "chess", "games", "reasoning_gym", "nemo_gym", "openenv")
 """Plugins of this project: also where one is not installed, its name is taken."""
 
+BESIDE = frozenset({
+    "accelerate", "areal", "art", "atroposlib", "datasets", "grpo", "grpo_core", "grpo_verifiers", "gymnasium",
+    "inspect_ai", "nemo_gym", "nemo_rl", "numpy", "openenv", "openrlhf", "peft", "prime_rl", "ray", "scipy", "sglang",
+    "skyrl", "slime", "swift", "sympy", "tinker", "torch", "transformers", "trl", "verifiers", "verl", "vllm",
+})  # fmt: skip
+"""Packages that a plugin may be installed beside, also where they are not here."""
+
 REQUIREMENT = f"grpo-sdk~={'.'.join(__version__.split('.')[:2])}"
 """The contract of tasks changes only with a warning in a minor version before, so a later minor version will do."""
 
@@ -171,8 +178,9 @@ def check_name(name: str) -> None:
         close = near.split("'")[1]
         if abs(len(close) - len(module)) <= 1 and module.strip("s") == close.strip("s"):
             raise UserError(f"name {name!r} is too near to the plugin {close!r} to tell them apart; try my-{name}.")
-    if importlib.util.find_spec(module) or version_of(name):
-        raise UserError(f"name {name!r} is that of an installed package; try my-{name}.")
+    is_ours = module.startswith("grpo_tasks_")
+    if is_ours or module.lower() in BESIDE or importlib.util.find_spec(module) or version_of(name):
+        raise UserError(f"name {name!r} is that of another package; try my-{name}.")
 
 
 def write(folder: Path, files: Mapping[str, str | bytes]) -> None:

@@ -140,4 +140,6 @@ def _import_problem(error: BaseException, file: str, path: Path) -> str:
             f". {name} is beside the file, but a task file's folder is not on Python's path: set "
             f"PYTHONPATH={path.parent}, or make a package of both with grpo new"
         )
+    elif name == "grpo_core":
+        text += ". pip install grpo-core, or import from grpo_sdk what a task needs"
     return text
