@@ -132,6 +132,37 @@ def test_a_response_template_reads_what_the_chat_template_writes(template: str, 
         assert broken.problem.startswith("unreadable call")
 
 
+@pytest.mark.parametrize(
+    ("template", "turn", "text", "calls"),
+    [
+        (
+            "glm4moe",
+            "\n<think></think>\nSo\n<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call><|observation|>",
+            "So",
+            (ToolCall("add", {"a": "1"}, are_texts=True),),
+        ),
+        (
+            "gptoss",
+            "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary to=functions.add "
+            '<|constrain|>json<|message|>{"a": 1}<|call|>',
+            "",
+            (ToolCall("", None, "it ends as a call does, and has none"),),
+        ),
+    ],
+)
+def test_the_token_that_ends_calls_is_no_text_and_no_turn_without_calls(
+    template: str, turn: str, text: str, calls: tuple[ToolCall, ...]
+) -> None:
+    from trl.chat_template_utils import add_response_schema
+
+    tokenizer = add_response_schema(marked_bytes(template))
+    tokenizer.add_special_tokens({"additional_special_tokens": [turn[turn.rindex("<|") :]]})
+    form = choose_format(tokenizer, TOOLS, ASKED)
+    assert form.name == "template", form.why
+    read = form.read(form.first(ASKED), sampled(tokenizer, turn))
+    assert (read.text, read.calls) == (text, calls)
+
+
 @dataclass
 class FakeCall:
     name: Any

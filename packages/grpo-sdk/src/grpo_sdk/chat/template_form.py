@@ -71,6 +71,7 @@ class TemplateForm:
         self._read: Read = self._read_json
         self._are_texts, self._shows_thinking = False, True
         self.reader, self.is_parallel = "", True
+        self._call_end = ""  # the special token that ends turns with calls alone
 
     @property
     def why(self) -> str:
@@ -109,6 +110,9 @@ class TemplateForm:
             return Reading("", calls=(ToolCall("", None, f"unreadable call: {error!s:.200}"),))
         if len(made.calls) > MAX_CALLS:
             return Reading(made.text, made.thinking, problem=TOO_MANY_CALLS)
+        # As of gpt-oss, which writes some headers of calls that its response template doesn't read.
+        if not made.calls and self._tokenizer.decode(completion.token_ids[-1:]) == (self._call_end or None):
+            return Reading(made.text, made.thinking, (ToolCall("", None, "it ends as a call does, and has none"),))
         return made
 
     def following(
@@ -168,8 +172,10 @@ class TemplateForm:
         alike = takewhile(lambda pair: pair[0] == pair[1], zip(called_ids, asked_ids, strict=False))
         prompt = [token for token, _ in alike]  # less than was asked where the call's turn begins otherwise
         turn = _until_end(self._tokenizer, called_ids[len(prompt) :])
-        if turn[-1] != self._tokenizer.eos_token_id:  # as of GLM, which ends a turn by beginning the next
+        if turn[-1] not in self._tokenizer.all_special_ids:  # as of GLM, which ends a turn by beginning the next
             turn += whole_ids[len(called_ids) : len(called_ids) + 1]
+        ends = {*self._tokenizer.all_special_ids} - {self._tokenizer.eos_token_id}
+        self._call_end = self._tokenizer.decode(turn[-1:]) if turn[-1] in ends else ""
         completion = _Turn(tuple(turn), self._tokenizer.decode(turn, skip_special_tokens=True))
         for name, read in self._readers():
             self.reader, self._read = name, read
@@ -222,7 +228,8 @@ class TemplateForm:
         texts = {"content": "", "tool_calls": "", "thinking": ""}
         for field, value in closed:
             texts[field if field in texts else "thinking"] += value if isinstance(value, str) else ""
-        return Reading(texts["content"].strip(BLANKS), texts["thinking"].strip(BLANKS), tuple(calls))
+        content = texts["content"].strip(BLANKS).removesuffix(self._call_end).rstrip(BLANKS)
+        return Reading(content, texts["thinking"].strip(BLANKS), tuple(calls))
 
     def _judged(self, value: Any) -> ToolCall:
         function = value.get("function", value) if isinstance(value, Mapping) else None

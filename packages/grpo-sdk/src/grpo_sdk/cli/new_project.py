@@ -178,8 +178,8 @@ def check_name(name: str) -> None:
         close = near.split("'")[1]
         if abs(len(close) - len(module)) <= 1 and module.strip("s") == close.strip("s"):
             raise UserError(f"name {name!r} is too near to the plugin {close!r} to tell them apart; try my-{name}.")
-    is_ours = module.startswith("grpo_tasks_")
-    if is_ours or module.lower() in BESIDE or importlib.util.find_spec(module) or version_of(name):
+    is_beside = module.lower() in BESIDE or module.startswith("grpo_tasks_")
+    if is_beside or importlib.util.find_spec(module) or version_of(name):
         raise UserError(f"name {name!r} is that of another package; try my-{name}.")
 
 

@@ -88,9 +88,8 @@ def arguments(subject: Subject) -> Result:
                 session = subject.scorer.session(row)
                 state = session.begin().result()
                 opened = state.prompt or ""
-            if not state.fault:
-                said = Reading("", calls=(ToolCall(tool.name, hostile),))
-                state = session.answer((), "", said, opened).result()
+            said = Reading("", calls=(ToolCall(tool.name, hostile),))
+            state = state if state.fault else session.answer((), "", said, opened).result()
             count += 1
             if state.fault:
                 return failed(
