@@ -21,7 +21,7 @@ from tool_conversations import called, played
 from grpo_sdk.chat import ToolFormat, choose_format
 from grpo_sdk.chat.encode import encode_text
 from grpo_sdk.chat.template_form import TemplateForm, as_talk
-from grpo_sdk.chat.text_form import TextForm, opens_thinking
+from grpo_sdk.chat.text_form import TextForm, in_text_form, opens_thinking
 from grpo_sdk.endpoints.completion import Completion
 from grpo_sdk.task.row import Message
 from grpo_sdk.task.tools.calls import ToolCall
@@ -148,7 +148,7 @@ def written(family: Family, form: ToolFormat, message: Message) -> tuple[tuple[i
         prompt, thinking = form.first((USER,)), message.get("reasoning_content", "")
         thought = f"{thinking}</think>\n\n"
         thought = thought if opens_thinking(tokenizer, prompt) else f"<think>{thought}" if thinking else ""
-        text = thought + form._as_chat([message], is_first=False)[0]["content"] + tokenizer.eos_token
+        text = thought + str(in_text_form([message])[0]["content"]) + tokenizer.eos_token
         ids = encode_text(tokenizer, text)
     else:
         assert isinstance(form, TemplateForm)
