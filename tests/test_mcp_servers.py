@@ -5,6 +5,7 @@ pytest -m peers tests/test_mcp_servers.py
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -46,7 +47,8 @@ def server(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_model_trains_on_a_server_and_sixteen_sessions_share_nothing(server: str, tmp_path: Path) -> None:
-    task, model, out = f"{TASKS}:{server}", tmp_path / "model", tmp_path / "run"
+    own = shutil.copy(TASKS, tmp_path)  # this process knows a file by its path, and the file its server by a variable
+    task, model, out = f"{own}:{server}", tmp_path / "model", tmp_path / "run"
     steps = ("--max-steps", "400", "--batch-size", "4", "--learning-rate", "0.003", "--eval-size", "1")
     grpo("warm-start", "--task", task, "--model", "tiny", "--out", str(model), "--quiet", *steps)
     sizes = ("trainer.prompts_per_step=1", "trainer.num_generations=4", "eval.at_start=false", "eval.at_end=false")

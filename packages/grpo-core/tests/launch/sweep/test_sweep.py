@@ -135,7 +135,7 @@ def test_a_run_that_is_interrupted_from_outside_is_not_success(sweep: Callable[.
     wait_for("001/run_*/logs/train_log.jsonl")
     (path,) = Path("s/runs/001").glob("run_*")
     os.kill(int(path.name.rpartition("_")[2]), signal.SIGTERM)
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
     assert process.returncode == 130
     assert states(sweep("s", "--show")) == ["interrupted", "finished"]
     assert states(sweep("s")) == ["finished", "finished"]
