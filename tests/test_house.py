@@ -19,7 +19,7 @@ import pytest
 PACKAGES = Path(__file__).parents[1] / "packages"
 
 CODE_LINES = {
-    "grpo-core": 29_245,
+    "grpo-core": 29_241,
     "grpo-sdk": 24_335,
     "grpo-tasks-chess": 3_507,
     "grpo-tasks-code": 8_065,
@@ -32,7 +32,7 @@ CODE_LINES = {
 FAN_OUT, WIDE = 20, 0
 """Modules of ours that one module imports, re-exports looked through; modules that still import more."""
 
-LONELY_LINES, LONELY = 60, 25
+LONELY_LINES, LONELY = 60, 24
 """Code lines below which a module with a single importer is part of that one; modules that still are apart."""
 
 WORDLESS = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
