@@ -426,6 +426,7 @@ def test_what_no_text_can_set_says_what_can(option: str, text: str, message: str
     ("\nraise SystemExit(4)", r"SystemExit: 4 \(broken\.py:2\)"),
     ("def f(:", r"broken\.py: SyntaxError: invalid syntax \(broken\.py:1\)"),
     ("import beside", r"No module named 'beside' \(broken\.py:1\)\. beside is beside the file, .*PYTHONPATH="),
+    ("raise ModuleNotFoundError('none', name='grpo_core')", r"\(broken\.py:1\)\. pip install grpo-core, or import"),
     ("raise ValueError('two\\nlines')", r"^[^\n]*: ValueError: two lines \(broken\.py:1\)$"),
 ])  # fmt: skip
 def test_a_file_that_cannot_be_imported_says_where(tmp_path: Path, source: str, message: str) -> None:
