@@ -236,16 +236,16 @@ class Box:
         while left:
             folder = left.pop()
             try:
-                entries = list(os.scandir(folder))
+                device = os.lstat(folder).st_dev
+                for entry in list(os.scandir(folder)):
+                    if time.monotonic() > end:
+                        return {"hidden": "too many links"}, b""
+                    if entry.is_symlink() and _leads_to(entry.path, places):
+                        os.unlink(entry.path)
+                    elif entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_dev == device:
+                        left.append(entry.path)
             except OSError as error:  # nested deeper than a path can say
                 return {"hidden": f"{folder[:40]}…: {error.strerror}"}, b""
-            for entry in entries:
-                if time.monotonic() > end:
-                    return {"hidden": "too many links"}, b""
-                if entry.is_symlink() and _leads_to(entry.path, places):
-                    os.unlink(entry.path)
-                elif entry.is_dir(follow_symlinks=False) and not os.path.ismount(entry.path):
-                    left.append(entry.path)
         return {}, b""
 
     def do_list(self, data: bytes, path: str) -> tuple[dict[str, Any], bytes]:
