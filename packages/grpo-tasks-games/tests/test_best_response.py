@@ -197,26 +197,19 @@ def one_stick_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("one_stick_at_a_time")
-def test_the_command_prints_both_seats() -> None:
-    task = "games.nim?style=short&heaps=1,2"
-    found = json.loads(exploit("tiny", "--task", task, "--json"))["models"]["tiny"]
-    # From 1, 2 the first player wins by leaving 1, 1. The model leaves 0, 2, which the best response takes.
-    lost = {"reward": -1, "other": 1, "lost": 1, "illegal": 0}
-    assert found["seats"] == {"first": lost, "second": lost}
-    assert (found["exploitability"], found["against"]) == (1, {})
-    assert "lost as second" in exploit("tiny", "--task", task)
-
-
-@pytest.mark.usefixtures("one_stick_at_a_time")
-def test_the_command_prints_results_against_scripted_players() -> None:
+def test_the_command_prints_both_seats_and_results_against_scripted_players() -> None:
     words = ["tiny", "random", "--task", "games.nim?style=short&heaps=1,2"]
     words += ["--against", "random", "--against", "perfect", "--against", "random"]
-    found = json.loads(exploit(*words, "--json"))["models"]["tiny"]["against"]
-    assert list(found) == ["random", "perfect"]
-    # The model leaves 0, 2, of which a random player takes both with 1/2, else the model takes the last one.
-    assert found["random"]["first"] == {"reward": 0, "other": 0, "lost": 0.5, "illegal": 0}
-    assert found["perfect"]["first"]["lost"] == found["perfect"]["second"]["lost"] == 1
-    table = exploit(*words).split("\n\n")[1]
+    found = json.loads(exploit(*words, "--json"))["models"]["tiny"]
+    # From 1, 2 the first player wins by leaving 1, 1. The model leaves 0, 2, which the best response takes.
+    lost = {"reward": -1, "other": 1, "lost": 1, "illegal": 0}
+    assert (found["seats"], found["exploitability"]) == ({"first": lost, "second": lost}, 1)
+    assert list(found["against"]) == ["random", "perfect"]
+    # Of 0, 2 a random player takes both with 1/2, else the model takes the last one.
+    assert found["against"]["random"]["first"] == {"reward": 0, "other": 0, "lost": 0.5, "illegal": 0}
+    assert found["against"]["perfect"]["first"]["lost"] == found["against"]["perfect"]["second"]["lost"] == 1
+    seats, table, *_ = exploit(*words).split("\n\n")
+    assert "lost as second" in seats
     assert [line.split()[:3] for line in table.splitlines()[1:5]] == [
         ["tiny", "random", "0.5000"],
         ["tiny", "perfect", "1.0000"],

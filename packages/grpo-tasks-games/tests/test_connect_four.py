@@ -108,14 +108,10 @@ def value_by_search(board: Board) -> int:
 def test_perfect_play_agrees_with_trying_everything(seed: int) -> None:
     rng = random.Random(seed)
     rows, columns = (4, 4) if seed % 2 else (4, 5)
-    board = four.initial(0, ConnectFourConfig(rows=rows, columns=columns))
+    board = start = four.initial(0, ConnectFourConfig(rows=rows, columns=columns))
     while rows * columns - board.taken.bit_count() > 9:  # what is left is small enough to try everything
         following = four.apply(board, rng.choice(four.legal(board)))
-        board = (
-            following
-            if four.outcome(following) is None
-            else four.initial(0, ConnectFourConfig(rows=rows, columns=columns))
-        )
+        board = following if four.outcome(following) is None else start
     fresh = Solver(rows, columns)
     while four.outcome(board) is None:
         values = {column: -value_by_search(four.apply(board, column)) for column in four.legal(board)}

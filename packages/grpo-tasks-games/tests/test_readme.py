@@ -12,7 +12,6 @@ from grpo_tasks_games.connect_four import Board, apply
 from grpo_tasks_games.kuhn.game import Hand
 from grpo_tasks_games.nim import Heaps
 from grpo_tasks_games.plugin import grpo_games
-from grpo_tasks_games.style import StyledConfig
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 HOW_TO = (Path(__file__).parents[3] / "docs" / "how-to" / "games.md").read_text(encoding="utf-8")
@@ -46,14 +45,10 @@ def test_every_option_of_a_game_is_there_with_its_default(game: Game) -> None:
         assert re.search(rf"`{option}=", README), (game.name, option)
     for option in GameConfig.model_fields:
         assert option == "path" or f"`{option}`" in README
+    defaults: Any = game.config()
+    assert f"`demo_errors={defaults.demo_errors}`" in README and defaults.style == "full"
     if game.name == "connect_four":
-        defaults = game.config()
-        assert f"`rows={defaults.rows}`, `columns={defaults.columns}`" in README  # type: ignore[attr-defined] # its own
-
-
-def test_the_options_of_all_games() -> None:
-    assert f"`demo_errors={StyledConfig().demo_errors}`" in README
-    assert StyledConfig().style == "full"
+        assert f"`rows={defaults.rows}`, `columns={defaults.columns}`" in README
 
 
 def test_the_how_to_games_example_is_a_game_from_a_file(tmp_path: Path) -> None:

@@ -11,11 +11,6 @@ EMPTY = tictactoe.initial(0, CONFIG)
 BOARD = "X...O...."
 
 
-@pytest.mark.parametrize(("text", "cell"), [("<answer>[2]</answer>", 2), ("[8]", 8), ("5.", 5), ("7", 7)])
-def test_moves(text: str, cell: int) -> None:
-    assert tictactoe.parse(text, BOARD, CONFIG) == cell
-
-
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -35,14 +30,11 @@ def test_a_canonical_board_is_seen_in_one_orientation_and_answered_in_it() -> No
     boards = [board for board in reachable() if tictactoe.outcome(board) is None]
     assert len(boards) == 4520
     assert len({tictactoe.observe(board, tictactoe.to_move(board), canonical) for board in boards}) == 627
-    assert {
-        tictactoe.observe(board, "second", canonical) for board in ("X........", "..X......", "......X..", "........X")
-    } == {"tictactoe 012 345 67X O\n"}
+    for board in ("X........", "..X......", "......X..", "........X"):
+        assert tictactoe.observe(board, "second", canonical) == "tictactoe 012 345 67X O\n"
     for board in boards:
-        assert [
-            tictactoe.parse(tictactoe.write(cell, board, canonical), board, canonical)
-            for cell in tictactoe.legal(board)
-        ] == tictactoe.legal(board)
+        for cell in tictactoe.legal(board):
+            assert tictactoe.parse(tictactoe.write(cell, board, canonical), board, canonical) == cell
     with pytest.raises(Invalid, match="cell 8 is taken"):
         tictactoe.parse("8", "X........", canonical)
     assert tictactoe.render("X........", canonical).endswith(" 6 | 7 | X")  # people read the moves on the same board
@@ -87,9 +79,8 @@ def test_perfect_play_wins_early_and_loses_late() -> None:
 def test_players_are_what_they_are_called() -> None:
     rng = random.Random(0)
     assert {tictactoe.careful("OO.XX....", rng) for _ in range(20)} == {5}  # wins rather than blocks
-    assert {tictactoe.careful("X...O...X", rng) for _ in range(60)} == set(
-        tictactoe.legal("X...O...X")
-    )  # nothing to win or block
+    free = "X...O...X"  # nothing to win or block
+    assert {tictactoe.careful(free, rng) for _ in range(60)} == {*tictactoe.legal(free)}
     assert {tictactoe.careful("XX..O....", rng) for _ in range(20)} == {2}  # blocks
     assert {tictactoe.any_best(EMPTY, rng) for _ in range(200)} == set(range(9))  # every opening draws
     assert tictactoe.best_moves("X........") == [4]  # the only reply to a corner that does not lose

@@ -19,28 +19,6 @@ def test_the_prompt_is_the_tours() -> None:
     assert TASK.prompt(row_of(7, "mul", 12)) == "7 * 12 ="
 
 
-@pytest.mark.parametrize(
-    ("value", "texts"),
-    [
-        (1.0, [" 95", "95\n", " 95.", " +95"]),
-        (0.2, [" 96", " 85", " 105"]),  # off by 1, or by 10: a lost carry
-        (0.1, [" 195", " -95", " 12"]),
-        (0.0, [" 95 or 96", " 94, 95", " 95 96", " 57 + 38", " 95 apples", " 9 5", "\n95", ""]),
-    ],
-)
-def test_the_rungs(value: float, texts: list[str]) -> None:
-    for text in texts:
-        score = TASK.score(text, row_of(57, "add", 38))
-        assert score.value == pytest.approx(value) and score.solved == (value == 1.0), text
-
-
-@pytest.mark.parametrize("minus", ["-", "\N{MINUS SIGN}"])
-def test_negative_results_are_read(minus: str) -> None:
-    row = row_of(20, "sub", 75)
-    assert TASK.score(f" {minus}55", row).solved
-    assert not TASK.score(" 55", row).solved
-
-
 def test_two_digit_sums_and_differences_by_default_with_some_negative() -> None:
     rows = [row for row in TASK.rows() if isinstance(row, ArithmeticRow)]
     assert {row.operation for row in rows} == {"add", "sub"}

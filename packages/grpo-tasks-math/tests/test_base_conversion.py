@@ -1,5 +1,3 @@
-import pytest
-
 from grpo_sdk import load_task
 from grpo_tasks_math.base_conversion import BaseConversionRow, content
 
@@ -17,29 +15,6 @@ def test_prompts() -> None:
         "Convert 101010111100 from binary to hexadecimal:",
         "Convert C8 from hexadecimal to decimal:",
     ]
-
-
-@pytest.mark.parametrize(
-    ("row", "value", "texts"),
-    [
-        (TO_BINARY, 1.0, [" 1101", " 0b1101", " 01101"]),  # the same number
-        (TO_BINARY, 0.2, [" 1100"]),
-        (TO_BINARY, 0.1, [" 1110", " 11011"]),  # two digits differ
-        (TO_BINARY, 0.0, [" 13", " 0x1101", " -1101", " 1100 or 1101", " 11 01"]),  # not binary
-        (TO_HEX, 1.0, [" ABC", " abc.", " 0xABC"]),
-        (TO_HEX, 0.2, [" ABD"]),
-        (TO_HEX, 0.1, [" ABCD"]),
-        (TO_HEX, 0.0, [" xyz"]),
-        (TO_DECIMAL, 1.0, [" 200"]),
-        (TO_DECIMAL, 0.2, [" 100"]),
-        (TO_DECIMAL, 0.1, [" 20", " 0"]),
-        (TO_DECIMAL, 0.0, [" C8"]),
-    ],
-)
-def test_the_rungs(row: BaseConversionRow, value: float, texts: list[str]) -> None:
-    for text in texts:
-        score = TASK.score(text, row)
-        assert score.value == pytest.approx(value) and score.solved == (value == 1.0), text
 
 
 def test_gold_agrees_with_python_and_is_never_what_the_prompt_shows() -> None:

@@ -8,23 +8,6 @@ TRUE = ComparisonRow(id="x", a=57, relation=">", b=38)
 FALSE = ComparisonRow(id="x", a=57, relation="==", b=38)
 
 
-@pytest.mark.parametrize(
-    ("row", "value", "texts"),
-    [
-        (TRUE, 1.0, [" yes", "Yes.", "YES\nno"]),
-        (TRUE, 0.1, [" no"]),
-        (TRUE, 0.0, [" yes and no", " yes yes", " yesterday", " true"]),
-        (FALSE, 1.0, [" no"]),
-        (FALSE, 0.1, [" yes"]),
-        (FALSE, 0.0, [" not"]),
-    ],
-)
-def test_the_rungs(row: ComparisonRow, value: float, texts: list[str]) -> None:
-    for text in texts:
-        score = TASK.score(text, row)
-        assert score.value == pytest.approx(value) and score.solved == (value == 1.0), text
-
-
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_true_about_as_often_as_false_for_every_relation(split: str) -> None:
     rows = [row for row in TASK.with_options(split=split).rows() if isinstance(row, ComparisonRow)]

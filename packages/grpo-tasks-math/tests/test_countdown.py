@@ -9,24 +9,6 @@ TASK = load_task("math.countdown?size=200&max_difficulty=4")
 ROW = CountdownRow(id="x", numbers=(3, 7, 25, 50), target=82)
 
 
-@pytest.mark.parametrize(
-    ("value", "texts"),
-    [
-        (1.0, [" 50 + 25 + 7", " 50 + 25 + 7 = 82", " (50 + 25) + 7."]),
-        (0.2 + 0.2 * 0.7, [" 50 + 25 + 7 + 3"]),  # 85 is 3 away
-        (0.2 + 0.2 * 0.6, [" 50 + 25 + 3"]),  # 78 is 4 away
-        (0.2, [" 50"]),  # 32 away
-        (0.1, [" 25 + 50 + 3 * 7 / 3", " 82"]),  # 3 twice, and not a given number
-        (0.0, [" 50 + 25 + 7 = 83", " 50 + 25 + 7 = 82 = 82", " 50 / (7 - 7)", " 50 +", " 50 + 25 + 7, or 82"]),
-        (0.0, [" -50 + 25", " 2 ** 3", " 50 25 7", ""]),
-    ],
-)
-def test_the_rungs(value: float, texts: list[str]) -> None:
-    for text in texts:
-        score = TASK.score(text, ROW)
-        assert score.value == pytest.approx(value) and score.solved == (value == 1.0), text
-
-
 def test_gold_uses_all_numbers_and_reaches_the_target() -> None:
     for row in TASK.rows():
         assert isinstance(row, CountdownRow) and row.gold is not None

@@ -1,5 +1,3 @@
-import pytest
-
 from grpo_sdk import load_task
 from grpo_tasks_math.counting import CountingRow, content
 
@@ -15,14 +13,6 @@ def test_prompts_and_results() -> None:
         ('How many letters are in "butter cup"? Answer:', 9),
         ('How many times does the letter "t" appear in "butter cup"? Answer:', 2),
     ]
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [(" 9", 1.0), (" 8", 0.2), (" 10", 0.2), (" 7", 0.1), (" 19", 0.1), (" -9", 0.1), (" 8, 9", 0.0), (" nine", 0.0)],
-)
-def test_the_rungs(text: str, value: float) -> None:
-    assert TASK.score(text, LETTERS).value == pytest.approx(value)
 
 
 def test_the_order_of_words_makes_no_other_problem() -> None:

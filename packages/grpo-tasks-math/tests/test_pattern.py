@@ -4,27 +4,6 @@ from grpo_sdk import load_task
 from grpo_tasks_math.pattern import PatternRow, continuations
 
 TASK = load_task("math.pattern?size=600")
-LETTER = PatternRow(id="x", shown="A B C", next="D")
-NUMBER = PatternRow(id="x", shown="9 6 3 0", next="-3")
-
-
-@pytest.mark.parametrize(
-    ("row", "value", "texts"),
-    [
-        (LETTER, 1.0, [" D", " d."]),
-        (LETTER, 0.2, [" E", " C"]),
-        (LETTER, 0.1, [" F", " A"]),
-        (LETTER, 0.0, [" D E F", " 4", " DD", " \N{LATIN CAPITAL LETTER A WITH DIAERESIS}"]),
-        (NUMBER, 1.0, [" -3"]),
-        (NUMBER, 0.2, [" -2"]),
-        (NUMBER, 0.1, [" 3"]),
-        (NUMBER, 0.0, [" -3 -6", " D"]),
-    ],
-)
-def test_the_rungs(row: PatternRow, value: float, texts: list[str]) -> None:
-    for text in texts:
-        score = TASK.score(text, row)
-        assert score.value == pytest.approx(value) and score.solved == (value == 1.0), text
 
 
 @pytest.mark.parametrize(
@@ -47,9 +26,10 @@ def test_continuations(terms: list[int], next_terms: set[int]) -> None:
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_every_row_has_one_continuation_and_it_is_gold(split: str) -> None:
-    for row in TASK.with_options(split=split).rows():
-        assert isinstance(row, PatternRow)
+def test_every_row_has_one_continuation_and_it_is_gold_and_some_fall_below_0(split: str) -> None:
+    rows = [row for row in TASK.with_options(split=split).rows() if isinstance(row, PatternRow)]
+    assert any(row.next.startswith("-") for row in rows)
+    for row in rows:
         elements = [*row.shown.split(), row.next]
         are_letters = row.next.isalpha()
         assert all(element.isalpha() == are_letters for element in elements)
@@ -57,8 +37,3 @@ def test_every_row_has_one_continuation_and_it_is_gold(split: str) -> None:
         assert continuations(terms[:-1]) == {terms[-1]}, row
         assert row.gold == f" {row.next}"
         assert not are_letters or row.next in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-
-
-def test_letters_stay_in_the_alphabet_and_numbers_may_fall_below_0() -> None:
-    rows = [row for row in TASK.rows() if isinstance(row, PatternRow)]
-    assert any(row.next.startswith("-") for row in rows)

@@ -2,28 +2,10 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
-import pytest
-
 from grpo_sdk import load_task
 from grpo_tasks_math.word_problem import TEMPLATES, WordProblemRow
 
 TASK = load_task("math.word_problem?size=600")
-ROW = WordProblemRow(id="x", story="Ada has 9 eggs and buys 8 more. How many?", problem="buys 8 9", result=17)
-
-
-@pytest.mark.parametrize(
-    ("value", "texts"),
-    [
-        (1.0, [" 17", " $17", " 17."]),
-        (0.2, [" 16", " 7", " 27"]),  # off by 10: a lost carry
-        (0.1, [" 1", " -17", " 117"]),
-        (0.0, [" 17 eggs", " 9 + 8 = 17", " 16, 17", " $"]),
-    ],
-)
-def test_the_rungs(value: float, texts: list[str]) -> None:
-    for text in texts:
-        score = TASK.score(text, ROW)
-        assert score.value == pytest.approx(value) and score.solved == (value == 1.0), text
 
 
 def test_stories_agree_with_their_numbers_and_never_show_their_answer() -> None:

@@ -224,8 +224,3 @@ def test_a_record_that_does_not_fit_names_file_line_and_field(
 ) -> None:
     with pytest.raises(UserError, match=message):
         task_of(file, [record], options).rows()
-
-
-def test_fields_can_be_mapped(file: Path) -> None:
-    task = task_of(file, [{"q": "1 + 1?", "a": "1 + 1 = 2\n#### 2"}], "&fields=question:q,answer:a")
-    assert task.score("#### 2", task.rows()[0]).solved
