@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from small_games import HEAP
 
 from grpo_sdk import Game, Rules, UserError
 from grpo_tasks_games import best_response, tictactoe
@@ -16,28 +17,8 @@ from grpo_tasks_games.best_response import Tree
 from grpo_tasks_games.commands import games
 
 ROLES = ("first", "second")
-
-
-def heap(sticks: int, roles: tuple[str, ...] = ROLES, state: Callable[[tuple[int, int]], Any] = tuple) -> Game:
-    """Each takes one or two sticks; who takes the last one wins."""
-
-    def outcome(at: Any) -> dict[str, float] | None:
-        return None if at[0] else {role: -1.0 if role == roles[at[1]] else 1.0 for role in roles}
-
-    return Game(
-        "heap",
-        roles,
-        initial=lambda seed: state((sticks, 0)),
-        to_move=lambda at: roles[at[1]],
-        observe=lambda at, role: f"{at[0]}\n",
-        parse=lambda text: int(text),
-        apply=lambda at, action: state((at[0] - action, (at[1] + 1) % len(roles))),
-        legal=lambda at: [take for take in (1, 2) if take <= at[0]],
-        outcome=outcome,
-        render=lambda at: str(at),
-        write=lambda action: str(action),
-        max_turns=50,
-    )
+STICKS = replace(HEAP, legal=lambda state: [take for take in (1, 2) if take <= state[0]], max_turns=50)
+"""Each takes one or two sticks; who takes the last one wins."""
 
 
 def tree_of(game: Game, **options: Any) -> Tree:
@@ -94,7 +75,7 @@ def test_random_play_agrees_with_a_search_of_the_tree() -> None:
 
 def test_values_by_hand() -> None:
     # Of two sticks, the first player wins by taking both. A policy takes both with probability 0.5, one with 0.3.
-    tree = tree_of(heap(2))
+    tree = tree_of(STICKS, heap=2)
     strategy = strategy_of(tree, lambda state, n: [0.3, 0.5] if n == 2 else [0.9])
     first = tree.against_best_response(strategy, "first")
     assert (first.lost, first.illegal) == (pytest.approx(0.3 + 0.2), pytest.approx(0.2))
@@ -105,7 +86,7 @@ def test_values_by_hand() -> None:
 
 def test_an_illegal_move_costs_what_the_options_say() -> None:
     def first(**options: Any) -> best_response.Result:
-        tree = tree_of(heap(2), **options)
+        tree = tree_of(STICKS, heap=2, **options)
         return tree.against_best_response(strategy_of(tree, lambda state, n: [0.3, 0.5] if n == 2 else [0.9]), "first")
 
     assert first(illegal_reward=-2, illegal_other=0.5).reward == pytest.approx(0.5 - 0.3 - 0.4)
@@ -115,31 +96,32 @@ def test_an_illegal_move_costs_what_the_options_say() -> None:
 
 
 def test_a_game_with_several_illegal_moves_counts_once() -> None:
-    game = replace(heap(3), players={"one": lambda at, rng: 1})
-    tree = tree_of(game, illegal="random")
-    strategy = strategy_of(tree, lambda state, n: [0.0, 0.5] if state == (3, 0) else [0.0] * n)
+    tree = tree_of(STICKS, heap=3, illegal="random")
+    strategy = strategy_of(tree, lambda state, n: [0.0, 0.5] if state == (3, "first") else [0.0] * n)
     # Two sticks are taken with 0.5, and the other player ends the game; else an illegal move is followed by others.
     assert tree.against_player(strategy, "first", "one").illegal == pytest.approx(0.5)
 
 
 def test_a_game_that_is_not_over_in_time_is_a_draw() -> None:
-    tree = tree_of(replace(heap(3), max_turns=2))
+    tree = tree_of(replace(STICKS, max_turns=2), heap=3)
     strategy = strategy_of(tree, lambda state, n: [1.0, 0.0][:n])  # always one
     assert tree.against_best_response(strategy, "first").lost == 1.0  # the second player takes the other two
     assert tree.against_best_response(strategy, "second").reward == 0.0  # 1 + 1, and a stick is left
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("game", "said"),
     [
-        (lambda: tree_of(heap(3, roles=("a", "b", "c"))), "3 roles"),
-        (lambda: tree_of(heap(3, state=list)), "hashable"),
-        (lambda: tree_of(replace(heap(30_000), max_turns=40_000)), "more than 20,000"),
+        (replace(STICKS, roles=("a", "b", "c")), "3 roles"),
+        (replace(STICKS, initial=lambda seed: [5, "first"]), "hashable"),
+        (replace(STICKS, max_turns=5000), "more than 1,000"),
     ],
+    ids=["roles", "states", "positions"],
 )
-def test_games_that_cannot_be_computed_are_refused(make: Callable[[], Tree], said: str) -> None:
+def test_games_that_cannot_be_computed_are_refused(game: Game, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(best_response, "MAX_POSITIONS", 1000)
     with pytest.raises(UserError, match=said):
-        make()
+        tree_of(game, heap=3000)
 
 
 def exploit(*words: str) -> str:
@@ -156,13 +138,12 @@ def refused(*words: str, match: str) -> None:
     ("name", "said"),
     [
         ("raises", r"raised RuntimeError \(buggy_games.py:\d+\): boom at depth"),
-        ("alike", r"write\(\) gives the same text for two actions, in state \(3, 0\): 1, 1"),
+        ("alike", r"write\(\) gives the same text for two actions, in state \(5, 'first'\): 1, 1"),
         ("nobody", r"to_move\(\) gave 'z', which is none of its roles"),
         ("stuck", r"no legal action, but outcome\(\) gives None"),
     ],
 )
-def test_a_bug_of_a_game_is_one_line(monkeypatch: pytest.MonkeyPatch, name: str, said: str) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parent)
+def test_a_bug_of_a_game_is_one_line(name: str, said: str) -> None:
     program = Path(__file__).with_name("programs") / "buggy_games.py"
     refused("random", "--task", f"{program}:{name}", match=f"^game '{name}'.*{said}")
 

@@ -133,7 +133,7 @@ def test_games_that_raise_are_no_result(tmp_path: Path) -> None:
         run("elo", "tiny", "random", "--task", f"{file}:nim?style=short", "--episodes", "2")
 
 
-def test_exploitability_is_that_of_the_strategy(tmp_path: Path) -> None:
+def test_exploitability_is_that_of_the_strategy() -> None:
     task = "games.kuhn_poker?style=short"
     found = json.loads(run("exploitability", "tiny", "--task", task, "--json"))["models"]["tiny"]
     assert list(found["strategy"]) == list(NAMES)

@@ -61,13 +61,6 @@ def test_the_nim_sum_says_who_wins(misere: bool) -> None:
         assert wins_by_search(nim.apply(heaps, move)) != nim.wins(heaps)  # a won position is left as a lost one
 
 
-def test_perfect_moves() -> None:
-    assert nim.best(START) == (0, 2)  # 3 ^ 4 ^ 5 = 2, and 3 ^ 2 = 1: leave 1, 4, 5
-    assert nim.best(Heaps((1, 4, 5), misere=False)) == (2, 1)  # lost: one of the largest heap
-    assert nim.best(Heaps((1, 3), misere=True)) == (1, 3)  # leave one object, which loses
-    assert nim.best(Heaps((1, 3), misere=False)) == (1, 2)  # leave 1, 1
-
-
 def test_heaps_by_option() -> None:
     task = load_task("games.nim?heaps=7,2&misere=true&style=short&size=1")
     assert task.prompt(task.rows()[0]) == "nim misere A7 B2\n"

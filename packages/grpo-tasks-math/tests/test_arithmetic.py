@@ -1,5 +1,3 @@
-from random import Random
-
 import pytest
 
 from grpo_sdk import UserError, load_task
@@ -73,10 +71,3 @@ def test_a_shot_that_is_the_question_is_replaced() -> None:
     prompt = str(task.prompt(row_of(int(a), {"+": "add", "-": "sub"}[symbol], int(b))))
     assert len(prompt.split("\n")) == 3
     assert [line.split(" =")[0] for line in prompt.split("\n")].count(shown) == 1  # the question itself
-
-
-def test_random_operands_agree_with_python() -> None:
-    random = Random(7)
-    for _ in range(200):
-        a, b = random.randint(-999, 999), random.randint(-999, 999)
-        assert [row_of(a, name, b).result for name in ("add", "sub", "mul")] == [a + b, a - b, a * b]
