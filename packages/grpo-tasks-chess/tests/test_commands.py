@@ -209,8 +209,6 @@ def test_a_game_may_begin_elsewhere(completer: FakeCompleter, capsys: pytest.Cap
     assert game.headers["FEN"] == fen and game.headers["Termination"] == "normal"
     assert grpo_chess(*words, "nowhere") == 2
     assert "no FEN" in capsys.readouterr().err
-    assert grpo_chess(*words, fen, "--pgn", Path(__file__) / "a.pgn") == 2
-    assert "a.pgn: " in capsys.readouterr().err
 
 
 def test_illegal_moves_are_counted_by_who_gave_them() -> None:

@@ -108,7 +108,6 @@ def test_the_policy_template_grades_the_best_move_of_a_policy_line() -> None:
     ({**FOOLS_MATE, "Moves": "g2g4"}, "Moves: 1; a puzzle is the opponent's move and 1 to 63 more"),
     ({**FOOLS_MATE, "Moves": "g2g4 Qh4#"}, "'Qh4#' is no legal move, in UCI"),
     ({**FOOLS_MATE, "Rating": "high"}, "Rating: 'high' is no number"),
-    ({**FOOLS_MATE, "FEN": "8/8/8/8/8/8/8/K7 w - - 0 1"}, "no black king"),
 ])  # fmt: skip
 def test_records_that_are_wrong_are_refused_in_one_line(record: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:

@@ -55,7 +55,10 @@ def test_the_positions_of_each_split() -> None:
         for split in ("train", "validation", "test")
     }
     assert {split: len(found) for split, found in rows.items()} == {"train": 482, "validation": 65, "test": 400}
-    assert len({row.id for found in rows.values() for row in found}) == 947
+    every = [row for found in rows.values() for row in found]
+    assert len({row.id for row in every}) == 947
+    task = load_task("chess.policy?engine=none")
+    assert {task.score(row.gold or "", row).value for row in every} == {1.0}
 
 
 def test_the_commands_still_make_these_moves() -> None:

@@ -155,10 +155,11 @@ def test_the_hubs_test_split_lends_the_rows_that_are_not_for_training(monkeypatc
 
 
 def test_a_task_reads_its_kind_of_lines_set_right(tmp_path: Path) -> None:
-    text_file(tmp_path / "train.txt", [*policy_lines(20, worst=True), MOVE])
+    text_file(tmp_path / "train.txt", [*policy_lines(20, worst=True), MOVE, PLAYED_ILLEGALLY, KING_TAKEN])
     rows = load_task(f"chess.policy?path={tmp_path}/{{split}}.txt").rows()
     assert len(rows) == 20 and all(row.evaluations[row.moves.index(row.best)] == max(row.evaluations) for row in rows)
-    assert len(load_task(f"chess.environment?path={tmp_path}/{{split}}.txt").rows()) == 1
+    legal, illegal = load_task(f"chess.environment?path={tmp_path}/{{split}}.txt").rows()
+    assert str(legal.gold).endswith("+0.001+0+0") and illegal.gold == f"{chess.STARTING_FEN}+-1.0+0+1"
 
 
 def test_a_check_finds_wrong_labels_and_shared_positions(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import chess
 import pytest
+from waiting import eventually
 
 from grpo_sdk import InfrastructureError, KillablePool, UserError
 from grpo_tasks_chess.engine.finding import FoundEngine, find_engine
@@ -27,15 +28,6 @@ POSITIONS = [QUEEN_HANGS, MATE_IN_ONE, chess.STARTING_FEN]
 needs_stockfish = pytest.mark.skipif(
     find_engine() is None, reason="no engine is installed; Debian: apt install stockfish"
 )
-
-
-def eventually(condition: Callable[[], bool], within_s: float = 10.0) -> bool:
-    give_up = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > give_up:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def test_lines_come_best_first_in_pawns_for_the_side_to_move(make_engine: MakeEngine) -> None:

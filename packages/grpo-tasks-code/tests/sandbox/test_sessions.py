@@ -1,6 +1,5 @@
 """The tools `python` and `shell` in tasks: state, results, limits, attacks, repetition, and the end of processes."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from waiting import eventually
 
 from grpo_sdk import InfrastructureError, Scorer, ToolError, UserError
 from grpo_sdk.scoring.tool_workers import ToolSession
@@ -84,7 +84,7 @@ def results(turns: Sequence[ToolTurn]) -> list[str]:
     return [call.result for turn in turns for call in turn.calls]
 
 
-def test_a_problem_is_solved_with_variables_that_stay() -> None:
+def test_a_problem_is_solved_with_variables_that_stay_in_their_episode() -> None:
     with Scorer(f"{TASKS}:SUMS", workers=1, tool_workers=1) as scorer:
         row = scorer.task.rows()[0]
         session = scorer.session(row)
@@ -98,17 +98,11 @@ def test_a_problem_is_solved_with_variables_that_stay() -> None:
         assert scorer.score([said], [row])[0].why == "repeating the calls: python() of turn 1 gave '', not '12'"
         assert {*scorer.task.conditions} == {"python"}
 
-
-def test_episodes_share_no_variables_and_a_repetition_is_the_same() -> None:
-    with Scorer(f"{TASKS}:SUMS", workers=1, tool_workers=1) as scorer:
-        row = scorer.task.rows()[0]
-        first, second = scorer.session(row), scorer.session(row)
         codes = ("mine = {'a', 'b', 'c'}", "mine, hash('a')", "import random; random.random()", "object()", "1 / 0")
-        turns = play(first, "python", *codes)
+        turns = play(scorer.session(row), "python", *codes)
         assert results(turns)[3] == "<object object at 0x…>"
-        assert "NameError: name 'mine'" in results(play(second, "python", "mine"))[0]
-        text = write_tool_turns([*turns, ToolTurn("12")])
-        assert scorer.score([text], [row])[0].solved
+        assert "NameError: name 'mine'" in results(play(scorer.session(row), "python", "mine"))[0]
+        assert scorer.score([write_tool_turns([*turns, ToolTurn("12")])], [row])[0].solved
 
 
 @needs_shell
@@ -187,20 +181,14 @@ def test_the_end_of_the_interpreter_is_told_and_another_begins(
 
 REFUSED = {
     "forks": "import os\nwhile True: os.fork()",
-    "starts a process": "import subprocess; subprocess.run(['/bin/sh', '-c', 'true'])",
     "kills its parent": "import os; os.kill(os.getppid(), 9)",
-    "kills all": "import os; os.kill(-1, 9)",
-    "stops its parent": "import os, signal; os.kill(os.getppid(), signal.SIGSTOP)",
     "reads passwords": "open('/etc/shadow').read()",
-    "reads the grader's environment": "import os; open(f'/proc/{os.getppid()}/environ', 'rb').read()",
     "reads the grader's memory": "import os; open(f'/proc/{os.getppid()}/mem', 'rb').read(1)",
     "writes outside": "open('/usr/x', 'w')",
     "connects": "import socket; socket.create_connection(('192.0.2.1', 80), 1)",
     "takes memory": "x = [bytearray(1 << 24) for _ in range(1 << 10)]",
-    "starts threads": "import threading, time\nwhile True: threading.Thread(target=time.sleep, args=(9,)).start()",
-    "recurses": "def f(): f()\nf()",
 }
-"""What fails with an exception, and leaves the interpreter as it was, unless its time is over."""
+"""What fails with an exception, and leaves the interpreter as it was, unless its time is over; the corpus has more."""
 
 
 @pytest.mark.parametrize("code", REFUSED.values(), ids=REFUSED.keys())
@@ -230,9 +218,7 @@ def test_nothing_runs_between_calls(python: Callable[[str], str]) -> None:
     assert failure(python, "exit()").endswith(GONE)
 
 
-def test_the_environment_holds_nothing_of_the_grader(
-    python: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_holds_nothing_of_the_grader(python: Callable[[str], str]) -> None:
     assert set(eval(python("import os; list(os.environ)"))) <= {
         "LANG", "LOGNAME", "PATH", "PYTHONHASHSEED", "HOME", "OPENBLAS_NUM_THREADS"
     }  # fmt: skip
@@ -247,7 +233,9 @@ def test_a_shell_says_how_a_command_ended(shell: QuickShell) -> None:
     assert shell.shell("printf '\\xff\\033\\t'; python3 -c 'print(object())'").startswith(
         "\\xff\\x1b\t<object object at 0x…"
     )
-    assert failure(shell.shell, "echo begun; sleep 60") == "begun\n[the command was ended after 1 s; files stay]"
+    endless = "echo begun; trap '' TERM INT; while :; do sleep 1; done"
+    assert failure(shell.shell, endless) == "begun\n[the command was ended after 1 s; files stay]"
+    assert shell.shell("env | cut -d= -f1 | sort | xargs").endswith("HOME LANG PATH PWD PYTHONHASHSEED SHLVL _")
     assert failure(shell.shell, "yes").endswith(
         "y\n[the command was ended for its output of more than 64 MiB; files stay]"
     )
@@ -265,14 +253,10 @@ def test_files_are_put_and_read(shell: QuickShell) -> None:
 
 SHELL_ATTACKS = {
     "forks": "bomb() { bomb | bomb & }; bomb; sleep 0.2",
-    "kills": "kill -9 1; kill -9 -1; kill -9 $PPID; kill -STOP $PPID 1",
     "leaves a daemon": "setsid bash -c 'exec >&- 2>&-; while :; do :; done' & disown -a; echo left",
     "replaces the script": "rm -f /run/command.sh; ln -s /etc/passwd /run/command.sh; chmod 000 /run; mv /run /old",
-    "fills the disk": "for d in /work /tmp /root /dev/shm; do head -c 99M /dev/zero > $d/b; done; rm -f $d/b /*/b",
-    "takes memory": "python3 -c 'x = [bytearray(1 << 24) for _ in range(1 << 10)]'",
     "takes its folder away": "cd /; mv /work /old; rm -rf /work; chmod 000 /work",
     "writes outside": "touch /usr/x /etc/x /x; echo > /proc/1/comm; mount -t tmpfs x /work; unshare -Ur true",
-    "is no text": "printf '\\0\\xff'; echo '\0'; \ud800",
     "is long": "x" * 300_000,
 }
 
@@ -286,15 +270,6 @@ def test_an_attack_on_the_shell_is_a_result(command: str, shell: QuickShell) -> 
         assert str(error).endswith("files stay]")
     assert shell.shell("chmod 755 /work 2>&1; echo $((1 + 1))") == "2"
     assert shell.shell("ps -eo comm= | grep -c bash") in ("1", "2"), "nothing is left of it"
-
-
-@needs_shell
-def test_the_shell_sees_nothing_of_the_grader(shell: QuickShell, tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text("bait", encoding="utf-8")
-    said = shell.shell(
-        f"cat {tmp_path}/secret /proc/{os.getpid()}/environ /proc/1/environ; env | cut -d= -f1 | sort | xargs"
-    )
-    assert "bait" not in said and said.endswith("HOME LANG PATH PWD PYTHONHASHSEED SHLVL _")
 
 
 def test_what_ran_ends_with_the_episode_and_with_its_process() -> None:
@@ -315,15 +290,6 @@ def test_what_ran_ends_with_the_episode_and_with_its_process() -> None:
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGKILL)
     assert children and eventually(lambda: not any(each.is_running() for each in children))
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 class Both(PythonSession, ShellSession):
