@@ -55,8 +55,15 @@ def test_the_first_python_block_else_the_whole_text(completion: str, program: st
     ("<think>```python\n1/0\n```</think>\n```\nprint(2)\n```", "print(2)\n"),
     ("<think>```python\n1/0\n```\n</think> ```\nprint(2)\n```", "print(2)\n"),
     ("<think>\n```\nprint(1)\n```</think> That is all.", "print(1)\n"),
+    # What closes a block.
+    ("```python\nprint(1)```\nIt prints:\n```\n1\n```", "print(1)"),  # a fence that ends its line
+    ("```python\nprint(1)``` and\n```python\nprint(2)\n```", "print(1)"),
+    ("```python print(1)``` or\n```python\nprint(2)\n```", "print(1)"),
+    ('```python\nx = """\n```\nIt is cut.', 'x = """\n'),
 ])  # fmt: skip
-def test_without_a_python_block_the_first_without_a_language(completion: str, program: str) -> None:
+def test_without_a_python_block_the_first_without_a_language_and_a_block_ends_with_its_fence(
+    completion: str, program: str
+) -> None:
     assert program_of(completion) == program
 
 
@@ -84,16 +91,6 @@ def test_a_fence_in_a_string_or_comment_closes_nothing(program: str, label: str)
     for after in ("", "It prints:\n```\n1\n```\n", f"Or:\n```{label}\n2\n```\n", "Use ```x```."):
         assert program_of(f"So:\n```{label}\n{program}```\n{after}") == program
         assert program_of(f"So:\n  ```{label}\n{indent(program, '  ')}  ``` \r\n{after}").rstrip(" ") == program
-
-
-@pytest.mark.parametrize(("completion", "program"), [
-    ("```python\nprint(1)```\nIt prints:\n```\n1\n```", "print(1)"),  # a fence that ends its line
-    ("```python\nprint(1)``` and\n```python\nprint(2)\n```", "print(1)"),
-    ("```python print(1)``` or\n```python\nprint(2)\n```", "print(1)"),
-    ('```python\nx = """\n```\nIt is cut.', 'x = """\n'),
-])  # fmt: skip
-def test_what_closes_a_block(completion: str, program: str) -> None:
-    assert program_of(completion) == program
 
 
 @pytest.mark.parametrize("label", [

@@ -3,45 +3,19 @@
 import importlib
 from pathlib import Path
 
-import orjson
 import pytest
+from dataset_rows import with_rows
 
-from grpo_sdk import BoundTask, Diagnosis, Score, load_task
+from grpo_sdk import Diagnosis, Score, load_task
 from grpo_tasks_code import sandbox, sandboxed
 from grpo_tasks_code.plugin import grpo_diagnostics, grpo_draw_rollout, grpo_tasks
 
-MBPP = {
-    "text": "Write a function to double a number.",
-    "code": "def twice(n):\n    return 2 * n",
-    "task_id": 11,
-    "test_list": ["assert twice(2) == 4", "assert twice(0) == 0"],
-}
-HUMANEVAL = {
-    "task_id": "HumanEval/0",
-    "prompt": 'def twice(n):\n    """Double a number."""\n',
-    "canonical_solution": "    return 2 * n\n",
-    "test": "def check(candidate):\n    assert candidate(2) == 4\n",
-    "entry_point": "twice",
-}
-RECORDS = {"mbpp": MBPP, "mbpp_retry": MBPP, "humaneval": HUMANEVAL}
-NAMES = ("execution", "computed", "output_prediction", "prediction_game", *RECORDS)
-RUNS_PROGRAMS = [name for name in NAMES if name != "output_prediction"]
-
-
-def task_of(name: str, folder: Path) -> BoundTask:
-    """A task, with one row where its data is elsewhere."""
-    if name not in RECORDS:
-        return load_task(f"code.{name}?size=4")
-    (folder / "rows.jsonl").write_bytes(orjson.dumps(RECORDS[name]))
-    return load_task(f"code.{name}?split=test&path={folder}/rows.jsonl")
-
-
-def predictions(task: BoundTask) -> tuple[str, ...] | None:
-    return None if task.opponent is None else ("1",) * task.opponent.samples
+RUN_PROGRAMS = ("execution", "computed", "prediction_game", "mbpp", "mbpp_retry", "humaneval?split=test")
 
 
 def test_the_plugin_gives_its_tasks_easiest_first() -> None:
-    assert tuple(task.name for task in grpo_tasks()) == NAMES
+    names = "execution computed output_prediction prediction_game mbpp mbpp_retry humaneval"
+    assert [task.name for task in grpo_tasks()] == names.split()
 
 
 def test_the_doctor_can_ask_for_the_sandbox() -> None:
@@ -50,22 +24,23 @@ def test_the_doctor_can_ask_for_the_sandbox() -> None:
     assert diagnoses and all(isinstance(one, Diagnosis) for one in diagnoses)
 
 
-@pytest.mark.parametrize("name", RUNS_PROGRAMS)
+@pytest.mark.parametrize("name", RUN_PROGRAMS)
 def test_a_task_that_runs_programs_says_how_they_are_isolated_and_abstains_without(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    task = task_of(name, tmp_path)
+    task = load_task(with_rows(f"code.{name}", tmp_path))
     found = sandbox.level()
     assert task.conditions["sandbox"].startswith(f"{found.name} {found.title}: {found.guarantee}")
     broken = sandbox.Execution("sandbox_error", "", "the server died", 0.0, 0.0, "L2")
     tested = sandbox.TestResult(0, 1, [False], ["sandbox_error"], ["it broke"], "L2", broken)
     monkeypatch.setattr(sandboxed, "run", lambda *args, **options: broken)
     monkeypatch.setattr(sandboxed, "run_tests", lambda *args, **options: tested)
-    score = task.score("print(1)", task.rows()[0], predictions(task))
+    predictions = None if task.opponent is None else ("1",) * task.opponent.samples
+    score = task.score("print(1)", task.rows()[0], predictions)
     assert (score.value, score.fault) == (None, "infrastructure") and "the server died" in score.why
 
 
-@pytest.mark.parametrize("name", ["computed", "output_prediction", "prediction_game"])
+@pytest.mark.parametrize("name", ["output_prediction", "prediction_game"])
 def test_there_are_enough_rows_to_evaluate(name: str) -> None:
     assert len(load_task(f"code.{name}?split=test&size=512").rows()) == 512
 

@@ -14,7 +14,6 @@ TESTS = ["assert fib(1) == 1", "assert fib(7) == 13", "assert fib(10) == 55"]
     ("```python\nif True:\nprint(1)\n```", -0.5),  # IndentationError
     ("```python\nprint(1)\nraise SyntaxError\n```", -1.0),  # at run time: no syntax error
     ("```python\nprint(1)\nimport sys\nsys.exit(3)\n```", -1.0),
-    ("```python\nwhile True: pass\n```", -1.0),
 ])  # fmt: skip
 def test_the_ladder_of_execution(completion: str, value: float) -> None:
     assert rewards.execution(completion, timeout_s=1.0) == value

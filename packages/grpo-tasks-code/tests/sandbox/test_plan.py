@@ -211,12 +211,6 @@ def test_the_judged_form_of_humaneval(check: str, source: str) -> None:
     assert without_texts(judged(f"def check(candidate):\n{check}\n", "", "f").source).endswith(counted(source))
 
 
-def test_functions_that_pytest_would_call_are_called() -> None:
-    test = "def test_a():\n    assert f(1) == 2\ndef test_b(n=2):\n    check(n)\ndef check(n):\n    assert f(n) == n"
-    assert without_texts(judged(test).source).endswith(counted("assert f(n) == n\ntest_a()\ntest_b()"))
-    assert without_texts(judged(f"{test}\ntest_a()").source).endswith(counted("assert f(n) == n\ntest_a()\ntest_b()"))
-
-
 def test_the_program_gets_no_class_of_a_test_that_it_is_not_handed() -> None:
     test = """
 from enum import Enum

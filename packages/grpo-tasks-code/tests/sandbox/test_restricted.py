@@ -47,12 +47,9 @@ print(squares(6), total, data, math.isqrt(17), sorted({3, 1}), input(), end="!")
     ("import string\nstring.Formatter()", "runtime_error", ""),
     ("'{0.__class__}'.format(1)", "runtime_error", ""),
     ("print(getattr(1, '__class__'))", "runtime_error", ""),
-    ("while True: pass", "timeout", ""),
-    ("[0] * 10**10", "memory", ""),
 ])  # fmt: skip
 def test_what_the_policy_refuses_is_denied(sandbox: Sandbox, code: str, status: str, reason: str) -> None:
-    timeout_s = 0.5 if status == "timeout" else SLOW_MACHINE_S
-    execution = sandbox.run(code, timeout_s=timeout_s, policy="restricted")
+    execution = sandbox.run(code, timeout_s=SLOW_MACHINE_S, policy="restricted")
     assert (execution.status, execution.stdout) == (status, "")
     assert reason in execution.stderr
     assert ("refused by the policy 'restricted'" in execution.stderr) == (status == "denied")

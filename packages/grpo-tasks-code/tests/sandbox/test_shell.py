@@ -33,22 +33,9 @@ def test_commands_run_and_their_files_stay(box: ShellBox) -> None:
     assert "in" in box.list("/app")
 
 
-def test_only_regular_files_are_read(box: ShellBox) -> None:
-    bash(box, "ln -s /etc/passwd link; mkfifo pipe; mkdir folder; echo 123456 > file")
-    assert {box.read(f"/app/{name}", 4) for name in ("link", "pipe", "folder", "missing")} == {None}
-    assert box.read("/app/file", 4) == b"1234"
-
-
 def test_what_a_command_leaves_running_ends_with_it(box: ShellBox) -> None:
     bash(box, "setsid sleep 1000 >/dev/null 2>&1 & (setsid bash -c 'exec >&-; while :; do :; done' &) ; trap '' TERM")
     assert bash(box, "ps -eo comm=").output.split()[1:] == ["ps"]  # behind the box itself
-
-
-def test_time_and_output_are_limited(box: ShellBox) -> None:
-    script = "echo begun; trap '' TERM INT; while :; do sleep 1; done"
-    assert bash(box, script, 0.5) == ShellRun("timeout", None, "begun\n")
-    flood = bash(box, "yes", output_bytes=1000)
-    assert flood.status == "output_limit" and len(flood.output) < 1100
 
 
 def test_beginning_and_end_of_long_output_are_kept(box: ShellBox) -> None:
@@ -109,7 +96,7 @@ def test_links_are_cut_wherever_they_are(box: ShellBox) -> None:
     assert box.cut(["/tests", "/proc"]) == ""
     box.put({"/tests/a": BoxFile(b"answer")}, fresh=["/tests"])
     assert bash(box, "cd w; cat through p 59/a 40/a 2>/dev/null; readlink t r; cd /app; rm -r w").output == "/tmp\nr\n"
-    nest = "import os\nfor _ in range(3000):\n    os.mkdir('deeper'); os.chdir('deeper')\nos.symlink('/tests', 'x')"
+    nest = "import os\nfor _ in range(30):\n    os.mkdir('d' * 200); os.chdir('d' * 200)\nos.symlink('/tests', 'x')"
     box.put({"/app/nest.py": BoxFile(nest.encode())})
     bash(box, "python3 nest.py")
     assert "too long" in box.cut(["/tests"])
