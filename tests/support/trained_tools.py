@@ -1,11 +1,5 @@
-"""Two steps of training on a task with tools, by a tiny model whose completions are read as given calls.
+"""Two steps of training on a task with tools, by a tiny model whose completions are read as given calls."""
 
-python trained_tools.py SPEC CALLS    prints the metrics of each step; CALLS is [[tool, arguments], …], made in turn
-"""
-
-import json
-import sys
-import tempfile
 from dataclasses import replace
 from typing import Any
 
@@ -15,14 +9,14 @@ from grpo_sdk.episodes.encoder import EpisodeEncoder
 from grpo_sdk.task.tools.calls import Reading, ToolCall
 
 
-def trained(spec: str, calls: list[Any], folder: str) -> list[dict[str, float]]:
-    """Metrics of each step; two completions of three make a call."""
-    metrics: list[dict[str, float]] = []
+def check_that_a_run_trains(spec: str, calls: list[Any], folder: str) -> None:
+    """Two completions of three make a call of the given ones, in turn; none may abstain, and rewards must differ."""
+    steps: list[dict[str, float]] = []
     read, made = EpisodeEncoder.reply, iter(range(10**9))
 
     class Watch(Callback):
         def on_step(self, record: StepRecord) -> None:
-            metrics.append(dict(record.metrics))
+            steps.append(dict(record.metrics))
 
     def reply(self: EpisodeEncoder, ids: Any, completion: Any, answer: Any) -> Any:
         said = read(self, ids, completion, answer)
@@ -38,9 +32,6 @@ def trained(spec: str, calls: list[Any], folder: str) -> list[dict[str, float]]:
         )  # fmt: skip
     finally:
         EpisodeEncoder.reply = read  # type: ignore[method-assign]
-    return metrics
-
-
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as scratch:
-        print(json.dumps(trained(sys.argv[1], json.loads(sys.argv[2]), scratch)))
+    assert len(steps) == 2 and not any(step["abstained"] for step in steps)
+    assert any(value for step in steps for name, value in step.items() if name.endswith("/part/n_calls"))
+    assert any(step["reward_std"] for step in steps)

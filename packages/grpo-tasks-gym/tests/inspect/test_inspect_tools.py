@@ -12,7 +12,7 @@ from environments import called
 from inspect_ai import eval as run_eval
 from inspect_ai.model import ModelOutput, ModelUsage, get_model
 from inspect_ai.tool import ToolCall
-from trained_tools import trained
+from trained_tools import check_that_a_run_trains
 
 from grpo_sdk import BoundTask, Scorer, UserError, load_task
 
@@ -100,9 +100,7 @@ def test_calls_that_a_human_approves_are_refused() -> None:
 
 def test_a_run_trains_on_the_tools(tmp_path: Path) -> None:
     spec = f"inspect.task?file={EVALS}&name=looking&split_by=none&maximum=9&chat=false&max_turns=3"
-    steps = trained(spec, [look(3), look(5)], str(tmp_path))
-    assert len(steps) == 2 and not any(step["abstained"] for step in steps)
-    assert any(step["task/looking/part/n_calls"] for step in steps) and any(step["reward_std"] for step in steps)
+    check_that_a_run_trains(spec, [look(3), look(5)], str(tmp_path))
 
 
 Turns = list[tuple[str, list[tuple[str, dict[str, Any]]]]]

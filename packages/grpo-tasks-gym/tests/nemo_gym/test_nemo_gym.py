@@ -23,11 +23,6 @@ Handle = Callable[[str, dict[str, Any], Mapping[str, str]], Reply]
 """Path, body and headers of a request -> status, content and headers of the answer."""
 
 
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-
-
 @contextmanager
 def resources(handle: Handle, mode: str = "stateless") -> Iterator[str]:
     """The address of a resources server."""

@@ -20,11 +20,6 @@ from grpo_sdk.episodes.episode import Episode
 from grpo_sdk.serve.server import TaskServer
 
 
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-
-
 def bound(address: str, **options: Any) -> BoundTask:
     return load_task(f"openenv.remote?url={quote(address, safe='')}", **options)
 

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 from environments import Environment, Session, called, environment
-from trained_tools import trained
+from trained_tools import check_that_a_run_trains
 
 from grpo_sdk import BoundTask, Score, Scorer, UserError, load_task
 
@@ -30,11 +30,6 @@ SCHEMA = {
     "action": {"properties": {"type": {}, "tool_name": {"type": "string"}, "arguments": {}, "metadata": {}}},
     "observation": {"properties": {"tool_name": {"type": "string"}, "result": {}, "error": {}}},
 }
-
-
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
 
 def answer(observation: dict[str, Any], reward: Any = None, done: bool = False) -> dict[str, Any]:
@@ -215,6 +210,4 @@ def test_a_run_trains_on_the_tools(tmp_path: Path) -> None:
     with served() as server:
         options = "actions=tools&observation=metadata.question&max_turns=3"
         spec = f"openenv.remote?url={quote(server.address, safe='')}&{options}"
-        steps = trained(spec, [["add", {"a": 7, "b": 1}], ["say", {"total": "8"}]], str(tmp_path))
-    assert len(steps) == 2 and not any(step["abstained"] for step in steps)
-    assert any(step["task/openenv.remote/part/n_calls"] for step in steps) and any(step["reward_std"] for step in steps)
+        check_that_a_run_trains(spec, [["add", {"a": 7, "b": 1}], ["say", {"total": "8"}]], str(tmp_path))

@@ -86,7 +86,7 @@ def test_a_mistake_is_told_by_the_process_that_generates() -> None:
         questions("composite?path=missing.yaml")
 
 
-def test_composite_mixes_by_weight_and_scores_each_by_its_own_scorer(tmp_path: Path) -> None:
+def test_composite_mixes_by_weight_and_scores_each_by_its_own_scorer() -> None:
     task = load_task("reasoning_gym.composite?datasets=leg_counting:3,chain_sum&size=40")
     rows = task.rows()
     legs = sum("legs" in row.question for row in rows)
