@@ -55,6 +55,8 @@ marks.append(random.random() == 0.8444218515250481)  # the first after random.se
 print("clean" if not found and not any(marks) else ("left", found, marks))
 """
 
+CALL = 'import ctypes\nprint("LEAK" if ctypes.CDLL(None).{} >= 0 else "")'
+
 ANSWER_TESTS = ["assert answer(3) == 7", "assert answer(100) == 201", "assert answer(1000000) == 2000001"]
 
 
@@ -75,6 +77,9 @@ def load(*names: str) -> Entries:
     entries: Entries = {}
     for name in names:
         entries |= tomllib.loads((HERE / f"{name}.toml").read_text(encoding="utf-8"))
+    for entry in entries.values():
+        if "call" in entry:  # of the C library, which ends its program
+            entry.update(code=CALL.format(entry["call"]), status=["denied"])
     return {name: entry for name, entry in entries.items() if not ONLY or name in ONLY}
 
 
