@@ -10,7 +10,7 @@ from grpo_tasks_games import connect_four as four
 from grpo_tasks_games.bitboard import Solver, has_four
 from grpo_tasks_games.connect_four import Board, ConnectFourConfig
 
-CONFIG, SHORT = ConnectFourConfig(), ConnectFourConfig(style="short")
+CONFIG = ConnectFourConfig()
 SMALL = ConnectFourConfig(rows=4, columns=4)
 
 

@@ -7,8 +7,7 @@ from grpo_sdk import Invalid, UserError, load_task
 from grpo_tasks_games import nim
 from grpo_tasks_games.nim import Heaps, NimConfig
 
-CONFIG, SHORT = NimConfig(), NimConfig(style="short")
-START = nim.initial(0, CONFIG)
+START = nim.initial(0, NimConfig())
 
 
 @pytest.mark.parametrize("text", ["<answer>[B2]</answer>", "<answer>B 2</answer>", "[b 2]", "<think>A9</think>b2"])

@@ -6,7 +6,7 @@ from grpo_sdk import Invalid
 from grpo_tasks_games import tictactoe
 from grpo_tasks_games.tictactoe import TicTacToeConfig
 
-CONFIG, SHORT = TicTacToeConfig(), TicTacToeConfig(style="short")
+CONFIG = TicTacToeConfig()
 EMPTY = tictactoe.initial(0, CONFIG)
 BOARD = "X...O...."
 

@@ -82,10 +82,13 @@ def served(step: Callable[[Session, Any], Any] = sums, **options: Any) -> Iterat
         yield server
 
 
-def scored(task: BoundTask, *turns: list[tuple[str, dict[str, Any]]]) -> tuple[list[str], Score]:
-    with Scorer(task, workers=1, tool_workers=1) as scorer:
-        calls, score, _ = called(scorer, task.rows()[0], turns)
-        return [call.result for turn in calls for call in turn], score
+def playing(task: BoundTask) -> Scorer:
+    return Scorer(task, workers=1, tool_workers=1)
+
+
+def scored(scorer: Scorer, *turns: list[tuple[str, dict[str, Any]]]) -> tuple[list[str], Score]:
+    calls, score, _ = called(scorer, scorer.task.rows()[0], turns)
+    return [call.result for turn in calls for call in turn], score
 
 
 def test_the_tools_of_an_environment_are_the_tasks() -> None:
@@ -98,9 +101,9 @@ def test_the_tools_of_an_environment_are_the_tasks() -> None:
             {"name": each["name"], "description": each["description"], "parameters": each["input_schema"]}
             for each in (ADD, SAY)
         ]
-        results, score = scored(
-            task, [("add", {"a": "3", "b": 4})], [("say", {"total": str(seed % 10 + 1)})], [("add", {"a": 3, "b": 4})]
-        )
+        say = ("say", {"total": str(seed % 10 + 1)})
+        with playing(task) as scorer:
+            results, score = scored(scorer, [("add", {"a": "3", "b": 4})], [say], [("add", {"a": 3, "b": 4})])
     assert results == ["7", "heard"], "with which the episode is over"
     assert score.value == pytest.approx(0.9) and score.parts["finished"] == 1.0 and score.parts["turns"] == 2.0
 
@@ -119,17 +122,17 @@ def test_each_episode_has_a_session_of_its_own() -> None:
 
 
 def test_rewards_are_the_environments_or_none() -> None:
-    with served() as server:
-        task = bound(server.address)
-        add, say = ("add", {"a": 1, "b": 1}), ("say", {"total": "x"})
-        assert scored(task)[1].value == 0.0, "nothing was asked of it"
-        assert scored(task, [add], [add])[1].value == pytest.approx(-0.2)
-        assert scored(task, [add], [say])[1].value == pytest.approx(-0.1)
-        assert scored(bound(server.address, reward="last"), [add], [say])[1].value == 0.0
-        results, score = scored(task, [("add", {"a": 1, "b": 0})])
+    add, say = ("add", {"a": 1, "b": 1}), ("say", {"total": "x"})
+    with served() as server, playing(bound(server.address)) as scorer:
+        with playing(bound(server.address, reward="last")) as last:
+            assert scored(last, [add], [say])[1].value == 0.0
+        assert scored(scorer)[1].value == 0.0, "nothing was asked of it"
+        assert scored(scorer, [add], [add])[1].value == pytest.approx(-0.2)
+        assert scored(scorer, [add], [say])[1].value == pytest.approx(-0.1)
+        results, score = scored(scorer, [("add", {"a": 1, "b": 0})])
         assert (results, score.value) == (["1 is no number to add"], 0.0), "the policy's mistake"
         for turns in ([[add], [("say", {"total": "NaN"})]], [[("add", {"a": 6, "b": 0})]]):
-            score = scored(task, *turns)[1]
+            score = scored(scorer, *turns)[1]
             assert score.fault == "infrastructure" and "no reward, or NaN" in score.why
 
 
@@ -143,7 +146,7 @@ def test_what_is_not_the_policys_fault_abstains_and_ends_the_session(a: int, why
     with served() as server:
         task = bound(server.address, timeout_s=1.5)
         task.rows()
-        with Scorer(task, workers=1, tool_workers=1) as scorer:
+        with playing(task) as scorer:
             before = server.sessions
             _, score, said = called(scorer, task.rows()[0], [[("add", {"a": a, "b": 0})], [("add", {"a": 1, "b": 1})]])
             assert score.abstained and why in score.why and "tool add()" in said
@@ -174,14 +177,15 @@ def test_a_list_that_changes_is_named() -> None:
         task = bound(server.address)
         task.rows()
         listed.pop()
-        assert "its tools are not those of the run's beginning" in scored(task)[1].why
+        with playing(task) as scorer:
+            assert "its tools are not those of the run's beginning" in scored(scorer)[1].why
 
 
 def test_a_full_server_is_waited_for_and_named() -> None:
     with served(most=1) as server:
         task = bound(server.address, timeout_s=1.5, sessions=1)
         row = task.rows()[0]
-        with Scorer(task, workers=1, tool_workers=1) as scorer:
+        with playing(task) as scorer:
             kept = scorer.session(row)
             assert kept.begin().result().prompt
             other = scorer.session(row).begin().result()
