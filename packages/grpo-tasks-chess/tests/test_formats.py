@@ -23,8 +23,6 @@ START = "rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - 0 1"
 POLICY_LINES = [
     "P: rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - 0 1                                  "
     "M: g1f3 e2e3 c2c4 d2d4 e2e4      E: 0.32 0.15 0.17 0.32 0.24                B: d2d4",
-    "P: r1bqkbnr/pppp1ppp/2n5/4p3/2B1P3/5Q2/PPPP1PPP/RNB1K1NR w KQkq - 0 4                        "
-    "M: f3f7 b1c3 d2d3 g1e2 c4f7      E: 999.99 0.45 0.46 0.45 2.0               B: f3f7",
     "P: rnbqkbnr/pppp1ppp/8/4p3/6P1/5P2/PPPPP2P/RNBQKBNR b KQkq - 0 2                             "
     "M: f8e7 d7d5 h7h5 b8c6 d8h4      E: 2.05 2.3 2.53 2.0 999.99                B: d8h4",
 ]

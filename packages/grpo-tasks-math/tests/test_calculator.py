@@ -11,8 +11,7 @@ from grpo_tasks_math.calculator import CalculatorConfig, calculator, demos
 TASK = load_task("math.calculator?size=200")
 
 
-def row_of(a: int, operation: str, b: int) -> ArithmeticRow:
-    return ArithmeticRow.model_validate({"id": "x", "a": a, "operation": operation, "b": b, "difficulty": 3.0})
+ROW = ArithmeticRow(id="x", a=347, operation="mul", b=812)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +61,7 @@ def test_products_of_three_digits_by_default() -> None:
     rows = [row for row in TASK.rows() if isinstance(row, ArithmeticRow)]
     assert {row.operation for row in rows} == {"mul"}
     assert {len(str(number)) for row in rows for number in (row.a, row.b)} == {3}
-    assert TASK.prompt(row_of(347, "mul", 812)) == "347*812=\n"
+    assert TASK.prompt(ROW) == "347*812=\n"
     assert all(TASK.score(row.gold or "", row).solved for row in rows)
 
 
@@ -75,7 +74,7 @@ def test_levels_are_digits_and_operations_can_be_chosen() -> None:
 
 @pytest.mark.parametrize("text", ["", "about 281764", "281764 or 5", "347*812", "2.81764e5", "281,764", "281763"])
 def test_only_the_whole_number_is_solved(text: str) -> None:
-    assert not TASK.score(text, row_of(347, "mul", 812)).solved
+    assert not TASK.score(text, ROW).solved
 
 
 def test_demos_never_ask_what_rows_ask() -> None:
@@ -112,4 +111,4 @@ def test_it_can_be_left_out() -> None:
     (made,) = TASK.task.all_tools()
     assert made.name == "calculator" and made.parameters["properties"]["expression"]["type"] == "string"
     alone = load_task("math.calculator?tool=false")
-    assert not alone.task.all_tools() and alone.prompt(row_of(2, "mul", 3)) == "2*3=\n"
+    assert not alone.task.all_tools() and alone.prompt(ROW) == "347*812=\n"

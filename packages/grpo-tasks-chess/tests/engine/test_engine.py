@@ -25,10 +25,6 @@ MATE_IN_ONE = "6k1/5ppp/8/8/8/8/8/R3K3 w - - 0 1"  # Ra8
 MATED = "rnb1kbnr/pppp1ppp/8/4p3/6Pq/5P2/PPPPP2P/RNBQKBNR w KQkq - 1 3"
 POSITIONS = [QUEEN_HANGS, MATE_IN_ONE, chess.STARTING_FEN]
 
-needs_stockfish = pytest.mark.skipif(
-    find_engine() is None, reason="no engine is installed; Debian: apt install stockfish"
-)
-
 
 def test_lines_come_best_first_in_pawns_for_the_side_to_move(make_engine: MakeEngine) -> None:
     with EnginePool(make_engine()) as pool:
@@ -181,7 +177,7 @@ def test_an_answer_is_remembered(make_engine: MakeEngine, pids: Pids) -> None:
     assert eventually(lambda: pids() == [])
 
 
-@needs_stockfish
+@pytest.mark.skipif(find_engine() is None, reason="no engine is installed; Debian: apt install stockfish")
 def test_stockfish_answers_the_same_in_any_order_and_process() -> None:
     with EnginePool(size=1) as one, EnginePool(size=2) as two:
         alone = [one.analyse(fen, depth=6) for fen in POSITIONS]

@@ -305,21 +305,16 @@ def test_nothing_outlives_a_process_that_is_killed(level: str) -> None:
         assert all_end(family)
 
 
-@pytest.fixture
-def targets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inside_a_scoring_worker_there_is_one_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(PROGRAMS)
-
-
-@pytest.mark.usefixtures("targets")
-def test_inside_a_scoring_worker_there_is_one_server() -> None:
     with KillablePool("sandbox_targets:nested", workers=2) as workers:
         assert [each.value for each in workers.map([b"print(1)", b"print(2)"], 120.0)] == [b"1\n1 1", b"2\n1 1"]
         family = [each for each in descendants() if each.status() != psutil.STATUS_ZOMBIE]
     assert all_end(family)
 
 
-@pytest.mark.usefixtures("targets")
-def test_a_killed_scoring_worker_leaves_no_program() -> None:
+def test_a_killed_scoring_worker_leaves_no_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(PROGRAMS)
     with KillablePool("sandbox_targets:hanging", workers=1) as workers:
         workers.warm()
         family = descendants()
