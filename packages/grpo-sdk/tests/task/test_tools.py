@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import datetime
 import decimal
 import enum
@@ -28,15 +27,7 @@ from typing_extensions import TypedDict
 
 from grpo_sdk import ToolError, UserError, tool
 from grpo_sdk.plugins import task_pickles
-from grpo_sdk.task.tools.tool import (
-    MAX_ARGUMENT_BYTES,
-    MAX_DEPTH,
-    MAX_PROBLEM_CHARS,
-    Tool,
-    result_text,
-    schema_tool,
-    tools_of,
-)
+from grpo_sdk.task.tools.tool import MAX_DEPTH, MAX_PROBLEM_CHARS, result_text, schema_tool, tools_of
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -55,8 +46,7 @@ SIGNATURES = program("signatures")
 DIFFERENT = {
     "collect": "a list of anything has `items`, as list[Any] has in both",
     "default": "transformers drops defaults",
-    "optional": "transformers says `nullable`, which JSON Schema doesn't know: null would be refused",
-    "optional_default": "as above",
+    "optional_default": "transformers says `nullable`, which JSON Schema doesn't know: null would be refused",
     "either": "transformers lists simple types: the same in other words",
     "any_dict": "pydantic says that other keys are allowed, which JSON Schema takes for granted",
     "pair": "transformers lets tuples have any length",
@@ -111,16 +101,11 @@ def test_the_schema_says_what_the_signature_does() -> None:
     }
     assert models["$defs"]["Unit"] == {"type": "string", "enum": ["km", "mi"]}
     assert "title" not in json.dumps(models)
-    assert properties_of(SIGNATURES.optional_default)["note"] == {
-        "anyOf": [{"type": "string"}, {"type": "null"}],
-        "default": None,
-        "description": "Text.",
-    }
+    text_or_null = {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None, "description": "Text."}
+    assert properties_of(SIGNATURES.optional_default)["note"] == text_or_null
     assert properties_of(SIGNATURES.annotated)["count"]["description"] == "From Field."
-    assert [each["description"] for each in properties_of(SIGNATURES.numpy_form).values()] == [
-        "The first.",
-        "The second.",
-    ]
+    described = [each["description"] for each in properties_of(SIGNATURES.numpy_form).values()]
+    assert described == ["The first.", "The second."]
     assert properties_of(SIGNATURES.rest_form)["a"]["description"] == "The number."
 
 
@@ -208,11 +193,6 @@ def test_tools_of_scripts_reach_other_processes_with_their_types() -> None:
 class Opaque: ...
 
 
-class AnyMethods:
-    @tool
-    def none() -> str: ...  # type: ignore[misc]
-
-
 class Static:
     @staticmethod
     @tool
@@ -225,11 +205,9 @@ class NoSelf:
 
 
 def gathers(a: int, *rest: int): ...
-def gathers_names(**rest: int): ...
 def positional(a: int, /): ...
 def bare(a, b: int): ...
 def opaque(a: int, b: Opaque): ...
-def calls_back(a: Callable[[int], int]): ...
 def renamed(a: Annotated[int, Field(alias="b")]): ...
 def yields(a: int):
     yield a
@@ -252,24 +230,20 @@ dotted.__name__ = "shop.find"
 
 @pytest.mark.parametrize(("functions", "environment", "said"), [
     ((gathers,), None, r"'gathers': parameter '\*rest'.*take a list or a dict"),
-    ((gathers_names,), None, r"parameter '\*\*rest'"),
     ((positional,), None, r"'positional': parameter 'a' is positional-only"),
     ((bare,), None, r"'bare': parameter 'a' has no annotation.* a: str"),
     ((opaque,), None, r"'opaque': parameter 'b' has no JSON schema: .*Opaque.*pydantic model"),
-    ((calls_back,), None, r"'calls_back': parameter 'a' has no JSON schema"),
     ((renamed,), None, r"'renamed': parameter 'a'.*alias 'b'.*rename the parameter"),
     ((unknown_type,), None, r"'unknown_type': parameter 'a': its annotation 'Missing'.*top of the module"),
     ((stale,), None, r"'stale': its docstring describes 'itme', which is no parameter of it. Did you mean 'item'\?"),
     ((yields,), None, r"yields\(\) yields; let it return"),
     ((dotted,), None, r"tool name 'shop.find': use 1 to 64 of a-z.*name='look_up'"),
-    ((lambda: 1,), None, r"tool name '<lambda>'"),
     ((functools.partial(len_of, text=""),), None, r"wrap it in a def"),
     ((Opaque,), None, r"must be a function or a plain method"),
     ((3,), None, r"3 among the tools must be a function"),
     (len_of, None, r"tools=len_of must be a tuple, e.g. \(len_of,\)"),
     ((len_of, len_of), None, r"two tools have the name 'len_of'.*name=…"),
     ((tool(name="buy")(lambda: 1),), Shop, r"two tools have the name 'buy': .*lambda.* and .*Base.buy"),
-    ((), AnyMethods, r"'none' is a method of an environment: its first parameter must be self"),
     ((), NoSelf, r"'find' is a method of an environment: its first parameter must be self"),
     ((), Static, r"must be a function or a plain method"),
 ])  # fmt: skip
@@ -281,10 +255,8 @@ def test_what_cannot_be_a_tool_is_refused_by_name(functions: Any, environment: A
 @pytest.mark.parametrize(("mark", "said"), [
     (lambda: tool("look_up"), r"@tool\('look_up'\): write @tool, or @tool\(name=…"),
     (lambda: tool(timeout_s=0), r"timeout_s=0\) must be a finite time above 0"),
-    (lambda: tool(timeout_s=math.inf), r"timeout_s=inf"),
     (lambda: tool(name="look up")(len_of), r"tool name 'look up'"),
     (lambda: tool(name="x" * 65)(len_of), r"use 1 to 64 of"),
-    (lambda: tool(name=3)(len_of), r"tool name 3"),
     (lambda: tool(Shop().look), r"look\(\) takes no mark.* wrap it in a def"),
     (lambda: tool(ends=True)(len), r"len\(\) takes no mark.* wrap it in a def"),
     (lambda: tool(ends=True)(convert), r"convert\(\) is marked with another @tool already"),
@@ -355,19 +327,15 @@ EVERYTHING = tools_of((everything,))[0]
 
 @pytest.mark.parametrize(("given", "made"), [
     ({"number": "3"}, 3),
-    ({"number": 3.0}, 3),
     ({"number": 10**40}, 10**40),
     ({"real": "1e3"}, 1000.0),
-    ({"real": 2}, 2.0),
     ({"flag": "true"}, True),
-    ({"text": "3"}, "3"),
     ({"lines": [{"item": "tea"}]}, [Line(item="tea", count=1)]),
     ({"point": {"x": "1"}}, Point(1.0)),
     ({"size": {"width": 2}}, {"width": 2}),
     ({"unit": "km"}, Unit.KM),
     ({"day": "2026-01-02"}, datetime.date(2026, 1, 2)),
     ({"strict": {"day": "2026-01-02"}}, Strict(day=datetime.date(2026, 1, 2))),
-    ({"note": None}, None),
     ({"note": "null"}, "null"),
     ({"mixed": "a"}, "a"),
     ({"anything": {"a": [1, None]}}, {"a": [1, None]}),
@@ -393,19 +361,14 @@ def test_defaults_are_the_functions_and_no_call_sees_another_ones() -> None:
 @pytest.mark.parametrize(("given", "said"), [
     ({"number": 3.5}, r"number: .*valid integer.* \(given 3.5\)"),
     ({"number": "three"}, r"number: .*integer.* \(given 'three'\)"),
-    ({"number": None}, r"number: .* \(given None\)"),
     ({"text": 3}, r"text: .*string \(given 3\)"),
     ({"real": "1e999"}, r"real: .*finite number"),
     ({"real": math.nan}, r"its arguments are no JSON"),
-    ({"anything": [math.inf]}, r"its arguments are no JSON"),
     ({"anything": {1, 2}}, r"its arguments are no JSON: Object of type set"),
-    ({"anything": 1j}, r"its arguments are no JSON"),
     ({"text": "\ud800"}, r"its arguments are no JSON.*surrogate"),
     ({"numbr": 1, "texts": ""}, r"unknown argument 'numbr' \(did you mean 'number'\?\); unknown argument 'texts'"),
     ({"zzz": 1}, r"unknown argument 'zzz' \(it takes number, real, flag, .*\)"),
     ({"lines": [{"count": 0}]}, r"missing argument 'lines.0.item'; lines.0.count: .*greater than or equal to 1"),
-    ({"unit": "miles"}, r"unit: Input should be 'km' \(given 'miles'\)"),
-    ({"field": 10}, r"field: .*less than or equal to 9"),
     ({"argument_number": 1}, r"unknown argument 'argument_number'"),
 ])  # fmt: skip
 def test_wrong_arguments_are_told_to_the_policy(given: dict[str, Any], said: str) -> None:
@@ -417,20 +380,11 @@ def test_everything_that_is_wrong_is_told_at_once_and_in_bounds() -> None:
     def order(item: str, count: int, note: str): ...
 
     made = tools_of((order,))[0]
-    with pytest.raises(ToolError) as told:
+    given = r"unknown argument 'itm' \(did you mean 'item'\?\); missing argument 'item'; count: .* \(given 'x{40}'…\); "
+    with pytest.raises(ToolError, match=rf"^order was not called: {given}missing argument 'note'$"):
         made.validated({"itm": "tea", "count": "x" * 100_000})
-    assert str(told.value) == (
-        "order was not called: unknown argument 'itm' (did you mean 'item'?); missing argument 'item'; "
-        "count: Input should be a valid integer, unable to parse string as an integer "
-        f"(given '{'x' * 40}'…); missing argument 'note'"
-    )
-    for huge in (
-        {"lines": [{}] * 5_000},
-        {"lines": [{}] * 100_000},
-        {f"{'y' * 900}{number}": 1 for number in range(1000)},
-        {"x" * 100_000: 1},
-        {"number": [[["deep"] * 100] * 100] * 10},
-    ):
+    names = {f"{'y' * 900}{number}": 1 for number in range(1000)}
+    for huge in ({"lines": [{}] * 5_000}, names, {"x" * 100_000: 1}, {"number": [[["deep"] * 100] * 100] * 10}):
         with pytest.raises(ToolError) as told:
             EVERYTHING.validated(huge)
         assert len(str(told.value)) <= MAX_PROBLEM_CHARS + 100
@@ -482,32 +436,24 @@ def test_a_text_stays_where_anothers_schema_takes_text(schema: Any) -> None:
     ("text", "true", "true"),
     ("text", "null", "null"),
     ("text", " 'a'\n", " 'a'\n"),
-    ("text", "[1]", "[1]"),
-    ("number", "3", 3),
     ("number", " 3\n", 3),
     ("number", "007", 7),
     ("real", "1e3", 1000.0),
     ("flag", "True", True),
     ("flag", "false", False),
-    ("flag", "yes", True),
     ("counts", '{"a": 1}', {"a": 1}),
     ("counts", "{'a': 1}", {"a": 1}),
     ("lines", '[{"item": "3", "count": "2"}]', [Line(item="3", count=2)]),
     ("point", "{'x': 1}", Point(1.0)),
     ("point", "None", None),
-    ("point", "null", None),
     ("note", "null", None),  # of a parameter that takes both
-    ("note", "None", None),
-    ("note", "nulls", "nulls"),
     ("note", "3", "3"),
     ("day", "2026-01-02", datetime.date(2026, 1, 2)),
-    ("unit", "km", Unit.KM),
     ("unit", "'km'", Unit.KM),
     ("unit", "\nkm\n", Unit.KM),
     ("mixed", "a", "a"),
     ("mixed", "1", 1),
     ("anything", "true", True),
-    ("anything", "plain words", "plain words"),
     ("anything", "{1, 2}", "{1, 2}"),
     ("anything", "NaN", "NaN"),
     ("anything", r"'\d'", r"\d"),
@@ -576,10 +522,7 @@ def test_what_an_authors_validator_raises_is_not_the_policys_fault() -> None:
 
 @pytest.mark.parametrize(("value", "text"), [
     ("as it is\n", "as it is\n"),
-    ("", ""),
     (None, "null"),
-    (True, "true"),
-    (84, "84"),
     (3.0, "3.0"),
     ([1, "é", None], '[1, "é", null]'),
     ({"a": (1, 2)}, '{"a": [1, 2]}'),
@@ -587,7 +530,6 @@ def test_what_an_authors_validator_raises_is_not_the_policys_fault() -> None:
     ([Point(1.0)], '[{"x": 1.0, "y": 0.0}]'),
     ({"day": datetime.date(2026, 1, 2), "unit": Unit.KM}, '{"day": "2026-01-02", "unit": "km"}'),
     (decimal.Decimal("1.10"), '"1.10"'),
-    (Path("a/b"), '"a/b"'),
     (enum.StrEnum("Word", {"YES": "yes"}).YES, "yes"),
 ])  # fmt: skip
 def test_results_are_text_or_json(value: Any, text: str) -> None:
@@ -608,10 +550,8 @@ async def waits() -> str:
     (lambda: [1, {"a": -math.inf}], r"list that JSON doesn't have"),
     (lambda: Holder(math.nan), r"JSON doesn't have"),
     (lambda: b"x", r"returned builtins.bytes; return text, numbers, lists"),
-    (lambda: [Holder(b"x")], r"returned builtins.bytes"),
     (lambda: {1, 2}, r"returned builtins.set"),
     (lambda: Opaque(), r"returned .*test_tools.Opaque; return text"),
-    (lambda: iter([1]), r"returned builtins.list_iterator"),
     (lambda: "\ud800", r"half of a surrogate pair"),
     (lambda: ["\ud800"], r"half of a surrogate pair"),
     (lambda: nested(5000), r"list that JSON doesn't have"),
@@ -646,15 +586,3 @@ def test_a_long_result_is_cut_and_says_so() -> None:
 @given(JSON_VALUES)
 def test_a_json_result_reads_back(value: Any) -> None:
     assert isinstance(value, str) or json.loads(result_text(value, 1 << 20)) == value
-
-
-def test_a_tool_is_plain_data() -> None:
-    made = tools_of((convert,))[0]
-    assert dataclasses.is_dataclass(made) and isinstance(made, Tool) and hash(made)
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        made.name = "other"  # type: ignore[misc]
-    assert made.spec == {
-        "type": "function",
-        "function": {"name": "convert", "description": "Convert a distance.", "parameters": made.parameters},
-    }
-    assert MAX_ARGUMENT_BYTES == 1 << 20

@@ -1,4 +1,4 @@
-"""Thirty tools, to compare their schemas with those that transformers makes."""
+"""Tools, to compare their schemas with those that transformers makes."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -61,14 +61,6 @@ def say(text: str):
     """
 
 
-def switch(on: bool):
-    """Switch the light.
-
-    Args:
-        on: Whether it is on.
-    """
-
-
 def total(values: list[float]):
     """Add up.
 
@@ -77,27 +69,11 @@ def total(values: list[float]):
     """
 
 
-def grid(cells: list[list[int]]):
-    """Draw.
-
-    Args:
-        cells: Rows of cells.
-    """
-
-
 def collect(things: list):
     """Collect.
 
     Args:
         things: Of any kind.
-    """
-
-
-def price(prices: dict[str, float]):
-    """Price it.
-
-    Args:
-        prices: By name.
     """
 
 
@@ -123,14 +99,6 @@ def convert(amount: float, unit: Literal["km", "mi"]):
     Args:
         amount: Distance.
         unit: Unit of `amount`; the result is in the other one.
-    """
-
-
-def choose(number: Literal[1, 2, 3]):
-    """Choose.
-
-    Args:
-        number: Door.
     """
 
 
@@ -168,14 +136,6 @@ def default(count: int = 3):
     """
 
 
-def optional(note: str | None):
-    """Note it.
-
-    Args:
-        note: Text.
-    """
-
-
 def optional_default(note: str | None = None):
     """Note it.
 
@@ -189,14 +149,6 @@ def either(key: int | str):
 
     Args:
         key: Its number or name.
-    """
-
-
-def either_list(keys: list[int] | str):
-    """Find them.
-
-    Args:
-        keys: Their numbers, or one name.
     """
 
 
