@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,18 +82,12 @@ def test_hidden_cut_and_malformed_calls_of_a_template() -> None:
     assert call.problem.startswith("broken JSON")
 
 
-@pytest.mark.parametrize(
-    ("template", "why"),
-    [
-        ("llama3", "the chat template drops tools"),
-        ("phi3", "the chat template drops tools"),
-        ("gemma3", "the chat template drops tools"),
-        ("qwen2_5_vl", "the chat template drops tools"),
-        ("qwen3_5_think", "nothing reads calls as the chat template writes them"),
-        ("gptoss", "nothing reads calls as the chat template writes them"),
-        ("llama3_2", "nothing reads calls as the chat template writes them"),
-    ],
-)
+@pytest.mark.parametrize(("template", "why"), [
+    ("llama3", "the chat template drops tools"),
+    ("qwen2_5_vl", "the chat template drops tools"),
+    ("qwen3_5_think", "nothing reads calls as the chat template writes them"),
+    ("llama3_2", "nothing reads calls as the chat template writes them"),
+])  # fmt: skip
 def test_other_templates_get_the_text_form_with_the_reason(template: str, why: str) -> None:
     tokenizer = marked_bytes(template)
     form = choose_format(tokenizer, TOOLS, ASKED)
@@ -207,27 +202,20 @@ def test_what_a_renderer_finds_is_judged_here() -> None:
     tokenizer = marked_bytes("qwen3")
     ids = len(encode_text(tokenizer, "<think>x"))
     hidden = FakeCall("add", {}, token_span=(ids, ids + 1))
-    renderer = FakeRenderer(
-        [
-            hidden,
-            FakeCall("add", {"a": "1"}),
-            FakeCall("other", {}, "unknown_tool"),
-            FakeCall(None, {}, "missing_name"),
-            FakeCall(5, {}),
-            FakeCall("add", ["a"]),
-            FakeCall("add", {"a": float("nan")}),
-        ]
-    )
+    good, other = FakeCall("add", {"a": "1"}), FakeCall("other", {}, "unknown_tool")
+    nan = FakeCall("add", {"a": math.nan})
+    bad = [FakeCall(None, {}, "missing_name"), FakeCall(5, {}), FakeCall("add", ["a"]), nan]
+    renderer = FakeRenderer([hidden, good, other, *bad])
     form = RendererForm(tokenizer, TOOLS, "fake", renderer)
     form._are_texts = True
     completion = sampled(tokenizer, "<think>x<tool_call>y")
-    good, other, *bad = form._read_by_renderer((), completion).calls
-    assert good == ToolCall("add", {"a": "1"}, are_texts=True) and other == ToolCall("other", {}, are_texts=True)
-    assert [bool(call.problem) for call in bad] == [True] * 4 and "missing name: 'raw'" in bad[0].problem
-    renderer.found = [FakeCall("add", {"a": "1"}), FakeCall("add", {}, "unclosed_block")]
+    read, unknown, *refused = form._read_by_renderer((), completion).calls
+    assert read == ToolCall("add", {"a": "1"}, are_texts=True) and unknown == ToolCall("other", {}, are_texts=True)
+    assert [bool(call.problem) for call in refused] == [True] * 4 and "missing name: 'raw'" in refused[0].problem
+    renderer.found = [good, FakeCall("add", {}, "unclosed_block")]
     assert form._read_by_renderer((), completion).calls[1].problem.startswith("unclosed block")
     cut = form._read_by_renderer((), sampled(tokenizer, "x", "length"))
-    assert cut.problem == "the length limit cut a call off" and cut.calls == (good,)
+    assert cut.problem == "the length limit cut a call off" and cut.calls == (read,)
 
 
 def test_a_template_form_says_what_it_lacks() -> None:

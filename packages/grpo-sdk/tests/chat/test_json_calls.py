@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from grpo_sdk.chat.json_calls import MAX_CALLS, judged, read_json_calls
+from grpo_sdk.chat.json_calls import MAX_CALLS, read_json_calls
 from grpo_sdk.task.tools.calls import Reading, ToolCall
 
 
@@ -65,23 +65,15 @@ def test_thinking_that_the_prompt_began_hides_calls() -> None:
     ("inside", "problem"),
     [
         ("", "broken JSON: Expecting value at character 1, at '</tool_call>"),
-        (
-            '{"name": "add", "arguments": {"a": 1}',
-            "broken JSON: Expecting ',' delimiter at character 38, at '</tool_call>",
-        ),
-        ("{'name': 'add'}", "Expecting property name enclosed in double quotes at character 2, at \"'name'"),
         ('{"name": "add", "arguments": {"a": NaN}}', "NaN is no number of JSON"),
-        ('{"name": "add", "arguments": {"a": -Infinity}}', "-Infinity is no number of JSON"),
         ('{"name": "add", "arguments": {"a": 1e999}}', "inf is no number of JSON"),
         (f'{{"name": "add", "arguments": {{"a": {"9" * 5000}}}}}', "a number has 5000 digits; 1000 are allowed"),
         (f'{{"name": "add", "arguments": {{"a": {"[" * 99}{"]" * 99}}}}}', "nested deeper than 64"),
-        ("[" * 100_000, "nested deeper than 64"),
         ('{"name": "add", "arguments": {"a": "\\ud800"}}', "'\\ud800' is half of a surrogate pair"),
         ('{"name": "\\ud800", "arguments": {}}', "half of a surrogate pair"),
         ('{"name": "add", "arguments": {"a": 1, "a": 2}}', "the key 'a' stands twice in an object"),
         ('{"name": "add", "arguments": [1]}', '"arguments" must be an object, e.g. {}, not a list'),
         ('{"name": "add", "arguments": "{}"}', "not '{}'"),
-        ('{"name": "add", "arguments": null}', "not null"),
         ('{"name": "add", "parameters": {}}', "\"arguments\" is missing; the object has 'name', 'parameters'"),
         ('{"name": 5, "arguments": {}}', '"name" must be the name of a tool, not 5'),
         ('{"name": "", "arguments": {}}', "not ''"),
@@ -149,8 +141,3 @@ def test_hostile_text_takes_linear_time(text: str) -> None:
     start = time.process_time()
     read(text), read(text, is_cut=True), read(text, is_thinking=True)
     assert time.process_time() - start < 5.0
-
-
-def test_what_another_parser_found_is_judged() -> None:
-    assert judged("f", {"a": "1"}, are_texts=True) == ToolCall("f", {"a": "1"}, are_texts=True)
-    assert judged(None, {}).problem and judged("f", ["a"]).problem and judged("f", {"a": float("nan")}).problem

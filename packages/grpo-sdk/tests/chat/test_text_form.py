@@ -1,9 +1,10 @@
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
 from typing import Any
 
 import pytest
+from tool_conversations import TOOLS
 
 from grpo_core.policy.fresh import EOS_TOKEN, byte_tokenizer
 from grpo_sdk.chat import choose_format
@@ -21,17 +22,6 @@ NO_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('System rol
 CALL = '<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>'
 
 
-@dataclass
-class Add:
-    name: str = "add"
-    spec: dict[str, Any] = field(
-        default_factory=lambda: {
-            "type": "function",
-            "function": {"name": "add", "description": "Addiert größere Zahlen.", "parameters": {"type": "object"}},
-        }
-    )
-
-
 @pytest.fixture
 def tokenizer() -> Any:
     made = byte_tokenizer()
@@ -45,7 +35,7 @@ def said(tokenizer: Any, text: str, end: str = "", finish_reason: FinishReason =
 
 
 def test_a_text_prompt_stays_as_its_author_wrote_it(tokenizer: Any) -> None:
-    form = choose_format(tokenizer, [Add()], "1+1? ")
+    form = choose_format(tokenizer, TOOLS, "1+1? ")
     assert (form.name, form.why, form.stop) == ("text", "the task's prompts are text", ("</tool_call>",))
     prompt = form.first("1+1? ")
     assert tokenizer.decode(prompt) == "1+1? "
@@ -64,11 +54,11 @@ def test_a_text_prompt_stays_as_its_author_wrote_it(tokenizer: Any) -> None:
 def test_chat_is_told_of_its_tools_and_goes_on(tokenizer: Any, has_system: bool) -> None:
     tokenizer.chat_template = TEMPLATE if has_system else NO_SYSTEM + TEMPLATE
     asked = (Message(role="user", content="1+1?"),)
-    form = choose_format(tokenizer, [Add()], asked)
+    form = choose_format(tokenizer, TOOLS, asked)
     assert (form.name, form.stop) == ("text", ())
     prompt = form.first(asked)
     text = tokenizer.decode(prompt)
-    told = '{"name": "add", "description": "Addiert größere Zahlen.", "parameters": {"type": "object"}}'
+    told = json.dumps(TOOLS[0].spec["function"], ensure_ascii=False)
     assert told in text and text.startswith("<system>You can call tools." if has_system else "<user>You can call")
     assert text.endswith(f"{'<user>' if has_system else ''}1+1?{EOS_TOKEN}\n<assistant>")
     calls = [{"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}] * 2
@@ -85,17 +75,17 @@ def test_chat_is_told_of_its_tools_and_goes_on(tokenizer: Any, has_system: bool)
 
 def test_instructions_follow_a_message_of_the_system(tokenizer: Any) -> None:
     asked = (Message(role="system", content="Be brief."), Message(role="user", content="1+1?"))
-    text = tokenizer.decode(choose_format(tokenizer, [Add()], asked).first(asked))
+    text = tokenizer.decode(choose_format(tokenizer, TOOLS, asked).first(asked))
     assert text.startswith("<system>Be brief.\n\nYou can call tools.") and text.count("<system>") == 1
 
 
 def test_chat_needs_a_template() -> None:
     with pytest.raises(UserError, match="no chat template"):
-        choose_format(byte_tokenizer(), [Add()], (Message(role="user", content="1+1?"),))
+        choose_format(byte_tokenizer(), TOOLS, (Message(role="user", content="1+1?"),))
 
 
 def test_a_call_is_cut_by_the_limit_or_hidden_by_the_prompts_thinking(tokenizer: Any) -> None:
-    form = choose_format(tokenizer, [Add()], "1+1? ")
+    form = choose_format(tokenizer, TOOLS, "1+1? ")
     cut = form.read(form.first("1+1?"), said(tokenizer, CALL[:30], finish_reason="length"))
     assert cut.problem == "the length limit cut a call off"
     assert form.read(form.first("Say it in <think> and </think>."), said(tokenizer, CALL)).calls
@@ -105,7 +95,7 @@ def test_a_call_is_cut_by_the_limit_or_hidden_by_the_prompts_thinking(tokenizer:
 
 def test_thinking_between_special_tokens_hides_calls(tokenizer: Any) -> None:
     tokenizer.add_special_tokens({"extra_special_tokens": ["[THINK]", "[/THINK]"]})
-    form = choose_format(tokenizer, [Add()], "1+1? ")
+    form = choose_format(tokenizer, TOOLS, "1+1? ")
     completion = said(tokenizer, f"[THINK]so {CALL}[/THINK]{CALL}", EOS_TOKEN)
     stripped = Completion(
         completion.token_ids, completion.logprobs, f"so {CALL}{CALL}", "stop", 0

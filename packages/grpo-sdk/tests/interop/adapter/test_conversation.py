@@ -71,18 +71,11 @@ def test_a_prompt_that_shows_calls_shows_them_in_text(shop):
     assert examples[2] == user("<tool_result>4 coins</tool_result>")
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ('<tool_call>{"name": "look_up"</tool_call>', "broken JSON"),
-        ('<tool_call>{"name": "look_up", "arguments": {"item": "hat"}}', "</tool_call> is missing"),
-        ('<tool_call>{"name": "steal", "arguments": {}}</tool_call>', "no tool 'steal'"),
-        (
-            'I think.</think><tool_call>{"name": "look_up", "arguments": {"item": "x"}}</tool_call><|im_end|>',
-            "no x here",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("text", "told"), [
+    ('<tool_call>{"name": "look_up"</tool_call>', "broken JSON"),
+    ('<tool_call>{"name": "steal", "arguments": {}}</tool_call>', "no tool 'steal'"),
+    ('Hm.</think><tool_call>{"name": "look_up", "arguments": {"item": "x"}}</tool_call><|im_end|>', "no x here"),
+])  # fmt: skip
 def test_a_completion_that_calls_wrongly_is_told_what_is_wrong(shop, text, told):
     conversation = Conversation(shop, shop.task.rows()[0])
     run(conversation.begin())
