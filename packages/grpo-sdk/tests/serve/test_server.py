@@ -2,8 +2,6 @@
 
 import json
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -36,16 +34,12 @@ def server() -> Iterator[TaskServer]:
     (b'{"row": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_001, "not JSON"),
     (b'{"row": {"id": "x", "a": NaN, "b": 1}, "completion": "2"}', "NaN is no number"),
     (b'{"row": {"id": "x", "a": ' + b"9" * 5000 + b', "b": 1}, "completion": "2"}', ""),
-    (b"\xff\xfe", "not JSON"),
     ({"row": "1+1"}, "either 'completion' or 'completions'"),
     ({"completion": "2"}, "either 'row' or 'rows'"),
     ({"row": "1+1", "completion": 2}, "completion: "),
     ({"row": "1+1", "completion": "2", "complation": "2"}, "complation: "),
-    ({"row": "1+1", "completions": []}, "0 completions"),
     ({"row": "1+1", "completions": ["2"] * 1025}, "1025 completions"),
     ({"rows": ["1+1"], "completions": ["2", "3"]}, "2 completions and 1 rows"),
-    ({"row": 7, "completion": "2"}, "row"),
-    ({"row": {"id": "x"}, "completion": "2"}, "does not fit Sum"),
     ({"row": '{"id": "x"', "completion": "2"}, "does not fit Sum"),
     ({"row": {"id": "\ud800", "a": 1, "b": 1}, "completion": "2"}, "does not fit Sum"),
     ({"row": "1+1", "split": "dev", "completion": "2"}, "split 'dev' must be"),
@@ -193,8 +187,3 @@ def test_workers_of_tasks_that_are_not_used_end(monkeypatch: pytest.MonkeyPatch)
         assert ask(server, "/small_games.guess/score", {"row": row, "completion": row})["solved"]
         assert list(server.tasks.stats) == ["small_games.guess"]
         assert ask(server, f"{SUMS}/score", RIGHT)["solved"]
-
-
-def test_a_server_needs_no_torch() -> None:
-    code = "import sys, grpo_sdk.serve.server, grpo_sdk.cli.serve; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], timeout=SOON_S).returncode == 0

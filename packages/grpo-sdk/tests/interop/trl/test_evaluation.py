@@ -77,8 +77,3 @@ def test_mistakes_are_found_when_it_is_made(spec: str) -> None:
         EvaluationCallback("math.gsm9k")
     with pytest.raises(UserError, match="interval_steps=0"):
         EvaluationCallback(spec, interval_steps=0)
-
-
-def test_a_misspelt_name_of_the_module_is_an_import_error() -> None:
-    with pytest.raises(ImportError, match="EvaluationCalback"):
-        from grpo_sdk.interop.trl import EvaluationCalback  # type: ignore[attr-defined] # noqa: F401
