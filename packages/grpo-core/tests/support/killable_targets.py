@@ -53,7 +53,6 @@ def verbs(argument: str) -> dict[str, object]:
         "compute": lambda: compute(float(argument)),
         "started_compute": lambda: started_compute(float(argument)),
         "regex": lambda: re.match(r"(a+)+$", "a" * 64 + "b"),
-        "power": lambda: pow(3, 10**9),
         "fork": lambda: os.fork() and "parent",
         "fork_exit": lambda: "parent" if os.fork() else sys.exit("child"),
         "fork_twice": lambda: subprocess.run(["/bin/sh", "-c", "true &"], check=True),

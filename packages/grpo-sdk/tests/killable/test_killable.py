@@ -159,7 +159,7 @@ def test_environment_variables_are_set_beside_those_of_this_process(monkeypatch,
 # Deadlines
 
 
-@pytest.mark.parametrize("payload", ["spin:", "regex:", "power:", "stop:", "sleep:60"])
+@pytest.mark.parametrize("payload", ["spin:", "regex:", "stop:", "sleep:60"])
 def test_what_does_not_end_is_killed(payload: str) -> None:
     """In Python, in C with the interpreter lock held, and stopped: none can prevent it."""
     with pool(2) as workers:

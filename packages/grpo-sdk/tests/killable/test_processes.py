@@ -44,6 +44,9 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
+FORKED = pytest.mark.parametrize("way", [pytest.param("forked", marks=LINUX)], indirect=True)
+"""For tests of the fork server itself, which is there whatever the others use."""
+
 PRELOAD: str | None = None
 
 
@@ -196,7 +199,7 @@ def test_a_spare_that_was_there_before_the_hang_answers_after_it() -> None:
     others = worker_pids()  # of pools that live as long as this process, such as the math verifier's
     with pool() as workers:
         workers.submit(b"sleep:60", 0.01).result()
-        for hang in range(3):
+        for hang in range(2):
             assert eventually(lambda: len(worker_pids() - others) == 2)
             before = worker_pids() - others
             assert workers.submit(b"spin:%d" % hang, 1.0).result().status == "timeout"
@@ -293,11 +296,11 @@ def test_no_variable_of_this_process_is_left_where_a_worker_could_read_it(way, m
     assert b"GRPO_KILLABLE_WORKER=%b\0" % mark in started_with
 
 
-@LINUX
+@FORKED
 @pytest.mark.parametrize("payloads", [["echo:"], ["sleep:0.4", "sleep:0.5"], ["echo:"] * 50])
 @pytest.mark.parametrize("wait_s", [0.0, 0.3])
 def test_the_end_of_a_fork_server_costs_no_payload_its_outcome(payloads: list[str], wait_s: float) -> None:
-    with KillablePool("killable_targets:make", workers=2, preload="killable_targets") as workers:
+    with pool(2) as workers:
         workers.warm()
         keeper = psutil.Process(pid_of(workers)).parent()
         assert keeper is not None and keeper.ppid() != os.getpid()
@@ -310,7 +313,7 @@ def test_the_end_of_a_fork_server_costs_no_payload_its_outcome(payloads: list[st
         assert eventually(lambda: not is_running(keeper.pid))
 
 
-@LINUX
+@FORKED
 def test_a_process_that_ignores_the_end_of_children_has_a_fork_server_that_does_not() -> None:
     body = """
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
