@@ -29,23 +29,16 @@ class Desk(Environment):
         return f"Row {row.id}."
 
 
-@reward()
+@reward(maximum=9.0)
 def calls_made(calls: tuple[object, ...]) -> float:
     return len(calls)
 
 
-NOTES = Task(
-    "notes",
-    load,
-    lambda row: "Take notes. ",
-    lambda text, row: text,
-    [calls_made],
-    tools=(*mcp(SERVER, env={"NOTES_MARK": "{folder}"}), length),
-    environment=Desk,
-    max_turns=9,
-    timeout_s=20,
-)
-PLAIN = replace(NOTES, name="plain", tools=mcp(SERVER, only=["read", "write"]), environment=None)
+PLAIN = Task(
+    "plain", load, lambda row: "Take notes. ", lambda text, row: text, [calls_made], max_turns=9, timeout_s=20,
+    tools=mcp(SERVER, only=["read", "write"]),
+)  # fmt: skip
+NOTES = replace(PLAIN, name="notes", tools=(*mcp(SERVER, env={"NOTES_MARK": "{folder}"}), length), environment=Desk)
 SILENT = replace(PLAIN, name="silent", tools=mcp([sys.executable, "-c", "import time; time.sleep(60)"], start_s=1))
 BROKEN = replace(PLAIN, name="broken", tools=mcp([sys.executable, "-c", "raise SystemExit('no ' + 'licence')"]))
 EMPTY = replace(PLAIN, name="empty", tools=mcp([*SERVER, "--empty"]))

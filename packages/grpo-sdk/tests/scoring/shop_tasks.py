@@ -5,6 +5,7 @@ import itertools
 import os
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 
 from grpo_sdk import Call, Environment, Invalid, Row, Task, TaskConfig, ToolError, reward, tool
 
@@ -125,12 +126,6 @@ async def wait(seconds: float) -> float:
     return seconds
 
 
-@tool
-def now() -> float:
-    """Say something else each time."""
-    return time.perf_counter()
-
-
 def said(text: str) -> str:
     return text
 
@@ -140,18 +135,9 @@ def answered(text: str) -> float:
     return float(text == "done")
 
 
-BAD = Task(
-    "bad",
-    load,
-    lambda row: "?",
-    said,
-    (answered,),
-    tools=(sleep, spin, leave, crash, fork, image, long, wait, now),
-    max_turns=4,
-)
-FORGIVING = Task(
-    "forgiving", load, lambda row: "?", said, (answered,), tools=BAD.tools, max_turns=4, on_tool_failure="result"
-)
+BAD_TOOLS = (sleep, spin, leave, crash, fork, image, long, wait)
+BAD = Task("bad", load, lambda row: "?", said, (answered,), tools=BAD_TOOLS, max_turns=4)
+FORGIVING = replace(BAD, name="forgiving", on_tool_failure="result")
 
 
 @tool(timeout_s=20)
@@ -166,17 +152,8 @@ def waited(calls: tuple[Call, ...]) -> float:
     return sum(call.seconds for call in calls)
 
 
-SLOW = Task(
-    "slow",
-    load,
-    lambda row: "?",
-    said,
-    (answered, waited),
-    tools=(ponder,),
-    max_turns=4,
-    timeout_s=1.0,
-    on_timeout="fail",
-)
+LATE_IS_WRONG = {"timeout_s": 1.0, "on_timeout": "fail"}
+SLOW = replace(BAD, name="slow", rewards=(answered, waited), tools=(ponder,), **LATE_IS_WRONG)
 
 
 class Door(Environment):
@@ -191,9 +168,7 @@ class Door(Environment):
         time.sleep(600)
 
 
-CLOSES = Task(
-    "closes", load, lambda row: "?", said, (answered,), environment=Door, max_turns=4, timeout_s=1.0, on_timeout="fail"
-)
+CLOSES = replace(BAD, name="closes", tools=(), environment=Door, **LATE_IS_WRONG)
 
 
 class Counter(Environment):
@@ -215,6 +190,4 @@ class Counter(Environment):
         raise asyncio.CancelledError
 
 
-COUNTER = Task(
-    "counter", load, lambda row: "?", said, (answered,), environment=Counter, max_turns=4, on_tool_failure="result"
-)
+COUNTER = replace(FORGIVING, name="counter", tools=(), environment=Counter)

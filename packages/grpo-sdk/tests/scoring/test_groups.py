@@ -102,7 +102,6 @@ def task(*rewards: object, prompt: object = group_tasks.prompt) -> Task:
     (lambda: task("exact"), "'some': 'exact' among its rewards must be a function"),
     (lambda: task(group_tasks.has_a, prompt="q"), "'some': prompt='q' must be a function"),
     (lambda: task(lambda answer: 1.0, lambda text: 0.0), "Write a def with @reward"),
-    (lambda: group_reward(group_tasks.has_a), "write @group_reward"),
 ])  # fmt: skip
 def test_mistakes_name_the_reward(build: Callable[[], object], message: str) -> None:
     with pytest.raises(UserError, match=message):
