@@ -38,6 +38,7 @@ def server() -> Iterator[TaskServer]:
     ({"completion": "2"}, "either 'row' or 'rows'"),
     ({"row": "1+1", "completion": 2}, "completion: "),
     ({"row": "1+1", "completion": "2", "complation": "2"}, "complation: "),
+    ({"row": "1+1", "completions": []}, "0 completions"),
     ({"row": "1+1", "completions": ["2"] * 1025}, "1025 completions"),
     ({"rows": ["1+1"], "completions": ["2", "3"]}, "2 completions and 1 rows"),
     ({"row": '{"id": "x"', "completion": "2"}, "does not fit Sum"),

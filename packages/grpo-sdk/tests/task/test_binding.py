@@ -182,6 +182,7 @@ async def later(answer: str) -> float:
     (lambda answer: math.nan, "reward", "returned nan; a reward is a finite number"),
     (lambda answer: 10**400, "reward", "a number beyond the range of a float; a reward is a finite number"),
     (lambda answer: -1e308, "reward", "returned -1e+308; a reward is between -1e+30 and 1e+30"),
+    (lambda answer: None, "reward", "the task's reward <lambda>() returned None; a reward is a number"),
     (lambda answer: "1", "reward", "returned the text '1'; a reward is a number"),
     (later, "reward", "reward later() returned a coroutine"),
     (lambda answer: 2.0, "reward", "returned 2.0, above its maximum 1.0; state it: @reward(…, maximum=2)"),

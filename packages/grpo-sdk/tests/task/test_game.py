@@ -139,6 +139,7 @@ def test_a_mistake_of_a_game_is_named(change: dict[str, object], state: object, 
 @pytest.mark.parametrize(("change", "message"), [
     ({"roles": ("one",)}, "two or more"),
     ({"maximum": 0.0}, "above 0"),
+    ({"players": {"self": None}}, "'self' is no name"),
     ({"parse": lambda text, state, rng: 0}, "parse"),
     ({"legal": None}, "game 'heap': legal=None must be a function"),
     ({"evaluated_against": ("prefect",)}, "evaluated_against has 'prefect'; its opponents are random, perfect"),

@@ -22,6 +22,7 @@ FIELDS = {"fields": "question:problem,answer:solution", "path": "./c++/a=b.csv"}
     ("text", "specs"),
     [
         ("a.b:2,c.d:1?split=test&size=7", [TaskSpec("a.b", 2.0), TaskSpec("c.d", 1.0, {"split": "test", "size": "7"})]),
+        (" a.b:0.5 , c.d ", [TaskSpec("a.b", 0.5), TaskSpec("c.d")]),
         # Values may hold commas, colons, equals and plus; a comma before a task separates even after a value.
         ("a.b?fields=question:problem,answer:solution&path=./c++/a=b.csv", [TaskSpec("a.b", 1.0, FIELDS)]),
         ("a.b?x=1,2,c.d?y=3,./f.py:t",
