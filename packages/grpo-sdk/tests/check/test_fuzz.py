@@ -230,8 +230,8 @@ def test_a_task_with_tools_that_is_right_has_no_finding() -> None:
 
 
 def test_tools_that_hang_or_crash_are_found() -> None:
-    assert kinds(fuzz(f"{TOOLS}:crash", 60)) == {"crash"}
-    assert kinds(fuzz(replace(broken_tools.hang, timeout_s=0.2), 30)) == {"slow"}
+    assert kinds(fuzz(f"{TOOLS}:crash", 20)) == {"crash"}
+    assert kinds(fuzz(replace(broken_tools.hang, timeout_s=0.2), 12)) == {"slow"}
 
 
 SEVERAL = ["fuzz.several", "Read exactly one answer", "hackability 1.00 (95%: 0.91"]
