@@ -1,5 +1,6 @@
 """TRL's own trainer with a random model, for tests."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,23 @@ def trainer_of(folder: Path, reward_funcs: Any, rows: Any, config: dict[str, Any
 def rewards_logged(trainer: Any) -> list[dict[str, float]]:
     """What the trainer logged of each step."""
     return [entry for entry in trainer.state.log_history if "reward" in entry]
+
+
+def written(name: str, **arguments: Any) -> str:
+    """A call as the model writes it."""
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
+
+
+class Scripted:
+    """Completions of a model that calls tools, in place of the random one's: what to say to a prompt."""
+
+    def __init__(self, trainer: Any, say: Callable[[str], str]) -> None:
+        self._tokenizer, self._say, self.prompts = trainer.processing_class, say, list[str]()
+
+    def __call__(self, prompt_ids: Any, *arguments: Any, **options: Any) -> tuple[list[list[int]], None]:
+        prompts = [self._tokenizer.decode(ids) for ids in prompt_ids]
+        self.prompts += prompts
+        return [self._tokenizer(f"{self._say(prompt)}<|im_end|>")["input_ids"] for prompt in prompts], None
 
 
 def let_the_engine_say(monkeypatch: pytest.MonkeyPatch, say: Callable[[str], str]) -> None:

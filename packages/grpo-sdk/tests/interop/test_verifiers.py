@@ -38,14 +38,14 @@ class Task(Generic[T, C]):
         self.data, self.config = data, config
 
 
-class TasksetConfig(pydantic.BaseModel):
-    """The configuration of a taskset of verifiers."""
+class Config(pydantic.BaseModel):
+    """The configuration of a taskset of verifiers or of a server of tools, or the state of a rollout."""
 
     task: Any = None
 
 
-class Taskset(Generic[T, C]):
-    """A taskset of verifiers."""
+class Configured(Generic[T, C]):
+    """A taskset of verifiers, or a server of tools."""
 
     def __init__(self, config: Any) -> None:
         self.config = config
@@ -53,21 +53,6 @@ class Taskset(Generic[T, C]):
 
 class Env(Generic[T]):
     """An environment of verifiers."""
-
-
-class State(pydantic.BaseModel):
-    """The state of a rollout of verifiers."""
-
-
-class ToolsetConfig(pydantic.BaseModel):
-    """The configuration of a server of tools."""
-
-
-class Toolset(Generic[T, C]):
-    """A server of tools."""
-
-    def __init__(self, config: Any) -> None:
-        self.config = config
 
 
 class Message(SimpleNamespace):
@@ -104,8 +89,8 @@ def reward(weight: float) -> Callable[[Any], Any]:
 def adapter() -> Iterator[Any]:
     v1 = {
         "AgentConfig": SimpleNamespace, "Agents": object, "Env": Env,
-        "EnvConfig": object, "Task": Task, "TaskData": Data, "Taskset": Taskset, "TasksetConfig": TasksetConfig,
-        "Trace": Trace, "reward": reward, "State": State, "SharedToolsetConfig": ToolsetConfig, "Toolset": Toolset,
+        "EnvConfig": object, "Task": Task, "TaskData": Data, "Taskset": Configured, "TasksetConfig": Config,
+        "Trace": Trace, "reward": reward, "State": Config, "SharedToolsetConfig": Config, "Toolset": Configured,
         "intercept": lambda function: function, "stop": lambda function: function,
     }  # fmt: skip
     packages = {

@@ -2,14 +2,13 @@
 
 import json
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import group_tasks
 import pytest
 import small_games
-from trl_trainers import rewards_logged, save_model, trainer_of
+from trl_trainers import Scripted, rewards_logged, save_model, trainer_of, written
 
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_sdk.errors import UserError
@@ -76,43 +75,23 @@ def test_turns_are_trained_and_what_is_said_between_them_is_not(folder: Path, ba
     assert [entry["trl_tasks.turns/abstained_rate"] for entry in rewards_logged(trainer)] == [0.0, 0.0]
 
 
-class Scripted:
-    """Completions of a model that calls tools, in place of the random one's."""
-
-    def __init__(self, trainer: Any, texts: Sequence[str]) -> None:
-        self._tokenizer, self._texts, self.prompts = trainer.processing_class, iter(texts), list[str]()
-
-    def __call__(self, prompt_ids: Any, *arguments: Any, **options: Any) -> tuple[list[list[int]], None]:
-        self.prompts.append(self._tokenizer.decode(prompt_ids[0]))
-        ids = self._tokenizer(next(self._texts) + "<|im_end|>")["input_ids"]
-        return [list(ids) for _ in prompt_ids], None
-
-
-def call(tool: str, text: str) -> str:
-    return f"<tool_call>\n{json.dumps({'name': tool, 'arguments': {'text': text}})}\n</tool_call>"
-
-
-@pytest.mark.parametrize(
-    ("spec", "tool", "answers", "shown"),
-    [
-        (GUESS, "answer", ["no digit", "0", "9"], ["a digit, please"]),
-        ("games.nim?opponent=random&heaps=3&seed=1", "move", ["<answer>[A1]</answer>"], ["heap"]),
-    ],
-    ids=["answers", "moves"],
-)
+@pytest.mark.parametrize(("spec", "tool", "answers", "shown"), [
+    (GUESS, "answer", ["no digit", "0", "9"], "a digit, please"),
+    ("games.nim?opponent=random&heaps=3&seed=1&size=4", "move", ["<answer>[A1]</answer>"], "heap"),
+], ids=["answers", "moves"])  # fmt: skip
 def test_the_real_tool_loop_plays_a_task(folder, spec, tool, answers, shown):
     with TrlTask(spec, workers=1) as task:
-        long, environments = {"max_completion_length": 2000, "max_steps": 1}, task.environment_factory
-        trainer = trainer_of(folder, task.reward_funcs, task.train_dataset, long, environment_factory=environments)
-        scripted = Scripted(trainer, [*(call(tool, answer) for answer in answers), "well played"])
-        trainer._generate_single_turn = scripted
+        long = {"max_completion_length": 2000, "max_steps": 1, "per_device_train_batch_size": 2}
+        factory = task.environment_factory
+        trainer = trainer_of(folder, task.reward_funcs, task.train_dataset, long, environment_factory=factory)
+        texts = [*(written(tool, text=answer) for answer in answers), "well played"]
+        scripted = trainer._generate_single_turn = Scripted(trainer, lambda said: texts[said.count("<tool_response>")])
         trainer.train()
     (name,) = task.tasks
     (logged,) = rewards_logged(trainer)
     assert logged[f"{name}/abstained_rate"] == logged["tools/failure_frequency"] == 0.0
     assert f"calling the tool {tool}" in scripted.prompts[0]
-    for turn, words in enumerate(shown, 1):
-        assert words in scripted.prompts[turn].rpartition("<|im_start|>user")[2]
+    assert shown in next(each for each in scripted.prompts if "<tool_response>" in each).rpartition("user\n")[2]
 
 
 def test_a_model_that_calls_no_tool_has_answered() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 from transformers import AutoTokenizer
-from trl_trainers import let_the_engine_say, rewards_logged, save_model, trainer_of
+from trl_trainers import Scripted, let_the_engine_say, rewards_logged, save_model, trainer_of, written
 
 from grpo_sdk.errors import UserError
 from grpo_sdk.interop.trl import TrlTask
@@ -42,23 +41,10 @@ def functions() -> Iterator[TrlTask]:
         yield task
 
 
-def written(name: str, **arguments: Any) -> str:
-    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
+Batch = tuple[dict[str, float], Scripted]
 
 
-class Scripted:
-    """Completions of a model that calls tools, in place of the random one's: what to say to a prompt."""
-
-    def __init__(self, trainer: Any, say: Callable[[str], str]) -> None:
-        self._tokenizer, self._say, self.prompts = trainer.processing_class, say, list[str]()
-
-    def __call__(self, prompt_ids: Any, *arguments: Any, **options: Any) -> tuple[list[list[int]], None]:
-        prompts = [self._tokenizer.decode(ids) for ids in prompt_ids]
-        self.prompts += prompts
-        return [self._tokenizer(f"{self._say(prompt)}<|im_end|>")["input_ids"] for prompt in prompts], None
-
-
-def played(folder: Path, task: TrlTask, say: Callable[[str], str], **options: Any) -> tuple[dict[str, float], Scripted]:
+def played(folder: Path, task: TrlTask, say: Callable[[str], str], **options: Any) -> Batch:
     """What the trainer measures of a batch in which a model says something, and what that was asked."""
     config = {"max_completion_length": 3000} | options.pop("config", {})
     if not options:
@@ -78,8 +64,13 @@ def shopping(prompt: str) -> str:
     return written("order", item="apple", count=count) if "apple\n</tool_response>" not in prompt else "bought"
 
 
-def test_the_real_tool_loop_plays_a_task(folder: Path, shop: TrlTask) -> None:
-    logged, scripted = played(folder, shop, shopping)
+@pytest.fixture(scope="module")
+def bought(folder: Path, shop: TrlTask) -> Batch:
+    return played(folder, shop, shopping)
+
+
+def test_the_real_tool_loop_plays_a_task(shop: TrlTask, bought: Batch) -> None:
+    logged, scripted = bought
     (name,) = shop.tasks
     assert logged[f"{name}/solved_rate"] == 1.0 and logged[f"{name}/answered_calls"] == 2.0
     assert logged["tools/call_frequency"] == 2.0 and logged["tools/failure_frequency"] == 0.0
@@ -87,8 +78,8 @@ def test_the_real_tool_loop_plays_a_task(folder: Path, shop: TrlTask) -> None:
     assert " coins.<|im_end|>" in scripted.prompts[0], "what reset() adds follows the prompt"
 
 
-def test_the_model_reads_the_schema_of_the_task(folder: Path, shop: TrlTask) -> None:
-    _, scripted = played(folder, shop, lambda prompt: "no")
+def test_the_model_reads_the_schema_of_the_task(folder: Path, shop: TrlTask, bought: Batch) -> None:
+    _, scripted = bought
     (task,) = shop.tasks.values()
     asked = [{"role": "user", "content": scripted.prompts[0].partition("user\n")[2].partition("<|im_end|>")[0]}]
     specs = sorted((tool.spec for tool in task.task.all_tools()), key=lambda spec: spec["function"]["name"])
@@ -101,18 +92,12 @@ def test_the_model_reads_the_schema_of_the_task(folder: Path, shop: TrlTask) -> 
     assert (environment.look_up.__name__, environment.look_up.__doc__.split("\n")[0]) == ("look_up", "Look up a price.")
 
 
-@pytest.mark.parametrize("way", ["environment_factory", pytest.param("tools", marks=pytest.mark.slow)])
-def test_a_random_model_trains(folder: Path, way: str) -> None:
-    with TrlTask(f"{TASKS}:{'shop' if way == 'environment_factory' else 'functions'}", workers=1) as task:
-        config = {
-            "max_steps": 3,
-            "per_device_train_batch_size": 2,
-            "max_completion_length": 8,
-            "max_tool_calling_iterations": task.max_tool_calling_iterations,
-        }
-        options = {way: getattr(task, way)}
-        trainer = trainer_of(folder, task.reward_funcs, task.train_dataset, config, **options)
-        trainer.train()
+@pytest.mark.slow
+def test_a_random_model_trains(folder: Path, functions: TrlTask) -> None:
+    bound = {"max_tool_calling_iterations": functions.max_tool_calling_iterations}
+    config = {"max_steps": 3, "per_device_train_batch_size": 2, "max_completion_length": 8, **bound}
+    trainer = trainer_of(folder, functions.reward_funcs, functions.train_dataset, config, tools=functions.tools)
+    trainer.train()
     assert [entry["step"] for entry in rewards_logged(trainer)] == [1, 2, 3]
     assert all(entry["tools/failure_frequency"] == 0.0 for entry in rewards_logged(trainer))
 
@@ -174,9 +159,11 @@ def test_many_environments_at_once(shop: TrlTask) -> None:
     assert rollouts[0].score()["why"] == "invalid: nothing was ordered"
 
 
-def test_no_tool_runs_in_the_trainers_process(shop: TrlTask) -> None:
-    rollout = Rollout(shop)
-    (process,) = rollout.turn(("wait", {"seconds": "0.01"}))
+def test_no_tool_runs_in_the_trainers_process_which_may_have_an_event_loop(shop: TrlTask) -> None:
+    async def called() -> list[str]:
+        return Rollout(shop).turn(("wait", {"seconds": "0.01"}))
+
+    (process,) = asyncio.run(called())
     assert int(process) != os.getpid() and int(process) in {each.pid for each in psutil.Process().children(True)}
 
 
@@ -250,7 +237,7 @@ def test_what_reset_adds_follows_messages_of_the_user() -> None:
 def test_calls_that_trl_leaves_uncalled_at_its_bound_are_called(folder: Path, shop: TrlTask) -> None:
     assert shop.max_tool_calling_iterations == 3, "and the fourth turn"
     bound = {"max_tool_calling_iterations": 1}
-    logged, scripted = played(folder, shop, shopping, environment_factory=shop.environment_factory, config=bound)
+    logged, scripted = played(folder, shop, shopping, config=bound)
     (name,) = shop.tasks
     assert logged[f"{name}/solved_rate"] == 1.0 and logged[f"{name}/answered_calls"] == 2.0
     assert len(scripted.prompts) == 8 and logged["tools/call_frequency"] == 1.0
@@ -258,7 +245,7 @@ def test_calls_that_trl_leaves_uncalled_at_its_bound_are_called(folder: Path, sh
 
 def test_a_result_that_is_too_long_ends_the_rollout_whose_state_counts(folder: Path, shop: TrlTask) -> None:
     bound = {"max_completion_length": len(shopping("Buy 1 ")) + 20}
-    logged, _ = played(folder, shop, shopping, environment_factory=shop.environment_factory, config=bound)
+    logged, _ = played(folder, shop, shopping, config=bound)
     (name,) = shop.tasks
     assert logged[f"{name}/answered_calls"] == 1.0 and logged[f"{name}/valid_rate"] == 0.0
 
@@ -314,7 +301,7 @@ def test_a_mixture_has_the_tools_of_each_task(folder: Path) -> None:
 
     with TrlTask(f"{TASKS}:shop,{TASKS}:functions,{TASKS}:single", workers=1) as task:
         config = {"per_device_train_batch_size": 24, "shuffle_dataset": False}
-        logged, scripted = played(folder, task, say, config=config, environment_factory=task.environment_factory)
+        logged, scripted = played(folder, task, say, config=config)
         with pytest.raises(UserError, match=r"of several tasks use task\.environment_factory"):
             task.tools  # noqa: B018 - a property that refuses
     for prompt in scripted.prompts:
@@ -357,10 +344,3 @@ def test_what_trl_cannot_train_is_refused_by_name(shop: TrlTask, functions: TrlT
     (reward,) = functions.reward_funcs
     with pytest.raises(UserError, match="has tools: give GRPOTrainer"):
         reward(completions=[[{"role": "assistant", "content": "12"}]], row=[functions.train_dataset[0]["row"]])
-
-
-def test_an_event_loop_may_run_where_a_tool_is_called(shop: TrlTask) -> None:
-    async def called() -> list[str]:
-        return Rollout(shop).turn(("look_up", {"item": "apple"}))
-
-    assert asyncio.run(called()) == ["3"]

@@ -4,6 +4,7 @@ import asyncio
 import os
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from enum import Enum
 from typing import Annotated, Literal
 
@@ -114,10 +115,8 @@ def system_prompt(row: Order) -> list[Message]:
 
 rewards = (right, answered_calls, wrong_calls)
 shop = Task("shop", load, text_prompt, validate, rewards, environment=Shop, max_turns=4)
-forgiving_shop = Task(
-    "forgiving_shop", load, text_prompt, validate, rewards, environment=Shop, max_turns=4, on_tool_failure="result"
-)
-chat_shop = Task("chat_shop", load, chat_prompt, validate, rewards, environment=Shop, max_turns=4)
+forgiving_shop = replace(shop, name="forgiving_shop", on_tool_failure="result")
+chat_shop = replace(shop, name="chat_shop", prompt=chat_prompt)
 system_shop = Task("system_shop", load, system_prompt, validate, rewards, environment=Shop)
 
 
@@ -175,15 +174,12 @@ def product(answer: str, row: Order) -> float:
     return float(answer == str(12 * row.count))
 
 
-functions = Task(
-    "functions",
-    load,
-    lambda row: f"12 times {row.count}?",
-    said,
-    (product, answered_calls, wrong_calls),
-    tools=(multiply, now, hang, submit),
-    max_turns=3,
-)
+def times_twelve(row: Order) -> str:
+    return f"12 times {row.count}?"
+
+
+rewards = (product, answered_calls, wrong_calls)
+functions = Task("functions", load, times_twelve, said, rewards, tools=(multiply, now, hang, submit), max_turns=3)
 
 
 @tool(name="reset")
