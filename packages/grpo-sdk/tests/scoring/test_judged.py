@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import pytest
 from judge_server import Asked, asked, judging
@@ -146,7 +145,6 @@ def small_context(asked: Asked) -> str | Reply:
     return by_politeness(asked)
 
 
-OnTimeout = Literal["abstain", "fail"]
 LATE = pytest.mark.parametrize(("on_timeout", "rate"), [("abstain", None), ("fail", 0.0)])
 
 
