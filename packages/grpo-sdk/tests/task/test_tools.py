@@ -436,8 +436,6 @@ def test_a_text_stays_where_anothers_schema_takes_text(schema: Any) -> None:
     ("number", "007", 7),
     ("real", "1e3", 1000.0),
     ("flag", "True", True),
-    ("flag", "false", False),
-    ("counts", '{"a": 1}', {"a": 1}),
     ("counts", "{'a': 1}", {"a": 1}),
     ("lines", '[{"item": "3", "count": "2"}]', [Line(item="3", count=2)]),
     ("point", "{'x': 1}", Point(1.0)),
@@ -448,10 +446,8 @@ def test_a_text_stays_where_anothers_schema_takes_text(schema: Any) -> None:
     ("unit", "'km'", Unit.KM),
     ("unit", "\nkm\n", Unit.KM),
     ("mixed", "a", "a"),
-    ("mixed", "1", 1),
     ("anything", "true", True),
     ("anything", "{1, 2}", "{1, 2}"),
-    ("anything", "NaN", "NaN"),
     ("anything", r"'\d'", r"\d"),
 ])  # fmt: skip
 def test_texts_of_xml_formats_are_read_by_the_schema(name: str, text: str, made: Any) -> None:
