@@ -78,16 +78,16 @@ def snapshot(home: Path, files: Mapping[str, str]) -> Path:
     return folder
 
 
-def prepare(home: Path, source: Path, config: str = "default") -> None:
+def prepare(home: Path, source: Path) -> None:
     """What `datasets` keeps of a repository that it has loaded, without the files that it was made of."""
     import datasets
 
     kind = source.suffix.lstrip(".").replace("jsonl", "json")
     loaded = datasets.load_dataset(kind, data_files=str(source), cache_dir=str(home / "made"))["train"]
-    folder = home / "datasets" / "o___n" / config / "0.0.0" / REVISION
+    folder = home / "datasets" / "o___n" / "default" / "0.0.0" / REVISION
     shutil.copytree(Path(loaded.cache_files[0]["filename"]).parent, folder)
     (folder / f"{kind}-train.arrow").rename(folder / "n-train.arrow")
-    info = json.loads((folder / "dataset_info.json").read_text()) | {"dataset_name": "n", "config_name": config}
+    info = json.loads((folder / "dataset_info.json").read_text()) | {"dataset_name": "n", "config_name": "default"}
     (folder / "dataset_info.json").write_text(json.dumps(info))
 
 

@@ -215,8 +215,8 @@ async def rollout(adapter: Any, task: Any, asked: list[dict[str, Any]]) -> tuple
     return trace, told
 
 
-def shop_task(adapter: Any, row: str, spec: str = SPEC) -> Any:
-    return adapter.GrpoTask(tasks(adapter, spec)[0].data.model_copy(update={"row": row}), None)
+def shop_task(adapter: Any, row: str) -> Any:
+    return adapter.GrpoTask(tasks(adapter, SPEC)[0].data.model_copy(update={"row": row}), None)
 
 
 @pytest.mark.parametrize("recorded", EPISODES, ids=lambda episode: episode["name"])

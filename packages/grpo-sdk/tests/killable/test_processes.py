@@ -50,9 +50,8 @@ FORKED = pytest.mark.parametrize("way", [pytest.param("forked", marks=LINUX)], i
 PRELOAD: str | None = None
 
 
-def pool(workers: int = 1, factory: str = "make", *args: str) -> KillablePool:
-    target = f"killable_targets:{factory}"
-    return KillablePool(target, args=args, workers=workers, name="test", preload=PRELOAD)
+def pool(workers: int = 1) -> KillablePool:
+    return KillablePool("killable_targets:make", workers=workers, name="test", preload=PRELOAD)
 
 
 def is_running(pid: int) -> bool:

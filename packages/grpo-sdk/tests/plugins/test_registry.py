@@ -28,15 +28,12 @@ def variants(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
         registry._registered.pop(kind, None)
 
 
-def plugin_giving(monkeypatch: pytest.MonkeyPatch, **plugins: Mapping[str, Mapping[str, str]]) -> None:
-    """Install plugins that give these variants, by name."""
-    points = []
-    for name, given in plugins.items():
-        module = ModuleType(f"plugin_{name}")
-        module.grpo_variants = hookimpl(lambda given=given: given, specname="grpo_variants")  # type: ignore[attr-defined]
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-        points.append(metadata.EntryPoint(name, module.__name__, "grpo"))
-    host = PluginHost(points)
+def plugin_giving(monkeypatch: pytest.MonkeyPatch, given: Mapping[str, Mapping[str, str]]) -> None:
+    """Install a plugin that gives these variants."""
+    module = ModuleType("plugin_one")
+    module.grpo_variants = hookimpl(lambda: given, specname="grpo_variants")  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    host = PluginHost([metadata.EntryPoint("one", module.__name__, "grpo")])
     monkeypatch.setattr("grpo_sdk.plugins.host.default_host", lambda: host)
 
 
@@ -103,7 +100,7 @@ def test_a_name_that_cannot_be_is_refused(variants, ask, error, message):
 
 
 def test_a_plugin_registers_a_variant_but_replaces_none(monkeypatch: pytest.MonkeyPatch, variants: ModuleType) -> None:
-    plugin_giving(monkeypatch, one={"advantage": {"spo": "my_variants:spo"}, "kl": {"k3": "my_variants:spo"}})
+    plugin_giving(monkeypatch, {"advantage": {"spo": "my_variants:spo"}, "kl": {"k3": "my_variants:spo"}})
     registry.check("advantage", "spo")
     assert registry.resolve("advantage", "spo") is variants.spo
     assert set(registry.names("loss")) == set(registry.BUILT_IN["loss"])
