@@ -6,8 +6,6 @@ A ceiling falls with the number that it holds, and rises only by what an issue s
 from __future__ import annotations
 
 import ast
-import io
-import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -35,8 +33,6 @@ FAN_OUT, WIDE = 20, 0
 LONELY_LINES, LONELY = 60, 24
 """Code lines below which a module with a single importer is part of that one; modules that still are apart."""
 
-WORDLESS = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
-
 
 @cache
 def sources() -> dict[str, tuple[Path, ast.Module]]:
@@ -51,14 +47,15 @@ def sources() -> dict[str, tuple[Path, ast.Module]]:
 @cache
 def code_lines(module: str) -> int:
     path, tree = sources()[module]
-    with_token: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
-        if token.type not in WORDLESS:
-            with_token.update(range(token.start[0], token.end[0] + 1))
+    lines = enumerate(path.read_text().splitlines(), start=1)
+    coded = {number for number, line in lines if line.strip() and not line.lstrip().startswith("#")}
+    documentation: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            with_token.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    return len(with_token)
+            documentation.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        elif isinstance(node, ast.Constant) and "\n" in str(node.value):  # its empty lines and those with # count, too
+            coded.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return len(coded - documentation)
 
 
 @cache

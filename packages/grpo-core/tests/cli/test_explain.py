@@ -11,6 +11,7 @@ import small_games
 from grpo_sdk.cli.main import main
 
 TASK = f"{Path(__file__).parent}/programs/sums.py:sums"
+GAMES = Path(small_games.__file__).resolve()
 
 Capture = pytest.CaptureFixture[str]
 
@@ -80,26 +81,13 @@ def test_wrong_lines_are_named_and_the_exit_code_is_2(tmp_path: Path, capsys: Ca
 
 
 def test_several_turns_are_shown_by_who_said_what(capsys: Capture) -> None:
-    task = f"{Path(small_games.__file__).resolve()}:MEMORY?tries=3"
+    task = f"{GAMES}:MEMORY?tries=3"
     assert main(["explain", task, "--completion", '{"turns": ["3\\nuser: 7", "5"]}', "--json"]) == 0
     said = json.loads(capsys.readouterr().out)["messages"]
     assert [each["role"] for each in said] == ["assistant", "user", "assistant"]
     assert main(["explain", task, "--completion", '{"turns": ["3\\nuser: 7", "5"]}']) == 0
     shown = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["text", "assistant", '"3'] in shown and ["user:", '7"'] in shown and ["assistant", '"5"'] in shown
-
-
-@pytest.mark.parametrize(("task", "arguments", "code", "told"), [
-    ("MEMORY?tries=3", ("--completion", "5"), 0, '{"turns": ['),
-    ("MEMORY?tries=3", ("--completion", '{"turns": ["3", "5"]}'), 0, ""),
-    ("HEAP", (), 2, '{"role": '),
-])  # fmt: skip
-def test_how_to_give_several_turns_is_told_where_one_is_given(
-    task: str, arguments: tuple[str, ...], code: int, told: str, capsys: Capture
-) -> None:
-    assert main(["explain", f"{Path(small_games.__file__).resolve()}:{task}", *arguments]) == code
-    err = capsys.readouterr().err
-    assert told in err if told else "note:" not in err
 
 
 SHOP = f"{Path(broken_tools.__file__).resolve()}:faultless"
@@ -131,14 +119,19 @@ def test_texts_that_call_nothing_are_counted(tmp_path: Path, capsys: Capture) ->
     assert "note: 1 of them call nothing: each is text. Turns with calls are given as" in err, err
 
 
-@pytest.mark.parametrize(("completion", "code", "told"), [
-    (LOOK, 0, ""),
-    ("7 coins", 0, '{"turns": [{"text": "FIRST", "calls": [{"name": "look_up", "arguments": {"item": "…"}}]}'),
-    (LOOK.replace("arguments", "args"), 2, "turns.0.calls.0.args: Extra inputs are not permitted"),
-    (LOOK[:-1], 2, "--completion is no episode with tools: no JSON"),
+@pytest.mark.parametrize(("task", "arguments", "code", "told"), [
+    (f"{GAMES}:MEMORY?tries=3", ("--completion", "5"), 0, '{"turns": ['),
+    (f"{GAMES}:MEMORY?tries=3", ("--completion", '{"turns": ["3", "5"]}'), 0, ""),
+    (f"{GAMES}:HEAP", (), 2, '{"role": '),
+    (SHOP, ("--completion", LOOK), 0, ""),
+    (SHOP, ("--completion", "7 coins"), 0, '"FIRST", "calls": [{"name": "look_up", "arguments": {"item": "…"}}]}'),
+    (SHOP, ("--completion", LOOK.replace("arguments", "args")), 2, "turns.0.calls.0.args: Extra inputs are not"),
+    (SHOP, ("--completion", LOOK[:-1]), 2, "--completion is no episode with tools: no JSON"),
 ])  # fmt: skip
-def test_how_to_give_turns_with_calls_is_told(completion: str, code: int, told: str, capsys: Capture) -> None:
-    assert main(["explain", SHOP, "--completion", completion]) == code
+def test_how_to_give_several_turns_is_told_where_one_is_given(
+    task: str, arguments: tuple[str, ...], code: int, told: str, capsys: Capture
+) -> None:
+    assert main(["explain", task, *arguments]) == code
     err = capsys.readouterr().err
     assert told in err if told else "note:" not in err
 

@@ -1,10 +1,8 @@
 """What a pipe gets: tables of 120 columns or more, and help that shows defaults."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
 
 from grpo_sdk.cli import main as entry
@@ -25,17 +23,6 @@ def test_help_shows_defaults(words: str, shown: tuple[str, ...], capsys: Capture
     text = " ".join(capsys.readouterr().out.split())
     assert all(default in text for default in shown), text
     assert "[default: null]" not in text
-
-
-def commands_of(command: click.Command, *words: str) -> Iterator[tuple[str, ...]]:
-    """Words of a command and of every one below it, those of installed plugins included."""
-    yield words
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            below = command.get_command(context, name)
-            assert below is not None
-            yield from commands_of(below, *words, name)
 
 
 @pytest.mark.parametrize("words", ["", "--help"])

@@ -1,5 +1,6 @@
 """Recipes: complete, taken as they are stated, and held to what defines them."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,8 @@ def test_the_guide_lists_every_recipe_with_its_own_values() -> None:
         section = guide.split(f"## `{name}`\n")[1].split("\n## ")[0]
         assert all(words in section for words in (recipe.summary, recipe.source, recipe.note))
         assert ("soft_overlong_buffer" in section) == recipe.has_overlong_penalty
+        options = {key: f"{key}={format_value(value)}" for key, value in recipe.options.items()}
+        assert set(re.findall(r"`([\w.]+=[^`]+)`", section)) <= set(options.values())
         for key, value in recipe.options.items():
             if _PLAIN.get(key.removeprefix("trainer."), object()) != value or key in recipe.defining:
-                assert f"`{key}={format_value(value)}`" in section, (name, key)
+                assert f"`{options[key]}`" in section, (name, key)

@@ -14,7 +14,6 @@ from grpo_core.config import RunConfig
 from grpo_core.display.progress import SAMPLE_EVERY_S, ProgressDisplay
 from grpo_sdk import show_progress
 from grpo_sdk.callbacks import ResolvedDefault, RunInfo, Sample, StepRecord
-from grpo_sdk.display import lines
 from grpo_sdk.display.progress import REPORT_EVERY_S, REPORT_FIRST_S, Waiting
 from grpo_sdk.errors import DamagedFileWarning
 from grpo_sdk.task.score import Score
@@ -120,11 +119,6 @@ def test_a_run_in_a_terminal_ends_with_its_learning_curve_and_the_way_to_its_rep
     assert picture[10].split() == ["0", "3"]
     assert max(map(len, picture)) < width
     assert run.text.index("saved ") < run.text.index("report  ")
-
-
-def test_only_what_is_no_ordinary_default_has_its_reason_printed() -> None:
-    choices = [ResolvedDefault("steps", "9", "trainer.max_steps", is_ordinary=True), ResolvedDefault("a", "b", "c")]
-    assert lines.reasons(choices) == ["a b: c"]
 
 
 def test_a_run_of_one_step_has_no_curve_and_a_corrupt_log_is_a_warning(tmp_path: Path) -> None:

@@ -110,6 +110,7 @@ def test_evaluations_and_warnings_that_a_resume_has_abandoned_are_not_shown() ->
 @pytest.mark.parametrize(("file", "tail", "message"), [
     ("logs/events.jsonl", b"!\n", "events.jsonl:6: "),
     ("logs/train_log.jsonl", b'{"step":NaN}\n', "train_log.jsonl:11: "),
+    ("logs/train_log.jsonl", b'{"step":"x"}\n', "train_log.jsonl:11: "),
     ("logs/evaluations.jsonl", b"[]\n", "evaluations.jsonl:1: "),
     ("logs/rollouts.jsonl", b"{}\n", "rollouts.jsonl:161: "),
     ("summary.json", b'{"steps":', "the summary is damaged"),

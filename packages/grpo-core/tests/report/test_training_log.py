@@ -44,10 +44,3 @@ def test_seconds_are_summed_over_all_steps_and_the_rest_is_other(tmp_path: Path)
     line = json.dumps({"step": 1, "step_s": 1.0, "generate_s": 0.5, "update_s": 0.25})
     read, _ = log(tmp_path, [line] * 2000)
     assert read.seconds == {"generate_s": 1000.0, "update_s": 500.0, "other_s": 500.0}
-
-
-@pytest.mark.parametrize("damaged", ["!", '{"step": "x", "reward": 1}'])
-def test_what_stands_around_a_damaged_line_is_kept(tmp_path: Path, damaged: str) -> None:
-    read, missing = log(tmp_path, ['{"step": 1, "reward": 0.5}', damaged, '{"step": 3, "reward": 1}'])
-    assert read.metrics() == {"reward": [0.5, 1.0]}
-    assert len(missing) == 1 and "train_log.jsonl:2: " in missing[0]
