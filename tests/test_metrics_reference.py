@@ -29,21 +29,18 @@ RUNS: dict[str, dict[str, Any]] = {
     LOSS: {
         "beta": 0.01, "entropy_coef": 0.01, "num_iterations": 2, "micro_batch_prompts": 1, "gradient_noise_scale": True,
     },
-    "KL in the reward": {"beta": 0.01, "kl_placement": "reward", "kl": "k1"},
-    "full KL": {"beta": 0.01, "kl": "full"},
-    "KL as a metric, value head": {
-        "kl_metric": True, "value_head": True, "use_gae": True, "baseline": "value", "scale_rewards": "none",
+    "KL in the reward, sampled ahead, a scaled loss": {
+        "beta": 0.01, "kl_placement": "reward", "kl": "k1", "off_policy_steps": 1, "precision": "float16",
     },
-    "probes": {  # the entropy probe is in Adam's metric, which the first of two updates makes
+    "full KL, dynamic sampling, corrections": {
+        "beta": 0.01, "kl": "full", "dynamic_sampling": True, "rollout_correction": "token_truncate",
+        "off_policy_mask_threshold": 1.0, "top_entropy_quantile": 0.5,
+    },
+    "KL as a metric, value head, probes": {  # that of the entropy is in Adam's metric, which the first update makes
+        "kl_metric": True, "value_head": True, "use_gae": True, "baseline": "value", "scale_rewards": "none",
         "gns_probe_steps": 1, "gns_probe_prompts": 1, "entropy_probe_steps": 2, "num_iterations": 2,
         "entropy_coef": 0.01,
     },
-    "dynamic sampling, corrections": {
-        "dynamic_sampling": True, "rollout_correction": "token_truncate", "off_policy_mask_threshold": 1.0,
-        "top_entropy_quantile": 0.5,
-    },
-    "sampled ahead": {"off_policy_steps": 1},
-    "a scaled loss": {"precision": "float16"},
     "tools": {"task": f"{TOOLS}", "max_prompt_length": 64},
     "self-play": {"task": f"{GAME}?style=short&size=16", "baseline": "role", "scale_rewards": "none"},
 }  # fmt: skip

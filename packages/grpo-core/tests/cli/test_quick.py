@@ -77,11 +77,6 @@ def test_a_task_with_a_model_of_its_own_is_trained_at_once(fakes: Fakes) -> None
     assert fakes.warm == {} and fakes.configs[0].config.model == "tiny"
 
 
-def test_it_is_a_run_of_one_process(fakes: Fakes, capsys: Capture) -> None:
-    assert main_run(["--quick", "--task", "./mine.py:letters", "--dry-run"]) == 2
-    assert "leave out --show-config, --dry-run and --nproc" in capsys.readouterr().err
-
-
 def test_a_run_that_would_be_refused_is_so_before_the_fine_tuning(fakes: Fakes, capsys: Capture) -> None:
     assert main_run(["--quick", "--task", "./mine.py:trained"]) == 2
     assert "held-out rows are trained on" in capsys.readouterr().err and fakes.warm == {}

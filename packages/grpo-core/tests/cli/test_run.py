@@ -156,13 +156,8 @@ def test_warm_start_passes_everything_on(
     assert entry.main(arguments) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "warm"
     del asked["callbacks"]
-    WarmStartOptions(**{name: value for name, value in asked.items() if name not in ("task", "out")})
-    assert asked == {
-        "task": "./rhyme.py:one", "out": "warm", "model": None, "preset": "tiny", "max_steps": 5, "until": None,
-        "batch_size": 64, "learning_rate": 1e-3, "lr_scheduler_type": "constant", "seed": 0, "eval_size": 512,
-        "device": "auto", "command": "grpo warm-start --task ./rhyme.py:one", "vocab_size": 300, "tokenizer": None,
-        "precision": "float32", "save_dtype": "float32", "optimizer": "adamw", "compile": False, "workers": 1,
-        "save_every": None, "add_layers": 0,
-    }  # fmt: skip
+    given = {"preset": "tiny", "max_steps": 5, "vocab_size": 300, "command": "grpo warm-start --task ./rhyme.py:one"}
+    assert (asked.pop("task"), asked.pop("out"), asked.keys() >= given.keys()) == ("./rhyme.py:one", "warm", True)
+    assert WarmStartOptions(**asked) == WarmStartOptions(**given), "the defaults are those of Python"
     assert entry.main([*arguments, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["steps"] == 5

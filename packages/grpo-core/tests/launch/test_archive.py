@@ -257,17 +257,6 @@ def test_a_run_that_goes_on_is_archived_as_far_as_it_is(run: Path, monkeypatch: 
         archive.archive_run(run, "file:archive", keep_latest=None, progress=lambda *_: None)
 
 
-@pytest.mark.parametrize(("words", "message"), [
-    (("archive", "runs/run_1", "file:runs/run_1/logs"), "lies in the run"),
-    (("archive", "runs/run_1", "ftp://x/y"), "give s3://BUCKET/FOLDER"),
-    (("archive", "runs/run_1", "s3:///x"), "'s3:///x' names no bucket"),
-    (("archive", "runs/run_1", f"s3://AKIA:{SECRET}@bucket/x"), "Keys don't belong into a URL"),
-    (("restore", "file:nothing/run_1"), "no archived run"),
-])  # fmt: skip
-def test_mistakes(call: Callable[..., Any], words: tuple[str, ...], message: str) -> None:
-    assert message in call(*words, code=2)
-
-
 def test_a_bucket_that_is_not_there_and_no_credentials(
     call: Callable[..., Any], run: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

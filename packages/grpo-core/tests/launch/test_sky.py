@@ -34,16 +34,6 @@ def test_a_task_has_machines_and_a_volume(
     assert "grpo-core[gcs]" in task_of(capsys, "--bucket=gs://mine/")["setup"]
 
 
-@pytest.mark.parametrize("words", [
-    *(["--spot"], ["--nodes=2"], ["--bucket=s3:mine"], ["--bucket=ftp://mine"], ["--gpu=L4"]),
-    ["--nodes=3", "--volume=a"],  # ranks cannot share the batch
-    ["--gpus=L4"],  # there is no sky here
-])  # fmt: skip
-def test_a_mistake_starts_nothing(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    assert main(["launch", "sky", *words]) == 2
-
-
 def test_sky_is_given_the_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (sky := tmp_path / "sky").write_text('#!/bin/sh\necho "$@" > "$0.words"\ncat "$3" > "$0.task"\nexit 3\n')
     sky.chmod(0o755)

@@ -5,7 +5,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Literal
@@ -70,39 +70,6 @@ def test_a_refusal_is_one_line(
     monkeypatch.setenv("REFUSES", "sbatch: unrecognized option '--x'\nTry \"sbatch --help\" for more information")
     code, _, problem = run_main(capsys, "--partition=gpux")
     assert (code, problem) == (2, "error: sbatch refused the job: unrecognized option '--x'\n")
-
-
-@pytest.mark.parametrize(("words", "problem"), [
-    (("--partiton", "gpu"), "Did you mean '--partition'?"),
-    (("--task", "math.arithmetik"), "Did you mean 'math.arithmetic'?"),
-    (("trainer.max_stepps=3",), "Did you mean 'trainer.max_steps'?"),
-    (("--time", "3 hours"), "HOURS:MINUTES:SECONDS"),
-    (("--time", "1", "--save-seconds", "60"), "must be less than --time, 60 seconds"),
-    (("--seeds", "1,1"), "different whole numbers"),
-    (("--seeds", "1,2", "--seed", "4"), "leave out --seed"),
-    (("--output-dir", "/dev/null/runs"), "--output-dir /dev/null/runs: nothing can be made in"),
-    (("--each", "'"), "No closing quotation"),
-    (("--each", "--nproc 4", "--each", "--nproc 2"), "nproc is 4 and 2, but all runs of an array have one"),
-    (("--sbatch", "output=x"), "give --output-dir"),
-    (("--sbatch", "wrap=true"), "settings after the command"),
-    (("--setup", "a\nb"), "line breaks are not allowed"),
-    (("--task", "a\nb"), "control characters"),
-    (("--nodes", "3"), "3 ranks cannot share the 8 prompts"),
-    (("--", "--dry-run"), "is of grpo run on this machine"),
-    ((), "there is no sbatch here"),
-])  # fmt: skip
-def test_mistakes_are_found_before_anything_is_submitted(
-    words: Sequence[str],
-    problem: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.chdir(tmp_path)
-    code, _, said = run_main(capsys, *words)
-    assert code == 2 and problem in said
-    assert not [*tmp_path.iterdir()]
 
 
 def test_time_limits_are_read_as_by_sbatch() -> None:

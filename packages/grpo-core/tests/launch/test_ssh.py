@@ -82,13 +82,6 @@ def test_the_printed_commands_stop_and_resume_a_run(
     assert not [*home.parent.rglob("hacked")]
 
 
-@pytest.mark.parametrize(("words", "code"), [
-    (("host", "--task=wrong"), 1),  # said by the grpo of the host
-    (("--task=a", "trainer.seed=1"), 2),  # no host
-    (("host", "--session", "a/b"), 2),
-    (("host", "--ssh", "no-such-ssh"), 2),
-    (("host", "trainer.sharding=full"), 2),
-])  # fmt: skip
-def test_a_mistake_starts_nothing(words: tuple[str, ...], code: int, home: Path) -> None:
-    assert main(["launch", "ssh", *words]) == code
+def test_what_the_host_refuses_is_not_started(home: Path) -> None:
+    assert main(["launch", "ssh", "host", "--task=wrong"]) == 1
     assert not [*home.rglob("log")]

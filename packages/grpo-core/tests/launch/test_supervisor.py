@@ -113,8 +113,8 @@ def wait_for_checkpoint(launcher: subprocess.Popen[str], out: Path, step: int) -
 
 
 def test_a_killed_rank_ends_the_run_in_seconds_and_one_line_says_how_to_go_on(folder: Path, tmp_path: Path) -> None:
-    launcher = started(folder, tmp_path, "--nproc", "2", "--max-steps", "1000")
-    wait_for_checkpoint(launcher, tmp_path, 4)
+    launcher = started(folder, tmp_path, "--nproc", "2", "--max-steps", "1000", settings=["eval.at_start=false"])
+    wait_for_checkpoint(launcher, tmp_path, 2)
     killed = kill(1, launcher)
     _, stderr = launcher.communicate(timeout=60)
 
@@ -296,21 +296,6 @@ def test_a_machine_whose_network_is_silent_is_given_up_in_time(folder: Path, tmp
     latest = CheckpointReader(run_in(tmp_path)).path("latest")
     CheckpointReader(run_in(tmp_path)).verify(latest)
     assert f"The last checkpoint is {latest}: grpo resume {run_in(tmp_path)}" in stderr
-
-
-@pytest.mark.parametrize(("words", "message"), [
-    ("--nproc 0", "--nproc '0' must be .* 1 or more"),
-    ("--max-restarts x", "--max-restarts 'x' must be .* 0 or more"),
-    ("--node-rank 0", "--node-rank .* several machines: add --nnodes N"),
-    ("--nnodes 2", "--nnodes 2 needs --node-rank: grpo run --nnodes 2 --node-rank I --rdzv-endpoint HOST:PORT"),
-    ("--nnodes 2 --node-rank 2 --rdzv-endpoint a:1", r"--node-rank 2 must be below --nnodes 2"),
-    ("--nnodes 2 --node-rank 0 --rdzv-endpoint a:99999", r"--rdzv-endpoint 'a:99999' must be HOST:PORT"),
-    ("--nproc 2 --max-restarts 1 --stop-after 3", r"--max-restarts with --stop-after: .* Leave one out\."),
-    ("--nnodes 3 --nproc 1 --node-rank 0 --rdzv-endpoint a", r"3 ranks cannot share the 32 prompts"),
-])  # fmt: skip
-def test_mistakes_are_found_before_a_start(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", *words.split()]) == 2
-    assert re.search(message, capsys.readouterr().err)
 
 
 def test_ranks_that_torchrun_restarts_do_not_begin_another_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,24 +165,22 @@ def test_hostile_text_stays_text_and_control_characters_are_named(run: Path, tmp
     assert page.locator(".tile", has_text="evaluations included").locator("strong").inner_text() == "1 h 0 min"
 
 
-def test_light_and_dark_and_narrow(run: Path, opened: Any) -> None:
-    page = opened(run, scheme="dark")
-    background = "getComputedStyle(document.body).backgroundColor"
-    dark = page.evaluate(background)
-    page.keyboard.press("t")
-    assert page.evaluate(background) != dark
-    page.set_viewport_size({"width": 380, "height": 800})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 380
-
-
 @pytest.mark.parametrize(("scheme", "runs"), [("light", 2), ("dark", 1)])
-def test_axe_finds_no_serious_fault(run: Path, tmp_path: Path, opened: Any, scheme: str, runs: int) -> None:
+def test_axe_finds_no_serious_fault_and_a_page_turns_dark_or_light_and_narrow(
+    run: Path, tmp_path: Path, opened: Any, scheme: str, runs: int
+) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
     page = opened(*[run, make_run(tmp_path / "other", rollouts(10, seed=1))][:runs], scheme=scheme)
     page.locator("#learning .plot svg").first.wait_for()
     found = [each for each in Axe().run(page).response["violations"] if each["impact"] in ("serious", "critical")]
     assert [(each["id"], each["nodes"][0]["html"][:200]) for each in found] == []
+    background = "getComputedStyle(document.body).backgroundColor"
+    before = page.evaluate(background)
+    page.keyboard.press("t")
+    assert page.evaluate(background) != before
+    page.set_viewport_size({"width": 380, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 380
 
 
 def test_runs_are_compared(tmp_path: Path, opened: Any) -> None:

@@ -64,20 +64,6 @@ def test_hostile_text_ends_no_element() -> None:
     assert "<" not in embedded({"text": HOSTILE})
 
 
-@pytest.mark.parametrize(("words", "message"), [
-    (["missing"], "no run missing: there is no such folder"),
-    (["run", "run"], "is given twice"),
-    (["run", "--json", "--serve"], "--serve and --json exclude one another"),
-    (["run", "--port", "80"], "--port 80 is of --serve"),
-    (["run", "--output", "run"], "--output run is a folder"),
-    (["run", "--output", "nowhere/page.html"], "there is no folder nowhere"),
-])  # fmt: skip
-def test_mistakes_are_named(words: list[str], message: str, capsys: Capture) -> None:
-    make_run(Path("run"))
-    assert entry.main(["report", *words]) == 2
-    assert message in capsys.readouterr().err
-
-
 def test_what_a_run_lacks_is_said(capsys: Capture) -> None:
     run = make_run(Path("run"), events=[], steps=0)
     assert entry.main(["report", str(run)]) == 0

@@ -1,7 +1,7 @@
 """Stands in for `grpo run` and `grpo resume` in tests of sweeps: writes a run's files in milliseconds, without torch.
 
-`trainer.learning_rate` decides the result, `trainer.beta` above 0 fails, `trainer.max_steps` steps take
-`trainer.epsilon` seconds each; SIGTERM saves a checkpoint.
+`trainer.learning_rate` decides the result, `trainer.beta` above 0 fails, `trainer.entropy_coef` above 0 is once
+interrupted from outside, `trainer.max_steps` steps take `trainer.epsilon` seconds each; SIGTERM saves a checkpoint.
 """
 
 import os
@@ -54,6 +54,8 @@ def train(path: Path, settings: dict[str, str], first: int) -> int:
             log(path, "events", {"kind": "failed", "error": "the model broke down"})
             print("error: the model broke down\x1b[31m", file=sys.stderr)
             return 1
+        if step == 1 and float(settings.get("trainer.entropy_coef", 0)) > 0:
+            signal.raise_signal(signal.SIGTERM)
         log(path, "train_log", {"step": step, "reward": solved / 2, "solved_rate": 0.25})
         log(path, "evaluations", {"step": step, "phase": "interval", "eval/math.a/solved_rate": solved})
         if is_stopped:

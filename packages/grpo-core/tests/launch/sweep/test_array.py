@@ -67,14 +67,3 @@ def test_a_sweep_of_sharded_runs_is_repeated_by_slurm_alone_and_shown_here(
     queue.write_text("")  # no job waits any more
     shown = grpo("trainer.sharding=full")
     assert {run["state"] for each in shown["configurations"] for run in each["runs"]} == {"finished"}
-
-
-@pytest.mark.parametrize(("words", "message"), [
-    (("--time never",), "--time 'never'"),
-    (("--timme 3",), "--slurm '--timme 3': give options of grpo launch slurm alone"),
-    (("--time 30", "--jobs", "2"), "--slurm '--parallel 2'"),
-    (("--time 30", "--show"), "--show and --slurm exclude one another"),
-])  # fmt: skip
-def test_mistakes(grpo: Callable[..., Any], words: tuple[str, ...], message: str) -> None:
-    assert message in grpo("--slurm", *words, code=2)
-    assert not Path("s/slurm").exists()

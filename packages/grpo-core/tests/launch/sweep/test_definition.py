@@ -105,24 +105,6 @@ def test_a_range_with_a_step_is_drawn_up_to_its_end(low: float, high: float, ste
     assert {each["trainer.beta"] for each in configurations(definition)} == values
 
 
-@pytest.mark.parametrize(("words", "message"), [
-    (["trainer.beta=0.1"], "nothing varies"),
-    (["trainer.beta=0,,1"], "a value is empty"),
-    (['trainer.beta="0,1'], "write values as in"),
-    (["lora.target_modules=[q_proj,v_proj"], "a bracket is not closed"),
-    (["seed=0,0"], "a seed is given twice: 0, 0"),
-    (["output_dir=a,b"], "give --output-dir"),
-    (["folder"], "folder: a folder without a sweep.json"),
-    (["nothing.yaml"], "nothing.yaml: cannot be read: No such file"),
-    (["one.yaml", "two.yaml"], "one.yaml and two.yaml are two files"),
-])  # fmt: skip
-def test_mistakes_in_words(words: list[str], message: str) -> None:
-    Path("one.yaml").write_text("parameters: {lora.r: [8, 16]}")
-    Path("folder").mkdir()
-    with pytest.raises(UserError, match=message):
-        read_definition(words)
-
-
 @pytest.mark.parametrize(("text", "message"), [
     ("", "empty"),
     ("metod: grid\nparameters: {lora.r: [1, 2]}", r"no key 'metod' in a sweep. Did you mean 'method'"),

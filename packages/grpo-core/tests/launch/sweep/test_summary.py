@@ -88,12 +88,8 @@ def test_the_best_of_a_cost_is_the_lowest(tmp_path: Path) -> None:
         summarize(statuses, "eval/a/solved_rat", "max", None)
     known = {"pass@8": "max", "eval/a/mean_reward": "max", "kl": "min", "seconds": "min"}
     assert {metric: goal_of(metric, None) for metric in known} == known
-    for metric, message in (
-        ("my_metric", "Give --goal max or --goal min"),
-        ("solvd_rate", "Did you mean 'solved_rate'"),
-    ):
-        with pytest.raises(UserError, match=message):
-            goal_of(metric, None)
+    with pytest.raises(UserError, match="Did you mean 'solved_rate'"):
+        goal_of("solvd_rate", None)
 
 
 def test_tables_have_a_line_for_a_failed_run_and_no_formula(tmp_path: Path) -> None:
