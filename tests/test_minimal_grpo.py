@@ -1,15 +1,14 @@
 """The one-file example and the trainer are the same algorithm: same advantages, losses, gradients and weights."""
 
 import copy
-import importlib.util
 import re
 import shlex
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
+from script_modules import module_of
 
 from grpo_core.config import TrainerConfig
 from grpo_core.policy.fresh import fresh_model
@@ -29,7 +28,8 @@ PROMPTS = [[60, 61, 62], [70, 71, 72, 73, 74]]
 LENGTHS = [[4, 2, 5, 1], [3, 3, 6, 2]]  # completion tokens of two groups
 REWARDS = [[[1.0, 0.2, 0.0, 1.0], [0.1, 0.1, 1.0, 0.2]], [[0.5, 0.5, 0.5, 0.5], [0.0, float("nan"), 1.0, 0.3]]]
 """Two steps; the second has a group without differences and a completion that could not be scored."""
-LONGEST, LEARNING_RATE = 6, 1e-3
+SHARED = {"max_completion_length": 6, "learning_rate": 1e-3, "max_grad_norm": 0.1}
+"""Settings of either, by the same names."""
 
 VARIANTS = {
     # name: (options of the example, settings of the trainer)
@@ -48,10 +48,7 @@ VARIANTS = {
 
 @pytest.fixture(scope="module")
 def minimal() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("minimal_grpo", EXAMPLE)
-    module = sys.modules["minimal_grpo"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_of(EXAMPLE)
 
 
 @pytest.fixture
@@ -100,17 +97,8 @@ def test_the_same_losses_gradients_and_weights_as_the_trainer(
     name: str, minimal: ModuleType, model: torch.nn.Module
 ) -> None:
     options, settings = VARIANTS[name]
-    options = minimal.Options(
-        max_completion_length=LONGEST, learning_rate=LEARNING_RATE, max_grad_norm=0.1, micro_batch_size=3, **options
-    )
-    config = TrainerConfig(
-        num_generations=4,
-        prompts_per_step=2,
-        max_completion_length=LONGEST,
-        learning_rate=LEARNING_RATE,
-        max_grad_norm=0.1,
-        **{"scale_rewards": "none", **settings},
-    )
+    options = minimal.Options(micro_batch_size=3, **SHARED, **options)
+    config = TrainerConfig(num_generations=4, prompts_per_step=2, **SHARED, **{"scale_rewards": "none", **settings})
     _, tokenizer = fresh_model("tiny", seed=0)
     trained = copy.deepcopy(model)
     policy = Policy(trained, tokenizer, ModelSource("folder", "x", "x", ""), torch.device("cpu"), None)

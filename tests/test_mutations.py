@@ -1,26 +1,15 @@
 """The tests notice bugs: `pytest -m slow tests/test_mutations.py` makes each of mutations.toml and runs its tests."""
 
 import ast
-import importlib.util
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from script_modules import module_of
 
-
-def _script() -> ModuleType:
-    """The script as a module; its folder has others, as `vllm`, which must not be found by their names."""
-    spec = importlib.util.spec_from_file_location("mutations_script", Path(__file__).with_name("mutations.py"))
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-mutations = _script()
+mutations = module_of(Path(__file__).with_name("mutations.py"))
 MUTATIONS = mutations.MUTATIONS
 
 

@@ -5,7 +5,7 @@ What a replay computes has its tests in grpo-core; here the log of a run is the 
 
 from pathlib import Path
 
-import orjson
+from dataset_rows import with_rows
 
 from grpo_core import train
 from grpo_core.config import EvalConfig, RunConfig, ScoringConfig, TrainerConfig
@@ -21,20 +21,6 @@ OPPOSED = (
     "code.prediction_game?size=4",
 )
 GENERATIONS = 4
-
-
-def problems(folder: Path) -> Path:
-    """Problems in MBPP's form; the split goes by their numbers."""
-    path = folder / "mbpp.jsonl"
-    lines = [
-        {
-            "task_id": number, "text": "Add one.", "code": "def inc(x):\n    return x + 1",
-            "test_list": ["assert inc(1) == 2"], "test_setup_code": "", "challenge_test_list": [],
-        }
-        for number in (601, 602, 603, 511, 512, 11)
-    ]  # fmt: skip
-    path.write_bytes(b"\n".join(map(orjson.dumps, lines)))
-    return path
 
 
 def replayed(folder: Path, tasks: tuple[str, ...], *, sides: int) -> Path:
@@ -67,7 +53,7 @@ def test_games_that_the_policy_plays_alone(tmp_path: Path) -> None:
 
 
 def test_opponents_and_conversations(tmp_path: Path) -> None:
-    run = replayed(tmp_path, (*OPPOSED, f"code.mbpp_retry?path={problems(tmp_path)}"), sides=1)
+    run = replayed(tmp_path, (*OPPOSED, with_rows("code.mbpp_retry", tmp_path)), sides=1)
     retried = list(read_rollouts(run, task="code.mbpp_retry"))
     assert {record.turns for record in retried} == {2}  # text without a program in it is asked for again
     assert all(record.scored_text is not None and record.text.endswith(record.scored_text) for record in retried)
