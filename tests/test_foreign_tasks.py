@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from wheels import ROOT, build_wheels, call
+from wheels import ROOT, call
 
 GYM_TESTS = ROOT / "packages" / "grpo-tasks-gym" / "tests"
 
@@ -15,11 +15,6 @@ SPECS = {
     "verifiers": ("verifiers.adding_numbers?split_by=none", "train-4", "5"),
 }
 """Library -> a task, the id of one of its rows, and what earns the maximum there."""
-
-
-@pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheels(tmp_path_factory.mktemp("wheels"))
 
 
 @pytest.mark.network

@@ -11,19 +11,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from wheels import ROOT, build_wheels, call
+from wheels import ROOT, call
 
 pytestmark = [pytest.mark.packaging, pytest.mark.network, pytest.mark.timeout(3600)]
 
 
 @pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheels(tmp_path_factory.mktemp("new") / "wheels")
-
-
-@pytest.fixture(scope="module")
-def environment(wheels: Path) -> Path:
-    folder = wheels.parent
+def environment(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("new")
     call("uv", "venv", "--python", "3.11", str(folder / "venv"), cwd=folder)
     python = ("--python", str(folder / "venv"), "--constraint", str(wheels / "constraints.txt"))
     call("uv", "pip", "install", *python, "--find-links", str(wheels), "grpo-sdk", cwd=folder)
@@ -39,13 +34,15 @@ def environment(wheels: Path) -> Path:
     ("with-tools", ("--tools",)),
     ("yards", ("--from-jsonl", "rows.jsonl")),
 ])  # fmt: skip
-def test_the_printed_commands_install_check_and_train(environment: Path, name: str, options: tuple[str, ...]) -> None:
+def test_the_printed_commands_install_check_and_train(
+    environment: Path, wheels: Path, name: str, options: tuple[str, ...]
+) -> None:
     programs = environment / "venv" / "bin"
     variables = {
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
         "VIRTUAL_ENV": str(environment / "venv"),
         "UV_PYTHON": str(environment / "venv"),  # which would count more, as in .ci/run
-        "UV_FIND_LINKS": ",".join(filter(None, (str(environment / "wheels"), os.environ.get("UV_FIND_LINKS")))),
+        "UV_FIND_LINKS": ",".join(filter(None, (str(wheels), os.environ.get("UV_FIND_LINKS")))),
     }
     printed = call("grpo", "new", name, *options, cwd=environment, **variables).stdout
     commands = re.findall(r"^next +(.*)$", printed, re.MULTILINE)

@@ -14,7 +14,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from wheels import ROOT, TREES, build_wheels, call
+from wheels import ROOT, TREES, call
 
 from grpo_sdk import __version__
 
@@ -52,11 +52,6 @@ class Environment:
 
     def __call__(self, program: str, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         return call(str(self.folder / "venv" / "bin" / program), *arguments, cwd=self.folder, check=check)
-
-
-@pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheels(tmp_path_factory.mktemp("wheels"))
 
 
 @pytest.fixture(scope="module")

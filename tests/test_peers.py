@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import tomllib
+from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import pytest
 import recorded_shop
 from absent_trainers import as_results, written
 from local_endpoint import Reply, serving, streamed_chat
-from wheels import ROOT, build_wheels, call
+from wheels import ROOT, call
 
 from grpo_sdk.interop import export
 
@@ -42,11 +43,6 @@ def requirements() -> list[str]:
     files = [tomllib.loads((ROOT / "packages" / name / "pyproject.toml").read_text()) for name in OURS]
     needed = [each for file in files for each in file["project"]["dependencies"]]
     return [each for each in needed if not each.startswith("grpo-")]
-
-
-@pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheels(tmp_path_factory.mktemp("wheels"))
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +75,14 @@ def environment_of(name: str, folder: Path, wheels: Path, key: str = "") -> Path
     return python
 
 
+def check_stored(name: str, summary: dict[str, Any]) -> None:
+    """Check or store what the page says of a trainer."""
+    stored = PEERS / "results" / f"{name}.json"
+    if os.environ.get("RECORD_PEERS"):
+        stored.write_text(json.dumps(summary, indent=1) + "\n")
+    assert json.loads(stored.read_text()) == summary
+
+
 @pytest.mark.parametrize("name", [pytest.param(name, marks=peers) for name in TABLE if "not_run" not in TABLE[name]])
 def test_a_trainer_gives_what_our_scorer_gives(
     name: str, batch: tuple[Path, list[dict[str, Any]]], wheels: Path, tmp_path: Path
@@ -98,17 +102,10 @@ def test_a_trainer_gives_what_our_scorer_gives(
         assert answer["value"] == pytest.approx(sample["value"], rel=1e-6) and not answer["unscored"], where
         if answer["parts"] is not None:
             assert answer["parts"] == pytest.approx(sample["parts"], rel=1e-6), where
-    summary = {
-        "version": result["version"],
-        "path": result["path"],
-        "samples": len(samples),
-        "parts": all(answer["parts"] is not None for answer in result["answers"] if answer["value"] is not None),
-        "unscored": sorted({answer["unscored"] for answer in result["answers"]} - {""}),
-    }
-    stored = PEERS / "results" / f"{name}.json"
-    if os.environ.get("RECORD_PEERS"):
-        stored.write_text(json.dumps(summary, indent=1) + "\n")
-    assert json.loads(stored.read_text()) == summary
+    parts = all(answer["parts"] is not None for answer in result["answers"] if answer["value"] is not None)
+    unscored = sorted({answer["unscored"] for answer in result["answers"]} - {""})
+    facts = {"version": result["version"], "path": result["path"], "samples": len(samples)}
+    check_stored(name, {**facts, "parts": parts, "unscored": unscored})
 
 
 TEXT_TOOLS = ("art", "atropos", "skyrl", "tinker", "verl")
@@ -138,11 +135,7 @@ def test_a_trainer_plays_recorded_episodes_with_tools(name: str, wheels: Path, t
             found = re.findall("<tool_result>.*?</tool_result>", as_results(told), re.DOTALL)
             assert found == results, where
         assert len(answer["told"]) == len(each["turns"]) - 1, where
-    stored = PEERS / "results" / f"tools_{name}.json"
-    summary = {"version": result["version"], "path": result["path"], "episodes": len(episodes)}
-    if os.environ.get("RECORD_PEERS"):
-        stored.write_text(json.dumps(summary, indent=1) + "\n")
-    assert json.loads(stored.read_text()) == summary
+    check_stored(f"tools_{name}", {"version": result["version"], "path": result["path"], "episodes": len(episodes)})
 
 
 RESOLVED = [
@@ -214,6 +207,20 @@ def test_beside_a_trainer_our_packages_change_none_of_its_versions(name: str, tm
     assert json.loads(stored.read_text())["requirement"] == PINNED[name]
 
 
+def traces_of_vf_eval(
+    spec: str, respond: Callable[[dict[str, Any]], Reply], wheels: Path, folder: Path
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Row -> what vf-eval wrote of its episode with a model that answers so, and what the model was asked."""
+    program = environment_of("verifiers", folder, wheels).with_name("vf-eval")
+    with serving(respond) as server:
+        client = ("--client.base-url", server.url, "--client.api-key-var", "NO_KEY")
+        words = ("--env.taskset.spec", spec, "--model", "m", *client, "--no-push")
+        call(str(program), "grpo-verifiers", *words, cwd=folder, NO_KEY="none")
+    (file,) = folder.glob("outputs/*/traces.jsonl")
+    episodes = map(json.loads, file.read_text().splitlines())
+    return {each["task"]["data"]["id"]: each["traces"][0] for each in episodes}, server.seen
+
+
 @pytest.mark.network
 @pytest.mark.peers
 @pytest.mark.timeout(1200)
@@ -225,19 +232,12 @@ def test_vf_eval_plays_episodes_with_an_endpoint(wheels: Path, tmp_path: Path) -
         word = messages[0]["content"].removeprefix("Say ").removesuffix(":")
         return streamed_chat((first if len(messages) == 1 else second)[word])
 
-    program = environment_of("verifiers", tmp_path, wheels).with_name("vf-eval")
-    with serving(respond) as server:
-        client = ("--client.base-url", server.url, "--client.api-key-var", "NO_KEY")
-        task = ("--env.taskset.spec", f"{PEERS / 'retried.py'}:task")
-        call(str(program), "grpo-verifiers", *task, "--model", "m", *client, "--no-push", cwd=tmp_path, NO_KEY="none")
-    (file,) = tmp_path.glob("outputs/*/traces.jsonl")
-    episodes = map(json.loads, file.read_text().splitlines())
-    traces = {episode["task"]["data"]["id"]: episode["traces"][0] for episode in episodes}
+    traces, seen = traces_of_vf_eval(f"{PEERS / 'retried.py'}:task", respond, wheels, tmp_path)
     scores = {row: (trace["rewards"]["reward"] or {}).get("score") for row, trace in traces.items()}
     assert scores == {"a": 1.0, "b": 1.0, "c": 0.0, "d": None}
     assert traces["b"]["metrics"] == {"solved": 1.0, "valid": 1.0, "right": 1.0}
     assert [error["type"] for error in traces["d"]["errors"]] == ["TaskError"]
-    asked = [request["messages"][-1]["content"] for request in server.seen]
+    asked = [request["messages"][-1]["content"] for request in seen]
     assert sorted(asked) == [" Once more:", " Once more:", *(f"Say {word}:" for word in "abcd")]
 
 
@@ -251,12 +251,9 @@ CALL_TOOLS = {
 
 def check_recorded(name: str) -> None:
     """Check or store what the page says of a trainer that has played the recorded episodes."""
-    stored = PEERS / "results" / f"tools_{name}.json"
     version = TABLE[name]["install"][0].replace("==", " ")
-    summary = {"version": version, "path": CALL_TOOLS[name], "episodes": len(recorded_shop.EPISODES)}
-    if os.environ.get("RECORD_PEERS"):
-        stored.write_text(json.dumps(summary, indent=1) + "\n")
-    assert json.loads(stored.read_text()) == summary
+    episodes = len(recorded_shop.EPISODES)
+    check_stored(f"tools_{name}", {"version": version, "path": CALL_TOOLS[name], "episodes": episodes})
 
 
 def check_episode(episode: dict[str, Any], seen: dict[str, Any]) -> None:
@@ -286,13 +283,7 @@ def test_vf_eval_plays_the_recorded_episodes_with_tools(wheels: Path, tmp_path: 
         turn = asked[messages[0]["content"].partition(":")[0]][place]
         return streamed_chat(turn["text"], turn["calls"])
 
-    program = environment_of("verifiers", tmp_path, wheels).with_name("vf-eval")
-    with serving(respond) as server:
-        client = ("--client.base-url", server.url, "--client.api-key-var", "NO_KEY")
-        task = ("--env.taskset.spec", recorded_shop.EPISODES_SPEC)
-        call(str(program), "grpo-verifiers", *task, "--model", "m", *client, "--no-push", cwd=tmp_path, NO_KEY="none")
-    (file,) = tmp_path.glob("outputs/*/traces.jsonl")
-    played = {each["task"]["data"]["id"]: each["traces"][0] for each in map(json.loads, file.read_text().splitlines())}
+    played, seen = traces_of_vf_eval(recorded_shop.EPISODES_SPEC, respond, wheels, tmp_path)
     for episode in recorded_shop.EPISODES:
         trace = played[episode["name"]]
         messages = [node["message"] for node in trace["nodes"]]
@@ -307,7 +298,7 @@ def test_vf_eval_plays_the_recorded_episodes_with_tools(wheels: Path, tmp_path: 
                 "turns": json.loads(trace["info"].get("episode") or '{"turns": null}')["turns"],
             },
         )
-    offered = {tool["function"]["name"]: tool["function"]["description"] for tool in server.seen[0]["tools"]}
+    offered = {tool["function"]["name"]: tool["function"]["description"] for tool in seen[0]["tools"]}
     assert offered["look_up"] == "Look up a price." and offered["undescribed"] == "undescribed"
     check_recorded("verifiers")
 

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from wheels import ROOT, build_wheels, call
+from wheels import ROOT, call
 
 SUPPORT = ROOT / "packages" / "grpo-core" / "tests" / "support"
 
@@ -17,8 +17,7 @@ RUN, BRANCH = list(range(1, 9)), list(range(1, 11))
 @pytest.mark.peers
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", ["mlflow", "trackio", "aim", "comet_ml", "clearml"])
-def test_a_killed_and_branched_run_has_each_step_once(name: str, tmp_path: Path) -> None:
-    wheels = build_wheels(tmp_path / "wheels")
+def test_a_killed_and_branched_run_has_each_step_once(name: str, wheels: Path, tmp_path: Path) -> None:
     python = tmp_path / "venv" / "bin" / "python"
     call("uv", "venv", "--python", "3.11", str(tmp_path / "venv"), cwd=tmp_path)
     pins = ("--find-links", str(wheels), "--constraint", str(wheels / "constraints.txt"))

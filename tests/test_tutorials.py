@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from documentation_pages import ROOT, Command, blocks, check_output, command_blocks, run_in_one_shell
-from wheels import build_wheels
 
 pytestmark = [pytest.mark.packaging, pytest.mark.network, pytest.mark.timeout(3600)]
 
@@ -47,8 +46,7 @@ def test_from_a_clone(tmp_path: Path) -> None:
     follow(tmp_path, skipped=WHEELS_ONLY, before_own_task=())
 
 
-def test_from_the_packages_alone(tmp_path: Path) -> None:
-    wheels = build_wheels(tmp_path / "wheels")
+def test_from_the_packages_alone(wheels: Path, tmp_path: Path) -> None:
     (plugin := tmp_path / "plugin").mkdir()
     for name, language in (("rhyme.py", "python"), ("pyproject.toml", "toml")):
         written = [code for source, code in blocks(OWN, language) if source == f"examples/rhyme/{name}"]
