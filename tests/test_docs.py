@@ -15,6 +15,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -63,19 +64,12 @@ SLOW = (
 SLOW_PYTHON = ("from grpo_core import train", "from grpo_core import evaluate")
 """Likewise blocks of Python that hold one of these."""
 
+IN_TEST_PEERS = ("skyrl", "openenv", "openrlhf", "tinker", "art", "atropos", "open_instruct", "nemo_gym", "nemo_rl")
 NOT_RUN_PYTHON = {
     "GRPOTrainer(": "needs a model from outside; packages/grpo-sdk/tests/interop/trl/test_reward.py trains",
-    "grpo_sdk.interop.skyrl": "needs a package of its own environment; tests/test_peers.py runs it",
-    "grpo_sdk.interop.openenv": "likewise",
-    "grpo_sdk.interop.openrlhf": "likewise",
-    "from swift.rewards": "likewise",
+    "from swift.rewards": "needs a package of its own environment; tests/test_peers.py runs it",
     "from inspect_ai import": "likewise; tests/test_foreign_tasks.py runs such tasks",
-    "grpo_sdk.interop.tinker": "likewise",
-    "grpo_sdk.interop.art": "likewise",
-    "grpo_sdk.interop.atropos": "likewise",
-    "grpo_sdk.interop.open_instruct": "likewise",
-    "grpo_sdk.interop.nemo_gym": "likewise",
-    "grpo_sdk.interop.nemo_rl": "likewise",
+    **{f"grpo_sdk.interop.{peer}": "likewise; tests/test_peers.py runs it" for peer in IN_TEST_PEERS},
 }
 """Blocks of Python that no test runs, whose imports of ours are checked: what they hold -> why."""
 
@@ -142,9 +136,12 @@ def python_blocks(page: str, *, slow: bool) -> list[str]:
 )
 def test_python_runs(page: str, slow: bool, home: Path, programs: Path) -> None:
     script = "set -e\n" + "".join(f"{each.text}\n" for each in commands(page) if each.text.startswith("cd "))
-    for number, code in enumerate(python_blocks(page, slow=slow)):
-        (file := home / f"block{number}").write_text(code)
-        script += f"python {'-m doctest -o ELLIPSIS ' if '>>>' in code else ''}{file}\n"
+    for is_session, each in groupby(enumerate(python_blocks(page, slow=slow)), key=lambda block: ">>>" in block[1]):
+        files = {str(home / f"block{number}"): code for number, code in each}
+        for file, code in files.items():
+            Path(file).write_text(code)
+        script += f"python -m doctest -o ELLIPSIS {' '.join(files)}\n" if is_session else ""
+        script += "".join(f"python {file}\n" for file in files if not is_session)
     [(code, printed)] = shell([f"({script})"], home, programs)
 
     assert code == 0, printed
@@ -162,25 +159,12 @@ def members_of(module: str) -> frozenset[str]:
     return frozenset(griffe.visit(module, file, file.read_text(encoding="utf-8")).members)
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_python_that_does_not_run_is_python_and_imports_what_exists(page: str) -> None:
-    for _, code in blocks(page, "python"):
-        if not any(text in code for text in NOT_RUN_PYTHON):
-            continue
-        tree = compile(code, page, "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-        for each in ast.walk(tree):
-            if isinstance(each, ast.ImportFrom) and (each.module or "").startswith("grpo_"):
-                members = members_of(each.module or "")
-                missing = [name.name for name in each.names if name.name not in members]
-                assert not missing, f"{page}: {each.module} has no {missing}"
-
-
 SHELL = re.compile(r"(grpo|grpo-run|pip|python|torchrun|ssh|export|for|VLLM_\w+=\S+|GRPO_\w+=\S+)\s")
 """How a block without a language begins that is typed into a shell."""
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_what_does_not_run_can_be_read(page: str) -> None:
+def test_what_does_not_run_can_be_read_and_imports_what_exists(page: str) -> None:
     scripts = [code for _, code in blocks(page, "(?:text)?") if SHELL.match(code)]
     scripts += [code for _, code in blocks(page, "bash") if "$ " not in code]
     scripts += [command.text for command in commands(page) if reason(command)]
@@ -190,6 +174,12 @@ def test_what_does_not_run_can_be_read(page: str) -> None:
     assert all(tomllib.loads(text) for _, text in blocks(page, "toml"))
     for source, code in blocks(page, "(?:python|toml)"):
         assert not source or code in (ROOT / source).read_text(encoding="utf-8"), f"{page}: not in {source}:\n{code}"
+        if any(text in code for text in NOT_RUN_PYTHON):
+            tree = compile(code, page, "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            for each in ast.walk(tree):
+                if isinstance(each, ast.ImportFrom) and (each.module or "").startswith("grpo_"):
+                    missing = {name.name for name in each.names} - members_of(each.module or "")
+                    assert not missing, f"{page}: {each.module} has no {missing}"
 
 
 def test_the_sweeps_of_the_guide_are_valid(tmp_path: Path) -> None:
