@@ -32,11 +32,6 @@ def dry_run_data(capsys: Capture, *arguments: str) -> Any:
     return json.loads(grpo(capsys, "run", "--dry-run", "--json", "--model", QWEN, *arguments))
 
 
-@pytest.fixture
-def no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grpo_core.profiles.accelerator._may_have_accelerator", lambda: False)
-
-
 def test_a_dry_run_says_what_is_needed_and_why(capsys: Capture) -> None:
     lines = dry_run(capsys, "--model", QWEN, "profile=consumer_24", "lora.enabled=true")
     assert lines["model"].startswith(f"{QWEN}, 1,543.7 M parameters (the published config.json)")
@@ -85,8 +80,10 @@ def test_a_dry_run_refuses_what_the_run_would_with_torch(capsys: Capture, settin
     assert said in grpo(capsys, "run", "--dry-run", "device=cpu", *settings, code=2)
 
 
-@pytest.mark.usefixtures("no_driver")
-def test_the_device_of_a_run_has_to_be_here_and_that_of_a_named_profile_need_not(capsys: Capture) -> None:
+def test_the_device_of_a_run_has_to_be_here_and_that_of_a_named_profile_need_not(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("grpo_core.profiles.accelerator._may_have_accelerator", lambda: False)
     refused = grpo(capsys, "run", "--dry-run", "device=cuda", code=2)
     assert "device=cuda: this machine has no driver" in refused
     assert " GiB of 79.2: " in dry_run(capsys, "--model", QWEN, "profile=h100", "device=cuda")["memory"]

@@ -77,6 +77,8 @@ def test_what_nobody_says_is_left_to_the_task(fake: Fake, capsys: Capture) -> No
     header, row = captured.out.splitlines()
     assert header.split()[:4] == ["task", "solved", "95%", "interval"]
     assert row.split()[:4] == ["tasks.letters", "0.50", "[0.40,", "0.60]"]
+    assert entry.main(["eval", *LETTERS, "eval.max_completion_length=16"]) == 0
+    assert fake.asked["given"] == {"max_completion_length": 16}, "what somebody says is above the task's wish"
 
 
 def test_an_evaluation_without_a_score_has_its_exit_code(fake: Fake, capsys: Capture) -> None:
@@ -118,11 +120,6 @@ def test_everything_is_passed_on(fake: Fake, home: Path, monkeypatch: pytest.Mon
     defaults = fake.asked["defaults"]
     assert (defaults.subset_frac, defaults.batch_size, defaults.seed, defaults.surprisal) == (0.5, 3, 2, False)
     assert defaults.max_completion_length == 32, "the trainer's, below what a task wishes"
-
-
-def test_the_length_of_an_evaluation_stands_above_a_tasks_wish(fake: Fake) -> None:
-    assert entry.main(["eval", *LETTERS, "eval.max_completion_length=16"]) == 0
-    assert fake.asked["given"] == {"max_completion_length": 16}
 
 
 def test_json_is_alone_on_stdout(fake: Fake, capsys: Capture) -> None:

@@ -124,19 +124,11 @@ def test_hostile_text_stays_text(tmp_path: Path, arguments: list[str], capsys: C
         assert "\\x1b[2J" in line and "[bold]x[/bold] :smile:" in line
 
 
-def terminal(monkeypatch: pytest.MonkeyPatch, lines: int = 60) -> list[str]:
-    """Let stdout be a terminal of so many lines; what goes to its pager."""
-    texts: list[str] = []
+def test_what_a_record_says_more_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setattr("sys.stdin", type("Stdin", (), {"isatty": staticmethod(lambda: True)})())
-    for name, value in {"COLUMNS": "80", "LINES": str(lines), "NO_COLOR": "1", "TERM": "dumb"}.items():
+    for name, value in {"COLUMNS": "80", "LINES": "60", "NO_COLOR": "1", "TERM": "dumb"}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("click.echo_via_pager", lambda text, color: texts.append(text))
-    return texts
-
-
-def test_what_a_record_says_more_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    terminal(monkeypatch)
     more = record(1, A, 0, 0.5, "first\nsecond ", reward=0.25, included=False, finish_reason="length", logprob=None)
     more |= {"difficulty": "hard", "pass_rate": 0.1, "prompt": [{"role": "user", "content": "Why?"}]}
     more["score"]["valid"] = False

@@ -89,20 +89,16 @@ def test_json_is_alone_on_stdout(trainer: FakeTrainer, capsys: Capture) -> None:
     assert "\x1b" not in captured.err
 
 
-def test_progress_is_on_stderr_and_quiet_gives_the_folder_alone(trainer: FakeTrainer, capsys: Capture) -> None:
+def test_progress_is_on_stderr_and_an_interrupted_run_exits_with_130(trainer: FakeTrainer, capsys: Capture) -> None:
     main_run([])
     captured = capsys.readouterr()
     assert captured.out == "" and "saved     training_runs/run_1" in captured.err
     assert main_run(["--quiet"]) == 0
     assert capsys.readouterr() == ("training_runs/run_1\n", "")
-
-
-def test_an_interrupted_run_exits_with_130(trainer: FakeTrainer, capsys: Capture) -> None:
     trainer.interrupted = True
     assert main_run([]) == 130
     err = capsys.readouterr().err
-    assert "stopped   after step 2 of 2" in err
-    assert "saved" in err
+    assert "stopped   after step 2 of 2" in err and "saved" in err
 
 
 def test_show_config_prints_every_setting_with_its_source(

@@ -64,10 +64,6 @@ def of(findings: list[Finding], source: str) -> list[Diagnosis]:
     return [found.diagnosis for found in findings if found.source.startswith(source)]
 
 
-def named(findings: list[Finding]) -> dict[str, Diagnosis]:
-    return {found.diagnosis.name: found.diagnosis for found in findings}
-
-
 def test_a_plugins_findings_stand_beside_ours(site: Site, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finder, "OURS", {"core", "trainer"})
     site("one", plugin("level"))
@@ -118,7 +114,7 @@ def test_a_broken_plugin_makes_the_exit_code_1_and_is_imported_again(
     assert any(line.split()[:5] == ["engine", "warn", "not", "found:", "install"] for line in lines)
     assert "Did you mean 'grpo_diagnostics'?" in next(line for line in lines if line.startswith("plugin broken"))
     default_host.cache_clear()
-    found = named(examine())
+    found = {each.diagnosis.name: each.diagnosis for each in examine()}
     assert found["plugin one"].text == "no tasks; remembered, its files have not changed since"
     assert found["sandbox"].text == "L3"
     assert "grpo_diagnostics" in found["plugin broken"].text and "remembered" not in found["plugin broken"].text

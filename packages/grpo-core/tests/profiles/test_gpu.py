@@ -22,7 +22,6 @@ RECORDED: list[tuple[str, Backend, str, float, str]] = [
     ("b200", "cuda", "NVIDIA B200", 178.35, "10.0"),
     ("consumer_16", "cuda", "NVIDIA GeForce RTX 4080", 15.70, "8.9"),
     ("consumer_24", "cuda", "NVIDIA GeForce RTX 5090", 31.36, "12.0"),
-    ("consumer_24", "cuda", "NVIDIA L4", 22.03, "8.9"),
     ("workstation_48", "cuda", "NVIDIA L40S", 44.40, "8.9"),
     ("apple", "mps", "Apple arm", 11.2, ""),
     ("cpu", "cpu", "CPU", 15.5, ""),

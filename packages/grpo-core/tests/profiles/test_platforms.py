@@ -17,7 +17,6 @@ HERE = Path("/srv/work")
     ({"KAGGLE_KERNEL_RUN_TYPE": "Interactive"}, "a", HERE, "Kaggle", "KAGGLE_KERNEL_RUN_TYPE"),
     ({}, "lambda-hyperplane", HERE, "Lambda", "lambda-hyperplane"),
     ({}, "a", Path("/home/ubuntu/lambda/run"), "Lambda", "/home/ubuntu/lambda/run"),
-    ({}, "a", HERE, "generic", "no sign"),
 ])  # fmt: skip
 def test_platforms_are_recognised(environ: dict[str, str], host: str, folder: Path, name: str, why: str) -> None:
     assert len(detect({"SLURM_JOB_ID": "x" * 5000}, "a", HERE).why) < 200
