@@ -58,13 +58,10 @@ def wait_for(path: Path, text: str) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("folder", ["grpo", HOSTILE])
-def test_the_printed_commands_stop_and_resume_a_run(
-    folder: str, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    start = ["launch", "ssh", "host", "--session=sums", "--folder", folder, "--task", HOSTILE, "--nproc", "2"]
+def test_the_printed_commands_stop_and_resume_a_run(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    start = ["launch", "ssh", "host", "--session=sums", "--folder", HOSTILE, "--task", HOSTILE, "--nproc", "2"]
     assert main(start) == 0
-    log = home / folder / "sums" / "log"
+    log = home / HOSTILE / "sums" / "log"
     wait_for(log, "begun\n")
     run = ["run", "--task", HOSTILE, "--nproc", "2"]
     assert (home / "words").read_text().splitlines() == [*run, "--output-dir", "sums"]
@@ -72,7 +69,7 @@ def test_the_printed_commands_stop_and_resume_a_run(
     printed = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
     commands = {name: command for name, command in printed if name != "started"}
     assert [*commands] == ["log", "stop", "resume", "pull"]
-    assert shlex.split(commands["pull"]) == ["rsync", "-as", f"host:{folder}/sums/", "sums"]
+    assert shlex.split(commands["pull"]) == ["rsync", "-as", f"host:{HOSTILE}/sums/", "sums"]
 
     subprocess.run(["bash", "-c", commands["stop"]], check=True)
     wait_for(log, "saved\nended with exit code 130\n")

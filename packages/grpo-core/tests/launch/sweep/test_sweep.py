@@ -172,7 +172,7 @@ def test_a_signal_saves_the_runs_and_the_sweep_goes_on_later(sweep: Callable[...
     assert b"stopping: the runs are saved first" in errors
     assert states(sweep("s", "--show")) == ["interrupted", "interrupted"]
     assert len(list(Path("s/runs").glob("*/run_*/training_state/step_*"))) == 2
-    assert states(sweep("s")) == ["finished", "finished"]
+    assert states(sweep("s", "--jobs", "2")) == ["finished", "finished"]
     assert started("s") == 2, "both were resumed in their folders"
 
 
@@ -196,7 +196,7 @@ def test_one_sweep_works_in_a_folder_and_leaves_saved_runs_when_it_is_killed(swe
     assert "s is in use: another grpo sweep works in it" in sweep("s", code=2)
     process.kill()
     process.communicate()
-    assert states(sweep("s")) == ["finished", "finished"], "also where the orphan is still saving itself"
+    assert states(sweep("s", "--jobs", "2")) == ["finished", "finished"], "also where the orphan is still saving itself"
     assert started("s") == 2
 
 
