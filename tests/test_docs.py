@@ -182,6 +182,13 @@ def test_what_does_not_run_can_be_read_and_imports_what_exists(page: str) -> Non
                     assert not missing, f"{page}: {each.module} has no {missing}"
 
 
+def test_the_generated_pages_are_current(programs: Path) -> None:
+    # A process of its own: what other tests have loaded and registered is not on the pages.
+    command = [programs / "python", ROOT / "docs" / "generate.py", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_the_sweeps_of_the_guide_are_valid(tmp_path: Path) -> None:
     files = [text for _, text in blocks("docs/how-to/sweeps.md", "yaml")]
     for text in files:

@@ -1,9 +1,7 @@
-"""The generated reference pages are current, and every example in the help works."""
+"""The generated reference pages name no machine, and every example in the help works."""
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,12 +14,6 @@ from grpo_sdk.cli import main as entry
 from grpo_sdk.cli.group import load_command
 
 DOCS = Path(__file__).parents[4] / "docs"
-
-
-def test_the_pages_are_current() -> None:
-    # A process of its own: what other tests have loaded and registered is not on the pages.
-    done = subprocess.run([sys.executable, DOCS / "generate.py", "--check"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_pages_do_not_depend_on_this_machine() -> None:
