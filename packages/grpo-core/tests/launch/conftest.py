@@ -1,11 +1,16 @@
-"""A machine with the programs of SLURM, for tests without a cluster."""
+"""A machine with the programs of SLURM, for tests without a cluster, and what commands print as data."""
 
+import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from grpo_sdk.cli.main import main
 
 SBATCH = """#!/bin/sh
 printf '%s\\n' "$@" > "$SEEN/arguments"
@@ -13,6 +18,19 @@ cat "$1" > "$SEEN/script"
 if [ -n "$REFUSES" ]; then echo "$REFUSES" >&2; exit 1; fi
 echo Submitted batch job 4711
 """
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Runs a command, which shows no key: its data, or what it says where it has none."""
+
+    def run(*words: str, code: int = 0) -> Any:
+        assert main([*words, "--json"]) == code
+        printed = capsys.readouterr()
+        assert os.environ.get("AWS_SECRET_ACCESS_KEY", "no key") not in printed.out + printed.err
+        return json.loads(printed.out) if printed.out else printed.err
+
+    return run
 
 
 @pytest.fixture

@@ -117,17 +117,6 @@ def url(request: pytest.FixtureRequest) -> str:
     return str(request.param if ":" in request.param else request.getfixturevalue(request.param))
 
 
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    def command(*words: str, code: int = 0) -> Any:
-        assert entry.main([*words, *([] if code else ["--json"])]) == code
-        captured = capsys.readouterr()
-        assert SECRET not in captured.out + captured.err
-        return captured.err if code else json.loads(captured.out)
-
-    return command
-
-
 def test_a_restored_run_is_the_run_and_only_what_is_new_is_sent(call: Callable[..., Any], run: Path, url: str) -> None:
     done = call("archive", str(run), url)
     assert (done["files"], done["sent_files"], done["checkpoints"]) == (7, 7, ["step_1", "step_2"])

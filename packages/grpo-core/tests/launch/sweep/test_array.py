@@ -2,12 +2,11 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from grpo_sdk.cli.main import main
 
 SWEEP = ("sweep", "task=math.arithmetic", "model=tiny", "trainer.beta=0,0.1", "seed=0,1", "--output-dir", "s")
 
@@ -20,13 +19,8 @@ def queue(sbatch: Path) -> Path:
 
 
 @pytest.fixture
-def grpo(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    def call(*words: str, code: int = 0) -> Any:
-        assert main([*SWEEP, *words, *([] if code else ["--json"])]) == code
-        captured = capsys.readouterr()
-        return captured.err if code else json.loads(captured.out)
-
-    return call
+def grpo(call: Callable[..., Any]) -> Callable[..., Any]:
+    return partial(call, *SWEEP)
 
 
 def test_what_is_missing_is_submitted_once(grpo: Callable[..., Any], queue: Path) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +49,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def sweep(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    def call(*words: str, code: int = 0) -> Any:
-        """The results of a sweep as data; of one that is refused, what is printed."""
-        assert entry.main(["sweep", *words, *(() if code == 2 else ("--json",))]) == code
-        captured = capsys.readouterr()
-        return captured.err if code == 2 else json.loads(captured.out)
-
-    return call
+def sweep(call: Callable[..., Any]) -> Callable[..., Any]:
+    """The results of a sweep as data; of one that is refused, what is printed."""
+    return partial(call, "sweep")
 
 
 def states(data: Any) -> list[str]:
