@@ -92,7 +92,7 @@ def test_a_call_that_the_server_refuses_is_a_result(notes: Scorer) -> None:
     assert "did you mean 'times'" in surplus.result
     assert "missing argument 'text'" in answer(session, "write").result
     huge = answer(session, "huge").result
-    assert huge.endswith("10,000 of 1,000,000 characters]")
+    assert huge.endswith("10,000 of 10,000,000 characters]")
     assert answer(session, "stray").ok
     assert answer(session, "write", text="still there").result == "1"
 

@@ -93,10 +93,13 @@ def test_the_model_reads_the_schema_of_the_task(folder: Path, shop: TrlTask, bou
 
 
 @pytest.mark.slow
-def test_a_random_model_trains(folder: Path, functions: TrlTask) -> None:
-    bound = {"max_tool_calling_iterations": functions.max_tool_calling_iterations}
+@pytest.mark.parametrize("way", ["environment_factory", "tools"])
+def test_a_random_model_trains(folder: Path, shop: TrlTask, functions: TrlTask, way: str) -> None:
+    task = shop if way == "environment_factory" else functions
+    bound = {"max_tool_calling_iterations": task.max_tool_calling_iterations}
     config = {"max_steps": 3, "per_device_train_batch_size": 2, "max_completion_length": 8, **bound}
-    trainer = trainer_of(folder, functions.reward_funcs, functions.train_dataset, config, tools=functions.tools)
+    options = {way: getattr(task, way)}
+    trainer = trainer_of(folder, task.reward_funcs, task.train_dataset, config, **options)
     trainer.train()
     assert [entry["step"] for entry in rewards_logged(trainer)] == [1, 2, 3]
     assert all(entry["tools/failure_frequency"] == 0.0 for entry in rewards_logged(trainer))

@@ -62,8 +62,8 @@ def fail(text: str) -> str:
 
 @server.tool()
 def huge() -> str:
-    """A megabyte."""
-    return "x" * 1_000_000
+    """Ten megabytes."""
+    return "x" * 10_000_000
 
 
 @server.tool()
