@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from wheels import ROOT, call
+from wheels import ROOT, call, links
 
 pytestmark = [pytest.mark.packaging, pytest.mark.network, pytest.mark.timeout(3600)]
 
@@ -67,10 +67,9 @@ def test_the_printed_commands_install_check_and_train(
 def test_a_plugin_of_the_sdk_alone_scores_beside(wheels: Path, tmp_path: Path, peer: str, script: str) -> None:
     call(sys.executable, "-m", "grpo_core", "new", "made", cwd=tmp_path)
     call("uv", "venv", "--python", "3.11", str(tmp_path / "venv"), cwd=tmp_path)
-    into = ("--python", str(tmp_path / "venv"), "--find-links", str(wheels))
-    local = [part for each in os.environ.get("UV_FIND_LINKS", "").split() for part in ("--find-links", each)]
-    call("uv", "pip", "install", *into, *local, "./made", peer, cwd=tmp_path)
-    listed = json.loads(call("uv", "pip", "list", *into[:2], "--format", "json", cwd=tmp_path).stdout)
+    into = ("--python", str(tmp_path / "venv"))
+    call("uv", "pip", "install", *into, *links(wheels), "./made", peer, cwd=tmp_path)
+    listed = json.loads(call("uv", "pip", "list", *into, "--format", "json", cwd=tmp_path).stdout)
     assert {each["name"] for each in listed if each["name"].startswith("grpo")} == {"grpo-sdk"}
     python = str(tmp_path / "venv" / "bin" / "python")
     grpo = str(Path(python).with_name("grpo"))

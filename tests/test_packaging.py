@@ -14,7 +14,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from wheels import ROOT, TREES, call
+from wheels import ROOT, TREES, call, links
 
 from grpo_sdk import __version__
 
@@ -40,10 +40,8 @@ class Environment:
         self.folder = folder
         call("uv", "venv", "--python", python, str(folder / "venv"), cwd=folder)
         constraints = ("--constraint", str(wheels / "constraints.txt")) if pinned else ()
-        into = ("--python", str(folder / "venv"), *constraints, "--find-links", str(wheels))
-        # The option replaces the variable.
-        local = [part for each in os.environ.get("UV_FIND_LINKS", "").split() for part in ("--find-links", each)]
-        call("uv", "pip", "install", *into, *local, *requirements, cwd=folder)
+        into = ("--python", str(folder / "venv"), *constraints, *links(wheels))
+        call("uv", "pip", "install", *into, *requirements, cwd=folder)
 
     def listing(self) -> str:
         """The installed packages, as JSON of `uv pip list`."""

@@ -29,8 +29,8 @@ pytestmark = [pytest.mark.network, pytest.mark.peers, pytest.mark.slow, pytest.m
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return vllm_python(tmp_path_factory)
+def python(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> Path:
+    return vllm_python(tmp_path_factory.mktemp("vllm"), wheels)
 
 
 @pytest.fixture(scope="module")

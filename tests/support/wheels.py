@@ -30,6 +30,12 @@ def call(*command: str, cwd: Path, check: bool = True, **environment: str) -> su
     return done
 
 
+def links(folder: Path) -> list[str]:
+    """Options of uv for what lies in a folder, and where UV_FIND_LINKS says: the option replaces the variable."""
+    folders = [str(folder), *os.environ.get("UV_FIND_LINKS", "").split()]
+    return [part for each in folders for part in ("--find-links", each)]
+
+
 def build_wheels(folder: Path) -> Path:
     """Build them into a folder, with the pinned versions in constraints.txt beside them."""
     for tree in TREES:
