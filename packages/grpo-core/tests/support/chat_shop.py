@@ -13,10 +13,11 @@ class Order(Row):
 
 class Options(TaskConfig):
     log: str = ""
+    rows: int = 4
 
 
 def load(config: Options) -> Iterable[Order]:
-    return [Order(id=f"{config.split} {number}", log=config.log) for number in range(4)]
+    return [Order(id=f"{config.split} {number}", log=config.log) for number in range(config.rows)]
 
 
 @tool
@@ -36,7 +37,8 @@ def buy(item: str, log: str, size: Literal["small", "large"] = "small") -> str:
 
 
 def prompt(row: Order) -> tuple[Message, ...]:
-    return (Message(role="system", content="Be brief."), Message(role="user", content=f"Buy an apple ({row.log})."))
+    wanted = f"Buy an apple ({row.log}) for {row.id}"
+    return (Message(role="system", content="Be brief."), Message(role="user", content=wanted))
 
 
 def said(text: str) -> str:
