@@ -1,7 +1,5 @@
-import json
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -72,18 +70,6 @@ def test_an_advantage_does_not_depend_on_the_order_of_rows(name: str, values: li
     assert not straight[given_rewards.isnan()].any()
 
 
-@pytest.mark.parametrize("baseline", [baselines.group_mean, baselines.leave_one_out, baselines.batch_mean])
-@given(values=reward_lists, shift=st.floats(-5, 5), factor=st.floats(-3, 3))
-def test_a_shift_changes_nothing_and_a_factor_scales(
-    baseline: Callable[[Tensor, Tensor], Tensor], values: list[float], shift: float, factor: float
-) -> None:
-    index = torch.zeros(len(values), dtype=torch.long)
-    before = baseline(rewards(*values), index)
-    assert torch.allclose(baseline(rewards(*values) + shift, index), before, atol=1e-9)
-    assert torch.allclose(baseline(rewards(*values) * factor, index), before * factor, atol=1e-9)
-    assert abs(float(before.sum())) < 1e-9
-
-
 @given(values=st.lists(st.floats(-10, 10), min_size=2, max_size=8))
 def test_leave_one_out_is_the_group_mean_times_g_over_g_minus_1(values: list[float]) -> None:
     index, size = torch.zeros(len(values), dtype=torch.long), len(values)
@@ -142,24 +128,3 @@ def test_roles_have_their_own_mean_from_0_on_read_before_its_update() -> None:
     assert state == {"g/0": pytest.approx(0.9 * 0.1 + 0.1), "g/1": pytest.approx(0.1)}
     after = baselines.role(rewards(1), groups(0), roles=["g/0"], state={}, alpha=0.9, order="after")
     assert after.tolist() == pytest.approx([0.9])
-
-
-STATEFUL: dict[str, Callable[..., Tensor]] = {
-    "ema": partial(baselines.ema, keys=["a", "b"]),
-    "ema debiased": partial(baselines.ema, keys=["a", "b"], debias=True),
-    "adaptive_shrink": partial(baselines.adaptive_shrink, keys=["a", "a"]),
-    "role": partial(baselines.role, roles=["a", "b"]),
-}
-
-
-@pytest.mark.parametrize("name", STATEFUL)
-@given(batches=st.lists(st.tuples(st.floats(-1, 1), st.floats(-1, 1)), min_size=2, max_size=5), data=st.data())
-def test_a_state_goes_on_after_json(name: str, batches: list[tuple[float, float]], data: Any) -> None:
-    stop = data.draw(st.integers(1, len(batches) - 1))
-    straight: dict[str, float] = {}
-    resumed: dict[str, float] = {}
-    for step, batch in enumerate(batches):
-        resumed = json.loads(json.dumps(resumed)) if step == stop else resumed
-        one, other = (STATEFUL[name](rewards(*batch), groups(0, 0), state=state) for state in (straight, resumed))
-        assert one.tolist() == other.tolist()
-    assert straight == resumed

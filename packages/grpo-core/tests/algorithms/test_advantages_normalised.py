@@ -23,12 +23,8 @@ def groups(*indices: int) -> Tensor:
     return torch.tensor(indices)
 
 
-def grpo(values: Tensor, index: Tensor, **options: float) -> Tensor:
-    return normalised.scale_advantages(group_mean(values, index), values, index, "group", **options)  # type: ignore[arg-type] # ddof is an int
-
-
 ALL: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "grpo": grpo,
+    "grpo": lambda r, g: normalised.scale_advantages(group_mean(r, g), r, g, "group"),
     "maxrl": normalised.maxrl,
     "pass_at_k": lambda r, g: normalised.pass_at_k(r, g, k=1),
     "pass_at_k_best": normalised.pass_at_k_best,
@@ -56,15 +52,7 @@ def test_an_advantage_does_not_depend_on_the_order_of_rows(name: str, values: li
     assert torch.allclose(shuffled, straight[order], atol=1e-9)
 
 
-@given(
-    values=st.lists(st.integers(-8, 8), min_size=2, max_size=8), factor=st.floats(0.5, 100), shift=st.floats(-1e3, 1e3)
-)
-def test_a_deviation_without_epsilon_removes_scale_and_shift(values: list[int], factor: float, shift: float) -> None:
-    given_rewards, index = rewards(*values), torch.zeros(len(values), dtype=torch.long)
-    out, moved = (grpo(each, index, epsilon=0.0) for each in (given_rewards, given_rewards * factor + shift))
-    assert torch.allclose(out, moved, atol=1e-6) or len(set(values)) == 1
-    assert out.isfinite().all()
-    # An advantage against a running mean is not blown up in a group of one.
+def test_an_advantage_against_a_running_mean_is_not_blown_up_in_a_group_of_one() -> None:
     out = normalised.scale_advantages(rewards(0.5), rewards(1), groups(0), "group", epsilon=1e-4)
     assert out.tolist() == pytest.approx([0.5 / 1.0001])
 

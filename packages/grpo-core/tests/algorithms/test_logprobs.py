@@ -13,7 +13,7 @@ from transformers import Cache, DynamicCache, LlamaConfig, LlamaForCausalLM, T5C
 
 from grpo_core.algorithms.causal_lm import CausalLM
 from grpo_core.algorithms.hidden_states import completion_states
-from grpo_core.algorithms.logprobs import full_entropy, linear_logprob
+from grpo_core.algorithms.logprobs import linear_logprob
 from grpo_core.policy.fresh import fresh_model
 from grpo_sdk.errors import UserError
 
@@ -141,15 +141,6 @@ def test_far_apart_logits_do_not_overflow(offset: float, token: int) -> None:
     assert float(logp) == pytest.approx(float(expected), rel=1e-6, abs=1e-5)
     far, near = (linear_logprob(h, torch.tensor([[c], [c + 1]]), torch.tensor([0]))[0] for c in (1e4, 0.0))
     assert float(far) == pytest.approx(float(near), rel=1e-6), "only differences count"
-
-
-# --- full_entropy
-
-
-@given(st.lists(st.floats(-1e4, 1e4, width=32), min_size=1, max_size=6))
-def test_entropy_lies_between_0_and_log_v(logits: list[float]) -> None:
-    for dtype in (torch.float32, torch.float64):
-        assert 0 <= full_entropy(torch.tensor(logits, dtype=dtype)).item() <= math.log(len(logits)) + 1e-5
 
 
 # --- completion_states
