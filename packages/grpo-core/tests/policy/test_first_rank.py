@@ -87,9 +87,3 @@ def test_what_the_first_rank_cannot_read_ends_every_rank(found: dict[str, Any], 
     first, other = found[model]
     assert message in first
     assert other == first
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    saved_model(tmp_path)
-    return tmp_path

@@ -135,17 +135,6 @@ MODELS: list[tuple[Damage, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("damage", "reason"), MODELS, ids=range(len(MODELS)))
-def test_a_damaged_model_is_refused_with_the_reason(here: Path, damage: Damage, reason: str) -> None:
-    damage(here / "m")
-    with pytest.raises(UserError) as caught:
-        load_policy("./m", device="cpu")
-
-    assert str(caught.value).startswith(f"--model ./m cannot be loaded: {reason}")
-    assert "\n" not in str(caught.value)
-    assert not (here / "m" / "ran").exists()
-
-
 def test_a_refusal_logs_nothing(here: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     tensors(lambda weights: weights.pop(LAYER))(here / "m")
     monkeypatch.setattr(logging.getLogger("transformers"), "handlers", [caplog.handler])
@@ -195,14 +184,20 @@ ADAPTERS: list[tuple[Damage, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("damage", "reason"), ADAPTERS, ids=range(len(ADAPTERS)))
-def test_a_damaged_adapter_is_refused_with_the_reason(here: Path, damage: Damage, reason: str) -> None:
-    damage(here / "a")
-    with pytest.raises(UserError) as caught:
-        load_policy("./m", adapter="./a", device="cpu")
+DAMAGED = [*(("model", *each) for each in MODELS), *(("adapter", *each) for each in ADAPTERS)]
 
-    assert str(caught.value).startswith(f"--adapter ./a cannot be loaded: {reason}")
+
+@pytest.mark.parametrize(("kind", "damage", "reason"), DAMAGED, ids=range(len(DAMAGED)))
+def test_a_damaged_model_or_adapter_is_refused_with_the_reason(
+    here: Path, kind: str, damage: Damage, reason: str
+) -> None:
+    name = kind[0]
+    damage(here / name)
+    with pytest.raises(UserError) as caught:
+        load_policy("./m", adapter="./a" if kind == "adapter" else None, device="cpu")
+    assert str(caught.value).startswith(f"--{kind} ./{name} cannot be loaded: {reason}")
     assert "\n" not in str(caught.value)
+    assert not (here / name / "ran").exists()
 
 
 def test_an_adapter_that_is_the_model_is_named_as_the_model(here: Path) -> None:

@@ -1,3 +1,4 @@
+import itertools
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,10 @@ def disturb(policy: Policy) -> None:
             parameter.add_(0.05)
 
 
-EMBEDDINGS = [["embed_tokens"], ["q_proj", "embed_tokens"]]
-"""Modules whose adapters PEFT names in another way."""
+MODULES: dict[str, Any] = {
+    "linear layers": "all-linear", "embeddings": ["embed_tokens"], "both": ["q_proj", "embed_tokens"],
+}  # fmt: skip
+"""Modules of an adapter; PEFT names those of embeddings in another way."""
 
 
 @pytest.fixture
@@ -48,36 +51,38 @@ def of_reference(policy: Policy) -> torch.Tensor:
         return logits(reference)
 
 
-@pytest.mark.parametrize("modules", ["all-linear", *EMBEDDINGS], ids=str)
-def test_a_fresh_adapter_trains_itself_from_the_base_as_reference(folder: Path, policy: Policy, modules: Any) -> None:
-    adapter = adapted(folder, modules)
-    trained = [name for name, parameter in adapter.model.named_parameters() if parameter.requires_grad]
-    assert trained and all("lora_" in name for name in trained)
-    adapter.freeze_reference()
-    assert adapter.anchor.kind == "base"
-    disturb(adapter)
-    assert not torch.equal(logits(adapter), logits(policy))
-    assert torch.equal(of_reference(adapter), logits(policy))
-
-
-@pytest.mark.parametrize("modules", ["all-linear", *EMBEDDINGS], ids=str)
-def test_the_reference_of_a_loaded_adapter_is_that_adapter(folder: Path, tmp_path: Path, modules: Any) -> None:
-    made = adapted(folder, modules)
-    disturb(made)
-    made.save(tmp_path / "adapter")
-    policy = load_policy(str(folder), device="cpu", adapter=str(tmp_path / "adapter"))
-    start, trained = logits(policy), [parameter.requires_grad for parameter in policy.model.parameters()]
+@pytest.mark.parametrize(("kind", "modules"), [("model", ""), *itertools.product(("base", "reference"), MODULES)])
+def test_the_reference_is_the_start_also_in_another_process(
+    folder: Path, tmp_path: Path, kind: str, modules: str
+) -> None:
+    policy = load_policy(str(folder), device="cpu") if kind == "model" else adapted(folder, MODULES[modules])
+    if kind == "reference":  # else one that is new, whose start is the base
+        disturb(policy)
+        policy.save(tmp_path / "start")
+        policy = load_policy(str(folder), device="cpu", adapter=str(tmp_path / "start"))
+    anchor, trained = logits(policy), [parameter.requires_grad for parameter in policy.model.parameters()]
     policy.freeze_reference()
-    assert torch.equal(of_reference(policy), start)  # KL is 0 at step 0 from a non-zero adapter
+    assert policy.anchor.kind == kind
+    policy.anchor.save(tmp_path / "reference", policy.source.name)
     disturb(policy)
-    assert torch.equal(of_reference(policy), start)
-    assert not torch.equal(logits(policy), start)
+    assert torch.equal(of_reference(policy), anchor)
+    assert not torch.equal(logits(policy), anchor)
     names = {name for name, parameter in policy.model.named_parameters() if parameter.requires_grad}
     assert len(names) == sum(trained) and not any("reference" in name for name in names)
+    assert kind == "model" or all("lora_" in name for name in names)
+
+    later = str(tmp_path / "later")
+    policy.save(tmp_path / "later")
+    place = {"name": later} if kind == "model" else {"name": str(folder), "adapter": later}
+    resumed = load_policy(**place, device="cpu")
+    resumed.load_reference(tmp_path / "reference")
+    assert torch.equal(logits(resumed), logits(policy))
+    assert torch.equal(of_reference(resumed), anchor)
+    assert torch.equal(logits(resumed), logits(policy))
 
 
 def test_the_reference_goes_into_an_adapter_of_another_library(folder: Path) -> None:
-    policy = adapted(folder, EMBEDDINGS[1])
+    policy = adapted(folder, MODULES["both"])
     disturb(policy)
     start = logits(policy)
     policy.freeze_reference()
@@ -85,29 +90,6 @@ def test_the_reference_goes_into_an_adapter_of_another_library(folder: Path) -> 
     policy.anchor.into_adapter("theirs")
     policy.model.set_adapter("theirs")
     assert torch.equal(logits(policy), start)
-
-
-@pytest.mark.parametrize("kind", ["base", "adapter", "adapter of embeddings", "model"])
-def test_the_stored_reference_is_the_same_anchor_in_another_process(folder: Path, tmp_path: Path, kind: str) -> None:
-    policy = load_policy(str(folder), device="cpu") if kind == "model" else adapted(folder)
-    if kind.startswith("adapter"):
-        start = adapted(folder, "all-linear" if kind == "adapter" else EMBEDDINGS[1])
-        disturb(start)
-        start.save(tmp_path / "start")
-        policy = load_policy(str(folder), device="cpu", adapter=str(tmp_path / "start"))
-    anchor = logits(policy)
-    policy.freeze_reference()
-    policy.anchor.save(tmp_path / "reference", policy.source.name)
-    disturb(policy)
-    later = str(tmp_path / "later")
-    policy.save(tmp_path / "later")
-
-    place = {"name": later} if kind == "model" else {"name": str(folder), "adapter": later}
-    resumed = load_policy(**place, device="cpu")
-    resumed.load_reference(tmp_path / "reference")
-    assert torch.equal(logits(resumed), logits(policy))
-    assert torch.equal(of_reference(resumed), anchor)
-    assert torch.equal(logits(resumed), logits(policy))
 
 
 def test_a_stored_reference_that_does_not_fit_is_refused(folder: Path, policy: Policy, tmp_path: Path) -> None:
