@@ -6,8 +6,7 @@ import pytest
 from local_endpoint import Reply, serving
 
 from grpo_core import Completer
-from grpo_sdk import Message, tool
-from grpo_sdk.errors import InfrastructureError, UserError
+from grpo_sdk import InfrastructureError, Message, UserError, tool
 from grpo_sdk.task.tools.calls import Reading, ToolCall
 
 

@@ -12,10 +12,9 @@ from judge_server import judging
 from local_endpoint import Reply, completion, serving
 
 from grpo_core import evaluate
-from grpo_sdk import Message, Task, load_task
+from grpo_sdk import Message, Task, UserError, load_task
 from grpo_sdk.endpoints.base import Sampling
 from grpo_sdk.endpoints.openai import MAX_REPLY_BYTES, OpenAIEngine
-from grpo_sdk.errors import UserError
 from grpo_sdk.judges import Endpoint, rubric
 
 CHAT = Path(__file__).parents[1] / "support" / "chat_shop.py"

@@ -1,11 +1,10 @@
 from collections.abc import Mapping, Sequence
 
 import pytest
+from evaluation_runs import evaluation_of
 
 from grpo_core.evaluation.entry import entry_of
-from grpo_core.evaluation.results import Evaluation
-from grpo_sdk import Row, Score, Task, TaskConfig, reward
-from grpo_sdk.task.bound import BoundTask
+from grpo_sdk import BoundTask, Row, Score, Task, TaskConfig, reward
 from grpo_sdk.task.spec import TaskSpec
 
 
@@ -29,10 +28,7 @@ TASK = BoundTask(
 
 
 def own_metrics(scores: Sequence[Score]) -> dict[str, float]:
-    n = len(scores)
-    rows = [Row(id=str(index)) for index in range(n)]
-    evaluation = Evaluation(rows, [""] * n, [1] * n, [False] * n, scores, temperature=0.0, split="test")
-    return dict(entry_of(evaluation, TASK, "play", None, seed=0)["metrics"])
+    return dict(entry_of(evaluation_of(scores), TASK, "play", None, seed=0)["metrics"])
 
 
 def test_a_rate_of_zero_is_not_certain() -> None:

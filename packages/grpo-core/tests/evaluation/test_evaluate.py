@@ -105,20 +105,6 @@ def test_several_completions_a_row_with_a_control_and_files(folder: Path, spec: 
     assert [each["text"] for each in two] == [each["text"] for each in records[:12] if each["sample"] < 2]
 
 
-@pytest.mark.parametrize(("task", "model", "options", "why"), [
-    ("math.arithmetc", "tiny", {}, "no task"),
-    (None, "tny", {}, "no model 'tny'"),
-    (None, "tiny", {"base": "./nothing"}, "no such folder"),
-    (None, "tiny", {"endpoint": "http://localhost:1/v1", "base": "tiny"}, "neither --base nor --adapter"),
-])  # fmt: skip
-def test_mistakes_are_found_before_a_model_is_loaded(
-    task: str | None, model: str, options: dict[str, Any], why: str, spec: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("grpo_core.evaluation.candidate.load_policy", lambda *given, **options: pytest.fail("loaded"))
-    with pytest.raises(UserError, match=why):
-        evaluate(task or spec, model, **options)
-
-
 # --- endpoints; tests/engines/test_openai.py has their faults
 
 
@@ -150,6 +136,8 @@ def test_an_endpoint_is_evaluated_like_a_model(spec: str, tmp_path: Path) -> Non
     assert watch.progress[-1] == ("evaluating tasks.letters", 16, 16)
     assert KEY not in "".join(path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file())
     assert server.seen[0]["key"] == f"Bearer {KEY}"
+    with pytest.raises(UserError, match="neither --base nor --adapter"):
+        evaluate(spec, "served", endpoint=server.url, base="tiny")
 
 
 def test_a_few_failures_abstain_and_are_told_once(spec: str) -> None:

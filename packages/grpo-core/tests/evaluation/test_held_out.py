@@ -1,4 +1,3 @@
-import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -134,20 +133,6 @@ def test_an_evaluation_of_which_little_was_scored_judges_no_checkpoint(tmp_path:
 
     result |= {"solved_rate": 0.5, "n": total, "abstained": total // 4}
     assert evaluator.judged_rate(2) == 0.5
-
-
-def test_a_run_that_goes_on_compares_with_the_same_start(tmp_path: Path, resources: ExitStack) -> None:
-    lab = Lab(tmp_path, resources)
-    first = lab.evaluator()
-    first.run("initial", 0)
-    state = json.loads(json.dumps(first.state()))
-    lab.change()
-    first.run("final", 4)
-    second = lab.evaluator()
-    second.load_state(state)
-    second.run("final", 4)
-    assert second.results == first.results
-    assert "delta_ci_low" in second.results["tasks.letters"]["final"]
 
 
 def test_the_model_and_the_random_numbers_are_left_as_they_were(tmp_path: Path, resources: ExitStack) -> None:

@@ -6,17 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from evaluation_runs import LOST, evaluation_of
 
 from grpo_core.evaluation import output
 from grpo_core.evaluation.output import (
     EvaluationFolder,
     Meta,
     check_kept,
-    flat,
     read_meta,
     read_rates,
     safe_name,
-    step_order,
     write_results,
 )
 from grpo_core.evaluation.results import Evaluation
@@ -27,24 +26,15 @@ from grpo_sdk.task.row import Row
 from grpo_sdk.task.score import Score
 
 SETTINGS = EvaluationSettings(n=2, temperature=0.7)
-LOST = Score(None, why="the worker died", fault="infrastructure")
 
 
 def evaluation(*solved: bool | None) -> Evaluation:
     """Two completions a row; None is one that was not scored."""
     scores = [LOST if each is None else Score(float(each), {"right": float(each)}, True, each) for each in solved]
+    rows = [Row(id=f"row {index}", difficulty=float(index)) for index in range(len(solved) // 2)]
     statistics = TokenStatistics(0.5, 0.1, 1.0, 0.9)
-    return Evaluation(
-        rows=[Row(id=f"row {index}", difficulty=float(index)) for index in range(len(solved) // 2)],
-        texts=["a,b\n\ud800"] * len(solved),
-        lengths=[3] * len(solved),
-        truncated=[False] * len(solved),
-        scores=scores,
-        temperature=0.7,
-        split="test",
-        n=2,
-        certainty=[Certainty(statistics, statistics)] * len(solved),
-    )
+    certainty, texts = [Certainty(statistics, statistics)] * len(solved), ["a,b\n\ud800"] * len(solved)
+    return evaluation_of(scores, 2, rows=rows, texts=texts, lengths=[3] * len(solved), certainty=certainty)
 
 
 def meta(found: Evaluation, step: str = "step_1") -> Meta:
@@ -167,6 +157,3 @@ def test_names() -> None:
     assert safe_name("../../etc") == "etc"
     assert safe_name("???") == "unnamed"
     assert len(safe_name("a" * 500)) == 120
-    names = ["step_final", "step_10", "base_x", "step_9", "base"]
-    assert sorted(names, key=step_order) == ["base", "base_x", "step_9", "step_10", "step_final"]
-    assert flat({"a": 1, "b": {"c": {"d": 2}}}) == {"a": 1, "b/c/d": 2}

@@ -10,12 +10,9 @@ import pytest
 from grpo_core.config import EvalConfig, RunConfig, TrainerConfig
 from grpo_core.evaluation.held_out import held_out_tasks
 from grpo_core.training.start import train
-from grpo_sdk import Row, Task, TaskConfig, UserError, reward
+from grpo_sdk import BoundTask, Message, Prompt, Row, Task, TaskConfig, UserError, load_task, reward
 from grpo_sdk.check.overlap import NAMED, Overlap, TrainedProblems, overlap_choices, own_overlap
 from grpo_sdk.cli import main as entry
-from grpo_sdk.plugins.tasks import load_task
-from grpo_sdk.task.bound import BoundTask
-from grpo_sdk.task.row import Message, Prompt
 from grpo_sdk.task.spec import TaskSpec
 
 TASK = f"{Path(__file__).parent}/programs/overlapping_tasks.py:one"
@@ -37,8 +34,6 @@ def right(answer):
 def prompt(row: Problem, config: Config) -> Prompt:
     if config.template == "chat":
         return (Message(role="user", content=row.text),)
-    if config.template == "Guess":
-        return "Guess: "
     return row.text if config.template == "plain" else f"{config.template}: {row.text}"
 
 
@@ -61,7 +56,6 @@ def shared(trained: BoundTask, held: BoundTask) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("trained", "held", "is_same"), [
-    (("2 + 2 =", "4"), ("2 + 2 =", "4"), True),
     (("2 + 2 =", "4"), ("2 + 2 =", "5"), True),  # two golds of one problem are still one problem
     (("2 + 2 =", "4"), ("  2  +\n2 = ", "4"), True),
     (("What is two plus two?", "4"), ("what is TWO plus two?", " 4 "), True),
@@ -70,7 +64,6 @@ def shared(trained: BoundTask, held: BoundTask) -> dict[str, str]:
     (("if a:\n  b\nc", "1"), ("if a:\n  b\n  c", "2"), False),  # here whitespace is the problem
     (("8/8/4K3 w", "Ke7"), ("8/8/4k3 w", "Kd6"), False),  # and here case is
     (("the letter a", None), ("the letter A", None), False),
-    (("2 + 3 =", "4"), ("2 + 2 =", "4"), False),
 ])  # fmt: skip
 def test_the_same_problem(trained: tuple[str, str | None], held: tuple[str, str | None], is_same: bool) -> None:
     found = shared(task([("other", "9"), trained]), task([held]))
@@ -129,7 +122,6 @@ def test_a_run_shows_and_records_it(tmp_path: Path) -> None:
     assert run(f"{TASK}?shared=1")["also_trained"] == {"n": 1, "of": 4, "pairs": {"test0": "train0"}}
     with pytest.raises(UserError, match="4 of 4 held-out rows are trained on"):
         run(f"{TASK}?shared=4")
-    assert run(f"{TASK}?shared=4", split="train")["also_trained"]["n"] == 4
     assert "final" not in run(f"{TASK}?shared=4", at_end=False), "nothing is evaluated"
 
 

@@ -6,8 +6,7 @@ import yaml
 from grpo_core.config import EvalConfig, RunConfig, TrainerConfig, load_config, resolve, to_yaml
 from grpo_core.evaluation.plan import open_settings, plan_of, settings_of
 from grpo_core.evaluation.settings import EvaluationSettings
-from grpo_sdk import EvaluationDefaults, Row, Task, TaskConfig, reward
-from grpo_sdk.task.bound import BoundTask
+from grpo_sdk import BoundTask, EvaluationDefaults, Row, Task, TaskConfig, reward
 from grpo_sdk.task.spec import TaskSpec
 
 

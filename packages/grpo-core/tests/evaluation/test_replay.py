@@ -11,11 +11,10 @@ import pytest
 from grpo_core.config import RunConfig, ScoringConfig, TrainerConfig
 from grpo_core.evaluation.replay import Replay, replay
 from grpo_core.evaluation.rescoring import NEVER_ASKED, NEVER_SCORED, NO_PREDICTIONS, NO_SCORED_TEXT
-from grpo_sdk import load_task
+from grpo_sdk import Score, load_task
 from grpo_sdk.cli.main import main
 from grpo_sdk.errors import DataError, UserError
 from grpo_sdk.task.game import GameStart, write_transcript
-from grpo_sdk.task.score import Score
 
 TASKS = Path(__file__).parents[1] / "support" / "replayed_tasks.py"
 BEFORE, AFTER = f"{TASKS}:before", f"{TASKS}:after"

@@ -1,13 +1,11 @@
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import orjson
 import pytest
+from evaluation_runs import LOST, evaluation_of
 
-from grpo_core.evaluation.results import Evaluation, RowRates
+from grpo_core.evaluation.results import RowRates
 from grpo_core.evaluation.surprisal import Certainty, TokenStatistics
-from grpo_sdk.task.row import Row
 from grpo_sdk.task.score import Score
 
 
@@ -15,24 +13,14 @@ def score(solved: bool, *, valid: bool = True, bonus: float = 0.0) -> Score:
     return Score(float(solved) + bonus, {"exact": float(solved), "bonus": bonus}, valid, solved)
 
 
-LOST = Score(None, why="the worker died", fault="infrastructure")
-
-
-def evaluation(scores: list[Score], n: int, difficulties: Sequence[float] = (), **options: Any) -> Evaluation:
-    levels = difficulties or [None] * (len(scores) // n)
-    rows = [Row(id=str(index), difficulty=level) for index, level in enumerate(levels)]
-    few = {"lengths": [4] * len(scores), "truncated": [False] * len(scores), **options}
-    return Evaluation(rows, [""] * len(scores), scores=scores, temperature=0.7, split="test", n=n, **few)
-
-
 def test_one_completion_a_row_has_wilsons_interval() -> None:
-    found = evaluation([score(True)] * 2 + [score(False)] * 3, n=1).summary()
+    found = evaluation_of([score(True)] * 2 + [score(False)] * 3, n=1).summary()
     # Reference-systems 3.4: 2/5 is .12 to .77.
     assert (found["solved_rate"], found["n"], found["completions_per_row"]) == (0.4, 5, 1)
     assert (round(found["ci_low"], 2), round(found["ci_high"], 2)) == (0.12, 0.77)
     assert not [name for name in found if name.startswith("pass@")], "pass@1 of one completion is the solved rate"
     assert not {"think_rate", "think_length", "surprisal", "by_difficulty"} & found.keys()
-    nothing = evaluation([LOST], n=1, lengths=[None]).summary()
+    nothing = evaluation_of([LOST], n=1, lengths=[None]).summary()
     assert (nothing["n"], nothing["ci_low"], nothing["ci_high"]) == (0, 0.0, 1.0)
     assert [nothing[name] for name in ("solved_rate", "mean_reward", "valid_rate", "mean_length")] == [None] * 4
 
@@ -41,40 +29,40 @@ def test_pass_at_k_by_hand() -> None:
     # Rows with c = 1, 4 and 0 of n = 4. pass@2 = 1 - C(3,2)/C(4,2) = 1 - 3/6 = 0.5; 1; 0. Mean 0.5.
     # pass@1 = 1/4, 1, 0: mean 5/12, which is the solved rate. pass@4 = 1, 1, 0: mean 2/3.
     scores = [score(index == 0) for index in range(4)] + [score(True)] * 4 + [score(False)] * 4
-    found = evaluation(scores, n=4).summary()
+    found = evaluation_of(scores, n=4).summary()
     assert found["pass@2"] == pytest.approx(0.5)
     assert found["pass@1"] == found["solved_rate"] == pytest.approx(5 / 12)
     assert found["pass@4"] == pytest.approx(2 / 3)
     assert [name for name in found if name.startswith("pass@") and "_" not in name] == ["pass@1", "pass@2", "pass@4"]
     assert 0 <= found["pass@2_ci_low"] < found["pass@2"] < found["pass@2_ci_high"] <= 1
-    assert evaluation([score(True)] * 6, n=6).ks() == [1, 2, 4]
+    assert evaluation_of([score(True)] * 6, n=6).ks() == [1, 2, 4]
 
 
 def test_what_was_not_scored_leaves_every_rate_and_pass_at_k_says_of_how_many_rows_it_is() -> None:
     # Row 0: one of the two scored is solved, row 1: none was scored.
-    found = evaluation([score(True), score(False), LOST, LOST, LOST, LOST], n=3).summary()
+    found = evaluation_of([score(True), score(False), LOST, LOST, LOST, LOST], n=3).summary()
     assert (found["n"], found["abstained"], found["solved_rate"], found["mean_reward"]) == (1, 4, 0.5, 0.5)
     assert (found["pass@1"], found["pass@2"], found["pass@2_n"]) == (0.5, 1.0, 1), "whichever two are drawn"
     # Row 0 is solved once of 4. Row 1 never, and one of its completions was not scored: only pass@4 lacks it.
-    results = evaluation([score(True)] + [score(False)] * 6 + [LOST], n=4)
+    results = evaluation_of([score(True)] + [score(False)] * 6 + [LOST], n=4)
     found = results.summary()
     assert [found[name] for name in ("n", "pass@2_n", "pass@4_n", "pass@2", "pass@4")] == [2, 2, 1, 0.25, 1.0]
     (warned,) = results.unscored("t")[1:]
     assert warned.startswith("t: pass@4 is of 1 rows and the solved rate of 2")
-    assert len(evaluation([score(True), LOST], n=1).unscored("t")) == 1, "there is no pass@k"
+    assert len(evaluation_of([score(True), LOST], n=1).unscored("t")) == 1, "there is no pass@k"
 
 
 def test_rows_are_resampled_not_completions() -> None:
     # Two rows of eight equal completions know as little as two rows: the interval of 16 independent ones is narrower.
-    clustered = evaluation([score(True)] * 8 + [score(False)] * 8, n=8).summary()
-    independent = evaluation([score(True)] * 8 + [score(False)] * 8, n=1).summary()
+    clustered = evaluation_of([score(True)] * 8 + [score(False)] * 8, n=8).summary()
+    independent = evaluation_of([score(True)] * 8 + [score(False)] * 8, n=1).summary()
     assert clustered["solved_rate"] == independent["solved_rate"] == 0.5
     assert clustered["ci_high"] - clustered["ci_low"] > 1.5 * (independent["ci_high"] - independent["ci_low"])
 
 
 def test_parts_lengths_and_truncation() -> None:
     scores = [score(True, bonus=0.5), score(False, bonus=0.1, valid=False)]
-    found = evaluation(scores, n=1, lengths=[3, 5], truncated=[False, True]).summary()
+    found = evaluation_of(scores, n=1, lengths=[3, 5], truncated=[False, True]).summary()
     assert found["parts"]["bonus"]["mean"] == pytest.approx(0.3)
     assert found["parts"]["exact"]["mean"] == 0.5
     assert found["parts"]["bonus"]["ci_low"] <= 0.3 <= found["parts"]["bonus"]["ci_high"]
@@ -85,7 +73,7 @@ def test_parts_lengths_and_truncation() -> None:
 
 def test_thinking_is_reported_where_a_completion_thinks() -> None:
     texts = ["<think>a b c</think> 4", "d</think> 4", "4"]
-    plain = replace(evaluation([score(True)] * 3, n=1), texts=texts)
+    plain = replace(evaluation_of([score(True)] * 3, n=1), texts=texts)
     found = replace(plain, think_lengths=[3, 1, None]).summary()
     assert found["think_rate"] == pytest.approx(2 / 3)
     assert found["think_rate_ci_low"] < 2 / 3 < found["think_rate_ci_high"]
@@ -97,7 +85,7 @@ def test_surprisal_is_over_completions_with_its_interval() -> None:
     def certain(mean: float) -> Certainty:
         return Certainty(TokenStatistics(mean, 0.1, mean + 1, mean), TokenStatistics(2 * mean, 0.2, 3.0, mean))
 
-    found = evaluation([score(True)] * 4, n=2, certainty=[certain(1), certain(3), certain(2), certain(3)]).summary()
+    found = evaluation_of([score(True)] * 4, n=2, certainty=[certain(1), certain(3), certain(2), certain(3)]).summary()
     assert (found["surprisal"]["mean"], found["surprisal"]["max"]) == (2.25, 4)
     assert found["surprisal"]["std"] == pytest.approx(0.1) and found["surprisal"]["p95"] == 2.25
     entropy = found["entropy"]
@@ -105,21 +93,23 @@ def test_surprisal_is_over_completions_with_its_interval() -> None:
 
 
 def test_difficulties_are_levels_or_quartiles() -> None:
-    levels = evaluation([score(True)] * 3 + [score(False)], n=1, difficulties=[1, 1, 2, 2]).summary()["by_difficulty"]
+    levels = evaluation_of([score(True)] * 3 + [score(False)], n=1, difficulties=[1, 1, 2, 2]).summary()[
+        "by_difficulty"
+    ]
     assert [(name, each["solved_rate"], each["n"]) for name, each in levels.items()] == [("1", 1, 2), ("2", 0.5, 2)]
     assert "ci_low" in levels["1"]
-    many = evaluation([score(index < 10) for index in range(40)], n=1, difficulties=range(40))
+    many = evaluation_of([score(index < 10) for index in range(40)], n=1, difficulties=range(40))
     found = {name: (each["solved_rate"], each["n"]) for name, each in many.summary()["by_difficulty"].items()}
     assert found == {"0 to 9": (1, 10), "10 to 19": (0, 10), "20 to 29": (0, 10), "30 to 39": (0, 10)}
-    assert "by_difficulty" not in evaluation([score(True)] * 2, n=1, difficulties=[1, 1]).summary()
-    alike = evaluation([score(True)] * 3, n=1, difficulties=[1_234_567, 1_234_568, 1])
+    assert "by_difficulty" not in evaluation_of([score(True)] * 2, n=1, difficulties=[1, 1]).summary()
+    alike = evaluation_of([score(True)] * 3, n=1, difficulties=[1_234_567, 1_234_568, 1])
     assert alike.levels() == {"1": [2], "1234567.0": [0], "1234568.0": [1]}, "they differ in the seventh digit"
 
 
 def test_paired_delta_by_hand() -> None:
     # Shares 1, 0.5, 0 against 0.5, 0.5, 0: differences 0.5, 0, 0.
-    after = evaluation([score(True), score(True), score(True), score(False), score(False), score(False)], n=2)
-    before = evaluation([score(True), score(False), score(True), score(False), score(False), score(False)], n=2)
+    after = evaluation_of([score(True), score(True), score(True), score(False), score(False), score(False)], n=2)
+    before = evaluation_of([score(True), score(False), score(True), score(False), score(False), score(False)], n=2)
     found = after.paired_delta(before)
     assert found["delta"] == pytest.approx(1 / 6)
     assert found["delta_n"] == 3
@@ -145,7 +135,7 @@ def test_pairs_go_by_row_and_leave_out_what_was_not_scored() -> None:
 
 
 def test_rates_survive_json_and_throughput_counts_every_completion() -> None:
-    rates = evaluation([score(True), LOST], n=1).rates()
+    rates = evaluation_of([score(True), LOST], n=1).rates()
     assert RowRates.from_json(rates.as_json()) == rates == RowRates(("0", "1"), (1.0, None), (1.0, None))
-    timing = evaluation([score(True)] * 6, n=3, lengths=[2, 2, 2, 2, 2, None], seconds=2.0).timing()
+    timing = evaluation_of([score(True)] * 6, n=3, lengths=[2, 2, 2, 2, 2, None], seconds=2.0).timing()
     assert (timing["samples_per_s"], timing["tokens_per_s"]) == (3.0, 5.0)

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 from ears import Ears
 
-from grpo_core import evaluate
+from grpo_core import evaluate, train
 from grpo_core.config import EvalConfig, RunConfig, TrainerConfig
-from grpo_core.training.start import train
 from grpo_sdk import UserError
 from grpo_sdk.errors import DataError
 

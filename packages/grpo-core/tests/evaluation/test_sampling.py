@@ -61,12 +61,6 @@ def answers(sampler: EngineSampler, asked: Sequence[Question]) -> list[Sampled]:
     return [by_index[index] for index in range(len(asked))]
 
 
-def test_answers_are_in_the_order_of_their_questions() -> None:
-    found = answers(EngineSampler(SmallMemory(room=100), Letters()), questions(5, n=2))
-    assert [answer.text for answer in found[:3]] == ["r0/0", "r0/1", "r1/0"]
-    assert found[0] == Sampled("r0/0", 2, False, (97, 98, 48), (1, 2))
-
-
 @pytest.mark.parametrize(("limits", "rows", "n", "batches"), [
     ({}, 5, 2, [10]),
     # A row of 2 completions: prompt 3 + 2 · limit 6 = 15 tokens; two rows are 30.
@@ -74,10 +68,14 @@ def test_answers_are_in_the_order_of_their_questions() -> None:
     ({"prompts_at_once": 2}, 5, 3, [6, 6, 3]),
     ({"tokens_at_once": 1}, 2, 1, [1, 1]),  # a single completion is asked, however large
 ])  # fmt: skip
-def test_tokens_and_rows_bound_a_batch(limits: dict[str, int], rows: int, n: int, batches: list[int]) -> None:
+def test_tokens_and_rows_bound_a_batch_and_answers_are_in_order(
+    limits: dict[str, int], rows: int, n: int, batches: list[int]
+) -> None:
     engine = SmallMemory(room=100)
-    answers(EngineSampler(engine, Letters(), **limits), questions(rows, n))
+    found = answers(EngineSampler(engine, Letters(), **limits), questions(rows, n))
     assert engine.batches == batches
+    assert found[0] == Sampled("r0/0", 2, False, (97, 98, 48), (1, 2))
+    assert [answer.text for answer in found] == [f"r{row}/{sample}" for row in range(rows) for sample in range(n)]
 
 
 def test_the_tokens_of_a_thought_are_counted() -> None:
@@ -159,10 +157,6 @@ def test_a_subset_is_always_the_same_and_grows() -> None:
             subset(rows, share)
 
 
-def test_the_settings_of_an_evaluation() -> None:
-    with pytest.raises(UserError, match=r"eval\.n=4 at temperature 0.*eval\.temperature=0\.7"):
-        EvaluationSettings(n=4)
-    assert EvaluationSettings().folder == "temp0.0_p1.0_r1"
-    assert EvaluationSettings(n=2, temperature=1, top_p=0.95).folder == "temp1.0_p0.95_r2"
+def test_what_does_not_change_completions_decides_nothing() -> None:
     assert EvaluationSettings(batch_size=3, surprisal=False).deciding() == EvaluationSettings().deciding()
     assert EvaluationSettings(seed=1).deciding() != EvaluationSettings().deciding()

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +14,7 @@ from grpo_core.evaluation.results import Evaluation
 from grpo_core.evaluation.settings import ModelOptions
 from grpo_sdk.callbacks import Callbacks
 from grpo_sdk.endpoints.base import StopRequested
+from grpo_sdk.task.row import Row
 from grpo_sdk.task.score import Score
 
 TASKS = """
@@ -40,17 +41,25 @@ def validate(text, row):
 def right(answer, row):
     return float(answer[:1] == row.letter)
 
-@reward(1.0)
-def graded(answer):
-    return ord(answer[0]) % 7 / 6
-
 letters = Task("letters", load, prompt, validate, (right,), max_completion_length=4, default_model="tiny")
 again = Task("again", load, prompt, validate, (right,), max_completion_length=4, default_model="tiny")
 wishful = Task("wishful", load, prompt, validate, (right,), max_completion_length=4, default_model="tiny",
                evaluation=lambda config: EvaluationDefaults(size=3, split="validation", num_completions=2,
                                                             temperature=0.5))
-several = Task("several", load, prompt, validate, (graded,), max_completion_length=4, default_model="tiny")
 """
+
+
+LOST = Score(None, why="the worker died", fault="infrastructure")
+
+
+def evaluation_of(
+    scores: Sequence[Score], n: int = 1, difficulties: Sequence[float] = (), **options: Any
+) -> Evaluation:
+    """An evaluation whose completions, `n` of each row, have these scores; `options` are other fields of it."""
+    count, levels = len(scores), difficulties or [None] * (len(scores) // n)
+    rows = [Row(id=str(index), difficulty=level) for index, level in enumerate(levels)]
+    written = {"rows": rows, "texts": [""] * count, "lengths": [4] * count, "truncated": [False] * count}
+    return Evaluation(scores=scores, n=n, **{**written, "temperature": 0.7, "split": "test", **options})
 
 
 class FakeModels:
@@ -88,10 +97,8 @@ class FakeModels:
         rows, n = task.rows, task.settings.n
         scores = [Score(1.0 * solved, {}, True, solved) for index in range(len(rows))
                   for solved in [index < share * len(rows)] * n]  # fmt: skip
-        return Evaluation(
-            rows, [""] * len(scores), [4] * len(scores), [False] * len(scores), scores,
-            temperature=task.settings.temperature, split=task.settings.split, n=n, seconds=1.0,
-        )  # fmt: skip
+        sampled = {"temperature": task.settings.temperature, "split": task.settings.split}
+        return evaluation_of(scores, n, rows=rows, seconds=1.0, **sampled)
 
 
 def make_run(folder: Path, steps: tuple[int, ...] = (2, 10), *, final: bool = True, adapter: bool = False) -> Path:
