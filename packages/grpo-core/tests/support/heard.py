@@ -6,7 +6,7 @@ from grpo_sdk.callbacks import Callback, ResolvedDefault, RunInfo
 
 
 class Heard(Callback):
-    """Remembers what was chosen, in order and by name, the numbers of rows, and warnings."""
+    """Remembers what was chosen, in order and by name, the numbers of rows, settings, and warnings."""
 
     def __init__(self) -> None:
         self.chosen: list[ResolvedDefault] = []
@@ -17,7 +17,7 @@ class Heard(Callback):
         return {choice.what: choice for choice in self.chosen}
 
     def on_run_start(self, info: RunInfo) -> None:
-        self.rows = info.tasks
+        self.rows, self.settings = info.tasks, info.settings
         self.on_choices(info.choices)
 
     def on_choices(self, choices: Sequence[ResolvedDefault]) -> None:

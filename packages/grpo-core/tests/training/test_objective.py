@@ -16,17 +16,12 @@ from grpo_core.algorithms.causal_lm import evaluating
 from grpo_core.algorithms.kl import full_kl
 from grpo_core.algorithms.logprobs import full_entropy
 from grpo_core.algorithms.packing import pair_cost
-from grpo_core.policy.pass_budget import PassLimits
 from grpo_core.policy.policy import Policy
-from grpo_core.rollouts.rollout import Rollout, Turn
 from grpo_core.training.algorithm import Algorithm
-from grpo_core.training.batch import Snapshot, TokenBatch, TrainBatch, collate, micro_batches
+from grpo_core.training.batch import Snapshot, TokenBatch, micro_batches
 from grpo_core.training.statistics import UpdateStatistics
 from grpo_core.training.update import Updater
-from grpo_sdk.endpoints.completion import Completion
 from grpo_sdk.plugins import variants as registry
-from grpo_sdk.task.row import Row
-from grpo_sdk.task.score import Score
 
 MODEL_PRECISION = 1e-6
 """Llama's RMSNorm computes in float32, where a batch and a row alone may round differently."""
@@ -105,16 +100,6 @@ def test_steps_per_generation_split_the_batch_and_keep_the_old_log_probs(policy:
     metrics = update(updater)
     assert updater.optimizer.updates == 2
     assert metrics["ratio_mean"] != 1.0  # the second half was sampled by the policy before the first half's update
-
-
-@pytest.mark.parametrize("cost", [0.0, 0.01, math.inf])
-@pytest.mark.parametrize("limits", [PassLimits(None, 14, None), PassLimits(1, 99, None)])
-def test_micro_batches_hold_every_row_once(cost: float, limits: PassLimits) -> None:
-    made = list(micro_batches(batch(), limits, cost))
-    assert sorted(row for micro in made for row in micro.rows.tolist()) == [0, 1, 2, 3]
-    for micro in made:
-        assert sorted(place for pack in micro.packs for place in pack) == list(range(len(micro.rows)))
-        assert limits.rows is None or len(micro.rows) == 1
 
 
 # The policy's loss
@@ -220,35 +205,6 @@ def test_k3_in_the_loss_with_and_without_the_ratio(policy: Policy, placement: st
     metrics = updated_by(policy, loss, beta=0.2, kl_placement=placement)
     assert metrics["kl_coef"] == 0.2
     assert metrics["kl"] == metrics["kl/k3"] > 0
-
-
-def every_token(policy: Policy, sampler: Tensor | None, **options: object) -> tuple[Updater, TrainBatch]:
-    """Every token of the vocabulary once after one prompt, weighed by its probability [V] under the sampler."""
-    turns = [Turn((3, 1), Completion((token,), (-2.0,), "", "stop", 0)) for token in range(13)]
-    rollouts = [Rollout("t", Row(id="x"), 0, "", (turn,), Score(0.0)) for turn in turns]
-    updater = updater_of(policy, **options)
-    tokens = collate(rollouts, pad_id=0, mask_truncated=False)
-    made = frozen(updater, tokens, advantages=torch.zeros(13, dtype=torch.float64))
-    old = made.snapshot.old_logprobs if sampler is None else sampler[:, None]
-    return updater, replace(made, snapshot=replace(made.snapshot, old_logprobs=old), weights=old.exp())
-
-
-@pytest.mark.parametrize("is_on_policy", [True, False])
-@pytest.mark.parametrize("placement", ["ratio_loss", "loss"])
-@pytest.mark.parametrize("kl", ["k1", "k3"])
-def test_straight_through_has_the_gradient_of_the_kl(
-    policy: Policy, kl: str, placement: str, *, is_on_policy: bool
-) -> None:
-    options = {"beta": 1.0, "kl": kl, "kl_placement": placement, "kl_args": {"straight_through": True}}
-    sampler = None if is_on_policy else torch.linspace(-1, 1, 13, dtype=torch.float64).log_softmax(0)
-    updater, made = every_token(policy, sampler, num_iterations=2, **options)
-    updater.objective.add_gradient(made, updater.coefficients(), UpdateStatistics(), updater.optimizer)
-    found = [parameter.grad.clone() for parameter in policy.parameters()]
-    inputs = made.input_ids[:1, :2]
-    exact = full_kl(policy.model(inputs).logits[0, -1], policy.anchor.frozen(inputs).logits[0, -1].detach())
-    expected = torch.autograd.grad(exact, policy.parameters())
-    is_close = all(torch.allclose(*both, rtol=1e-5, atol=1e-8) for both in zip(found, expected, strict=True))
-    assert is_close == (is_on_policy or placement == "ratio_loss")
 
 
 @pytest.mark.parametrize("direction", ["reverse", "forward", "symmetric"])

@@ -111,26 +111,20 @@ def test_half_precision_is_of_the_products_alone(tmp_path: Path, monkeypatch: py
     assert {each.dtype for each in weights_of(tmp_path / "half").values()} == {torch.float32}
 
 
-def test_a_new_model_reads_with_a_tokenizer_learned_from_the_demos(tmp_path: Path) -> None:
-    learned, taken = tmp_path / "learned", tmp_path / "taken"
+def test_a_new_model_reads_with_a_tokenizer_learned_from_the_demos_and_gets_more_layers(tmp_path: Path) -> None:
+    learned, taken, deeper = (tmp_path / name for name in ("learned", "taken", "deeper"))
     warm_start(LETTERS, learned, vocab_size=260, **SHORT)
     warm_start(LETTERS, taken, tokenizer=str(learned), **SHORT)
-    for folder in (learned, taken):
+    record = warm_start(LETTERS, deeper, add_layers=2, **{**SHORT, "preset": None, "model": str(learned)})
+    assert (record["add_layers"], "add_layers" in record["start"]) == (2, False)
+    for folder, layers in ((learned, 4), (taken, 4), (deeper, 6)):
         policy = load_policy(str(folder), device="cpu")
         assert len(policy.tokenizer("say a:")["input_ids"]) == 4  # "say", two merges; " ", "a" and ":"
         assert policy.model.get_input_embeddings().num_embeddings == 260
-
-
-def test_a_model_gets_more_layers_and_its_record_says_so(tmp_path: Path) -> None:
-    small, deeper = tmp_path / "small", tmp_path / "deeper"
-    warm_start(LETTERS, small, **SHORT)
-    record = warm_start(LETTERS, deeper, add_layers=2, **{**SHORT, "preset": None, "model": str(small)})
-    assert (record["add_layers"], "add_layers" in record["start"]) == (2, False)
-    assert load_policy(str(deeper), device="cpu").model.config.num_hidden_layers == 6
+        assert policy.model.config.num_hidden_layers == layers
 
 
 @pytest.mark.parametrize(("task", "options", "message"), [
-    ("letters", {}, "not both"),
     ("letters", {"model": "tiny", "preset": "tiny"}, "not both"),
     ("letters", {"model": "tiny", "vocab_size": 300}, "has its tokenizer"),
     ("letters", {"preset": "tiny", "vocab_size": 300, "tokenizer": "tiny"}, "not both"),
@@ -182,7 +176,9 @@ class Watch(Heard):
                 shutil.copytree(self.folder, self.folder.with_name("killed"))
 
 
-def test_a_save_that_fails_is_told_and_the_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_save_that_fails_is_told_and_a_killed_training_goes_on_from_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     held = [0, 0, errno.ENOSPC]
     monkeypatch.setattr("grpo_core.checkpoints.reservation.allocate", lambda file, size: held.pop(0) if held else 0)
     watch, options = Watch(tmp_path / "out"), {"max_steps": 5, "save_every": 2, "save_dtype": "float16"}
@@ -194,14 +190,9 @@ def test_a_save_that_fails_is_told_and_the_training_goes_on(tmp_path: Path, monk
     assert read_record(watch.folder) == record
     assert json.loads((watch.folder / "config.json").read_text())["dtype"] == "float16"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["killed", "out"]
-
-
-def test_a_killed_warm_start_leaves_the_model_of_its_last_save(tmp_path: Path) -> None:
-    warm_start(LETTERS, tmp_path / "out", callbacks=[Watch(tmp_path / "out")], max_steps=4, save_every=2, **SMALLEST)
     killed = tmp_path / "killed"  # as a kill in its fourth step would leave it
-    record = read_record(killed)
-    assert (record["steps"], record["interrupted"], record["evaluation"]) == (2, True, {})
-    assert load_policy(str(killed), device="cpu").model.dtype == torch.float32
+    so_far = read_record(killed)
+    assert (so_far["steps"], so_far["interrupted"], so_far["evaluation"]) == (2, True, {})
     again = warm_start(LETTERS, tmp_path / "next", max_steps=1, **{**SMALLEST, "preset": None, "model": str(killed)})
     assert again["start"]["steps"] == 2
 

@@ -24,10 +24,6 @@ def only_train(config: TaskConfig) -> Iterable[Letter]:
     return load(config) if config.split == "train" else []
 
 
-def without_gold(config: TaskConfig) -> Iterable[Letter]:
-    return [Letter(id="a", letter="a")]
-
-
 def prompt(row: Letter) -> str:
     return f"say {row.letter}:"
 
@@ -56,7 +52,6 @@ def task(name: str, load: Any = load, prompt: Any = prompt) -> Task:
 letters = task("letters")
 growing = task("growing", longer)
 unseen = task("unseen", only_train)
-nogold = task("nogold", without_gold)
 beyond = task("beyond", prompt=too_long)
 chats = task("chats", prompt=chat)
 thinks = task("thinks", prompt=prefilled)

@@ -73,7 +73,6 @@ def ask(answer: str) -> str:
 
 
 letters = Task("letters", load, prompt, validate, (printable,), max_completion_length=4)
-other = Task("other", load, prompt, validate, (printable,), max_completion_length=4)
 repeats = Task("repeats", load, repeated, validate, (printable,), max_completion_length=4)
 coins = Task("coins", load, prompt, lambda text, row: text, (odd,), max_completion_length=6)
 halves = Task("halves", load, prompt, lambda text, row: text, (sometimes,), max_completion_length=6)
