@@ -11,7 +11,7 @@ from adapter_kinds import disturb
 from pydantic import ValidationError
 from small_models import small_model
 
-from grpo_core import train
+from grpo_core import resume, train
 from grpo_core.checkpoints import CheckpointError, read_json
 from grpo_core.config import LoraConfig, RunConfig
 from grpo_core.policy.fresh import byte_tokenizer
@@ -19,7 +19,6 @@ from grpo_core.policy.load import load_policy
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.quantization import QUANTIZATION_FILE, Quantization
 from grpo_core.publish import publish
-from grpo_core.training.resume import resume
 from grpo_sdk.errors import UserError
 
 pytest.importorskip("bitsandbytes")

@@ -10,10 +10,9 @@ from grpo_core.rollouts.rollout import Rollout, Turn
 from grpo_core.training.advantages import AdvantageEstimator
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import Snapshot, collate
-from grpo_sdk import Row, Score, Task, group_reward, load_task, reward
+from grpo_sdk import BoundTask, Row, Score, Task, group_reward, load_task, reward
 from grpo_sdk.endpoints.completion import Completion
 from grpo_sdk.plugins import variants as registry
-from grpo_sdk.task.bound import BoundTask
 
 GDPO = TrainerConfig(baseline="gdpo", scale_rewards="none", advantage_args={"epsilon": 0.0})
 

@@ -11,7 +11,7 @@ from heard import Heard
 from safetensors.torch import load_file
 from small_policies import frozen, settings
 
-from grpo_core import train
+from grpo_core import resume, train
 from grpo_core.config import RunConfig
 from grpo_core.engines.native import NativeEngine
 from grpo_core.policy.load import load_policy
@@ -21,7 +21,6 @@ from grpo_core.rollouts.rollout import Rollout, Turn
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import TokenBatch, collate
 from grpo_core.training.optimizer import PolicyOptimizer
-from grpo_core.training.resume import resume
 from grpo_core.training.update import Updater
 from grpo_sdk.endpoints.base import Request, SampleKey, Sampling
 from grpo_sdk.endpoints.completion import Completion

@@ -6,8 +6,7 @@ from datasets import Dataset
 
 from grpo_core.policy.fresh import byte_tokenizer, fresh_model, learned_tokenizer
 from grpo_core.training.examples import dataset_of, examples_of, texts_of, within
-from grpo_sdk import Row, Task, reward
-from grpo_sdk.errors import UserError
+from grpo_sdk import Row, Task, UserError, reward
 from grpo_sdk.plugins.task_objects import name_tasks
 
 ADD = "math.arithmetic?size=20&seed=1"

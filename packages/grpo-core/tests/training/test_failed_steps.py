@@ -9,11 +9,10 @@ import torch
 from launched_ranks import run_in
 from resumed_runs import assert_same, config, rollouts
 
-from grpo_core import train
+from grpo_core import resume, train
 from grpo_core.training.collect import Collected
 from grpo_core.training.optimizer import PolicyOptimizer
 from grpo_core.training.report import Report
-from grpo_core.training.resume import resume
 from grpo_core.training.update import Updater
 
 Straight = Callable[..., Path]

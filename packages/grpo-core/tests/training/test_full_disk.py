@@ -17,11 +17,10 @@ from launched_ranks import run_in
 from reservations import reserved_sizes
 from resumed_runs import assert_same, config
 
-from grpo_core import train
+from grpo_core import resume, train
 from grpo_core.checkpoints import CheckpointStore
 from grpo_core.checkpoints.names import Step
 from grpo_core.config import load_config
-from grpo_core.training.resume import resume
 from grpo_sdk.cli.main import main
 from grpo_sdk.errors import UserError
 

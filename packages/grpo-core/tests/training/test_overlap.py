@@ -12,13 +12,12 @@ import pytest
 from launched_ranks import run_in
 from resumed_runs import GAMES, config, log
 
-from grpo_core import train
+from grpo_core import resume, train
 from grpo_core.config import RunConfig
 from grpo_core.training.batch import Snapshot, TokenBatch, TrainBatch
 from grpo_core.training.collect import Collected, Collector
 from grpo_core.training.forward import ForwardPasses
 from grpo_core.training.overlap import SamplingAhead
-from grpo_core.training.resume import resume
 from grpo_core.training.trainer import Trainer
 from grpo_core.training.update import Updater
 from grpo_sdk.callbacks import Callback

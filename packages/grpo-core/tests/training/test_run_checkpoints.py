@@ -12,10 +12,9 @@ import pytest
 from heard import Heard
 from resumed_runs import STEPS, assert_same, config
 
-from grpo_core import train
+from grpo_core import resume, train
 from grpo_core.checkpoints import CheckpointStore
 from grpo_core.checkpoints.names import Step
-from grpo_core.training.resume import resume
 from grpo_sdk.callbacks import StepRecord
 
 AFTER_EACH_STEP = {"save_minutes": 1e-6}

@@ -6,10 +6,9 @@ import pytest
 
 from grpo_core.rollouts.rollout import PromptGroup, Rollout, Turn, rollout_of
 from grpo_core.training.report import samples_of
-from grpo_sdk import Message, Row, Task, load_task, reward
+from grpo_sdk import Message, Row, Score, Task, load_task, reward
 from grpo_sdk.endpoints.completion import Completion
 from grpo_sdk.task.mixture import Draw
-from grpo_sdk.task.score import Score
 
 
 @reward()
