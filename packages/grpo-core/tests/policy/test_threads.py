@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 import resumed_runs
 import torch
-from launched_ranks import Said
+from heard import Heard
 
 import grpo_core
-from grpo_core import train
+from grpo_core import resume, train
 from grpo_core.policy import threads
 from grpo_core.policy.threads import computing_with
-from grpo_core.training.resume import resume
 
 VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 
@@ -59,7 +58,7 @@ def test_a_run_resumes_with_its_threads(two_cores: None, tmp_path: Path, monkeyp
     monkeypatch.setattr(threads, "OPERATIONS_OF_THREAD", 1e6)
     resumed_runs.model_and_tasks(tmp_path)
     config = resumed_runs.config(tmp_path, tmp_path / "run", "plain", max_steps=2, stop_after=1)
-    begun, resumed, outside = Said(), Said(), torch.get_num_threads()
+    begun, resumed, outside = Heard(), Heard(), torch.get_num_threads()
     run = train(config, (begun,)).run_dir
     monkeypatch.setattr(threads, "_AT_START", 3)
     resume(run, callbacks=(resumed,))

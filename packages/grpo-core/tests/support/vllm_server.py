@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from local_servers import Handler, listening
 
@@ -119,18 +119,7 @@ class FakeVLLM:
         self.on_load(folder)
 
 
-class Fake(Protocol):
-    """State of a server."""
-
-    url: str
-
-    def answer(self, path: str, body: dict[str, Any]) -> Reply: ...
-
-
-AnyFake = TypeVar("AnyFake", bound=Fake)
-
-
-def handler_of(fake: Fake) -> type[Handler]:
+def handler_of(fake: FakeVLLM) -> type[Handler]:
     class VLLM(Handler):
         def do_GET(self) -> None:
             self._reply(self.body())
@@ -138,9 +127,7 @@ def handler_of(fake: Fake) -> type[Handler]:
         do_POST = do_GET
 
         def _reply(self, body: dict[str, Any]) -> None:
-            key = getattr(fake, "key", None)
-            is_allowed = key is None or self.path == "/health" or self.headers["Authorization"] == f"Bearer {key}"
-            status, reply = fake.answer(self.path, body) if is_allowed else (401, {"error": "Unauthorized"})
+            status, reply = fake.answer(self.path, body)
             self.reply(status, json.dumps(reply).encode())
 
     return VLLM
@@ -152,51 +139,33 @@ class UnixServer(socketserver.ThreadingUnixStreamServer):
 
 
 @contextmanager
-def serving(fake: AnyFake) -> Iterator[AnyFake]:
+def serving(fake: FakeVLLM) -> Iterator[FakeVLLM]:
     """A stand-in that listens on this machine for as long as the context lasts."""
     with listening(handler_of(fake)) as fake.url:
         yield fake
 
 
-class NativeModel:
-    """Loads the weights that it is sent with transformers, and samples with our own engine.
+def native_answers(tokenizer: Any) -> FakeVLLM:
+    """A server that loads the weights that it is sent with transformers, and samples with our own engine."""
+    engines, lock = list[Any](), threading.Lock()
 
-    Args:
-        tokenizer: The model's tokenizer.
-    """
-
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer, self._lock = tokenizer, threading.Lock()
-        self._engines: list[Any] = []
-
-    def load(self, folder: str) -> None:
+    def load(folder: str) -> None:
         from transformers import AutoModelForCausalLM
 
         from grpo_core.engines.native import NativeEngine
 
-        model = AutoModelForCausalLM.from_pretrained(folder).eval()
-        self._engines[:] = [NativeEngine(model, self._tokenizer)]
-
-    def complete(self, prompt: list[int], seed: int, stop: list[str], *sampling: Any) -> Any:
-        """A completion for temperature, top-k, top-p, min-p and a limit of tokens."""
-        from grpo_sdk.endpoints.base import Request, SampleKey, Sampling
-
-        request = Request(tuple(prompt), SampleKey(seed, 0, "", 0), tuple(stop))
-        with self._lock:
-            ((_, completion),) = self._engines[0].generate([request], Sampling(*sampling))
-        return completion
-
-
-def native_answers(tokenizer: Any) -> FakeVLLM:
-    """A server that loads the weights that it is sent with transformers, and samples with our own engine."""
-    model = NativeModel(tokenizer)
+        engines[:] = [NativeEngine(AutoModelForCausalLM.from_pretrained(folder).eval(), tokenizer)]
 
     def respond(fake: FakeVLLM, body: dict[str, Any]) -> dict[str, Any]:
-        sampling = [body[name] for name in ("temperature", "top_k", "top_p", "min_p", "max_tokens")]
-        completion = model.complete(body["prompt"], body.get("seed", 0), body["stop"], *sampling)
-        logprobs = {"token_logprobs": list(completion.logprobs)}
+        from grpo_sdk.endpoints.base import Request, SampleKey, Sampling
+
+        request = Request(tuple(body["prompt"]), SampleKey(body.get("seed", 0), 0, "", 0), tuple(body["stop"]))
+        sampling = Sampling(*(body[name] for name in ("temperature", "top_k", "top_p", "min_p", "max_tokens")))
+        with lock:
+            ((_, completion),) = engines[0].generate([request], sampling)
         return {
-            "token_ids": list(completion.token_ids), "logprobs": logprobs, "finish_reason": completion.finish_reason,
+            "token_ids": list(completion.token_ids), "logprobs": {"token_logprobs": list(completion.logprobs)},
+            "finish_reason": completion.finish_reason,
         }  # fmt: skip
 
-    return FakeVLLM(respond=respond, on_load=model.load)
+    return FakeVLLM(respond=respond, on_load=load)
