@@ -322,13 +322,10 @@ def test_with_the_choice_none_what_looks_like_a_call_is_text() -> None:
         assert (result["parts"]["n_calls"]["mean"], len(server.seen)) == (0.0, 1)
 
 
+BOUGHT = [{"type": "function", "function": {"name": "buy", "arguments": {"item": item}}} for item in "ab"]
 EXAMPLE = (
     Message(role="user", content="An apple."),
-    Message(
-        role="assistant",
-        content="",
-        tool_calls=[{"type": "function", "function": {"name": "buy", "arguments": {"item": item}}} for item in "ab"],
-    ),
+    Message(role="assistant", content="", tool_calls=BOUGHT),
     Message(role="user", content="A pear."),
 )
 
@@ -354,16 +351,9 @@ def test_a_judge_at_an_endpoint_reads_the_calls_of_another(tmp_path: Path, monke
         result, _, _ = judged(replace(shop, rewards=rewards), looking)
         (request,) = judge.seen
     assert (result["n"], result["parts"]["polite"]["mean"], result["parts"]["n_calls"]["mean"]) == (1, 0.7, 1.0)
-    told = """\
-assistant:
-    I look.
-call of a tool:
-    {"name": "look_up", "arguments": {"item": "apple"}}
-result:
-    3
-assistant:
-    It is 3."""
-    assert told in request["messages"][1]["content"] and "Buy an apple" in request["messages"][1]["content"]
+    called = 'call of a tool:\n    {"name": "look_up", "arguments": {"item": "apple"}}\nresult:\n    3\n'
+    assert f"assistant:\n    I look.\n{called}assistant:\n    It is 3." in request["messages"][1]["content"]
+    assert "Buy an apple" in request["messages"][1]["content"]
 
 
 @pytest.mark.parametrize(("task", "options", "why"), [

@@ -4,8 +4,7 @@ import pytest
 from evaluation_runs import evaluation_of
 
 from grpo_core.evaluation.entry import entry_of
-from grpo_sdk import BoundTask, Row, Score, Task, TaskConfig, reward
-from grpo_sdk.task.spec import TaskSpec
+from grpo_sdk import Row, Score, Task, load_task, reward
 
 
 @reward()
@@ -19,11 +18,8 @@ def metrics(scores: Sequence[Score]) -> Mapping[str, float]:
     return {"play/lost": lost, **({"play/loss_rate": lost / len(mine)} if mine else {})}
 
 
-TASK = BoundTask(
-    Task("play", lambda config: [Row(id="1")], lambda row: "", lambda text: text, (seat,), row=Row, metrics=metrics),
-    "a.play",
-    TaskConfig(),
-    TaskSpec("a.play"),
+TASK = load_task(
+    Task("play", lambda config: [Row(id="1")], lambda row: "", lambda text: text, (seat,), row=Row, metrics=metrics)
 )
 
 

@@ -128,17 +128,11 @@ COMPARED = f"{Path(replayed_tasks.__file__)}:compared"
 ])  # fmt: skip
 def test_its_samples_are_those_that_the_run_begins_with(tmp_path: Path, task: str, prompts: int, sides: int) -> None:
     """With as many samples as the run's groups have, a forecast computes what the run's first step logs."""
-    tasks = task.count(",") + 1
+    sizes = {"max_steps": 1, "prompts_per_step": prompts * (task.count(",") + 1), "num_generations": 4}
     config = RunConfig(
-        task=task,
-        model="tiny",
-        output_dir=str(tmp_path),
-        trainer=TrainerConfig(
-            max_steps=1, prompts_per_step=prompts * tasks, num_generations=4, max_completion_length=8, temperature=0.7
-        ),
-        scoring=ScoringConfig(workers=1),
-        eval=EvalConfig(at_start=False, at_end=False),
-    )
+        task=task, model="tiny", output_dir=str(tmp_path), eval=EvalConfig(at_start=False, at_end=False),
+        trainer=TrainerConfig(max_completion_length=8, temperature=0.7, **sizes), scoring=ScoringConfig(workers=1),
+    )  # fmt: skip
     result = run_forecast(config, prompts=prompts, samples=4, callbacks=Callbacks())
     first = orjson.loads((train(config, progress=False).run_dir / "logs" / "train_log.jsonl").read_bytes())
     assert result.own_size.no_signal.value == pytest.approx(first["frac_reward_zero_std"])

@@ -75,14 +75,6 @@ def test_the_settings_survive_a_runs_own_configuration(tmp_path: Any) -> None:
     assert open_settings(resolved, {"math.echo": bound()}) == frozenset()
 
 
-def test_outside_a_training() -> None:
-    ours = EvaluationSettings(max_completion_length=64, seed=3)
-    assert settings_of(bound(), {}, ours) == (ours, [])
-    settings, (choice,) = settings_of(bound(**MBPP), {"size": None}, ours)
-    assert settings == EvaluationSettings(size=None, temperature=0.2, max_completion_length=512, seed=3)
-    assert choice.value == "code.mbpp: temperature=0.2, max_completion_length=512"
-
-
 def test_several_completions_that_nobody_says_a_temperature_for_are_sampled() -> None:
     ours = EvaluationSettings()
     assert settings_of(bound(), {"n": 4}, ours)[0].temperature == 0.7

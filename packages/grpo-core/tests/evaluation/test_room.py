@@ -50,14 +50,9 @@ SMALL = {"prompts_per_step": 1, "num_generations": 2, "max_completion_length": 1
 
 
 def run(task: str, folder: Path, **trainer: Any) -> RunConfig:
-    return RunConfig(
-        task=task,
-        model="tiny",
-        device="cpu",
-        output_dir=str(folder / "runs"),
-        trainer=TrainerConfig(**SMALL | trainer),
-        eval=EvalConfig(at_start=False, surprisal=False),
-    )
+    held = EvalConfig(at_start=False, surprisal=False)
+    given = {"task": task, "model": "tiny", "device": "cpu", "output_dir": str(folder / "runs"), "eval": held}
+    return RunConfig(trainer=TrainerConfig(**SMALL | trainer), **given)
 
 
 def test_a_training_evaluates_with_the_room_that_there_is(tmp_path: Path) -> None:

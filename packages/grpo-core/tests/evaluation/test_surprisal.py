@@ -30,10 +30,3 @@ def test_micro_batches_change_nothing(limits: dict[str, int]) -> None:
     policy = policy_of(model(0))
     whole, cut = (certainty(policy, PROMPTS, COMPLETIONS, **options) for options in ({}, limits))
     np.testing.assert_allclose(np.array(cut), np.array(whole), rtol=1e-9)
-
-
-def test_the_model_is_left_as_it_was() -> None:
-    network = model(0).train()
-    certainty(policy_of(network), PROMPTS[:1], COMPLETIONS[:1])
-    assert network.training
-    assert all(parameter.requires_grad and parameter.grad is None for parameter in network.parameters())

@@ -24,13 +24,6 @@ def any_answer(answer):
     return 1.0
 
 
-sized = Task(
-    "sized",
-    load,
-    lambda row: row.prompt,
-    lambda text, row: text,
-    (any_answer,),
-    config=Config,
-    max_completion_length=64,
-)
-plain = Task("plain", load, lambda row: row.prompt, lambda text, row: text, (any_answer,), config=Config)
+PARTS = (load, lambda row: row.prompt, lambda text, row: text, (any_answer,))
+sized = Task("sized", *PARTS, config=Config, max_completion_length=64)
+plain = Task("plain", *PARTS, config=Config)
