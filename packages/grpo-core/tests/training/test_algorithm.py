@@ -57,10 +57,8 @@ def test_a_loss_that_does_not_say_how_tokens_are_aggregated_is_refused_before_a_
 @pytest.mark.parametrize(("settings", "message"), [
     ({"baseline": "ema", "advantage_args": {"alfa": 0.5}}, r"advantage_args\.alfa.*alpha"),
     ({"loss_args": {"dual_clip": 0.5}}, r"loss_args\.dual_clip=0\.5: must be above 1"),
-    ({"loss_type": "gspo", "loss_args": {"dual_clip": 1}}, r"loss_args\.dual_clip=1: must"),
     ({"loss_type": "cispo", "epsilon_high": 0.5, "loss_args": {"epsilon_low": 0.2}}, r"loss_args\.epsilon_low=0\.2, "),
     ({"loss_type": "sapo", "loss_args": {"temperature_neg": 0}}, r"loss_args\.temperature_neg=0: .*above 0"),
-    ({"baseline": "adaptive_shrink", "advantage_args": {"alpha": 2}}, r"advantage_args\.alpha=2 is the weight"),
     ({"baseline": "adaptive_shrink", "advantage_args": {"kappa": -1}}, r"advantage_args\.kappa=-1 counts"),
     ({"baseline": "bnpo", "advantage_args": {"minimum": 1}}, r"advantage_args\.minimum=1 must be below maximum=1"),
     ({"baseline": "ema", "advantage_args": {"alpha": 0}}, r"advantage_args\.alpha=0 is the weight"),

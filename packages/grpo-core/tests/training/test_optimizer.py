@@ -1,8 +1,6 @@
 """Steps that are not finite are skipped, and the loss of float16 is scaled."""
 
-import json
 import math
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,6 @@ from safetensors.torch import save_file
 from small_policies import frozen, model, policy_of, settings, update
 
 from grpo_core.policy.policy import Policy
-from grpo_core.policy.ranks import Ranks
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import TrainBatch
 from grpo_core.training.optimizer import MAX_SKIPPED_IN_A_ROW
@@ -24,32 +21,14 @@ def with_advantages(updater: Updater, value: float) -> TrainBatch:
     return frozen(updater, advantages=torch.full((4,), value, dtype=torch.float64))
 
 
-class TwoAlike(Ranks):
-    """Two ranks with the same rows, of which this process is one."""
-
-    def gather(self, data: bytes) -> list[bytes]:
-        return [data, data]
-
-    def sum(self, tensor: torch.Tensor) -> torch.Tensor:
-        return 2 * tensor
-
-    def sum_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
-        pass
-
-    def share(self, n: int) -> range:
-        return range(n)
-
-
-@pytest.mark.parametrize("ranks", [Ranks(), TwoAlike(size=2)], ids=["one", "two"])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_step_that_is_not_finite_is_skipped_and_counted_and_at_last_an_error(ranks: Ranks, value: float) -> None:
+def test_a_step_that_is_not_finite_is_skipped_and_counted_and_at_last_an_error(value: float) -> None:
     policy = policy_of(model(0))
-    updater = Updater(policy, Algorithm.of(settings()), total_steps=20, ranks=ranks)
+    updater = Updater(policy, Algorithm.of(settings()), total_steps=20)
     broken = with_advantages(updater, value)
     before = [parameter.detach().clone() for parameter in policy.parameters()]
     for _ in range(MAX_SKIPPED_IN_A_ROW - 1):
-        metrics = update(updater, broken)
-    assert metrics == pytest.approx(update(Updater(policy, Algorithm.of(settings()), total_steps=20), broken))
+        update(updater, broken)
     assert updater.optimizer.skipped == MAX_SKIPPED_IN_A_ROW - 1
     assert all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
     with pytest.raises(NonFiniteError, match="learning_rate"):
@@ -122,24 +101,11 @@ def test_finding_the_scale_ends_no_run_but_a_broken_model_does() -> None:
         for _ in range(16 + MAX_SKIPPED_IN_A_ROW):
             update(updater, with_advantages(updater, 1e30))  # beyond any scale
     assert updater.optimizer.scaler.get_scale() <= 1
-
-
-def test_a_loss_that_is_not_finite_says_nothing_about_the_scale() -> None:
     updater = half()
-    update(updater, with_advantages(updater, math.nan))
+    update(updater, with_advantages(updater, math.nan))  # a loss that is not finite says nothing about the scale
     assert (updater.optimizer.skipped, updater.optimizer.scaler.get_scale()) == (1, 2.0**16)
     update(updater)
     assert updater.optimizer.skipped == 1
-
-
-def test_a_scaler_goes_on_where_it_was() -> None:
-    first, second = half(2.0**40), half()
-    for _ in range(3):
-        update(first)
-    second.policy.model.load_state_dict(first.policy.model.state_dict())
-    second.load_state(json.loads(json.dumps(first.state())))
-    assert second.state() == first.state()
-    assert second.optimizer.scaler.get_scale() == 2.0**37
 
 
 def test_probes_measure_the_gradient_without_its_scale() -> None:
