@@ -48,16 +48,12 @@ def next_turn(
 ) -> list[Request]:
     """Each request goes on with a few tokens, of which there are not the same number everywhere."""
     generator = random.Random(turn)
-    return [
-        Request(
-            (*request.prompt_ids, *completion.token_ids, *tokens(generator, generator.randrange(1, 9))),
-            request.key._replace(step=turn),
-            request.stop,
-            request.max_completion_length,
-            request.conversation if named else None,
-        )
-        for request, completion in zip(requests, completions, strict=True)
-    ]
+    following = []
+    for request, completion in zip(requests, completions, strict=True):
+        prompt = (*request.prompt_ids, *completion.token_ids, *tokens(generator, generator.randrange(1, 9)))
+        name = request.conversation if named else None
+        following.append(replace(request, prompt_ids=prompt, key=request.key._replace(step=turn), conversation=name))
+    return following
 
 
 def in_order(found: Iterable[tuple[int, Completion]], count: int) -> list[Completion]:
@@ -72,7 +68,7 @@ def played(
     """The completions of each turn."""
     requests, found = first_turn(**options), []
     if not named:
-        requests = [Request(each.prompt_ids, each.key, each.stop, each.max_completion_length) for each in requests]
+        requests = [replace(each, conversation=None) for each in requests]
     for turn in range(1, turns + 1):
         found.append(in_order(engine.generate(requests, sampling), len(requests)))
         requests = next_turn(requests, found[-1], turn, named=named)
@@ -142,21 +138,6 @@ def test_what_is_kept_is_given_back(forget: Callable[[NativeEngine], object]) ->
     assert engine.prompt_tokens == PromptTokens(0, sum(len(request.prompt_ids) for request in following))
 
 
-def test_after_a_change_of_the_weights_nothing_old_is_used() -> None:
-    engine = made()
-    requests = first_turn()
-    following = next_turn(requests, in_order(engine.generate(requests, GREEDY), len(requests)), 1, named=True)
-    with torch.no_grad():
-        for parameter in engine._parts.model.parameters():
-            parameter.mul_(1.3)
-    engine.sync(1)
-    after = in_order(engine.generate(following, GREEDY), len(following))
-    fresh = NativeEngine(engine._parts.model, TOKENIZER, version=1)
-    assert after == in_order(
-        fresh.generate([replace(each, conversation=None) for each in following], GREEDY), len(after)
-    )
-
-
 @pytest.mark.parametrize("change", [0, 5, -2])
 def test_a_prompt_that_begins_otherwise_is_read_again_from_there(change: int) -> None:
     engine = made()
@@ -191,14 +172,10 @@ def test_conversations_leave_when_the_bound_is_reached(kept_tokens: int) -> None
         return
     assert engine._kept is not None
     assert engine._kept.cache.held <= kept_tokens
-    assert engine.prompt_tokens.read > played_unbounded().read
+    unbounded = made()
+    played(unbounded, GREEDY, named=True)
+    assert engine.prompt_tokens.read > unbounded.prompt_tokens.read
     assert engine.prompt_tokens.reused > 0
-
-
-def played_unbounded() -> PromptTokens:
-    engine = made()
-    played(engine, GREEDY, named=True)
-    return engine.prompt_tokens
 
 
 def test_the_least_recently_used_leaves_first() -> None:
@@ -296,9 +273,11 @@ ORDERS = {
 }
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED])
-@pytest.mark.parametrize("options", [{}, {"max_batch_tokens": 70}, {"kept_tokens": 64}], ids=str)
+@pytest.mark.parametrize(("order", "sampling", "options"), [
+    *((order, sampling, {}) for order in ORDERS for sampling in (GREEDY, SAMPLED)),
+    *(("one by one", SAMPLED, options) for options in ({"max_batch_tokens": 70}, {"kept_tokens": 64})),
+    *(("late", GREEDY, options) for options in ({"max_batch_tokens": 70}, {"kept_tokens": 64})),
+])  # fmt: skip
 def test_requests_that_arrive_in_any_order_have_the_same_tokens(
     order: str, sampling: Sampling, options: dict[str, int]
 ) -> None:

@@ -33,10 +33,10 @@ def engine() -> NativeEngine:
     return NativeEngine(build(), TOKENIZER)
 
 
-def group_requests(groups: Iterable[tuple[int, int]] = GROUPS, **options: object) -> list[Request]:
+def group_requests(**options: object) -> list[Request]:
     generator = random.Random(0)
     made = []
-    for group, (length, count) in enumerate(groups):
+    for group, (length, count) in enumerate(GROUPS):
         prompt = tuple(generator.randrange(10, 255) for _ in range(length))
         made += [Request(prompt, SampleKey(0, 0, f"row {group}", sample), **options) for sample in range(count)]
     return made

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from grpo_core.engines.sampling import BLOCK, UniformStream, filter_probabilities, sample, uniforms
+from grpo_core.engines.sampling import UniformStream, filter_probabilities, sample, uniforms
 from grpo_sdk.endpoints.base import Request, SampleKey, Sampling
 from grpo_sdk.errors import NonFiniteError, UserError
 
@@ -69,22 +69,6 @@ def test_a_token_is_the_first_whose_cdf_exceeds_u() -> None:
         logits = torch.zeros(1, 600)
         logits[0, last + 1 :] = -math.inf
         assert drawn(logits, f64(1.0))[0].item() == last, "the last possible token"
-
-
-@pytest.mark.parametrize("vocabulary", [1, 2, 255, 512, 513, 3 * BLOCK + 1, 49_152])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_frequencies_are_the_softmax(vocabulary: int, dtype: torch.dtype) -> None:
-    # n evenly spread u put n·p ± 1 into an interval of length p; float32 moves each edge by at most 1e-6 of the mass.
-    n = 5000 if vocabulary < 1000 else 500
-    logits = torch.randn(vocabulary, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(dtype) * 2
-    u = (torch.arange(n, dtype=torch.float64) + 0.5) / n
-    counts = torch.zeros(vocabulary, dtype=torch.float64)
-    for chunk in u.split(500):
-        token, _ = drawn(logits.expand(len(chunk), -1), chunk)
-        counts += token.bincount(minlength=vocabulary)
-    expected = n * logits.double().softmax(-1)
-    assert (counts - expected).abs().max() <= 1 + 1e-6 * n
-    assert counts.sum() == n
 
 
 logit = st.floats(-30, 30) | st.just(-math.inf)
@@ -188,8 +172,6 @@ def test_filters_agree_with_transformers(tenths: list[int], top_k: int, top_p: f
     (Sampling, {"temperature": math.nan}, "temperature=nan"),
     (Sampling, {"top_k": -1}, "top_k=-1"),
     (Sampling, {"top_p": 0.0}, "top_p=0.0 must be above 0"),
-    (Sampling, {"top_p": 1.5}, "top_p=1.5"),
-    (Sampling, {"min_p": -0.1}, "min_p=-0.1"),
     (Sampling, {"min_p": 1.1}, "min_p=1.1"),
     (Sampling, {"max_completion_length": 0}, "max_completion_length=0 .*at least 1"),
     (partial(Request, key=KEY), {"prompt_ids": ()}, "empty prompt"),

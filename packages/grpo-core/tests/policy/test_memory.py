@@ -5,7 +5,6 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 import torch
@@ -13,7 +12,7 @@ import torch
 from grpo_core.algorithms.cpu_matmul import has_onednn
 from grpo_core.policy import memory_meter
 from grpo_core.policy.memory import keep_freed_memory, peak_memory_mib
-from grpo_core.policy.memory_meter import MIB, CudaMeter, PhaseMemory, ProcessMeter
+from grpo_core.policy.memory_meter import MIB, CudaMeter, ProcessMeter
 
 PROGRAM = Path(__file__).with_name("programs") / "host_memory.py"
 
@@ -77,16 +76,3 @@ def test_a_cuda_peak_is_kept_over_resets(monkeypatch: pytest.MonkeyPatch) -> Non
     assert peak_memory_mib(device) == 500
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 7)
     assert peak_memory_mib(torch.device("cuda")) == 500
-
-
-def test_phases_are_measured_one_by_one() -> None:
-    meter = Mock()
-    meter.peak.side_effect = [10 * MIB, 30 * MIB, 20 * MIB, 25 * MIB]
-    memory = PhaseMemory(meter)
-    for _ in range(2):
-        for name in ("generate", "update"):
-            with memory.phase(name):
-                pass
-    assert meter.reset.call_count == 4
-    assert memory.latest == {"memory/generate_mib": 20, "memory/update_mib": 25}
-    assert memory.highest == {"memory/generate_mib": 20, "memory/update_mib": 30}

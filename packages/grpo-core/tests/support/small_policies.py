@@ -12,7 +12,7 @@ from grpo_core.policy.policy import Policy
 from grpo_core.rollouts.rollout import Rollout, Turn
 from grpo_core.training.batch import TokenBatch, TrainBatch, collate
 from grpo_core.training.update import Updater
-from grpo_sdk.endpoints.completion import Completion
+from grpo_sdk.endpoints.completion import Completion, FinishReason
 from grpo_sdk.plugins.models import ModelSource
 from grpo_sdk.task.row import Row
 from grpo_sdk.task.score import Score
@@ -35,6 +35,20 @@ def policy_of(network: LlamaForCausalLM) -> Policy:
     return Policy(network, None, ModelSource("folder", "x", "x", ""), torch.device("cpu"), None)
 
 
+def turn(
+    prompt: tuple[int, ...], tokens: tuple[int, ...], finish: FinishReason = "stop", *, trained: bool = True
+) -> Turn:
+    return Turn(prompt, Completion(tokens, (-0.5,) * len(tokens), "", finish, 0), trained)
+
+
+def rollout(*turns: Turn, group: int = 0, value: float = 1.0, role: str = "") -> Rollout:
+    return Rollout("t", Row(id="r"), group, role, turns, Score(value))
+
+
+def collated(*rollouts: Rollout, mask_truncated: bool = False) -> TokenBatch:
+    return collate(rollouts, pad_id=0, mask_truncated=mask_truncated)
+
+
 def batch(sampler_shift: float = 0.0) -> TokenBatch:
     generator = torch.Generator().manual_seed(1)
     rollouts = []
@@ -43,7 +57,7 @@ def batch(sampler_shift: float = 0.0) -> TokenBatch:
         completion = Completion(tuple(ids[n_prompt:]), (-2.0 + sampler_shift,) * n_completion, "", "stop", 0)
         turn = Turn(tuple(ids[:n_prompt]), completion)
         rollouts.append(Rollout("t.t", Row(id=str(index)), index, "", (turn,), Score(0.0)))
-    return collate(rollouts, pad_id=0, mask_truncated=False)
+    return collated(*rollouts)
 
 
 def frozen(
@@ -59,15 +73,8 @@ def frozen(
 
 
 def settings(**options: object) -> TrainerConfig:
-    return TrainerConfig(
-        **{
-            "num_generations": 2,
-            "prompts_per_step": 2,
-            "max_completion_length": LENGTH,
-            "max_grad_norm": 1e9,
-            **options,
-        }
-    )
+    sizes = {"num_generations": 2, "prompts_per_step": 2, "max_completion_length": LENGTH, "max_grad_norm": 1e9}
+    return TrainerConfig(**{**sizes, **options})
 
 
 def update(updater: Updater, made: TrainBatch | None = None) -> dict[str, float]:

@@ -156,13 +156,9 @@ def test_settings_that_do_not_fit(options: dict[str, Any], message: str) -> None
         EngineConfig(**options)
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    ({"timeout_s": 0}, r"timeout_s: .*greater than 0 \(given 0\)"),
-    ({"transfer": "pigeon"}, r"transfer: .*'file'.* \(given 'pigeon'\)"),
-])  # fmt: skip
-def test_an_impossible_argument_is_refused_before_the_start(arguments: dict[str, Any], message: str, run: Run) -> None:
-    with pytest.raises(UserError, match=rf"engine\.args\.{message}"):
-        run({"name": "vllm", "url": NOBODY, "args": arguments, "fallback": "native"})
+def test_an_impossible_argument_is_refused_before_the_start(run: Run) -> None:
+    with pytest.raises(UserError, match=r"engine\.args\.timeout_s: .*greater than 0 \(given 0\)"):
+        run({"name": "vllm", "url": NOBODY, "args": {"timeout_s": 0}, "fallback": "native"})
 
 
 def test_an_evaluation_samples_from_the_server(folder: Path) -> None:

@@ -8,19 +8,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from small_policies import collated, rollout, turn
 from trl_trainers import let_the_engine_say
 
 from grpo_core import resume, train
 from grpo_core.config import RunConfig
-from grpo_core.rollouts.rollout import Rollout, Turn
-from grpo_core.training.batch import collate
 from grpo_core.training.result import RunResult
 from grpo_core.training.trl_backend import TrlBackend, completion_fields
 from grpo_sdk.callbacks import Callback, StepRecord
-from grpo_sdk.endpoints.completion import Completion
 from grpo_sdk.errors import NonFiniteError, UserError
-from grpo_sdk.task.row import Row
-from grpo_sdk.task.score import Score
 
 pytest.importorskip("trl")
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL's and accelerate's own warnings are not ours to fail on
@@ -135,15 +131,10 @@ def test_a_reference_that_followed_the_policy_is_none_that_a_resumed_run_has(tmp
 
 
 def test_a_rollout_of_several_sequences_is_refused() -> None:
-    def turns(*prompts: tuple[int, ...]) -> Rollout:
-        completion = Completion((7,), (-0.5,), "x", "stop", 0)
-        rounds = tuple(Turn(prompt, completion) for prompt in prompts)
-        return Rollout("t", Row(id="r", gold="x"), 0, "", rounds, Score(1.0))
-
-    rollouts = [turns((1, 2), (1, 2, 7, 3)), turns((1, 2))]
-    fields = completion_fields(collate(rollouts, pad_id=0, mask_truncated=False), range(2))
+    rollouts = [rollout(turn((1, 2), (7,)), turn((1, 2, 7, 3), (7,))), rollout(turn((1, 2), (7,)))]
+    fields = completion_fields(collated(*rollouts), range(2))
     assert fields["completion_ids"] == [[7, 3, 7], [7]] and fields["env_mask"] == [[1, 0, 1], [1]]
-    rewritten = collate([*rollouts, turns((1, 2), (1, 3))], pad_id=0, mask_truncated=False)
+    rewritten = collated(*rollouts, rollout(turn((1, 2), (7,)), turn((1, 3), (7,))))
     with pytest.raises(UserError, match="the chat template changes earlier turns"):
         completion_fields(rewritten, range(2))
 
