@@ -14,8 +14,6 @@ import torch
 from resumed_runs import log, rollouts
 from safetensors.torch import load_file
 
-from grpo_sdk.callbacks import Callback, RunInfo
-
 VARIANT = "ema, adaptive KL and entropy"
 STEPS = 3
 
@@ -23,15 +21,19 @@ LESS_EXACT = ("bfloat16", "float16", "float16 that overflows")
 """Cases of `sharded_updates` in mixed precision."""
 
 
-def launched(*arguments: str, size: int = 2) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={size}", "--rdzv-backend=c10d"]
-    command += ["--rdzv-endpoint=localhost:0", "--monitor-interval=0.1", *arguments]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(rank_runs.__file__).parent)}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
 def jobs(folder: Path, *todo: Mapping[str, Any], size: int = 2) -> subprocess.Popen[str]:
-    return launched(rank_runs.__file__, str(folder), json.dumps(todo), size=size)
+    """Start ranks that do these jobs of `rank_runs`, and may start a stand-in for vLLM's server."""
+    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={size}", "--rdzv-backend=c10d"]
+    command += [
+        "--rdzv-endpoint=localhost:0",
+        "--monitor-interval=0.1",
+        rank_runs.__file__,
+        str(folder),
+        json.dumps(todo),
+    ]
+    support = Path(rank_runs.__file__).parent
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{support / 'fake_vllm'}:{support}"}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def edited(run: Path, old: str, new: str) -> None:
@@ -69,8 +71,3 @@ def assert_one(alone: Path, together: Path, *, exact_steps: int = 1) -> None:
     assert ours.keys() == theirs.keys()
     for name, tensor in ours.items():
         assert torch.allclose(tensor, theirs[name], atol=5e-4), name
-
-
-class Said(Callback):
-    def on_run_start(self, info: RunInfo) -> None:
-        self.choices = {choice.what: choice for choice in info.choices}

@@ -1,10 +1,7 @@
 """Two ranks on the CPU are one, whole or in shards: same rollouts, loss and gradient up to the order of a sum."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,25 +10,24 @@ from typing import Any
 import pytest
 import rank_runs
 import torch
-from launched_ranks import LESS_EXACT, STEPS, VARIANT, Said, assert_one, edited, jobs, run_in
+from heard import Heard
+from launched_ranks import LESS_EXACT, STEPS, VARIANT, assert_one, edited, jobs, run_in
 from resumed_runs import assert_same, config, log, rollouts
 from safetensors.torch import load_file
 from server_engines import sent_versions
 from sharded_updates import CASES
 from vllm_server import FakeVLLM, native_answers, serving
 
-from grpo_core import train
+from grpo_core import resume, train
 from grpo_core.config import EngineConfig
 from grpo_core.policy.fresh import byte_tokenizer
 from grpo_core.policy.ranks import Ranks
-from grpo_core.training.resume import resume
 
 pytestmark = pytest.mark.timeout(300)
 
 PLAIN: Mapping[str, Any] = {"variant": VARIANT, "settings": {"max_steps": STEPS}}
 SHARDED: Mapping[str, Any] = {"variant": VARIANT, "settings": {"max_steps": STEPS, "sharding": "full"}}
 AHEAD: Mapping[str, Any] = {**SHARDED, "variant": "sampled ahead"}
-SUPPORT = Path(rank_runs.__file__).parent
 GPUS = [(79.3, "8.0"), (15.7, "8.9")]
 
 
@@ -44,7 +40,7 @@ def alone(straight: Callable[..., Path]) -> Path:
 def servers() -> Iterator[dict[str, FakeVLLM]]:
     """One for each run, since a server belongs to one."""
     with ExitStack() as stack:
-        names = ("served, alone", "served", "served ahead, alone", "served ahead")
+        names = ("served ahead, alone", "served ahead")
         yield {name: stack.enter_context(serving(native_answers(byte_tokenizer()))) for name in names}
 
 
@@ -56,60 +52,53 @@ def together(folder: Path, servers: dict[str, FakeVLLM], tmp_path_factory: pytes
     """
     path = tmp_path_factory.mktemp("together")
     engines = {name: {"name": "vllm", "url": fake.url} for name, fake in servers.items()}
-    for name, variant in (("served", "plain"), ("served ahead", "sampled ahead")):
-        made = config(folder, path / f"{name}, alone", variant, max_steps=STEPS)
-        train(made.model_copy(update={"engine": EngineConfig(**engines[f"{name}, alone"])}))
+    made = config(folder, path / "served ahead, alone", "sampled ahead", max_steps=STEPS)
+    train(made.model_copy(update={"engine": EngineConfig(**engines["served ahead, alone"])}))
     with rank_runs.after_updates(3, lambda: signal.raise_signal(signal.SIGTERM)):  # inside the second step's batch
         stopped = train(config(folder, path / "one, then two in shards", VARIANT, max_steps=STEPS))
     assert stopped.interrupted
     edited(stopped.run_dir, "sharding: none", "sharding: full")
     failing = {"fail_at": 3, "settings": {"sharding": "full", "max_steps": 1000, "save_every": 1}}
-    todo = [
+    process = jobs(
+        folder,
         {"updates": str(path / "updates.json")},
         {**PLAIN, "out": str(path / "whole")},
         {**SHARDED, "out": str(path / "sharded")},
-        {**SHARDED, "out": str(path / "stopped"), "stop_at_update": 3},
-        {"resume": str(path / "stopped")},
         {**SHARDED, "out": str(path / "two in shards, then one"), "stop_at_update": 3, "gather_weights": True},
         {"resume": str(path / "one, then two in shards")},
         {**PLAIN, "variant": "plain", "out": str(path / "different GPUs"), "gpus": GPUS},
         {**AHEAD, "out": str(path / "ahead")},
         {**AHEAD, "out": str(path / "ahead, stopped"), "stop_at_update": 2},
         {"resume": str(path / "ahead, stopped")},
-        {**PLAIN, "variant": "plain", "out": str(path / "served"), "engine": engines["served"]},
         {**AHEAD, "out": str(path / "served ahead"), "engine": engines["served ahead"]},
         {**SHARDED, "variant": "LoRA", "out": str(path / "own server"), "engine": {"name": "vllm"}},
         {**AHEAD, "out": str(path / "failed"), **failing},
-    ]
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d"]
-    command += ["--rdzv-endpoint=localhost:0", rank_runs.__file__, str(folder), json.dumps(todo)]
-    variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{SUPPORT / 'fake_vllm'}:{SUPPORT}"}
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=280, check=False)
-    assert done.returncode != 0 and "this rank's accelerator fell off" in done.stderr, done.stderr
-    assert done.stderr.count("the vLLM server of the run's own, up after") == 1
+    )
+    _, stderr = process.communicate(timeout=280)
+    assert process.returncode != 0 and "this rank's accelerator fell off" in stderr, stderr
+    assert stderr.count("the vLLM server of the run's own, up after") == 1
     return path
 
 
-@pytest.mark.parametrize("how", ["whole", "sharded"])
-def test_two_ranks_are_one(alone: Path, together: Path, how: str) -> None:
-    assert_one(alone, run_in(together / how))
-    one, two = (json.loads((run / "summary.json").read_text())["tasks"] for run in (alone, run_in(together / how)))
+@pytest.mark.parametrize(("variant", "how"), [(VARIANT, "whole"), (VARIANT, "sharded"), ("sampled ahead", "ahead")])
+def test_two_ranks_are_one(straight: Callable[..., Path], together: Path, variant: str, how: str) -> None:
+    runs = straight(variant, max_steps=STEPS), run_in(together / how)
+    assert_one(*runs)
+    one, two = (json.loads((run / "summary.json").read_text())["tasks"] for run in runs)
     for name, number in one["tasks.letters"]["initial"].items():
         if isinstance(number, float):
             assert two["tasks.letters"]["initial"][name] == pytest.approx(number, rel=1e-5), name
 
 
-@pytest.mark.parametrize("name", ["served", "served ahead"])
-def test_two_ranks_that_sample_from_a_server_are_one(together: Path, servers: dict[str, FakeVLLM], name: str) -> None:
-    alone, two = run_in(together / f"{name}, alone"), run_in(together / name)
+def test_two_ranks_that_sample_from_a_server_are_one(together: Path, servers: dict[str, FakeVLLM]) -> None:
+    alone, two = (run_in(together / name) for name in servers)
     drawn = [[(line["step"], line["prompt_id"], line["text"]) for line in rollouts(run)] for run in (alone, two)]
     assert drawn[0] == drawn[1]
     for own, other in zip(log(two), log(alone), strict=True):
         assert own["loss"] == pytest.approx(other["loss"], rel=1e-4, abs=1e-6)
         assert own["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-4)
-    for fake in (servers[name], servers[f"{name}, alone"]):
-        unused = [STEPS - 1] if "ahead" in name else []  # no batch follows the last step
-        assert sent_versions(fake) == [version for version in range(STEPS + 1) if version not in unused]
+    for fake in servers.values():
+        assert sent_versions(fake) == [*range(STEPS - 1), STEPS], "no batch follows the last step but one"
         assert not Path(fake.folder).parent.exists()
 
 
@@ -117,13 +106,8 @@ def test_the_first_rank_starts_the_server_of_the_run(together: Path) -> None:
     assert [line["step"] for line in log(run_in(together / "own server"))] == [1, 2, 3]  # adapter and shards
 
 
-def test_two_ranks_that_sample_ahead_are_one(straight: Callable[..., Path], together: Path) -> None:
-    assert_one(straight("sampled ahead", max_steps=STEPS), run_in(together / "ahead"))
-
-
-@pytest.mark.parametrize(("whole", "stopped"), [("sharded", "stopped"), ("ahead", "ahead, stopped")])
-def test_a_stopped_sharded_run_ends_bit_for_bit_as_it_would_have(together: Path, whole: str, stopped: str) -> None:
-    assert_same(run_in(together / whole), run_in(together / stopped))
+def test_a_stopped_sharded_run_ends_bit_for_bit_as_it_would_have(together: Path) -> None:
+    assert_same(run_in(together / "ahead"), run_in(together / "ahead, stopped"))
 
 
 def test_a_rank_that_fails_ends_the_run_at_once(together: Path) -> None:
@@ -151,7 +135,7 @@ def test_a_run_of_two_ranks_goes_on_in_one_process(alone: Path, together: Path) 
     with pytest.raises(Exception, match=r"sharding=full shares a model among processes, and this is the only one"):
         resume(run)
     edited(run, "sharding: full", "sharding: none")
-    resume(run, callbacks=[said := Said()])
+    resume(run, callbacks=[said := Heard()])
     assert said.choices["ranks"].value == "1, where the checkpoint's were 2, sharded"
     assert_one(alone, run)
 
@@ -273,7 +257,7 @@ def test_a_run_of_four_ranks_goes_on_in_one_process(alone: Path, four: Path) -> 
     run = run_in(four / "to be resumed")
     edited(run, "sharding: hybrid", "sharding: none")
     edited(run, "  shard_size: 2\n", "")
-    resume(run, callbacks=[said := Said()])
+    resume(run, callbacks=[said := Heard()])
     assert said.choices["ranks"].value == "1, where the checkpoint's were 4, sharded by 2"
     assert_one(alone, run)
 
