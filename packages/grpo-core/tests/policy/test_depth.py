@@ -21,7 +21,7 @@ def small(kind: str = "llama", **changes: Any) -> Any:
     ("gemma2", {"sliding_window": 4}),
     ("smollm3", {"no_rope_layer_interval": 2}),
 ])  # fmt: skip
-@pytest.mark.parametrize("count", [1, 3, 4])
+@pytest.mark.parametrize("count", [3, 4])
 def test_a_deeper_model_computes_the_same(kind: str, changes: dict[str, Any], count: int, tmp_path: Any) -> None:
     model = small(kind, **changes)
     before = model(TOKENS).logits

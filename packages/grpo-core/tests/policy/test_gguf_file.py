@@ -159,11 +159,8 @@ def test_the_divisors_of_a_llama_3_are_the_scaling_that_they_come_from(tmp_path:
     ({"attention.key_length": 8, "attention.value_length": 16}, "llama.attention.value_length=16"),
     ({"rope.dimension_count": 4, "attention.key_length": 8}, "llama.rope.dimension_count=4"),
     ({"rope.scaling.type": "longrope", "rope.scaling.factor": 4.0}, "llama.rope.scaling.type='longrope'"),
-    ({"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0}, "llama.rope.scaling.type='yarn'"),
     ({"rope.scaling.type": "none", "rope.scaling.factor": 4.0}, "llama.rope.scaling.factor=4.0"),
-    ({"rope.scale_linear": 4.0}, "llama.rope.scale_linear=4.0"),
     ({"attention.sliding_window": 64}, "llama.attention.sliding_window=64"),
-    ({"attention.causal": False}, "llama.attention.causal=False"),
     ({"of_next_year": 1}, "llama.of_next_year=1"),
 ])  # fmt: skip
 def test_a_key_that_would_make_another_model_is_refused_by_name(tmp_path: Path, keys: Extra, named: str) -> None:

@@ -12,25 +12,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from heard import Heard
+
 from grpo_core.config import RunConfig, TrackingConfig
 from grpo_core.tracking.events import EventLog
 from grpo_core.tracking.observe import observe
 from grpo_core.training.run_folder import RunFolder
-from grpo_sdk.callbacks import Callback, RunInfo, StepRecord
+from grpo_sdk.callbacks import RunInfo, StepRecord
 
 options: dict[str, Any] = {}
 """Options of the phase that runs, for a tracker of a test."""
-
-
-class Said(Callback):
-    """Warnings."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def on_warning(self, message: str) -> None:
-        """Keep it."""
-        self.lines.append(message)
 
 
 def run(tracker: str, folder: Path, phase: str) -> list[str]:
@@ -42,7 +33,7 @@ def run(tracker: str, folder: Path, phase: str) -> list[str]:
     (folder / "logs").mkdir(exist_ok=True)
     if done := first - 1:
         EventLog.write_resume(folder, done, 100)
-    said = Said()
+    said = Heard()
     config = RunConfig(tracking=TrackingConfig(trackers=(tracker,), project="p", wandb_mode="offline"))
     with ExitStack() as resources:
         logs = RunFolder.reopen(folder, done)
@@ -58,7 +49,7 @@ def run(tracker: str, folder: Path, phase: str) -> list[str]:
         if "kill" in options:
             os.kill(os.getpid(), signal.SIGKILL)
         logs.close()
-    return said.lines
+    return said.warnings
 
 
 if __name__ == "__main__":
