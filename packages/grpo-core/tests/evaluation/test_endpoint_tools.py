@@ -65,8 +65,8 @@ def judged(
 
 def judged_rows(
     count: int, respond: Callable[[int, dict[str, Any]], Reply], folder: Path
-) -> tuple[dict[str, Any], list[dict[str, Any]], list[list[dict[str, Any]]]]:
-    """The result of rows that are each replied to in another way, their records, and the messages they ended with."""
+) -> tuple[dict[str, Any], list[dict[str, Any]], list[list[Any]]]:
+    """The result of rows that are each replied to in another way, their records, and the messages of their requests."""
 
     def row_of(asked: dict[str, Any]) -> int:
         return int(asked["messages"][1]["content"].rpartition(" ")[2])
@@ -75,8 +75,11 @@ def judged_rows(
     result, server, _ = judged(f"{CHAT}:SHOP?rows={count}", lambda asked: respond(row_of(asked), asked), **options)
     (file,) = folder.rglob("records.jsonl.gz")
     records = [json.loads(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
-    ends = {row_of(asked): asked["messages"] for asked in server.seen}
-    return result, records, [ends[row] for row in range(count)]
+    return (
+        result,
+        records,
+        [[asked["messages"] for asked in server.seen if row_of(asked) == row] for row in range(count)],
+    )
 
 
 def test_calls_go_to_the_tools_and_results_to_the_endpoint(tmp_path: Path) -> None:
@@ -153,12 +156,12 @@ HOSTILE: dict[str, tuple[Reply, str]] = {
 
 def test_whatever_is_called_the_model_is_told_what_is_wrong(tmp_path: Path) -> None:
     replies = [reply for reply, _ in HOSTILE.values()]
-    result, _, ends = judged_rows(
+    result, _, requests = judged_rows(
         len(HOSTILE), lambda row, asked: message("done") if results(asked) else replies[row], tmp_path
     )
     assert (result["n"], result["abstained"], result["parts"]["n_calls"]["mean"]) == (len(HOSTILE), 0, 1.0)
-    for (kind, (_, told)), messages in zip(HOSTILE.items(), ends, strict=True):
-        _, _, said, answered = messages
+    for (kind, (_, told)), asked in zip(HOSTILE.items(), requests, strict=True):
+        _, _, said, answered = asked[-1]
         (sent,) = said["tool_calls"]
         assert told in answered["content"], kind
         assert sent["id"] == answered["tool_call_id"] == "call00000", kind
@@ -184,10 +187,10 @@ UNMEANT: Sequence[tuple[Reply, str]] = [
 
 
 def test_a_turn_that_cannot_be_meant_is_invalid(tmp_path: Path) -> None:
-    result, records, ends = judged_rows(len(UNMEANT), lambda row, asked: UNMEANT[row][0], tmp_path)
+    result, records, requests = judged_rows(len(UNMEANT), lambda row, asked: UNMEANT[row][0], tmp_path)
     assert (result["n"], result["valid_rate"], result["solved_rate"]) == (len(UNMEANT), 0.0, 0.0)
     assert [record["score"]["why"] for record in records] == [f"invalid: {why}" for _, why in UNMEANT]
-    assert {len(messages) for messages in ends} == {2}, "nothing is asked again"
+    assert {len(asked) for asked in requests} == {1}, "nothing is asked again"
 
 
 NO_ANSWERS: Sequence[tuple[Reply, str]] = [

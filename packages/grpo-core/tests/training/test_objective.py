@@ -192,17 +192,20 @@ def test_every_kl_is_zero_until_the_policy_has_moved(kl: str) -> None:
     assert second != 0.0 if kl in ("k1", "fkl") else second > 0
 
 
+@pytest.mark.parametrize("straight_through", [False, True])
 @pytest.mark.parametrize("placement", ["ratio_loss", "loss"])
-def test_k3_in_the_loss_with_and_without_the_ratio(policy: Policy, placement: str) -> None:
+def test_k3_in_the_loss_with_and_without_the_ratio(policy: Policy, placement: str, straight_through: bool) -> None:
     made, reference = batch(), policy.anchor.frozen
 
     def loss(network: LlamaForCausalLM, row: int) -> Tensor:
-        logp, ref_logp = logp_of(network, made, row), logp_of(reference, made, row).detach()
-        k3 = (ref_logp - logp).exp() - 1 - (ref_logp - logp)
+        logp = logp_of(network, made, row)
+        log_r = logp_of(reference, made, row).detach() - logp
         ratio = (logp - logp.detach()).exp() if placement == "ratio_loss" else 1.0
-        return -(ADVANTAGES[row] * logp).sum() + 0.2 * (ratio * k3).sum()
+        kl = log_r.square() / 2 if straight_through else ratio * (log_r.exp() - 1 - log_r)  # the gradient is that of k2
+        return -(ADVANTAGES[row] * logp).sum() + 0.2 * kl.sum()
 
-    metrics = updated_by(policy, loss, beta=0.2, kl_placement=placement)
+    options = {"kl_placement": placement, "kl_args": {"straight_through": straight_through}}
+    metrics = updated_by(policy, loss, beta=0.2, **options)
     assert metrics["kl_coef"] == 0.2
     assert metrics["kl"] == metrics["kl/k3"] > 0
 
