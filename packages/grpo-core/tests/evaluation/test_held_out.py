@@ -29,12 +29,8 @@ class Lab:
     def __init__(self, folder: Path, resources: ExitStack, **held: Any) -> None:
         (folder / "tasks.py").write_text(TASKS)
         self.run = folder / "training_runs" / "run_1"
-        self.config = RunConfig(
-            task=f"{folder}/tasks.py:letters",
-            output_dir=str(self.run.parent),
-            trainer=TrainerConfig(max_completion_length=8),
-            eval=EvalConfig(**held),
-        )
+        places = {"task": f"{folder}/tasks.py:letters", "output_dir": str(self.run.parent)}
+        self.config = RunConfig(trainer=TrainerConfig(max_completion_length=8), eval=EvalConfig(**held), **places)
         model, tokenizer = fresh_model("tiny", seed=0)
         self.policy = Policy(model, tokenizer, ModelSource("folder", "m", "m", ""), torch.device("cpu"), None)
         self.trained = {"tasks.letters": load_task(self.config.task)}
@@ -43,13 +39,9 @@ class Lab:
 
     def evaluator(self, **options: Any) -> HeldOutEvaluator:
         callbacks = Callbacks([self.watch])
-        model = in_process(
-            self.policy,
-            NativeEngine(self.policy.model, self.policy.tokenizer),
-            tokens_at_once=self.config.engine.max_batch_tokens,
-            prompts_at_once=self.config.eval.batch_size,
-            warn=callbacks.on_warning,
-        )
+        engine, config = NativeEngine(self.policy.model, self.policy.tokenizer), self.config
+        limits = {"tokens_at_once": config.engine.max_batch_tokens, "prompts_at_once": config.eval.batch_size}
+        model = in_process(self.policy, engine, warn=callbacks.on_warning, **limits)
         tasks = {label: held.task for label, held in self.tasks.items()}
         scoring = self._resources.enter_context(Scoring(tasks, self.config.scoring, self.policy))
         return HeldOutEvaluator(self.tasks, model, scoring, callbacks=callbacks, **options)

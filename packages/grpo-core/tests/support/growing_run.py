@@ -41,14 +41,11 @@ class GrowingRun:
         for index, text in enumerate(texts):
             score = {"value": float(index == 0), "parts": {"exact": float(index == 0)}, "valid": True,
                      "solved": index == 0, "why": "", "fault": ""}  # fmt: skip
-            self.append(
-                "rollouts.jsonl",
-                {
-                    "step": step, "task": "math.a?split=train", "identity": "x", "group": number, "row": {"id": "r1"},
-                    "prompt": prompt, "text": text, "tokens": 3, "finish_reason": "stop", "status": "scored",
-                    "score": score,
-                },
-            )  # fmt: skip
+            line = {
+                "step": step, "task": "math.a?split=train", "identity": "x", "group": number, "row": {"id": "r1"},
+                "prompt": prompt, "text": text, "tokens": 3, "finish_reason": "stop", "status": "scored",
+            }  # fmt: skip
+            self.append("rollouts.jsonl", {**line, "score": score})
 
     def cut(self, name: str, lines: int) -> None:
         """Keep the first lines of a log, in the same file, as a resumed run does."""

@@ -88,10 +88,7 @@ REWARDS = (length, turns, leaked, authorized)
 
 
 def _task(name: str, max_turns: int) -> Task:
-    return Task(
-        name, load, lambda row: "Go: ", validate, (length, turns, leaked, authorized), remote=Server,
-        max_turns=max_turns,
-    )  # fmt: skip
+    return Task(name, load, lambda row: "Go: ", validate, REWARDS, remote=Server, max_turns=max_turns)
 
 
 single, several = _task("single", 1), _task("several", 4)
