@@ -95,18 +95,6 @@ def test_ema_is_read_before_its_update_and_kept_per_key() -> None:
     assert after.tolist() == [1.0]
 
 
-@given(means=st.lists(st.floats(-5, 5), min_size=1, max_size=6), alpha=st.floats(0.05, 1), init=st.floats(-5, 5))
-def test_a_debiased_ema_weighs_what_was_seen_only(means: list[float], alpha: float, init: float) -> None:
-    state: dict[str, float] = {}
-    for mean in means:
-        out = baselines.ema(
-            rewards(mean), groups(0), keys=["a"], state=state, alpha=alpha, init=init, order="after", debias=True
-        )
-    weights = [(1 - alpha) ** age for age in range(len(means) - 1, -1, -1)]
-    expected = sum(w * m for w, m in zip(weights, means, strict=True)) / sum(weights)
-    assert float(out) == pytest.approx(means[-1] - expected, abs=1e-9)
-
-
 @given(values=reward_lists)
 def test_shrinkage_without_kappa_is_the_group_mean_and_with_much_of_it_the_running_mean(values: list[float]) -> None:
     index, keys, given_rewards = torch.arange(len(values)) % 2, ["a"] * len(values), rewards(*values)

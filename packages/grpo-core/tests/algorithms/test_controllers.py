@@ -3,21 +3,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from grpo_core.algorithms import controllers
 from grpo_sdk.errors import UserError
 
 CONTROLLERS = [controllers.proportional, controllers.ppo_rule, controllers.step_rule, controllers.adaptive_entropy]
-kls = st.lists(st.floats(0, 1e3), min_size=1, max_size=5)
-
-
-@given(kls, st.floats(0.01, 0.9))
-def test_proportional_stays_within_its_bound(history: list[float], clip: float) -> None:
-    found = controllers.proportional(1.0, history, target=0.05, horizon=10, n_steps=10, clip=clip)
-    rounding = 1e-12
-    assert 0 < 1 - clip - rounding <= found <= 1 + clip + rounding
 
 
 @pytest.mark.parametrize(("rule", "kl", "expected"), [
@@ -66,11 +56,9 @@ def test_no_measurement_and_one_that_can_be_negative_drive_nothing(controller: A
 @pytest.mark.parametrize(("controller", "options", "said"), [
     (controllers.decay, {"half_life": 0.0}, "half_life=0 must"),
     (controllers.decay, {"minimum": -0.1}, r"minimum=-0\.1 must"),
-    (controllers.proportional, {"horizon": 10, "n_steps": 64, "clip": 0.2}, r"Raise horizon above 12\.8"),
     (controllers.proportional, {"horizon": 10, "n_steps": 50, "clip": 0.2}, "Raise"),  # β could be exactly 0
     (controllers.ppo_rule, {"target": 0.0}, "target=0 must be above 0"),
     (controllers.step_rule, {"minimum": 0.5, "maximum": 0.1}, r"minimum=0\.5 and maximum=0\.1"),
-    (controllers.adaptive_entropy, {"minimum": -1.0}, "minimum=-1 and maximum="),
 ])  # fmt: skip
 def test_options_that_make_no_sense_are_refused(controller: Any, options: dict[str, float], said: str) -> None:
     with pytest.raises(UserError, match=said):

@@ -1,17 +1,17 @@
 """What baselines are given beside the rewards: every reward function of each completion's own task, with its weight."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 import torch
+from small_policies import collated, rollout, turn
 
 from grpo_core.config import TrainerConfig
-from grpo_core.rollouts.rollout import Rollout, Turn
 from grpo_core.training.advantages import AdvantageEstimator
 from grpo_core.training.algorithm import Algorithm
-from grpo_core.training.batch import Snapshot, collate
+from grpo_core.training.batch import Snapshot
 from grpo_sdk import BoundTask, Row, Score, Task, group_reward, load_task, reward
-from grpo_sdk.endpoints.completion import Completion
 from grpo_sdk.plugins import variants as registry
 
 GDPO = TrainerConfig(baseline="gdpo", scale_rewards="none", advantage_args={"epsilon": 0.0})
@@ -43,19 +43,15 @@ def advantages(
     config: TrainerConfig = GDPO,
 ) -> list[float]:  # fmt: skip
     """Advantages of (label, parts) of each completion, in groups of a size; None is not scored."""
-    rollouts = [
-        Rollout(
-            label, Row(id="x"), number // size, "", (Turn((3,), Completion((1, 2), (-1.0, -1.0), "", "stop", 0)),),
-            Score(None) if parts is None else Score(0.0, parts=dict(parts)),
-        )
-        for number, (label, parts) in enumerate(rows)
-    ]  # fmt: skip
+    rollouts = []
+    for number, (label, parts) in enumerate(rows):
+        score = Score(None) if parts is None else Score(0.0, parts=dict(parts))
+        rollouts.append(replace(rollout(turn((3,), (1, 2)), group=number // size), spec=label, score=score))
     estimator = AdvantageEstimator(Algorithm.of(config), tasks)
     values = [torch.nan if parts is None else parts.get("right", 0.0) for _, parts in rows]
     rewards = torch.tensor(values, dtype=torch.float64)
-    tokens = collate(rollouts, pad_id=0, mask_truncated=False)
     labels = [label for label, _ in rows]
-    made: list[float] = estimator(tokens, Snapshot(), rollouts, rewards, labels, beta=0.0)[0].tolist()
+    made: list[float] = estimator(collated(*rollouts), Snapshot(), rollouts, rewards, labels, beta=0.0)[0].tolist()
     return made
 
 

@@ -5,36 +5,20 @@ from typing import Any
 
 import pytest
 import torch
-from small_policies import model, policy_of, settings
+from small_policies import collated, model, policy_of, rollout, settings, turn
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from grpo_core.algorithms.aggregation import token_weights
 from grpo_core.policy.ranks import Ranks
-from grpo_core.rollouts.rollout import Rollout, Turn
+from grpo_core.rollouts.rollout import Rollout
 from grpo_core.training.advantages import AdvantageEstimator
 from grpo_core.training.algorithm import Algorithm
-from grpo_core.training.batch import Snapshot, TokenBatch, TrainBatch, collate
+from grpo_core.training.batch import Snapshot, TokenBatch, TrainBatch
 from grpo_core.training.collect import length_penalty
 from grpo_core.training.forward import ForwardPasses
 from grpo_core.training.statistics import UpdateStatistics
 from grpo_core.training.update import Updater
 from grpo_sdk import Row, Score, Task, reward
-from grpo_sdk.endpoints.completion import Completion, FinishReason
-
-
-def turn(
-    prompt: tuple[int, ...], tokens: tuple[int, ...], finish: FinishReason = "stop", *, trained: bool = True
-) -> Turn:
-    return Turn(prompt, Completion(tokens, (-0.5,) * len(tokens), "", finish, 0), trained)
-
-
-def rollout(*turns: Turn, group: int = 0, value: float = 1.0, role: str = "") -> Rollout:
-    return Rollout("t", Row(id="r"), group, role, turns, Score(value))
-
-
-def collated(*rollouts: Rollout, mask_truncated: bool = False) -> TokenBatch:
-    return collate(rollouts, pad_id=0, mask_truncated=mask_truncated)
-
 
 CONVERSATION = rollout(turn((1, 2), (3, 4)), turn((1, 2, 3, 4, 9, 9), (5,)))
 APART = rollout(turn((1, 2), (3,)), turn((7,), (4, 5)))
