@@ -23,9 +23,9 @@ class Asked:
         return f"Because.\nverdict-{self.nonce}: {value}"
 
 
-def chat(text: str, *, prompt_tokens: int = 100, completion_tokens: int = 10) -> Reply:
+def chat(text: str) -> Reply:
     """What a server says to `/v1/chat/completions`."""
-    usage = {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens}
+    usage = {"prompt_tokens": 100, "completion_tokens": 10}
     reply = {"choices": [{"message": {"content": text}, "finish_reason": "stop"}], "usage": usage}
     return 200, json.dumps(reply).encode()
 
