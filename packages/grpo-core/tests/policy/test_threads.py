@@ -4,7 +4,6 @@ import os
 import runpy
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import resumed_runs
@@ -17,13 +16,6 @@ from grpo_core.policy import threads
 from grpo_core.policy.threads import computing_with
 
 VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
-
-
-@pytest.fixture
-def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "_AT_START", 2)
-    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
 
 
 def test_the_number_is_as_before_after_a_failure() -> None:
@@ -54,7 +46,10 @@ def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(
     assert [os.environ.get(name) for name in VARIABLES] == expected
 
 
-def test_a_run_resumes_with_its_threads(two_cores: None, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_run_resumes_with_its_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "_AT_START", 2)
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(threads, "OPERATIONS_OF_THREAD", 1e6)
     resumed_runs.model_and_tasks(tmp_path)
     config = resumed_runs.config(tmp_path, tmp_path / "run", "plain", max_steps=2, stop_after=1)

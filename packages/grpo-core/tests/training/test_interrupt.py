@@ -1,7 +1,7 @@
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
@@ -88,31 +88,22 @@ def test_signals_may_fall_into_one_anothers_handlers() -> None:
         signal.signal(signal.SIGTERM, before)
 
 
-class OtherRanks(Ranks):
-    """Ranks of which one does something while flags are exchanged."""
-
-    meanwhile: Callable[[bool], bool]
-
-    def any(self, flag: bool) -> bool:
-        return type(self).meanwhile(flag)
-
-
 def test_a_stop_that_another_rank_was_told_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr(OtherRanks, "meanwhile", lambda flag: True, raising=False)
-    switch = StopSwitch(TrainerConfig(), OtherRanks(size=2), cast(Any, None), said.append)
+    monkeypatch.setattr(Ranks, "any", lambda ranks, flag: True)
+    switch = StopSwitch(TrainerConfig(), Ranks(size=2), cast(Any, None), said.append)
     assert switch.agreed() and switch.agreed()
     assert said == ["stopping: another process of the run was told to; the run is saved first"]
 
 
 def test_a_signal_during_the_exchange_counts_at_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise this rank would save while the others take another step, and each would get the other's bytes."""
-    switch = StopSwitch(TrainerConfig(), OtherRanks(size=2), cast(Any, None), unsaid)
+    switch = StopSwitch(TrainerConfig(), Ranks(size=2), cast(Any, None), unsaid)
 
-    def asked_meanwhile(flag: bool) -> bool:
+    def asked_meanwhile(ranks: Ranks, flag: bool) -> bool:
         switch.request()
         return flag
 
-    monkeypatch.setattr(OtherRanks, "meanwhile", asked_meanwhile, raising=False)
+    monkeypatch.setattr(Ranks, "any", asked_meanwhile)
     assert not switch.agreed()
     assert switch.agreed()

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,12 +21,8 @@ NAME = "run_2026-11-27_18-38-21"
 
 @pytest.fixture(autouse=True)
 def same_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Frozen(datetime):
-        @classmethod
-        def now(cls, tz: object = None) -> "Frozen":
-            return cls(2026, 11, 27, 18, 38, 21)
-
-    monkeypatch.setattr(run_folder, "datetime", Frozen)
+    now = datetime(2026, 11, 27, 18, 38, 21)
+    monkeypatch.setattr(run_folder, "datetime", SimpleNamespace(now=lambda *_: now))
 
 
 def made(output_dir: Path) -> Path:
