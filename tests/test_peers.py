@@ -142,7 +142,8 @@ RESOLVED = [
     # page, what it says, Python, requirements, overrides, what uv answers
     ("nemo-gym", "needs Python 3.13.14", "3.13.13", ["nemo-gym>=0.7"], [], "depends on Python>=3.13.14"),
     ("nemo-gym", "gets NeMo-Gym 0.4", "3.13.13", ["nemo-gym"], [], "\nnemo-gym==0.4."),
-    ("nemo-gym", "pip install grpo-sdk", "3.13.14", [OURS, "nemo-gym>=0.7"], [], "\nhydra-core==1.3."),
+    ("nemo-gym", "gets Hydra 0.11", "3.13.14", [OURS, "nemo-gym>=0.7"], [], "\nhydra-core==0.11."),
+    ("nemo-gym", "'hydra-core>=1.3'", "3.13.14", [OURS, "nemo-gym>=0.7", "hydra-core>=1.3"], [], "\nnemo-gym==0.7."),
     ("areal", "pins cuDNN 9.10.2.21", "3.12", ["areal[sglang]==1.0.4"], [], "==9.10.2.21"),
     ("areal", "extra pins 9.16.0.29", "3.12", ["areal[sglang]==1.0.4"], [],
      "==9.16.0.29 and you require areal[sglang]"),
@@ -150,8 +151,7 @@ RESOLVED = [
     ("art", "names no upper bound", "3.11", ["openpipe-art==0.5.18"], [], "\nopenai==3."),
     ("tinker-cookbook", "0.6.1 needs", "3.11", ["tinker-cookbook==0.6.1"], [],
      "only tml-renderers<=0.2.1 is available"),
-    ("tinker-cookbook", "0.5.8 is", "3.11", [OURS, "tinker-cookbook>=0.5.8"], [], "\ntinker-cookbook==0.5.8\n"),
-    ("tinker-cookbook", "tinker-cookbook 0.1", "3.11", [OURS, "tinker-cookbook"], [], "\ntinker-cookbook==0.1."),
+    ("tinker-cookbook", "0.5.8 is", "3.11", [OURS, "tinker-cookbook"], [], "\ntinker-cookbook==0.5.8\n"),
 ]  # fmt: skip
 """Where a release changes what uv answers, the page is to change, too."""
 
