@@ -5,7 +5,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +81,10 @@ class Engine:
         assert self.memory.exists()
 
     def is_gone(self) -> bool:
-        gone = not psutil.pid_exists(self.pid) or psutil.Process(self.pid).status() == psutil.STATUS_ZOMBIE
-        return gone and not self.memory.exists()
+        with suppress(psutil.NoSuchProcess):
+            if psutil.Process(self.pid).status() != psutil.STATUS_ZOMBIE:
+                return False
+        return not self.memory.exists()
 
 
 def test_a_run_starts_a_server_and_ends_it_with_all_that_it_started(opened: Opened, fake_vllm: None) -> None:

@@ -199,22 +199,32 @@ def _end_all(worker: int, grace_s: float) -> int:
     if status is None:
         os.kill(worker, signal.SIGKILL)
         status = os.waitpid(worker, 0)[1]
+    end = time.monotonic() + (LEFT_BEHIND_S if grace_s else 0.0)
     with contextlib.suppress(OSError):  # there is none left, or no /proc to find them in
-        while _kill_children():
-            os.waitpid(-1, 0)  # what a killed one leaves behind is a child of this process from now on
+        while _kill_children(spares_trackers=time.monotonic() < end):
+            signal.sigtimedwait(_KEPT_SIGNALS, 0.1)
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass  # what a killed one leaves behind is a child of this process from now on
     return status
 
 
-def _kill_children() -> int:
-    """Kill the children of this process; returns how many there are, but for those that another user took over."""
-    killed = 0
+def _kill_children(*, spares_trackers: bool) -> int:
+    """Kill the children of this process; returns how many there are, but for those that another user took over.
+
+    Args:
+        spares_trackers: Whether to leave Python's trackers of resources: each ends by itself when nobody uses it, after
+            it has removed from shared memory what killed processes left there.
+    """
+    found = 0
     for name in os.listdir("/proc"):
         with contextlib.suppress(OSError, ValueError):  # it has ended or may not be killed, or it is no process
             parent = Path(f"/proc/{name}/stat").read_bytes().rpartition(b")")[2].split()[1]
             if int(parent) == os.getpid():
-                os.kill(int(name), signal.SIGKILL)
-                killed += 1
-    return killed
+                found += 1
+                command = Path(f"/proc/{name}/cmdline").read_bytes()
+                if not (spares_trackers and b"from multiprocessing.resource_tracker import" in command):
+                    os.kill(int(name), signal.SIGKILL)
+    return found
 
 
 def _leave_as(status: int) -> None:
@@ -383,9 +393,7 @@ def _become_worker(descriptors: list[int], mark: str) -> tuple[socket.socket, in
 def _serve(
     channel: socket.socket, reader: BinaryIO, handle: Handler, prints: _BoundedPrints, limit: _MemoryLimit
 ) -> None:
-    is_leaving = False
-    served = 0
-    server = os.getpid()
+    is_leaving, served, server = False, 0, os.getpid()
     while not is_leaving and (payload := _read(reader)) is not None:
         begin = time.perf_counter()
         try:
@@ -409,9 +417,7 @@ def _serve(
 def main() -> None:
     """Run the worker, or the fork server: `python worker.py DESCRIPTOR PARENT_PID NAME`."""
     channel, parent, name = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), sys.argv[3]
-    signal.signal(
-        signal.SIGCHLD, signal.SIG_DFL
-    )  # ignored, as whoever started this one may have it, there is no status
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as by whoever started this one, it leaves no status
     report = None
     if name == FORKS:
         server = os.getpid()
@@ -428,8 +434,7 @@ def main() -> None:
 
 
 def _work(channel: socket.socket, reader: BinaryIO, *, is_forked: bool) -> None:
-    first = _read(reader)
-    if first is None:
+    if (first := _read(reader)) is None:
         return
     setup = json.loads(first)
     sys.path[:] = setup["path"]

@@ -10,8 +10,15 @@ from typing import Any
 
 from vllm_server import FakeVLLM, UnixServer, ends_at_once, handler_of
 
-REMOVE_AFTER_THE_END = "import os, sys, time; sys.stdin.read(); time.sleep(0.5); os.unlink(sys.argv[1])"
-"""A process that removes shared memory a moment after the server has ended, as Python's resource tracker does."""
+ENGINE = """
+import subprocess, sys, time
+subprocess.Popen([*sys.argv[1:], "from multiprocessing." + "resource_tracker import main"], stdin=subprocess.PIPE)
+time.sleep(600)
+"""
+"""vLLM's engine is a process of its own, and starts the tracker of its shared memory."""
+
+TRACKER = "import os, sys, time; sys.stdin.read(); time.sleep(0.5); os.unlink(sys.argv[1])"
+"""Removes shared memory a moment after the engine has ended, as Python's resource tracker does, whose name it bears."""
 
 BEHAVIOUR = os.environ.get("FAKE_VLLM", "")
 
@@ -33,19 +40,17 @@ def main() -> None:
     print("options:", sys.argv[1:], "files:", sorted(os.listdir(options.model)), flush=True)
     if BEHAVIOUR == "fails":
         raise ValueError("No available memory for the cache blocks.")
-    engine = subprocess.Popen(["sleep", "600"])  # as vLLM's engine is a process of its own
     descriptor, memory = tempfile.mkstemp(prefix="fake_vllm_", dir="/dev/shm")
     os.close(descriptor)
-    remover = [sys.executable, "-S", "-c", REMOVE_AFTER_THE_END, memory]
-    tracker = subprocess.Popen(remover, stdin=subprocess.PIPE, start_new_session=True)
+    python = (sys.executable, "-S", "-c")
+    engine = subprocess.Popen([*python, ENGINE, *python, TRACKER, memory])
     print("engine:", engine.pid, "memory:", memory, flush=True)
     signal.signal(signal.SIGTERM, lambda *_: (engine.kill(), sys.exit(0)))
     fake = FakeVLLM(
         respond, lora=options.enable_lora, max_model_len=options.max_model_len,
         config={"logprobs_mode": options.logprobs_mode},
     )  # fmt: skip
-    with tracker:
-        UnixServer(options.uds, handler_of(fake)).serve_forever()
+    UnixServer(options.uds, handler_of(fake)).serve_forever()
 
 
 if __name__ == "__main__":
