@@ -20,10 +20,13 @@ TREES = (
     "tests/plugins/good",
 )
 
+OF_THE_CHECKOUT = ("PYTHONPATH", "VIRTUAL_ENV", "UV_RUN_RECURSION_DEPTH")
+"""Variables of the environment that runs the tests; by the last one programs see that `uv run` has started them."""
+
 
 def call(*command: str, cwd: Path, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a program that does not see the checkout's own environment: what works here works without it."""
-    clean = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    clean = {key: value for key, value in os.environ.items() if key not in OF_THE_CHECKOUT}
     clean |= {"HF_HUB_OFFLINE": "1", "COLUMNS": "200", **environment}
     done = subprocess.run(command, cwd=cwd, env=clean, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert done.returncode == 0 or not check, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
