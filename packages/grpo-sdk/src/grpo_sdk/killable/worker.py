@@ -220,10 +220,9 @@ def _kill_children(*, spares_trackers: bool) -> int:
         with contextlib.suppress(OSError, ValueError):  # it has ended or may not be killed, or it is no process
             parent = Path(f"/proc/{name}/stat").read_bytes().rpartition(b")")[2].split()[1]
             if int(parent) == os.getpid():
-                found += 1
-                command = Path(f"/proc/{name}/cmdline").read_bytes()
-                if not (spares_trackers and b"from multiprocessing.resource_tracker import" in command):
+                if not (spares_trackers and b".resource_tracker import" in Path(f"/proc/{name}/cmdline").read_bytes()):
                     os.kill(int(name), signal.SIGKILL)
+                found += 1
     return found
 
 
