@@ -5,9 +5,8 @@ import time
 from pathlib import Path
 
 from grpo_core.engines.servers.process import ServerProcess
-from grpo_core.engines.servers.vllm_api import LAUNCH
 
-server = ServerProcess(LAUNCH, Path(sys.argv[1]), ["--max-model-len", "64"], timeout_s=60)
+server = ServerProcess(Path(sys.argv[1]), ["--max-model-len", "64"], timeout_s=60)
 server.wait_until_up(60)
 print(server.log, flush=True)
 time.sleep(600)

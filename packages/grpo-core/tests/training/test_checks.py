@@ -8,7 +8,7 @@ import small_games
 from loaded_configs import resolved
 
 from grpo_core.config import RunConfig
-from grpo_core.engines.servers import products
+from grpo_core.engines.servers import process
 from grpo_core.evaluation.held_out import limited_rows, trained_tasks
 from grpo_core.training.checks import check_training, without_effect
 from grpo_sdk import UserError, load_task
@@ -38,7 +38,7 @@ def test_what_cannot_be_trained_is_refused(settings: dict[str, str], message: st
 
 
 def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "find_spec", lambda package: None)
+    monkeypatch.setattr(process, "find_spec", lambda package: None)
     with pytest.raises(UserError, match=r"engine\.name=vllm needs vLLM, which is not installed here: pip install"):
         checked({"engine.name": "vllm"})
     checked({"engine.name": "vllm", "engine.fallback": "native"})

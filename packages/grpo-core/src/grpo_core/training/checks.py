@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from grpo_core.config import CurriculumConfig, LoraConfig, RunConfig, TrainerConfig, flatten
-from grpo_core.engines.servers.products import VLLM, check_installed
 from grpo_core.evaluation.held_out import labelled, trained_tasks
 from grpo_core.evaluation.plan import matchups, plan_of
 from grpo_core.profiles.accelerator import check_device
@@ -33,8 +32,10 @@ def check_training(config: RunConfig) -> None:
     check_device(config.device)
     tasks = list(trained_tasks(config).values())
     engine = config.engine
-    if engine.name == VLLM.engine and engine.url is None and engine.fallback is None:
-        check_installed(VLLM)
+    if engine.name == "vllm" and engine.url is None and engine.fallback is None:
+        from grpo_core.engines.servers.process import check_installed  # it imports a client of HTTP
+
+        check_installed()
     check_choices(config, tasks)
     check_tasks(config, tasks)
 

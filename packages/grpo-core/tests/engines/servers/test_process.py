@@ -15,8 +15,7 @@ from peft import LoraConfig, get_peft_model
 from safetensors import safe_open
 
 from grpo_core.engines.servers.engine import ServerEngine
-from grpo_core.engines.servers.opening import visible_device
-from grpo_core.engines.servers.process import ServerProcess
+from grpo_core.engines.servers.process import ServerProcess, visible_device
 from grpo_core.engines.servers.vllm import open_vllm
 from grpo_core.policy.fresh import fresh_model
 from grpo_sdk.endpoints.base import Request, SampleKey, Sampling
@@ -129,7 +128,7 @@ def test_a_server_that_does_not_start_says_why(opened: Opened, fake_vllm: None, 
     monkeypatch.setenv("FAKE_VLLM", "fails")
     with pytest.raises(EngineError, match=r"exit status 1; it said: ValueError: No available memory .*server\.log"):
         opened()
-    monkeypatch.setattr("grpo_core.engines.servers.products.find_spec", lambda name: None)
+    monkeypatch.setattr("grpo_core.engines.servers.process.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'grpo-core\[vllm\]'.*engine\.url"):
         opened()
 

@@ -23,8 +23,8 @@ from grpo_core.engines.native import NativeEngine
 from grpo_core.engines.servers import client
 from grpo_core.engines.servers.client import ServerClient
 from grpo_core.engines.servers.engine import ServerEngine
-from grpo_core.engines.servers.products import VLLM
-from grpo_core.engines.servers.vllm import Control, open_vllm
+from grpo_core.engines.servers.vllm import open_vllm
+from grpo_core.engines.servers.weights import Control
 from grpo_core.policy.fresh import fresh_model
 from grpo_sdk.endpoints.base import AtOnce, Engine, Request, Sampling, TakesArrivals
 from grpo_sdk.endpoints.completion import Completion
@@ -317,7 +317,7 @@ def test_sleep_frees_memory_between_phases_and_weights_are_sent_before_the_cache
 
 
 def test_vllms_own_sender_steers_the_server_and_ships_handles_as_it_reads_them(fake: FakeVLLM) -> None:
-    control = Control(ServerClient(VLLM, fake.url, timeout_s=10))
+    control = Control(ServerClient(fake.url, timeout_s=10))
     control.init_weight_transfer_engine({"packed": True})
     control.start_weight_update()
     control.update_weights({"names": ["a"], "ipc_handles": {"GPU-1": (1, 2)}})
@@ -382,4 +382,4 @@ def test_the_content_of_a_reply_about_the_health_is_not_read() -> None:
             super().end_headers()
 
     with listening(Packed) as url:
-        assert ServerClient(VLLM, url, timeout_s=10).is_up()
+        assert ServerClient(url, timeout_s=10).is_up()

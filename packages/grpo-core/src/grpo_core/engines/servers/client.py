@@ -6,15 +6,17 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 import httpx2
 from pydantic import BaseModel, ValidationError
 
-from grpo_core.engines.servers.products import Product
 from grpo_sdk.endpoints.background import stream_from_thread
 from grpo_sdk.endpoints.openai import excerpt
 from grpo_sdk.errors import EngineError, UserError
+
+KEY_VARIABLE = "VLLM_API_KEY"
+"""Environment variable of the server's key, which vLLM itself reads, too."""
 
 MAX_REPLY_BYTES = 64 * 2**20
 """Longest reply read: a completion of 100,000 tokens with their log-probs is about 6 MiB."""
@@ -37,13 +39,11 @@ class Empty(BaseModel):
 
 
 class ServerClient:
-    """Makes requests to a server.
+    """Makes requests to a server of vLLM.
 
     Args:
-        product: Its software.
         url: Address without a path; of a Unix socket any host will do.
-        uds: Unix socket on which the server listens, if it does.
-        key: Its key, if it is the run's own; one that runs already has the product's environment variable.
+        uds: Unix socket on which the server listens, if it is the run's own.
         timeout_s: Limit of one completion.
         cause: Why the server is gone, where this process knows.
 
@@ -53,11 +53,9 @@ class ServerClient:
 
     def __init__(
         self,
-        product: Product,
         url: str,
         *,
         uds: str | None = None,
-        key: str | None = None,
         timeout_s: float,
         cause: Callable[[], str] = lambda: "",
     ) -> None:
@@ -68,42 +66,40 @@ class ServerClient:
         if address.scheme not in ("http", "https") or not address.host:
             raise UserError(f"engine.url={url!r} is no address; give http://host:port.")
         if address.userinfo or address.query or address.fragment:  # and do not repeat what may be a secret
-            raise UserError(
-                f"engine.url holds a user, a query or a fragment; a key belongs into {product.key_variable}."
-            )
+            raise UserError(f"engine.url holds a user, a query or a fragment; a key belongs into {KEY_VARIABLE}.")
         self.url = url.rstrip("/").removesuffix("/v1")
-        self.product, self.uds, self.key = product, uds, key
-        self._cause = cause
-        self._timeout_s = timeout_s
+        self.uds, self._timeout_s, self._cause = uds, timeout_s, cause
 
     @property
     def name(self) -> str:
         """How messages call the server."""
-        is_own = self.uds is not None or self.key is not None
-        return f"the {self.product.name} server" + ("" if is_own else f" at {self.url}")
+        return "the vLLM server" + ("" if self.uds is not None else f" at {self.url}")
 
-    def get(self, path: str, reply: type[Reply]) -> Reply:
-        """Read something of the server; see `post`."""
-        return self._control("GET", path, None, reply)
-
-    @overload
-    def post(self, path: str, body: Mapping[str, Any] | None = None) -> Empty: ...
-
-    @overload
-    def post(self, path: str, body: Mapping[str, Any] | None = None, *, reply: type[Reply]) -> Reply: ...
-
-    def post(self, path: str, body: Mapping[str, Any] | None = None, *, reply: type[BaseModel] = Empty) -> BaseModel:
-        """Tell the server something.
+    def ask(
+        self, path: str, reply: type[Reply], *, method: str = "GET", body: Mapping[str, Any] | None = None
+    ) -> Reply:
+        """Ask the server something else than a completion.
 
         Args:
             path: Path of the request, with its query.
-            body: Content, as JSON.
             reply: What it replies.
+            method: Method of HTTP.
+            body: Content, as JSON.
 
         Raises:
             EngineError: the server is gone, refuses, or replies something else.
         """
-        return self._control("POST", path, body, reply)
+
+        async def ask(put: Callable[[tuple[int, bytes]], None]) -> None:
+            async with self.session() as session:
+                put(await self._request(session, method, path, body, CONTROL_S))
+
+        ((status, data),) = stream_from_thread(ask)
+        return self._read(path, status, data, reply)
+
+    def post(self, path: str, body: Mapping[str, Any] | None = None) -> None:
+        """Tell the server something, whatever it replies; see `ask`."""
+        self.ask(path, Empty, method="POST", body=body)
 
     def is_up(self) -> bool:
         """Whether the server answers, and its engine runs."""
@@ -127,9 +123,13 @@ class ServerClient:
 
     def session(self) -> httpx2.AsyncClient:
         """The client for a batch of completions; a new one for each, since servers close connections that are idle."""
+        key = _key()
+        if not (key.isascii() and key.isprintable()):
+            raise UserError(f"the key in {KEY_VARIABLE} has characters that no HTTP header can carry.")
+        headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {})
         transport = httpx2.AsyncHTTPTransport(uds=self.uds, limits=httpx2.Limits(max_connections=MAX_CONNECTIONS))
         timeout = httpx2.Timeout(None, connect=CONNECT_S)  # requests have limits of their own, from first to last byte
-        return httpx2.AsyncClient(transport=transport, base_url=self.url, headers=self._headers(), timeout=timeout)
+        return httpx2.AsyncClient(transport=transport, base_url=self.url, headers=headers, timeout=timeout)
 
     async def complete(
         self, session: httpx2.AsyncClient, path: str, body: Mapping[str, Any], reply: type[Reply]
@@ -137,17 +137,9 @@ class ServerClient:
         """Request one completion; at most `MAX_CONNECTIONS` at once, since its time begins here.
 
         Raises:
-            EngineError: as for `post`.
+            EngineError: as for `ask`.
         """
         return self._read(path, *await self._request(session, "POST", path, body, self._timeout_s), reply)
-
-    def _control(self, method: str, path: str, body: Mapping[str, Any] | None, reply: type[Reply]) -> Reply:
-        async def ask(put: Callable[[tuple[int, bytes]], None]) -> None:
-            async with self.session() as session:
-                put(await self._request(session, method, path, body, CONTROL_S))
-
-        ((status, data),) = stream_from_thread(ask)
-        return self._read(path, status, data, reply)
 
     async def _request(
         self, session: httpx2.AsyncClient, method: str, path: str, body: Mapping[str, Any] | None, timeout_s: float
@@ -161,14 +153,14 @@ class ServerClient:
                     if len(data) > MAX_REPLY_BYTES:
                         raise self._error(f"sent a reply of more than {MAX_REPLY_BYTES} bytes")
         except httpx2.TransportError as error:
-            raise self._gone(f"{type(error).__name__}: {excerpt(str(error), self._key_in_use)}") from None
+            raise self._gone(f"{type(error).__name__}: {excerpt(str(error), _key())}") from None
         except TimeoutError:
             raise self._gone(f"no whole reply to {path.partition('?')[0]} within {timeout_s:g} s") from None
         return response.status_code, bytes(data)
 
     def _read(self, path: str, status: int, data: bytes, reply: type[Reply]) -> Reply:
         if status != httpx2.codes.OK:
-            said = excerpt(data.decode("utf-8", "replace"), self._key_in_use, limit=300)
+            said = excerpt(data.decode("utf-8", "replace"), _key(), limit=300)
             raise self._error(f"refuses {path.partition('?')[0]}: HTTP {status}: {said}", status)
         if reply is Empty:
             return reply()
@@ -178,16 +170,6 @@ class ServerClient:
             first = error.errors(include_url=False)[0]
             raise self._error(f"replied to {path.partition('?')[0]} with something else: {first['msg']}") from None
 
-    def _headers(self) -> dict[str, str]:
-        key = self._key_in_use
-        if not (key.isascii() and key.isprintable()):
-            raise UserError(f"the key in {self.product.key_variable} has characters that no HTTP header can carry.")
-        return {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {})
-
-    @property
-    def _key_in_use(self) -> str:
-        return os.environ.get(self.product.key_variable, "").strip() if self.key is None else self.key
-
     def _gone(self, why: str) -> EngineError:
         return self._error(f"is gone or does not answer ({self._cause() or why})")
 
@@ -195,3 +177,7 @@ class ServerClient:
         failure = EngineError(f"{self.name} {what}")
         failure.status = status
         return failure
+
+
+def _key() -> str:
+    return os.environ.get(KEY_VARIABLE, "").strip()

@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from grpo_core.engines.compatibility import LengthLimit, check_fits
 from grpo_core.engines.decoding import StopMatcher, StopStrings, TextDecoder, eos_ids
 from grpo_core.engines.sampling import hashed_key
-from grpo_core.engines.servers.api import Reply, ServerAPI
+from grpo_core.engines.servers.api import Reply, VLLMServer
 from grpo_core.engines.servers.client import MAX_CONNECTIONS, ServerClient
 from grpo_core.engines.servers.model import TrainedModel
 from grpo_core.engines.servers.weights import Sent, Weights
@@ -21,6 +21,9 @@ from grpo_sdk.endpoints.background import BackgroundLoop
 from grpo_sdk.endpoints.base import Arrivals, AtOnce, Processes, Request, Sampling
 from grpo_sdk.endpoints.completion import Completion, FinishReason
 from grpo_sdk.errors import EngineError, NonFiniteError
+
+SINCE = "0.28"
+"""First version of vLLM that will do."""
 
 SEED_BYTES = 7
 """Of a request's seed: servers take 64 bits with a sign."""
@@ -58,7 +61,7 @@ class ServerEngine:
 
     def __init__(
         self,
-        api: ServerAPI,
+        api: VLLMServer,
         weights: Weights | None,
         trained: TrainedModel,
         processes: Processes,
@@ -130,7 +133,7 @@ class ServerEngine:
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[tuple[int, Completion]]:
         """Yield (index of the request, completion) as each finishes; see `Engine`.
 
-        Where the server cannot say a log-prob (see `ServerAPI.knows_logprobs`), it is NaN.
+        Where the server cannot say a log-prob (see `VLLMServer.knows_logprobs`), it is NaN.
 
         Raises:
             UserError: a request does not fit; raised at the call.
@@ -233,12 +236,10 @@ class ServerEngine:
         name = self.client.name
         if reply.finish_reason not in ("stop", "length"):
             raise EngineError(f"{name} ended a completion for {reply.finish_reason!r:.80}, which is none of ours.")
-        if reply.weight_version is not None and self._sent.version:
-            self._api.check_version(self._sent.version, reply.weight_version)
         if not reply.token_ids or len(reply.token_ids) != len(reply.logprobs):
             raise EngineError(
                 f"{name} replied with {len(reply.token_ids)} token ids and {len(reply.logprobs)} log-probs; it must "
-                f"be {self._api.product.name} {self._api.product.since} or later, which returns both."
+                f"be vLLM {SINCE} or later, which returns both."
             )
         if len(reply.token_ids) > limit:
             raise EngineError(f"{name} replied with {len(reply.token_ids)} tokens, and at most {limit} were requested.")

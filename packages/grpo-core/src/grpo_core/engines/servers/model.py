@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from grpo_core.algorithms.causal_lm import causal_lm, special_settings
 from grpo_sdk.errors import UserError
@@ -17,11 +17,8 @@ from grpo_sdk.errors import UserError
 MAX_ADAPTER_RANK = 512
 
 
-class Gather(Protocol):
-    """Makes the weights of a module in shards whole, on the first rank; every rank takes part."""
-
-    def __call__(self, module: nn.Module, chosen: Callable[[str], bool] = ...) -> dict[str, Tensor]:
-        """The weights by name, of those chosen; empty on the other ranks."""
+Gather = Callable[..., dict[str, Tensor]]
+"""Makes the weights of a module in shards whole, on the first rank, of those chosen by name; every rank takes part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +104,11 @@ class TrainedModel:
         """Rank of the adapter."""
         return int(self.model.peft_config[self.model.active_adapter].r)
 
-    def check_adapter(self, engine: str) -> None:
-        """Check that a server can apply the adapter, if there is one.
+    def check_adapter(self) -> None:
+        """Check that vLLM can apply the adapter, if there is one.
 
         Raises:
-            UserError: it is another kind than plain LoRA, or larger than servers take.
+            UserError: it is another kind than plain LoRA, or larger than vLLM takes.
         """
         if not self.is_adapter:
             return
@@ -123,6 +120,6 @@ class TrainedModel:
             found.append("adapter of embeddings that are the output layer, too")
         if found:
             raise UserError(
-                f"engine.name={engine} cannot apply this adapter: its server has no {' and no '.join(found)}. Train "
+                f"engine.name=vllm cannot apply this adapter: its server has no {' and no '.join(found)}. Train "
                 "plain LoRA, or set engine.name=native."
             )

