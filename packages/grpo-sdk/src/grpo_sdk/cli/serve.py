@@ -64,15 +64,12 @@ def serve(
     task: str,
     host: str,
     port: int,
-    workers: int | None,
-    timeout_s: float | None,
     token_file: Path | None,
     ssl_certfile: Path | None,
     ssl_keyfile: Path | None,
-    opponent_url: str | None,
-    end_tokens: tuple[str, ...],
     grace_s: float,
     as_json: bool,
+    **options: Any,
 ) -> int:
     """Offer tasks to other trainers over HTTP: OpenRLHF, slime, NeMo-Gym, OpenEnv, and a plain /score.
 
@@ -84,20 +81,14 @@ def serve(
     from grpo_sdk.serve import read_token
     from grpo_sdk.serve.server import DEFAULT_BOUNDS, ServeOptions, TaskServer
 
-    options = ServeOptions(
-        workers=workers,
-        timeout_s=timeout_s,
-        opponent_url=opponent_url,
-        end_tokens=end_tokens,
-        bounds=replace(DEFAULT_BOUNDS, grace_s=grace_s),
-    )
+    serving = ServeOptions(bounds=replace(DEFAULT_BOUNDS, grace_s=grace_s), **options)
     certificate = _certificate(ssl_certfile, ssl_keyfile)
     token = read_token(token_file, TOKEN_VARIABLE)
     tasks = _tasks(task)
     # uvicorn handles signals while it serves, and repeats them at its end.
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.DONE))
     try:
-        with TaskServer(tasks, token, host=host, port=port, options=options, certificate=certificate) as server:
+        with TaskServer(tasks, token, host=host, port=port, options=serving, certificate=certificate) as server:
             if task != ALL:
                 server.warm()
             _announce(server, has_token=bool(token), has_tls=certificate is not None, as_json=as_json)

@@ -21,17 +21,6 @@ class RequestError(Exception):
         self.status, self.why, self.headers = status, why, headers or {}
 
 
-class AbstentionError(RequestError):
-    """A completion could not be scored, and the protocol of the request has no other way to say so.
-
-    Args:
-        score: The score without value.
-    """
-
-    def __init__(self, score: Score) -> None:
-        super().__init__(HTTPStatus.SERVICE_UNAVAILABLE, f"not scored: {abstention_of(score)}")
-
-
 def bad_request(why: str) -> RequestError:
     """Error of a request that cannot be understood."""
     return RequestError(HTTPStatus.BAD_REQUEST, why)
@@ -40,3 +29,8 @@ def bad_request(why: str) -> RequestError:
 def abstention_of(score: Score) -> str | None:
     """Why a completion has no score, with the kind of failure; None where it has one."""
     return f"{score.fault}: {score.why}" if score.abstained else None
+
+
+def not_scored(score: Score) -> RequestError:
+    """Error of a completion that could not be scored, for a protocol that has no other way to say so."""
+    return RequestError(HTTPStatus.SERVICE_UNAVAILABLE, f"not scored: {abstention_of(score)}")

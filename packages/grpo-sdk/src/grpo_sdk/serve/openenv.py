@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -27,13 +28,18 @@ from grpo_sdk.errors import GrpoError
 from grpo_sdk.plugins.loading import describe
 from grpo_sdk.serve.body import Message, dumps, loads, parse
 from grpo_sdk.serve.errors import RequestError, bad_request
-from grpo_sdk.serve.scoring import Service
-from grpo_sdk.serve.sessions import MAX_IDLE_S, Session, Sessions
+from grpo_sdk.serve.sessions import Session
 from grpo_sdk.serve.tasks import ServedTask
 from grpo_sdk.task.row import Row
 
 MAX_LISTED = 1000
 """Rows of one answer: num_tasks tells how many there are, and task_range gives the next ones."""
+
+MAX_SESSIONS = 1024
+"""Sessions at the same time."""
+
+MAX_IDLE_S = 3600.0
+"""Time until a session that nobody goes on with is forgotten; sampling a turn of a whole batch may take minutes."""
 
 SEND_S = 60.0
 """Time that a client may leave an answer unread."""
@@ -127,49 +133,64 @@ def schemas() -> dict[str, Any]:
 
 
 class OpenEnv:
-    """OpenEnv's protocol for the tasks of a server.
+    """OpenEnv's protocol for the tasks of a server: a session for each connection, and over HTTP for each episode."""
 
-    Args:
-        service: What the protocols share.
-        sessions: Sessions of its clients.
-    """
+    def __init__(self) -> None:
+        self._sessions: dict[str, Session] = {}
+        self._sockets = 0
 
-    def __init__(self, service: Service, sessions: Sessions | None = None) -> None:
-        self._service, self.sessions = service, sessions or Sessions()
+    @property
+    def episodes(self) -> int:
+        """Number of sessions."""
+        return len(self._sessions) + self._sockets
 
-    async def reset(self, service: Service, task: ServedTask, body: dict[str, Any]) -> dict[str, Any]:
+    async def reset(self, task: ServedTask, body: dict[str, Any]) -> dict[str, Any]:
         """Begin an episode over HTTP."""
-        if self.sessions.is_full:
-            raise RequestError(HTTPStatus.TOO_MANY_REQUESTS, _full(self.sessions), {"Retry-After": "1"})
-        session = Session(service, task)
+        if full := self._full():
+            raise RequestError(HTTPStatus.TOO_MANY_REQUESTS, full, {"Retry-After": "1"})
+        session = Session(task)
         result = await session.reset(body)
         if not result["done"]:
-            self.sessions.add(session)
+            self._sessions[session.episode_id] = session
         return result
 
-    async def step(self, service: Service, task: ServedTask, body: dict[str, Any]) -> dict[str, Any]:
+    async def step(self, task: ServedTask, body: dict[str, Any]) -> dict[str, Any]:
         """Play a turn over HTTP."""
         request = parse(StepRequest, body)
-        session = self.sessions.get(task, request.episode_id)
+        session = self._session(task, request.episode_id)
         result = await session.step(request.action)
         if result["done"]:
-            self.sessions.remove(session)
+            self._sessions.pop(session.episode_id, None)
         return result
 
     def state(self, task: ServedTask, episode_id: str | None) -> dict[str, Any]:
         """State of an episode over HTTP."""
-        return self.sessions.get(task, episode_id).state()
+        return self._session(task, episode_id).state()
+
+    def _session(self, task: ServedTask, episode_id: str | None) -> Session:
+        session = self._sessions.get(episode_id or "")
+        if session is None or session.task is not task:
+            why = "no such episode: give the 'episode_id' that reset answered with in 'metadata'; it may have expired."
+            raise RequestError(HTTPStatus.NOT_FOUND, why)
+        return session
+
+    def _full(self) -> str:
+        """Why no session can be added, after those that nobody goes on with are forgotten; empty where one can."""
+        if self.episodes >= MAX_SESSIONS:
+            since = time.monotonic() - MAX_IDLE_S
+            self._sessions = {name: each for name, each in self._sessions.items() if each.used > since}
+        return f"{self.episodes} episodes are played already; try again later" if self.episodes >= MAX_SESSIONS else ""
 
     async def play(self, task: ServedTask, socket: WebSocket) -> None:
         """Play the episodes of a connection, one after another."""
         await socket.accept()
-        if self.sessions.is_full:
-            await _send(socket, _error("CAPACITY_REACHED", _full(self.sessions)))
+        if full := self._full():
+            await _send(socket, _error("CAPACITY_REACHED", full))
             await socket.close()
             return
-        self.sessions.sockets += 1
+        self._sockets += 1
         try:
-            session = Session(self._service, task)
+            session = Session(task)
             while (message := await _received(socket)) is not None:
                 answer = await self._answer(session, message)
                 if answer is None:
@@ -179,7 +200,7 @@ class OpenEnv:
         except (WebSocketDisconnect, TimeoutError, RuntimeError):  # the client has gone, or does not read
             pass
         finally:
-            self.sessions.sockets -= 1
+            self._sockets -= 1
 
     async def _answer(self, session: Session, message: str) -> dict[str, Any] | None:
         """Answer a message; None ends the connection."""
@@ -210,12 +231,11 @@ class OpenEnv:
         return _error("UNKNOWN_TYPE", f"unknown type {str(kind)[:40]!r}: reset, step, state and close are known.")
 
 
-async def rows_answer(kind: str, service: Service, task: ServedTask, body: Mapping[str, Any]) -> dict[str, Any]:
+async def rows_answer(kind: str, task: ServedTask, body: Mapping[str, Any]) -> dict[str, Any]:
     """Answer a request about a task's rows, which OpenEnv calls tasks.
 
     Args:
         kind: `tasks`, `num_tasks`, `task` or `task_range`.
-        service: What the protocols share.
         task: The task.
         body: Request: `split`, and `index` or `start` and `stop`.
 
@@ -225,7 +245,7 @@ async def rows_answer(kind: str, service: Service, task: ServedTask, body: Mappi
     split = body.get("split")
     if not isinstance(split, str):
         raise bad_request("'split' is the name of a split.")
-    rows = await service.rows(task, split)
+    rows = await task.rows(split)
     if kind == "num_tasks":
         return {"num_tasks": len(rows)}
     if kind == "task":
@@ -272,7 +292,3 @@ async def _send(socket: WebSocket, answer: dict[str, Any]) -> None:
 
 def _error(code: str, why: str) -> dict[str, Any]:
     return {"type": "error", "data": {"message": why, "code": code}}
-
-
-def _full(sessions: Sessions) -> str:
-    return f"{len(sessions)} episodes are played already; try again later"

@@ -1,6 +1,6 @@
 """The protocols that score one request at a time: our own `/score`, and those of OpenRLHF, slime and NeMo-Gym.
 
-A function takes what the protocols share, the task of the path and the body of the request, and returns the answer.
+A function takes the task of the path and the body of the request, and returns the answer.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from typing import Any
 
 from grpo_sdk.scoring.parts import all_parts, log_values
 from grpo_sdk.serve.body import Message, check_count, parse
-from grpo_sdk.serve.errors import AbstentionError, abstention_of, bad_request
-from grpo_sdk.serve.scoring import Sample, Service
-from grpo_sdk.serve.tasks import ServedTask
+from grpo_sdk.serve.errors import abstention_of, bad_request, not_scored
+from grpo_sdk.serve.tasks import Sample, ServedTask
 from grpo_sdk.task.score import Score
 
-Handler = Callable[[Service, ServedTask, dict[str, Any]], Awaitable[Any]]
+Handler = Callable[[ServedTask, dict[str, Any]], Awaitable[Any]]
 
 RowReference = str | dict[str, Any]
 
@@ -48,7 +47,7 @@ class ScoreRequest(Message):
     predictions: list[str] | list[list[str]] | None = None
 
 
-async def score(service: Service, task: ServedTask, body: dict[str, Any]) -> dict[str, Any]:
+async def score(task: ServedTask, body: dict[str, Any]) -> dict[str, Any]:
     """`/score`, our own protocol, which says everything about a score: score one completion or several."""
     request = parse(ScoreRequest, body)
     if (request.completion is None) == (request.completions is None):
@@ -62,12 +61,12 @@ async def score(service: Service, task: ServedTask, body: dict[str, Any]) -> dic
         raise bad_request(f"{len(texts)} completions and {len(references)} rows: give one row for each completion.")
     predictions = _predictions(request, len(texts))
     distinct = {_key(reference): reference for reference in references}
-    rows = {key: await service.row(task, reference, request.split) for key, reference in distinct.items()}
+    rows = {key: await task.row(reference, request.split) for key, reference in distinct.items()}
     samples = [
         Sample(text, rows[_key(reference)], predicted)
         for text, reference, predicted in zip(texts, references, predictions, strict=True)
     ]
-    scores = [as_json(each) for each in await service.score(task, samples)]
+    scores = [as_json(each) for each in await task.score(samples)]
     return scores[0] if request.completion is not None else {"scores": scores}
 
 
@@ -99,7 +98,7 @@ def _key(reference: Any) -> Any:
     return reference if isinstance(reference, str) else id(reference)
 
 
-async def get_reward(service: Service, task: ServedTask, body: dict[str, Any]) -> dict[str, Any]:
+async def get_reward(task: ServedTask, body: dict[str, Any]) -> dict[str, Any]:
     """OpenRLHF's reward server: `--reward.remote_url http://host:port/TASK/get_reward`.
 
         request   {"query": [prompt + completion, …], "prompts": [prompt, …], "labels": [row id or row as JSON, …]}
@@ -114,13 +113,13 @@ async def get_reward(service: Service, task: ServedTask, body: dict[str, Any]) -
     if not len(queries) == len(prompts) == len(labels):
         raise bad_request(f"{len(queries)} query, {len(prompts)} prompts, {len(labels)} labels: give as many of each.")
     samples = [
-        Sample(service.completion(task, _after(prompt, query)), await service.row(task, label))
+        Sample(task.completion(_after(prompt, query)), await task.row(label))
         for query, prompt, label in zip(queries, prompts, labels, strict=True)
     ]
-    scores = await service.score(task, samples)
+    scores = await task.score(samples)
     for each in scores:
         if each.abstained:
-            raise AbstentionError(each)
+            raise not_scored(each)
     values = [each.value for each in scores]
     logged = [log_values(task.task, each) for each in scores]
     return {
@@ -145,7 +144,7 @@ def _after(prompt: str, query: str) -> str:
     return query[start + len(prompt) :]
 
 
-async def remote_rm(service: Service, task: ServedTask, body: dict[str, Any]) -> float:
+async def remote_rm(task: ServedTask, body: dict[str, Any]) -> float:
     """Slime's remote reward: `--rm-type remote_rm --rm-url http://host:port/TASK/remote_rm`.
 
         request   {"prompt": …, "response": completion, "label": row id or row as JSON}
@@ -155,14 +154,14 @@ async def remote_rm(service: Service, task: ServedTask, body: dict[str, Any]) ->
     on which slime tries again ten times and then fails: its protocol has no way to leave a sample out.
     """
     task.check_single_completion("slime")
-    row = await service.row(task, body.get("label"))
-    (scored,) = await service.score(task, [Sample(service.completion(task, body.get("response")), row)])
+    row = await task.row(body.get("label"))
+    (scored,) = await task.score([Sample(task.completion(body.get("response")), row)])
     if scored.value is None:
-        raise AbstentionError(scored)
+        raise not_scored(scored)
     return scored.value
 
 
-async def verify(service: Service, task: ServedTask, body: dict[str, Any]) -> dict[str, Any]:
+async def verify(task: ServedTask, body: dict[str, Any]) -> dict[str, Any]:
     """NeMo-Gym's resources server.
 
         request   {"responses_create_params": …, "response": {"output": […]}, "row": row id or row, …}
@@ -175,8 +174,8 @@ async def verify(service: Service, task: ServedTask, body: dict[str, Any]) -> di
     for name in ("responses_create_params", "response"):
         if not isinstance(body.get(name), dict):
             raise bad_request(f"{name!r} is an object in NeMo-Gym's protocol.")
-    row = await service.row(task, _nemo_row(body))
-    (scored,) = await service.score(task, [Sample(service.completion(task, _nemo_text(body["response"])), row)])
+    row = await task.row(_nemo_row(body))
+    (scored,) = await task.score([Sample(task.completion(_nemo_text(body["response"])), row)])
     parts = all_parts(task.task, scored)
     answer = {**body, "valid": float(scored.valid), "solved": float(scored.solved), "why": scored.why}
     if scored.value is not None:
@@ -195,7 +194,7 @@ async def verify(service: Service, task: ServedTask, body: dict[str, Any]) -> di
     }
 
 
-async def session(service: Service, task: ServedTask, body: dict[str, Any]) -> dict[str, Any]:
+async def session(task: ServedTask, body: dict[str, Any]) -> dict[str, Any]:
     """NeMo-Gym's begin and end of a session, of which nothing is kept."""
     name = body.get("resources_session_id")
     return {"resources_session_id": name} if isinstance(name, str) else {}

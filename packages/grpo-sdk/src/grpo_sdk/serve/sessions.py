@@ -18,18 +18,11 @@ from grpo_sdk.episodes.player import Player, SteppedEpisode, arun
 from grpo_sdk.episodes.turn_action import TurnAction
 from grpo_sdk.scoring.scorer import Scorer
 from grpo_sdk.serve.errors import RequestError, abstention_of, bad_request
-from grpo_sdk.serve.scoring import Service
 from grpo_sdk.serve.tasks import ServedTask
 from grpo_sdk.task.row import Prompt, Row
 from grpo_sdk.task.score import Score
 from grpo_sdk.task.tools.calls import spoken
 from grpo_sdk.task.tools.tool import listed_tools
-
-MAX_SESSIONS = 1024
-"""Sessions at the same time."""
-
-MAX_IDLE_S = 3600.0
-"""Time until a session that nobody goes on with is forgotten; sampling a turn of a whole batch may take minutes."""
 
 MAX_ID_CHARS = 255
 
@@ -38,7 +31,6 @@ class Session:
     """A client's episodes of a task, one after another.
 
     Args:
-        service: What the protocols share.
         task: The task.
 
     Attributes:
@@ -47,9 +39,8 @@ class Session:
         used: Time of the last call, in seconds of the monotonic clock.
     """
 
-    def __init__(self, service: Service, task: ServedTask) -> None:
+    def __init__(self, task: ServedTask) -> None:
         self.task, self.episode_id, self.used = task, "", time.monotonic()
-        self._service = service
         self._stepped: SteppedEpisode | None = None
         self._lock = asyncio.Lock()
 
@@ -71,7 +62,7 @@ class Session:
         async with self._lock:
             self.used = time.monotonic()
             self.episode_id = episode_id or uuid.uuid4().hex
-            with self._service.tasks.scorer(self.task) as scorer:
+            with self.task.server.scorer(self.task) as scorer:
                 prompt = "" if self.task.kind == "game" else await self._prompt(scorer, row, is_own=is_own)
                 key = SampleKey(0, 0, f"{self.task.label}/{row.id}", secrets.randbelow(2**31))
                 self._stepped = stepped = SteppedEpisode(Player(scorer, self.task.opponent), row, prompt, key)
@@ -94,11 +85,11 @@ class Session:
             stepped = self._stepped
             if stepped is None or stepped.is_over:
                 raise RequestError(HTTPStatus.CONFLICT, "the episode is over: reset begins another.")
-            text = self._service.completion(self.task, action.text)
+            text = self.task.completion(action.text)
             reading = action.reading(text) if own.has_tools else None
             if reading and (action.calls or not action.text) and isinstance(stepped.episode.prompt, str):
                 text = in_text_form((spoken(reading, text),))[0]["content"]  # so that the prompt shows the calls
-            with self._service.tasks.scorer(self.task) as scorer:
+            with self.task.server.scorer(self.task) as scorer:
                 if stepped.player.scorer is not scorer:  # that of the step before is closed, with its tools
                     stepped.player.scorer, stepped.episode.tools = scorer, None
                 goes_on = await arun(stepped.step(text, reading))
@@ -128,8 +119,8 @@ class Session:
         reference = options.get("row")
         if reference is not None:
             is_own = isinstance(reference, str) and not reference.lstrip().startswith("{")
-            return await self._service.row(self.task, reference, split), is_own
-        rows = await self._service.rows(self.task, split)
+            return await self.task.row(reference, split), is_own
+        rows = await self.task.rows(split)
         if index is None:
             index = secrets.randbelow(len(rows)) if seed is None else random.Random(seed).randrange(len(rows))
         if index >= len(rows):
@@ -148,7 +139,7 @@ class Session:
     async def _end(self, stepped: SteppedEpisode) -> dict[str, Any]:
         """Score an episode that is over."""
         scores = await arun(stepped.scores())
-        self._service.metrics.count_scores(self.task.label, scores.values())
+        self.task.server.metrics.count_scores(self.task.label, scores.values())
         return self._observation(stepped, scores)
 
     def _observation(self, stepped: SteppedEpisode, scores: Mapping[str, Score] | None = None) -> dict[str, Any]:
@@ -184,48 +175,3 @@ class Session:
 
 def _sent(prompt: Prompt) -> str | list[dict[str, Any]]:
     return prompt if isinstance(prompt, str) else sent_messages(prompt, "reasoning_content")
-
-
-class Sessions:
-    """Sessions by the id of their episode, for a protocol without connections.
-
-    Args:
-        most: Largest number of sessions.
-        max_idle_s: Time until a session that nobody goes on with is forgotten.
-    """
-
-    def __init__(self, most: int = MAX_SESSIONS, max_idle_s: float = MAX_IDLE_S) -> None:
-        self._sessions: dict[str, Session] = {}
-        self._most, self._max_idle_s = most, max_idle_s
-        self.sockets = 0
-
-    def __len__(self) -> int:
-        return len(self._sessions) + self.sockets
-
-    @property
-    def is_full(self) -> bool:
-        """Whether no session can be added, after those that nobody goes on with are forgotten."""
-        if len(self) >= self._most:
-            since = time.monotonic() - self._max_idle_s
-            self._sessions = {name: each for name, each in self._sessions.items() if each.used > since}
-        return len(self) >= self._most
-
-    def add(self, session: Session) -> None:
-        """Add a session whose episode has begun."""
-        self._sessions[session.episode_id] = session
-
-    def get(self, task: ServedTask, episode_id: Any) -> Session:
-        """The session of an episode's id.
-
-        Raises:
-            RequestError: there is none of this task.
-        """
-        session = self._sessions.get(episode_id) if isinstance(episode_id, str) else None
-        if session is None or session.task is not task:
-            why = "no such episode: give the 'episode_id' that reset answered with in 'metadata'; it may have expired."
-            raise RequestError(HTTPStatus.NOT_FOUND, why)
-        return session
-
-    def remove(self, session: Session) -> None:
-        """Forget a session whose episode is over."""
-        self._sessions.pop(session.episode_id, None)

@@ -1,31 +1,56 @@
-"""The tasks that a server offers: their rows, and the scorers of those that are in use."""
+"""The tasks that a server offers: their rows, their scores, and the workers of those that are in use."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http import HTTPStatus
 from itertools import chain, islice
 from typing import Any, get_args
 
-from grpo_sdk.episodes.opponents import OpponentSampler, opponent_of
+import prometheus_client
+
+from grpo_sdk.endpoints.base import SampleKey
+from grpo_sdk.episodes.opponents import endpoint_opponent, opponent_of, play_opponents
 from grpo_sdk.errors import MAX_NAME_CHARS, GrpoError, UserError, near_match, unknown_name
 from grpo_sdk.scoring.abstention import ScorerStats
+from grpo_sdk.scoring.groups import group_scores
 from grpo_sdk.scoring.scorer import Scorer
 from grpo_sdk.serve.errors import RequestError, bad_request
 from grpo_sdk.task.bound import BoundTask
+from grpo_sdk.task.marks import cut_at_stop, strip_end_tokens
 from grpo_sdk.task.row import Row, Split
+from grpo_sdk.task.score import Score
 
 MAX_SCORERS = 16
 """Tasks whose worker processes run at the same time; beyond it, those of the task not used for longest end."""
 
 
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Upper bounds of the classes of durations."""
+
 MAX_COMPARED = 1000
 """Ids that an unknown one is compared with, to name the closest: a millisecond."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A completion to score.
+
+    Attributes:
+        text: The completion.
+        row: Its row.
+        predictions: The opponent's answers; None where the server asks the opponent, or there is none.
+    """
+
+    text: str
+    row: Row
+    predictions: tuple[str, ...] | None = None
 
 
 class ServedTask:
@@ -34,20 +59,21 @@ class ServedTask:
     Args:
         label: Name in paths.
         task: The task.
-        opponent: Sampler of the opponent's answers; None where the task has none, or the server has no sampler for it.
+        server: All tasks of the server.
 
     Attributes:
         label: Name in paths.
         task: The task.
-        opponent: Sampler of the opponent's answers.
-        loading: Held while rows load in a thread, so that whoever waits for them takes no thread.
+        server: All tasks of the server.
+        opponent: Sampler of the opponent's answers; None where the task has none, or the server has no sampler for it.
     """
 
-    def __init__(self, label: str, task: BoundTask, opponent: OpponentSampler | None = None) -> None:
-        self.label, self.task, self.opponent = label, task, opponent
+    def __init__(self, label: str, task: BoundTask, server: ServedTasks) -> None:
+        self.label, self.task, self.server = label, task, server
+        self.opponent = endpoint_opponent(task, server.opponent_url)
         self._rows: dict[str, dict[str, Row]] = {}
         self._lock = threading.Lock()
-        self.loading = asyncio.Lock()
+        self._loading = asyncio.Lock()  # so that whoever waits for rows takes no thread
 
     @property
     def kind(self) -> str:
@@ -62,40 +88,16 @@ class ServedTask:
         own = self.task.config.split
         return (own, *(split for split in get_args(Split) if split != own))
 
-    def rows(self, split: str | None = None) -> Mapping[str, Row]:
-        """Rows of a split by their ids, loaded once; blocks while they load.
-
-        Args:
-            split: Name of the split; by default that of the task's options.
+    async def rows(self, split: str | None = None) -> list[Row]:
+        """Rows of a split, by default that of the task's options.
 
         Raises:
             RequestError: there is no such split, or its rows cannot be loaded.
         """
-        name = self.task.config.split if split is None else split
-        if name not in self.splits:
-            raise bad_request(f"split {name[:40]!r} must be {', '.join(get_args(Split))}.")
-        with self._lock:
-            if name not in self._rows:
-                task = self.task if name == self.task.config.split else self.task.with_options(split=name)
-                try:
-                    self._rows[name] = {row.id: row for row in task.rows()}
-                except GrpoError as error:
-                    raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from None
-            return self._rows[name]
+        return list((await self._by_id(self.task.config.split if split is None else split)).values())
 
-    def loaded_row(self, reference: Any, split: str | None = None) -> Row | None:
-        """Find or read a row as `row` does, if that needs no loading; else None."""
-        if not isinstance(reference, str) or reference.lstrip().startswith("{"):
-            return self.row(reference)
-        for name in self.splits if split is None else (split,):
-            if name not in self._rows:
-                return None
-            if reference in self._rows[name]:
-                return self._rows[name][reference]
-        return None
-
-    def row(self, reference: Any, split: str | None = None) -> Row:
-        """Find or read a row; blocks while rows load.
+    async def row(self, reference: Any, split: str | None = None) -> Row:
+        """Find or read a row.
 
         Args:
             reference: Id of a row, a whole row as an object, or a whole row as JSON text, as trainers carry it.
@@ -105,14 +107,17 @@ class ServedTask:
             RequestError: there is no such row, or it does not fit the task.
         """
         if isinstance(reference, dict):
-            return self._read(json.dumps(reference))
+            reference = json.dumps(reference)
         if not isinstance(reference, str):
             raise bad_request("no row: give its id, or the whole row as an object or as JSON text.")
         if reference.lstrip().startswith("{"):
-            return self._read(reference)
+            try:
+                return self.task.row_from_json(reference)
+            except (UserError, RecursionError) as error:
+                raise bad_request(str(error)) from None
         for name in self.splits if split is None else (split,):
             try:
-                rows = self.rows(name)
+                rows = await self._by_id(name)
             except RequestError:
                 if split is not None or name == self.task.config.split:
                     raise
@@ -120,9 +125,61 @@ class ServedTask:
             if reference in rows:
                 return rows[reference]
         name, where = reference[:MAX_NAME_CHARS], f"split {split}" if split else "any split"
-        known = islice(chain.from_iterable(self._rows.values()), MAX_COMPARED)
-        why = f"task {self.label!r} has no row {name!r} in {where}.{near_match(name, known)}"
-        raise RequestError(HTTPStatus.NOT_FOUND, why)
+        known = list(islice(chain.from_iterable(self._rows.values()), MAX_COMPARED))
+        near = await asyncio.to_thread(near_match, name, known)
+        raise RequestError(HTTPStatus.NOT_FOUND, f"task {self.label!r} has no row {name!r} in {where}.{near}")
+
+    async def _by_id(self, split: str) -> Mapping[str, Row]:
+        if split not in self.splits:
+            raise bad_request(f"split {split[:40]!r} must be {', '.join(get_args(Split))}.")
+        if split not in self._rows:
+            async with self._loading:
+                await asyncio.to_thread(self._load, split)
+        return self._rows[split]
+
+    def _load(self, split: str) -> None:
+        with self._lock:  # also where whoever awaited this has gone
+            if split in self._rows:
+                return
+            task = self.task if split == self.task.config.split else self.task.with_options(split=split)
+            try:
+                self._rows[split] = {row.id: row for row in task.rows()}
+            except GrpoError as error:
+                raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from None
+
+    def completion(self, text: Any) -> str:
+        """The completion in a text that another trainer decoded: without end tokens, up to the task's stop string.
+
+        Raises:
+            RequestError: it is no text.
+        """
+        if not isinstance(text, str):
+            raise bad_request(f"a completion is text, not a {type(text).__name__}.")
+        return cut_at_stop(strip_end_tokens(text, self.server.end_tokens), self.task.task.stop)[0]
+
+    async def score(self, samples: Sequence[Sample]) -> list[Score]:
+        """Score completions; those of one row are a group where the task compares them.
+
+        Raises:
+            RequestError: the task has an opponent, and there are neither predictions nor a sampler of them.
+        """
+        with self.server.scorer(self) as scorer:
+            if self.task.opponent is not None and any(sample.predictions is None for sample in samples):
+                self.check_single_completion("grpo serve")
+                scores = await asyncio.to_thread(self._with_opponent, scorer, samples)
+            else:
+                futures = [scorer.submit(sample.text, sample.row, sample.predictions) for sample in samples]
+                scores = await asyncio.gather(*map(asyncio.wrap_future, futures))
+            if self.task.task.group_specs():
+                scores = await asyncio.to_thread(_with_group_rewards, scorer, samples, scores)
+        self.server.metrics.count_scores(self.label, scores)
+        return scores
+
+    def _with_opponent(self, scorer: Scorer, samples: Sequence[Sample]) -> list[Score]:
+        assert self.opponent is not None
+        keys = [SampleKey(0, 0, f"{self.label}/{sample.row.id}", index) for index, sample in enumerate(samples)]
+        texts, rows = [sample.text for sample in samples], [sample.row for sample in samples]
+        return play_opponents(scorer, texts, rows, self.opponent, keys=keys).scores
 
     def check_single_completion(self, protocol: str) -> None:
         """Check that a completion by itself can be scored, as other trainers' protocols send it.
@@ -157,23 +214,92 @@ class ServedTask:
             return
         self.check_single_completion("OpenEnv")
 
-    def _read(self, text: str) -> Row:
-        try:
-            return self.task.row_from_json(text)
-        except (UserError, RecursionError) as error:
-            raise bad_request(str(error)) from None
+
+def _with_group_rewards(scorer: Scorer, samples: Sequence[Sample], scores: Sequence[Score]) -> list[Score]:
+    groups: dict[str, list[int]] = {}
+    for index, sample in enumerate(samples):
+        groups.setdefault(sample.row.id, []).append(index)
+    batch = [([samples[i].text for i in own], samples[own[0]].row, [scores[i] for i in own]) for own in groups.values()]
+    complete = list(scores)
+    for own, grouped in zip(groups.values(), group_scores(scorer, batch), strict=True):
+        for index, score in zip(own, grouped, strict=True):
+            complete[index] = score
+    return complete
+
+
+class Metrics:
+    """Counts of a server."""
+
+    content_type = "text/plain; version=0.0.4; charset=utf-8"
+
+    def __init__(self) -> None:
+        self._registry = prometheus_client.CollectorRegistry()  # its own: several servers may run in one process
+        self._requests = prometheus_client.Counter(
+            "grpo_serve_requests", "Requests answered.", ["protocol", "status"], registry=self._registry
+        )
+        self._seconds = prometheus_client.Histogram(
+            "grpo_serve_request_seconds",
+            "Duration of a request from its head to its answer, waiting for a worker included.",
+            ["protocol"],
+            buckets=SECONDS,
+            registry=self._registry,
+        )
+        self._completions = prometheus_client.Counter(
+            "grpo_serve_completions",
+            "Completions by outcome: solved, unsolved, or why there is no score (reward, timeout, infrastructure).",
+            ["task", "outcome"],
+            registry=self._registry,
+        )
+
+    def watch(self, name: str, help_line: str, value: Callable[[], float]) -> None:
+        """Add a gauge whose value is computed when it is read."""
+        prometheus_client.Gauge(f"grpo_serve_{name}", help_line, registry=self._registry).set_function(value)
+
+    def count_request(self, protocol: str, status: int, seconds: float) -> None:
+        """Count an answered request."""
+        self._requests.labels(protocol, str(status)).inc()
+        self._seconds.labels(protocol).observe(seconds)
+
+    def count_scores(self, task: str, scores: Iterable[Score]) -> None:
+        """Count the scores of completions of a task."""
+        for score in scores:
+            outcome = score.fault if score.abstained else "solved" if score.solved else "unsolved"
+            self._completions.labels(task, outcome or "infrastructure").inc()
+
+    def text(self) -> bytes:
+        """All counts in Prometheus' text format."""
+        return prometheus_client.generate_latest(self._registry)
 
 
 class ServedTasks:
     """The tasks of a server; used from its event loop.
 
     Args:
-        tasks: Tasks by label.
+        tasks: The tasks.
         make_scorer: Makes the scorer of a task.
+        opponent_url: Endpoint that plays the opponents of tasks that have one.
+        end_tokens: Texts that are removed from the end of a completion that a trainer decoded with special tokens.
+
+    Attributes:
+        by_label: Name in paths -> task; a number follows where several have the same name.
+        metrics: Counts.
     """
 
-    def __init__(self, tasks: Sequence[ServedTask], make_scorer: Callable[[BoundTask], Scorer]) -> None:
-        self.by_label = {task.label: task for task in tasks}
+    def __init__(
+        self,
+        tasks: Sequence[BoundTask],
+        make_scorer: Callable[[BoundTask], Scorer],
+        opponent_url: str | None,
+        end_tokens: tuple[str, ...],
+    ) -> None:
+        self.opponent_url, self.end_tokens = opponent_url, end_tokens
+        self.metrics = Metrics()
+        self.by_label: dict[str, ServedTask] = {}
+        seen: Counter[str] = Counter()
+        for task in tasks:
+            seen[task.label] += 1
+            label = task.label if seen[task.label] == 1 else f"{task.label}-{seen[task.label]}"
+            self.by_label[label] = ServedTask(label, task, self)
         self._make_scorer = make_scorer
         self._scorers: OrderedDict[str, Scorer] = OrderedDict()
         self._users: dict[str, int] = {}
