@@ -252,6 +252,7 @@ def test_nothing_stays_when_the_run_is_killed(tmp_path: Path) -> None:
         ({"server": "http://127.0.0.1:1/mcp", "env": ["A"]}, "has no environment"),
         ({"server": "server", "headers": {"A": "b"}}, "takes no headers"),
         ({"server": "server", "only": "read"}, "lists of texts"),
+        ({"server": Path("server"), "only": []}, "leaves none of its tools"),
         ({"server": "server", "start_s": 0}, "finite time above 0"),
     ],
 )

@@ -174,8 +174,8 @@ class Task:
                 raise UserError(f"task {self.name!r}: {name}={getattr(self, name)!r} must be {' or '.join(allowed)}.")
         for name in ("max_turns", "max_calls"):
             bound = getattr(self, name)
-            if isinstance(bound, int) and bound < 1:
-                raise UserError(f"task {self.name!r}: {name}={bound} must be at least 1.")
+            if bound is not None and not callable(bound) and not (isinstance(bound, int) and bound >= 1):
+                raise UserError(f"task {self.name!r}: {name}={bound!r:.40} must be a whole number from 1.")
         for contribution, (available, positional) in _CALLS.items():
             function = getattr(self, contribution)
             if function is not None and not isinstance(function, Opponent | int):

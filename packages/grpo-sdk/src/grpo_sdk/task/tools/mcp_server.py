@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -17,9 +18,9 @@ FOLDER = "{folder}"
 
 
 def mcp(
-    server: str | Sequence[str],
+    server: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
-    only: Sequence[str] = (),
+    only: Sequence[str] | None = None,
     env: Sequence[str] | Mapping[str, str] = (),
     headers: Mapping[str, str] | None = None,
     start_s: float = START_S,
@@ -46,7 +47,9 @@ def mcp(
         UserError: an argument that is not allowed.
     """
     is_url = isinstance(server, str) and re.match(r"https?://", server) is not None
-    words = () if is_url else tuple(shlex.split(server) if isinstance(server, str) else server)
+    if isinstance(server, os.PathLike):
+        server = [server]
+    words = () if is_url else tuple(shlex.split(server) if isinstance(server, str) else map(str, server))
     if not is_url and not words:
         raise UserError(f"mcp({server!r}) must be a command or an address, e.g. mcp('uvx mcp-server-time').")
     if is_url and env:
@@ -57,9 +60,13 @@ def mcp(
         env = [f"{name}={value}" for name, value in env.items()]
     if isinstance(only, str) or isinstance(env, str):
         raise UserError(f"mcp({server!r}): only= and env= are lists of texts, e.g. only=['read_file'].")
+    if only is not None and not only:
+        raise UserError(f"mcp({server!r}, only={only!r}) leaves none of its tools; name one, or leave out only=.")
     if not 0 < start_s < float("inf"):
         raise UserError(f"mcp({server!r}, start_s={start_s!r}) must be a finite time above 0 seconds.")
-    return (McpServer(str(server) if is_url else "", words, tuple(only), tuple(env), dict(headers or {}), start_s),)
+    return (
+        McpServer(str(server) if is_url else "", words, tuple(only or ()), tuple(env), dict(headers or {}), start_s),
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
