@@ -85,11 +85,9 @@ def conditions() -> dict[str, str]:
     Raises:
         InfrastructureError: no allowed level works here.
     """
-    isolation = level()
-    return {"sandbox": f"{isolation.name} {isolation.title}: {isolation.guarantee} ({isolation.reason})"}
+    return {"sandbox": str(level())}
 
 
 def _check(execution: Execution) -> None:
     if execution.status == "sandbox_error":
-        reason = execution.stderr.strip().splitlines()[-1:] or ["no reason given"]
-        raise InfrastructureError(f"the sandbox failed: {readable(reason[0])}")
+        raise InfrastructureError(f"the sandbox failed: {readable(execution.last_line or 'no reason given')}")

@@ -13,7 +13,7 @@ from grpo_tasks_code.sandbox import default_executor, level
 from grpo_tasks_code.sandbox.arguments import MAX_MEMORY_MIB, Limits, check_number, check_whole
 from grpo_tasks_code.sandbox.host.interpreter import Interpreter
 from grpo_tasks_code.sandbox.host.shell import PATH, BoxFile, ShellBox, shell_level
-from grpo_tasks_code.sandbox.results import Level, Status, readable
+from grpo_tasks_code.sandbox.results import Status, readable
 
 _MAX_CALL_S = 60.0
 _BACKSTOP_S = 600.0
@@ -82,7 +82,7 @@ class PythonSession(_Session):
     @classmethod
     def conditions(cls) -> dict[str, str]:
         """As described in the base class."""
-        return {**super().conditions(), "python": _told(level())}
+        return {**super().conditions(), "python": str(level())}
 
     @tool(timeout_s=_BACKSTOP_S)
     def python(self, code: str) -> str:
@@ -142,7 +142,7 @@ class ShellSession(_Session):
     @classmethod
     def conditions(cls) -> dict[str, str]:
         """As described in the base class."""
-        return {**super().conditions(), "shell": _told(shell_level())}
+        return {**super().conditions(), "shell": str(shell_level())}
 
     @tool(timeout_s=_BACKSTOP_S)
     def shell(self, command: str) -> str:
@@ -205,10 +205,6 @@ class ShellSession(_Session):
             self._close_shell()
             self._box = None
         super().close()
-
-
-def _told(isolation: Level) -> str:
-    return f"{isolation.name} {isolation.title}: {isolation.guarantee} ({isolation.reason})"
 
 
 def _remarked(shown: str, remark: str) -> str:

@@ -200,11 +200,10 @@ def passing(answer: float, config: HarborConfig) -> float:
 
 def conditions(config: HarborConfig) -> dict[str, str]:
     """The isolation and the tools on which every score depends, and the folders that are left out."""
-    level = shell_level()
     tools = ", ".join(("/usr", *config.tool_folders))
     image = "no image is built: FROM is not used" + ("; nor is RUN" if config.environment == "host" else "")
     found = {
-        "sandbox": f"{level.name} {level.title}: {level.guarantee} ({level.reason})",
+        "sandbox": str(shell_level()),
         "environment": f"tools of this machine ({tools}); {image}",
     }
     rows, skipped = _listed(config) if config.path else ([], [])

@@ -50,6 +50,29 @@ class Limits:
         check_whole("output_limit_bytes", self.output_bytes, 0, MAX_OUTPUT_BYTES)
 
 
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A program that is to run as a script; see `Executor.run`.
+
+    Raises:
+        UserError: an invalid argument.
+    """
+
+    code: str
+    stdin: str
+    limits: Limits
+    policy: Policy | None = None
+    machine_state: int = 0
+
+    def __post_init__(self) -> None:
+        if self.policy is not None and self.policy not in get_args(Policy):
+            raise UserError(f"policy={self.policy!r}: must be None or {', '.join(map(repr, get_args(Policy)))}.")
+        check_whole("machine_state", self.machine_state, 0, MAX_MACHINE_STATE)
+        size = len(encoded("stdin", self.stdin))
+        if size > MAX_STDIN_BYTES:
+            raise UserError(f"stdin of {size} bytes: at most {MAX_STDIN_BYTES}.")
+
+
 def patience_s(limit_s: float) -> float:
     """Return the wall-clock seconds after which a program is ended, however busy the machine."""
     return PATIENCE * limit_s + PATIENCE_S
@@ -82,16 +105,6 @@ def check_whole(name: str, value: int, low: int, high: int) -> None:
     check_number(name, value, low, high)
 
 
-def check_policy(policy: Policy | None) -> None:
-    """Check that a policy exists.
-
-    Raises:
-        UserError: the policy does not exist.
-    """
-    if policy is not None and policy not in get_args(Policy):
-        raise UserError(f"policy={policy!r}: must be None or {', '.join(map(repr, get_args(Policy)))}.")
-
-
 def encoded(name: str, text: str) -> bytes:
     """Encode a program or its input; lone surrogates are kept, since Python itself decides about them.
 
@@ -101,17 +114,6 @@ def encoded(name: str, text: str) -> bytes:
     if not isinstance(text, str):
         raise UserError(f"{name} is text, not a {type(text).__name__}.")
     return text.encode("utf-8", "surrogatepass")
-
-
-def check_stdin(stdin: str) -> None:
-    """Check the input of a program.
-
-    Raises:
-        UserError: the input is not text, or too long.
-    """
-    size = len(encoded("stdin", stdin))
-    if size > MAX_STDIN_BYTES:
-        raise UserError(f"stdin of {size} bytes: at most {MAX_STDIN_BYTES}.")
 
 
 def refusal_of(code: str) -> str:

@@ -22,8 +22,7 @@ def diagnose() -> Iterator[Diagnosis]:
     except SandboxUnavailableError as error:
         yield Diagnosis("sandbox", "fail", f"code tasks cannot run: {error}")
         return
-    text = f"{level.name} {level.title}: {level.guarantee} ({level.reason})"
-    yield Diagnosis("sandbox", "ok" if level.name in ("L3", "remote") else "warn", text)
+    yield Diagnosis("sandbox", "ok" if level.name in ("L3", "remote") else "warn", str(level))
     if level.name != "remote":
         yield Diagnosis("sandbox", "ok", cgroups.description())
     times_s = []
@@ -32,8 +31,8 @@ def diagnose() -> Iterator[Diagnosis]:
         execution = sandbox.run("print(6 * 7)")
         times_s.append(time.perf_counter() - begin)
         if (execution.status, execution.stdout) != ("ok", "42\n"):
-            reason = execution.stderr.strip().splitlines()[-1:] or ["no reason given"]
-            yield Diagnosis("sandbox", "fail", f"a program that prints 42 ends with {execution.status}: {reason[0]}")
+            reason = execution.last_line or "no reason given"
+            yield Diagnosis("sandbox", "fail", f"a program that prints 42 ends with {execution.status}: {reason}")
             return
     median_ms = 1e3 * sorted(times_s)[len(times_s) // 2]
     yield Diagnosis("sandbox", "ok", f"a small program takes {median_ms:.1f} ms")

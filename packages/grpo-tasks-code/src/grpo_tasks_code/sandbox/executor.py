@@ -122,13 +122,11 @@ class Executor:
             SandboxUnavailableError: no allowed level works here.
         """
         limits = arguments.Limits(timeout_s, memory_mib, output_limit_bytes)
-        arguments.check_policy(policy)
-        arguments.check_whole("machine_state", machine_state, 0, arguments.MAX_MACHINE_STATE)
-        arguments.check_stdin(stdin)
+        script = arguments.Script(code, stdin, limits, policy, machine_state)
         if refusal := arguments.refusal_of(code):
             return self._not_run("denied", refusal)
         try:
-            return self._run(code, stdin, limits, policy, machine_state, cancellation or Cancellation())
+            return self._run(script, cancellation or Cancellation())
         except ServerError as error:
             return self._not_run("sandbox_error", str(error))
 
@@ -167,15 +165,7 @@ class Executor:
         except ServerError as error:
             return undecided(len(tests), self._not_run("sandbox_error", str(error)))
 
-    def _run(
-        self,
-        code: str,
-        stdin: str,
-        limits: arguments.Limits,
-        policy: Policy | None,
-        machine_state: int,
-        cancellation: Cancellation,
-    ) -> Execution:
+    def _run(self, script: arguments.Script, cancellation: Cancellation) -> Execution:
         raise NotImplementedError  # who has `run` of their own does without
 
     def _run_tests(self, code: str, plan: Plan, limits: arguments.Limits) -> TestResult:

@@ -34,6 +34,9 @@ class Level:
     guarantee: str
     reason: str
 
+    def __str__(self) -> str:
+        return f"{self.name} {self.title}: {self.guarantee} ({self.reason})"
+
 
 @dataclass(frozen=True, slots=True)
 class Execution:
@@ -58,6 +61,11 @@ class Execution:
     cpu_s: float
     wall_s: float
     level: str
+
+    @property
+    def last_line(self) -> str:
+        """Last line of stderr, which says why a program or the sandbox failed; empty if there is none."""
+        return next(reversed(self.stderr.strip().splitlines()), "")
 
 
 @dataclass(frozen=True, slots=True)

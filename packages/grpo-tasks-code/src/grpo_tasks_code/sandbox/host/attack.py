@@ -127,8 +127,7 @@ def withstands(server: ServerProcess) -> None:
     with _bait() as bait:
         ordinary = Job(server, _ATTACKS.encode(), json.dumps(bait).encode(), _LIMITS).finish()
     if ordinary.status != "ok":
-        last = ordinary.stderr.strip().splitlines()[-1:] or ["no message"]
-        raise ServerError(f"an ordinary program ends with {ordinary.status}: {last[0]}")
+        raise ServerError(f"an ordinary program ends with {ordinary.status}: {ordinary.last_line or 'no message'}")
     first, *more = ordinary.stdout.splitlines()
     won = [*json.loads(first), *(["runs_program"] if more else [])]
     if won:

@@ -15,8 +15,6 @@ import os
 import time
 from pathlib import Path
 
-from grpo_tasks_code.sandbox.host.scheduling import parents
-
 CONTROLLERS = ("memory", "pids", "cpu")
 LEADER = "grpo-leader"
 """Name of the group that this process moves to."""
@@ -113,8 +111,8 @@ def _base() -> Path:
     """
     own = _own()
     base = own.parent if own.name == LEADER else own
-    if not _divides(base):
-        offered = (base / "cgroup.controllers").read_text(encoding="ascii").split()
+    if not set(CONTROLLERS) <= set(_words(base / "cgroup.subtree_control")):
+        offered = _words(base / "cgroup.controllers")
         if not set(CONTROLLERS) <= set(offered):
             raise NoCgroupError(f"{base} has {', '.join(offered) or 'no controllers'}, not {', '.join(CONTROLLERS)}")
         _move_out(base)
@@ -133,10 +131,12 @@ def _move_out(base: Path) -> None:
         NoCgroupError: the group has other processes.
         OSError: the kernel refuses.
     """
+    import psutil  # here and in `scheduling`: few processes need what takes 10 ms
+
     leader = base / LEADER
     for _ in range(_MOVES):
-        members = _members(base)
-        if not members <= _family():
+        members = set(map(int, _words(base / "cgroup.procs")))
+        if not members <= {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}:
             raise NoCgroupError(f"{base} has other processes too; {HINT}")
         if not members:
             return
@@ -165,29 +165,10 @@ def _own() -> Path:
     raise NoCgroupError("version 2 is not mounted")
 
 
-def _divides(group: Path) -> bool:
-    divided = (group / "cgroup.subtree_control").read_text(encoding="ascii").split()
-    return set(CONTROLLERS) <= set(divided)
-
-
-def _members(group: Path) -> set[int]:
-    return set(map(int, (group / "cgroup.procs").read_text(encoding="ascii").split()))
-
-
-def _family() -> set[int]:
-    """Return this process and all its descendants."""
-    parent_of = dict(parents())
-    family, size = {os.getpid()}, 0
-    while len(family) > size:
-        size = len(family)
-        family |= {child for child, parent in parent_of.items() if parent in family}
-    return family
+def _words(path: Path) -> list[str]:
+    return path.read_text(encoding="ascii").split()
 
 
 def _write(path: Path, value: str) -> None:
-    # Not open(path, "w"): these files exist, and a missing one must not be created.
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(fd, value.encode("ascii"))
-    finally:
-        os.close(fd)
+    with path.open("r+b", buffering=0) as file:  # not "w": these files exist, and a missing one must not be created
+        file.write(value.encode("ascii"))

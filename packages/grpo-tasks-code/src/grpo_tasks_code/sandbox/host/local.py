@@ -9,7 +9,14 @@ from collections.abc import Callable
 from typing import Self, TypeVar
 
 from grpo_sdk import inside_worker, refuse_at_import
-from grpo_tasks_code.sandbox.arguments import MAX_WORKERS, RUNS_OF_A_STARVED_PROGRAM, Limits, check_whole, encoded
+from grpo_tasks_code.sandbox.arguments import (
+    MAX_WORKERS,
+    RUNS_OF_A_STARVED_PROGRAM,
+    Limits,
+    Script,
+    check_whole,
+    encoded,
+)
 from grpo_tasks_code.sandbox.errors import BusyError, ServerError
 from grpo_tasks_code.sandbox.executor import Cancellation, Executor
 from grpo_tasks_code.sandbox.host import levels, process
@@ -18,7 +25,7 @@ from grpo_tasks_code.sandbox.host.job import Job
 from grpo_tasks_code.sandbox.host.plan import Plan
 from grpo_tasks_code.sandbox.host.pool import ServerPool
 from grpo_tasks_code.sandbox.host.testing import MAX_ATTEMPTS, Examination
-from grpo_tasks_code.sandbox.results import Execution, Level, Policy, TestResult
+from grpo_tasks_code.sandbox.results import Execution, Level, TestResult
 
 T = TypeVar("T")
 
@@ -67,21 +74,13 @@ class Sandbox(Executor):
                 self._pools["plain"].add(server)
             return self._level
 
-    def _run(
-        self,
-        code: str,
-        stdin: str,
-        limits: Limits,
-        policy: Policy | None,
-        machine_state: int,
-        cancellation: Cancellation,
-    ) -> Execution:
-        pool = self._pool(policy or "plain", machine_state)
-        program, given = encoded("code", code), encoded("stdin", stdin)
+    def _run(self, script: Script, cancellation: Cancellation) -> Execution:
+        pool = self._pool(script.policy or "plain", script.machine_state)
+        program, given = encoded("code", script.code), encoded("stdin", script.stdin)
 
         def attempt() -> Execution:
             with pool.server() as server:
-                job = Job(server, program, given, limits, is_restricted=policy is not None)
+                job = Job(server, program, given, script.limits, is_restricted=script.policy is not None)
                 with cancellation.ends(job.cancel):
                     execution = job.finish()
                 job.check_server()

@@ -7,12 +7,11 @@ computes or sleeps. Where the kernel does not report it, nothing is subtracted.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 _PROC = Path("/proc")
-_STATE, _PARENT, _USER_TICKS, _SYSTEM_TICKS = 0, 1, 11, 12
+_STATE, _USER_TICKS, _SYSTEM_TICKS = 0, 11, 12
 """Fields of /proc/PID/stat, counted from the one behind the name."""
 
 
@@ -56,25 +55,14 @@ def delay_of_this_thread_s() -> float:
 
 def descendant(pid: int, generations: int) -> int | None:
     """Return the latest child, or child of a child, of a process; None if there is none, or it is not visible."""
-    for _ in range(generations):
-        children = [child for child, parent in parents() if parent == pid]
-        if not children:
-            return None
-        pid = max(children)
-    return pid
+    import psutil
 
-
-def parents() -> Iterator[tuple[int, int]]:
-    """Yield each process with its parent."""
     try:
-        entries = [entry for entry in os.listdir(_PROC) if entry.isdigit()]
-    except OSError:
-        return
-    for entry in entries:
-        try:
-            yield int(entry), int(_stat(int(entry))[_PARENT])
-        except (OSError, LookupError):  # it has ended
-            continue
+        for _ in range(generations):
+            pid = max(child.pid for child in psutil.Process(pid).children())
+    except (psutil.Error, OSError, ValueError):
+        return None
+    return pid
 
 
 def _stat(pid: int) -> list[str]:

@@ -84,8 +84,7 @@ def verdict_without_answer(execution: Execution) -> tuple[TestStatus, str]:
     """Return the status of a test whose program ended before it answered."""
     if execution.status == "ok":
         return "failed", "the program ended before it answered"
-    lines = execution.stderr.strip().splitlines() or [f"the program ended with {execution.status}"]
-    return execution.status, lines[-1]
+    return execution.status, execution.last_line or f"the program ended with {execution.status}"
 
 
 JUDGE = Limits(timeout_s=10.0, memory_mib=1024, output_bytes=1 << 16)
@@ -193,8 +192,8 @@ class Examination:
             # The program's answer ended the judge, or a bug of the test did: the program must not gain from it.
             self._verdicts[current] = "failed", f"the test ended with {execution.status}"
         else:
-            why = (execution.stderr.strip().splitlines() or [execution.status])[-1]
-            self._verdicts.update(dict.fromkeys(undecided, ("sandbox_error", f"the judge failed: {why}")))
+            why = f"the judge failed: {execution.last_line or execution.status}"
+            self._verdicts.update(dict.fromkeys(undecided, ("sandbox_error", why)))
 
 
 def _compare(candidate: Candidate, pairs: Sequence[Pair]) -> Verdict:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 NOBODY = 65534
@@ -33,22 +33,13 @@ def change_to(uid: int) -> None:
 def can_read(uid: int, folders: Sequence[str]) -> bool:
     """Return whether a user can read the standard library, which may lie in root's home."""
     files = [entry.path for folder in filter(os.path.isdir, folders) for entry in os.scandir(folder) if entry.is_file()]
-
-    def read() -> None:
-        change_to(uid)
-        for path in files:
-            os.close(os.open(path, os.O_RDONLY))
-
-    return _succeeds(read)
-
-
-def _succeeds(attempt: Callable[[], None]) -> bool:
-    """Return whether a function succeeds in a child process."""
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
-            attempt()
+            change_to(uid)
+            for path in files:
+                os.close(os.open(path, os.O_RDONLY))
             code = 0
         except OSError:
             pass

@@ -17,12 +17,12 @@ from urllib.parse import quote, urlsplit
 from pydantic import TypeAdapter, ValidationError
 
 from grpo_sdk import UserError
-from grpo_tasks_code.sandbox.arguments import DEFAULT_OUTPUT_BYTES, MAX_WORKERS, Limits, check_whole
+from grpo_tasks_code.sandbox.arguments import DEFAULT_OUTPUT_BYTES, MAX_WORKERS, Limits, Script, check_whole
 from grpo_tasks_code.sandbox.errors import SandboxUnavailableError, ServerError
 from grpo_tasks_code.sandbox.executor import Cancellation, Executor
 from grpo_tasks_code.sandbox.host.plan import Plan
 from grpo_tasks_code.sandbox.host.testing import MAX_REASON_CHARS
-from grpo_tasks_code.sandbox.results import Execution, Level, Policy, TestResult, readable
+from grpo_tasks_code.sandbox.results import Execution, Level, TestResult, readable
 
 URL_VARIABLE, TOKEN_VARIABLE = "GRPO_SANDBOX_URL", "GRPO_SANDBOX_TOKEN"
 
@@ -87,24 +87,17 @@ class HttpExecutor(Executor):
         guarantee = f"the provider's; it says {level.name} {level.title}: {level.guarantee}"
         return Level("remote", self._host, guarantee, f"its address was given; there: {level.reason}")
 
-    def _run(
-        self,
-        code: str,
-        stdin: str,
-        limits: Limits,
-        policy: Policy | None,
-        machine_state: int,
-        cancellation: Cancellation,
-    ) -> Execution:
+    def _run(self, script: Script, cancellation: Cancellation) -> Execution:
         """Run a script on the server. Cancelling only stops the waiting; the script goes on to its limit."""
+        limits = script.limits
         request = {
-            "code": code,
-            "stdin": stdin,
+            "code": script.code,
+            "stdin": script.stdin,
             "timeout_s": limits.timeout_s,
             "memory_mib": limits.memory_mib,
-            "policy": policy,
+            "policy": script.policy,
             "output_limit_bytes": limits.output_bytes,
-            "machine_state": machine_state,
+            "machine_state": script.machine_state,
         }
         most_bytes = 2 * BYTES_PER_CHARACTER * limits.output_bytes + _ROOM_BYTES
         return self._ask(Execution, "run", request, limits.timeout_s, most_bytes, cancellation)
