@@ -3,7 +3,8 @@ import pytest
 from grpo_core.algorithms.schedules import FINAL_COSINE_FACTOR, constant, cosine, none
 from grpo_core.config import TrainerConfig
 from grpo_core.training.algorithm import Algorithm
-from grpo_core.training.learning_rate import LearningRateSchedule, follows_time
+from grpo_core.training.optimizer import LearningRateSchedule
+from grpo_core.training.setup import follows_time
 
 
 def test_constant_warms_up_to_one_and_cosine_ends_above_zero() -> None:

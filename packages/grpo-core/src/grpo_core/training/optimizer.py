@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
+from grpo_core.algorithms.schedules import linear_warmup
 from grpo_core.policy.parts import whole
 from grpo_core.policy.policy import Policy
 from grpo_core.training.algorithm import Algorithm
-from grpo_core.training.learning_rate import LearningRateSchedule
 from grpo_sdk.errors import NonFiniteError
 
 MAX_SKIPPED_IN_A_ROW = 10
@@ -19,6 +19,41 @@ MAX_SKIPPED_IN_A_ROW = 10
 
 SMALLEST_LOSS_SCALE = 1.0
 """In float16 a gradient that overflows halves the scale of the loss: only from here on it is not the scale's doing."""
+
+TICKS = 10**6
+"""Parts of a time limit that stand for steps where a schedule follows the time: finer than any step."""
+
+
+class LearningRateSchedule:
+    """A run's schedule, over its planned steps, or over its time limit where no number of steps is planned.
+
+    Args:
+        algorithm: The schedule and its warm-up.
+        total_updates: Optimizer steps planned; None follows the time.
+    """
+
+    def __init__(self, algorithm: Algorithm, total_updates: int | None) -> None:
+        self._function, self._total = algorithm.schedule.function, total_updates
+        self._warmup_steps, self._warmup_ratio = algorithm.config.warmup_steps, algorithm.config.warmup_ratio
+        self._takes_warmup = "warmup_steps" in algorithm.schedule.arguments
+
+    def factor(self, update: int, time_share: float) -> float:
+        """Factor of the learning rate.
+
+        Args:
+            update: Optimizer steps taken.
+            time_share: Share of the time limit that has passed; of no meaning where steps are planned.
+        """
+        ratio, total = self._warmup_ratio, self._total
+        if total is not None:
+            step, warmup = update, self._warmup_steps if ratio is None else round(ratio * total)
+        else:
+            step, total, warmup = min(TICKS, int(TICKS * time_share)), TICKS, round(TICKS * (ratio or 0.0))
+        if not self._takes_warmup:
+            return float(self._function(step, total))
+        factor = float(self._function(step, total, warmup_steps=warmup))
+        # A warm-up in steps goes by steps also where the schedule follows the time.
+        return factor if self._total is not None else factor * linear_warmup(update, self._warmup_steps)
 
 
 class PolicyOptimizer:
@@ -110,7 +145,10 @@ class PolicyOptimizer:
             grad_norm = math.nan
         elif any(parameter.grad is not None for parameter in self.parameters):
             self.scaler.unscale_(self.adam)
-            grad_norm = clip_gradients(self.parameters, self._config.max_grad_norm)
+            gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+            norm = whole(torch.nn.utils.get_total_norm(gradients))  # over all shards
+            torch.nn.utils.clip_grads_with_norm_(self.parameters, self._config.max_grad_norm, norm)
+            grad_norm = float(norm)
             is_finite = math.isfinite(grad_norm)
             if is_finite:
                 self.scaler.step(self.adam)
@@ -143,11 +181,3 @@ class PolicyOptimizer:
         self._skipped_in_a_row = int(state["skipped_in_a_row"])
         if state["scaler"]:  # empty where the loss is not scaled
             self.scaler.load_state_dict(dict(state["scaler"]))
-
-
-def clip_gradients(parameters: Sequence[torch.nn.Parameter], max_norm: float) -> float:
-    """Clip gradients by their global norm, over all shards where they are sharded; return the norm before."""
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    norm = whole(torch.nn.utils.get_total_norm(gradients))
-    torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
-    return float(norm)

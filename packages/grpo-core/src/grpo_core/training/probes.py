@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,6 @@ from grpo_core.algorithms.masking import masked_sum
 from grpo_core.algorithms.noise_scale import NoiseScale, gns_pair
 from grpo_core.checkpoints import write_json
 from grpo_core.policy.parts import local_part
-from grpo_core.policy.pass_budget import TrainingBudget
-from grpo_core.policy.ranks import Ranks
 from grpo_core.training.batch import MicroBatch, TrainBatch
 from grpo_core.training.objective import Objective, PenaltyCoefficients
 from grpo_core.training.optimizer import PolicyOptimizer
@@ -31,33 +29,31 @@ from grpo_sdk.files import written_whole
 
 
 class Probes:
-    """The probes of a run.
+    """The probes of a run, around each of its optimizer steps.
 
     Args:
         objective: The loss.
         optimizer: The parameters, and Adam's moments.
         folder: Receives `entropy_probes/`; None keeps the entropy probe's metrics only.
+
+    Attributes:
+        are_wanted: Whether the configuration asks for any.
     """
 
     def __init__(self, objective: Objective, optimizer: PolicyOptimizer, folder: Path | None) -> None:
         self._objective, self._optimizer, self._folder = objective, optimizer, folder
         forward = self._forward = objective.forward
-        self._config, self._policy, self._ranks = forward.config, forward.policy, forward.ranks
+        config = self._config = forward.config
+        self._policy, self._ranks = forward.policy, forward.ranks
+        self.are_wanted = bool(config.gradient_noise_scale or config.gns_probe_steps or config.entropy_probe_steps)
         self._micro, self._pair = NoiseScale(), NoiseScale()
-
-    def noise(self, part: TrainBatch) -> MicroNoise:
-        """The in-loop noise scale of one optimizer step, which measures nothing where it is not asked for."""
-        config, budget, ranks = self._config, self._forward.budget, self._ranks
-        size, prompts = 0, len(part.groups.unique())
-        # The unit is a whole prompt. Only micro-batches of whole prompts as they were drawn are a random sample.
-        if config.gradient_noise_scale and config.micro_batch_prompts is not None:
-            budget.agree()  # passes may have been halved since the last step, on one rank
-            size = budget.limits.prompts or 0
-        is_equal = size > 0 and size < prompts and prompts // ranks.size % size == 0
-        return MicroNoise(self._optimizer.parameters, ranks, self._micro, size, prompts if is_equal else 0, budget)
+        # Of a step's micro-batches: prompts of one, of all (0 measures nothing), and the sum of the squared norms of
+        # their shares of the gradient; skipped prompts have share 0.
+        self._size, self._prompts, self._total = 0, 0, 0.0
 
     def before(self, part: TrainBatch, coefficients: PenaltyCoefficients, update: int) -> dict[str, float]:
-        """Measurements that take backward passes of their own, before the step's."""
+        """Measurements that take backward passes of their own, before the step's, which are run in `measuring`."""
+        self._begin_noise(part)
         metrics: dict[str, float] = {}
         if _due(self._config.gns_probe_steps, update):
             metrics |= self._small_batch(part, coefficients)
@@ -65,13 +61,37 @@ class Probes:
             metrics |= self._entropy(part, update)
         return metrics
 
-    def after(self, probed: Mapping[str, float], big_squared_norm: float) -> dict[str, float]:
-        """Complete the two-batch probe with the step's own gradient; other measurements pass through."""
-        metrics = dict(probed)
+    @contextmanager
+    def measuring(self) -> Iterator[None]:
+        """Measure what a backward pass of the step adds to the gradients, by hooks that see it being added."""
+        handles = [parameter.register_hook(self._take) for parameter in self._optimizer.parameters if self._prompts]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def after(self, probed: Mapping[str, float], squared_norm: float, loss_scale: float) -> dict[str, float]:
+        """All measurements, with the step's own gradient.
+
+        Args:
+            probed: Result of `before`.
+            squared_norm: ‖G‖² of the whole step, before clipping.
+            loss_scale: Scale of the loss in float16, which the gradients seen in `measuring` have.
+        """
+        metrics: dict[str, float] = {}
+        if self._prompts:
+            is_whole = self._forward.budget.limits.prompts == self._size  # else the total has passes of two sizes
+            total = float(self._ranks.sum(torch.tensor(self._total if is_whole else math.nan, dtype=torch.float64)))
+            # Of m = P / b micro-batches each has 1/m of its mean gradient g_b: mean ‖g_b‖² = m² · Σ ‖share‖² / m.
+            mean = self._prompts / self._size * total / loss_scale**2
+            g2, trace = gns_pair(mean, squared_norm, b_small=self._size, b_big=self._prompts)
+            metrics |= {f"gns/{name}": value for name, value in _noise_metrics(self._micro, g2, trace).items()}
+        metrics |= probed
         if "gns_probe/small_squared_norm" in metrics:
             small, big = metrics["gns_probe/b_small"], metrics["gns_probe/b_big"]
-            g2, trace = gns_pair(metrics["gns_probe/small_squared_norm"], big_squared_norm, b_small=small, b_big=big)
-            metrics["gns_probe/big_squared_norm"] = big_squared_norm
+            g2, trace = gns_pair(metrics["gns_probe/small_squared_norm"], squared_norm, b_small=small, b_big=big)
+            metrics["gns_probe/big_squared_norm"] = squared_norm
             metrics |= {f"gns_probe/{name}": value for name, value in _noise_metrics(self._pair, g2, trace).items()}
         return metrics
 
@@ -83,6 +103,22 @@ class Probes:
         """Go on from `state`."""
         self._micro.load_state(state["micro"])
         self._pair.load_state(state["pair"])
+
+    def _begin_noise(self, part: TrainBatch) -> None:
+        """Begin the in-loop noise scale of a step, where it is asked for."""
+        config, budget = self._config, self._forward.budget
+        self._size, self._total, prompts = 0, 0.0, len(part.groups.unique())
+        # The unit is a whole prompt. Only micro-batches of whole prompts as they were drawn are a random sample.
+        if config.gradient_noise_scale and config.micro_batch_prompts is not None:
+            budget.agree()  # passes may have been halved since the last step, on one rank
+            self._size = budget.limits.prompts or 0
+        is_equal = 0 < self._size < prompts and prompts // self._ranks.size % self._size == 0
+        self._prompts = prompts if is_equal else 0
+
+    def _take(self, gradient: Tensor) -> None:
+        # Wide: squares of half-precision gradients underflow.
+        norm = torch.linalg.vector_norm(gradient, dtype=torch.promote_types(gradient.dtype, torch.float32))
+        self._total += float(norm) ** 2
 
     def _small_batch(self, part: TrainBatch, coefficients: PenaltyCoefficients) -> dict[str, float]:
         prompts = part.groups.unique_consecutive()
@@ -185,60 +221,6 @@ class Probes:
         finally:
             for parameter, grad in zip(parameters, kept, strict=True):
                 parameter.grad = grad
-
-
-@dataclass(slots=True)
-class MicroNoise:
-    """Gradient noise scale from the micro-batch gradients of one optimizer step.
-
-    Attributes:
-        parameters: Parameters whose gradients are measured.
-        ranks: The processes, each of which measures its own micro-batches.
-        scale: Running means.
-        size: Prompts b of a micro-batch.
-        prompts: Prompts P of the step; 0 measures nothing.
-        budget: Its limit is the size, unless memory has run out in this step.
-        total: Sum of the squared norms of the micro-batches' shares of the gradient; skipped prompts have share 0.
-    """
-
-    parameters: Sequence[torch.nn.Parameter]
-    ranks: Ranks
-    scale: NoiseScale
-    size: int
-    prompts: int
-    budget: TrainingBudget
-    total: float = 0.0
-
-    @contextmanager
-    def measuring(self) -> Iterator[None]:
-        """Measure what a backward pass adds to the gradients, by hooks that see it being added."""
-        handles = [parameter.register_hook(self._take) for parameter in self.parameters if self.prompts]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-
-    def _take(self, gradient: Tensor) -> None:
-        # Wide: squares of half-precision gradients underflow.
-        norm = torch.linalg.vector_norm(gradient, dtype=torch.promote_types(gradient.dtype, torch.float32))
-        self.total += float(norm) ** 2
-
-    def result(self, squared_norm: float, loss_scale: float) -> dict[str, float]:
-        """Metrics, once the gradients of all prompts are there.
-
-        Args:
-            squared_norm: ‖G‖² of the whole step, before clipping.
-            loss_scale: Scale of the loss in float16, which the measured gradients have.
-        """
-        if not self.prompts:
-            return {}
-        is_whole = self.budget.limits.prompts == self.size  # else the total has passes of two sizes
-        total = float(self.ranks.sum(torch.tensor(self.total if is_whole else math.nan, dtype=torch.float64)))
-        # Of m = P / b micro-batches each has 1/m of its mean gradient g_b: mean ‖g_b‖² = m² · Σ ‖share‖² / m.
-        small = self.prompts / self.size * total / loss_scale**2
-        g2, trace = gns_pair(small, squared_norm, b_small=self.size, b_big=self.prompts)
-        return {f"gns/{name}": value for name, value in _noise_metrics(self.scale, g2, trace).items()}
 
 
 def _noise_metrics(scale: NoiseScale, g2: float, trace: float) -> dict[str, float]:

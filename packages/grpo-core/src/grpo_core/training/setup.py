@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from grpo_core.config import RunConfig
+from grpo_core.config import RunConfig, TrainerConfig
 from grpo_core.config.hardware import machine_choice
 from grpo_core.engines.compatibility import context_of, max_context
 from grpo_core.evaluation.candidate import check_room
@@ -18,7 +18,6 @@ from grpo_core.rollouts.task_scoring import Scoring
 from grpo_core.tracking.runs import ENDLESS
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.hardware import fit_to_machine, memory_choices
-from grpo_core.training.learning_rate import follows_time
 from grpo_core.training.random_state import seed_everything
 from grpo_core.training.rank_shares import accumulation
 from grpo_core.training.starting_policy import shard_layout, starting_policy
@@ -164,3 +163,9 @@ def _plan(config: RunConfig, n_rows: int, stored: StoredRun | None) -> tuple[Pla
     planned, end = int(stored.state["planned_steps"]), stored.end
     total = total if end.step >= ENDLESS else end.step
     return Plan(algorithm, total, scheduled if planned >= ENDLESS else planned, end.is_extension), choices
+
+
+def follows_time(config: TrainerConfig, schedule_steps: int | None) -> bool:
+    """Whether the learning rate depends on the clock."""
+    varies = config.lr_scheduler_type not in ("constant", "none") or bool(config.warmup_ratio)
+    return schedule_steps is None and varies

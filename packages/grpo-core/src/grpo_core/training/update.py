@@ -6,6 +6,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -119,15 +120,21 @@ class Updater:
 
     def _step(self, part: TrainBatch) -> dict[str, float]:
         coefficients, statistics = self.coefficients(), UpdateStatistics()
-        noise = self.probes.noise(part)
-        probed = self.probes.before(part, coefficients, self.optimizer.updates + 1)
-        is_finite = self.objective.add_gradient(part, coefficients, statistics, self.optimizer, noise.measuring)
+        measuring: Callable[[], AbstractContextManager[None]] = nullcontext
+        probed: Mapping[str, float] = {}
+        if self.probes.are_wanted:
+            measuring, probed = (
+                self.probes.measuring,
+                self.probes.before(part, coefficients, self.optimizer.updates + 1),
+            )
+        is_finite = self.objective.add_gradient(part, coefficients, statistics, self.optimizer, measuring)
         learning_rate, scale = self.optimizer.learning_rate, self.optimizer.scaler.get_scale()
         grad_norm, is_taken = self.optimizer.step(is_finite=not self.ranks.any(not is_finite))
         statistics = statistics.of_all(self.ranks)
         measured = statistics.metrics()
         if is_taken:
-            measured |= noise.result(grad_norm**2, scale) | self.probes.after(probed, grad_norm**2)
+            if self.probes.are_wanted:
+                measured |= self.probes.after(probed, grad_norm**2, scale)
             before = part.snapshot.token_k3
             measured_kl = statistics.mean("kl/k3", "kl") if before is None else float(masked_mean(before, part.mask))
             self.beta.observe(measured_kl)
