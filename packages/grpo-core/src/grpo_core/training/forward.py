@@ -9,9 +9,10 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from grpo_core.algorithms.causal_lm import evaluating
 from grpo_core.algorithms.corrections import high_entropy_mask
 from grpo_core.algorithms.kl import k3
-from grpo_core.algorithms.packing import pair_cost
+from grpo_core.algorithms.packing import Pack, pair_cost
 from grpo_core.policy.pass_budget import TrainingBudget
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
@@ -92,44 +93,63 @@ class ForwardPasses:
 
     def _measured(self, batch: TokenBatch, *, with_entropy: bool) -> dict[str, Tensor]:
         """[B, T] of the policy as it sampled: logp, entropy, values and the KL against the reference."""
-        policy, placement = self.policy, self._algorithm.kl_placement
-        temperature, options = self.config.temperature, self._algorithm.kl.arguments
+        placement = self._algorithm.kl_placement
+        is_full = placement.before_update and placement.is_full
         names = ["logp"]
         names += ["entropy"] if with_entropy else []
-        names += ["values"] if policy.value_head is not None else []
+        names += ["values"] if self.policy.value_head is not None else []
         names += ["kl", "k3"] if placement.before_update else []
 
         def measure(micro: MicroBatch, rows: TokenBatch) -> dict[str, Tensor]:
-            states = policy.states(*rows.inputs, micro.packs)
+            found = self.outputs(rows, micro.packs, with_entropy=with_entropy, with_full_kl=is_full)
+            if is_full:
+                found["k3"] = found["kl"]
+            elif placement.before_update:
+                logps = found["logp"], self._reference_logp(rows, micro.packs)
+                found["kl"], found["k3"] = self._algorithm.kl(*logps), k3(*logps)
+            return found
+
+        with torch.no_grad():
+            return self._of_all(batch, names, measure)
+
+    def outputs(
+        self, rows: TokenBatch, packs: Sequence[Pack], *, with_entropy: bool, with_full_kl: bool
+    ) -> dict[str, Tensor]:
+        """What a pass says of rows on the device, [M, T] by name: logp; entropy and full KL if asked for; values.
+
+        Wide from here on: [B, T] numbers are few, and a sum of thousands must not lose the small ones.
+        """
+        policy, temperature = self.policy, self.config.temperature
+        with policy.precision():
+            ref_states = None
+            if with_full_kl:
+                # Without dropout, which is on in an update where the reference is the policy's own module.
+                with policy.reference() as reference, evaluating(reference.model):
+                    ref_states = reference.states(*rows.inputs, packs)
+            states = policy.states(*rows.inputs, packs)
             logp, entropy = states.logprobs(temperature=temperature, with_entropy=with_entropy)
             found = {"logp": logp}
             if entropy is not None:
                 found["entropy"] = entropy
+            if ref_states is not None:
+                found["kl"] = states.full_kl(ref_states, temperature=temperature, **self._algorithm.kl.arguments)
             if policy.value_head is not None:
                 found["values"] = states.read(policy.value_head)
-            if placement.before_update:
-                with policy.reference() as reference:
-                    ref_states = reference.states(*rows.inputs, micro.packs)
-                    if placement.is_full:
-                        found["kl"] = found["k3"] = states.full_kl(ref_states, temperature=temperature, **options)
-                    else:
-                        ref_logp, _ = ref_states.logprobs(temperature=temperature)
-                        wide = logp.to(policy.wide), ref_logp.to(policy.wide)
-                        found["kl"], found["k3"] = self._algorithm.kl(*wide), k3(*wide)
-            return found
+        return {name: values.to(policy.wide) for name, values in found.items()}
 
-        with torch.no_grad(), policy.precision():
-            return self._of_all(batch, names, measure)
+    def _reference_logp(self, rows: TokenBatch, packs: Sequence[Pack]) -> Tensor:
+        """[M, T] under the reference."""
+        with self.policy.reference() as reference, reference.precision():
+            logp, _ = reference.states(*rows.inputs, packs).logprobs(temperature=self.config.temperature)
+        return logp.to(self.policy.wide)
 
     def _reference_logprobs(self, batch: TokenBatch) -> Tensor:
         """[B, T] under the reference."""
-        with self.policy.reference() as reference, reference.precision():
 
-            def measure(micro: MicroBatch, rows: TokenBatch) -> dict[str, Tensor]:
-                states = reference.states(*rows.inputs, micro.packs)
-                return {"logp": states.logprobs(temperature=self.config.temperature)[0]}
+        def measure(micro: MicroBatch, rows: TokenBatch) -> dict[str, Tensor]:
+            return {"logp": self._reference_logp(rows, micro.packs)}
 
-            return self._of_all(batch, ["logp"], measure)["logp"]
+        return self._of_all(batch, ["logp"], measure)["logp"]
 
     def _of_all(
         self,
