@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from grpo_core.policy.ranks import Ranks
 from grpo_core.training.collect import Collected, Collector
@@ -107,18 +106,3 @@ class Batches:
         if self._sampler.failed_alone:  # the other ranks wait for it
             sampled.result()
         return {**metrics, **idle}
-
-    @contextmanager
-    def drawn_again_after_failure(self, mixture: Mapping[str, Any]) -> Iterator[None]:
-        """Put the prompts of the next batch back, if the block fails: they were not trained on.
-
-        Args:
-            mixture: The mixture's state before the block.
-        """
-        if self.ahead is not None and self.ahead.prompts is not None:
-            mixture = self.ahead.prompts
-        try:
-            yield
-        except BaseException:
-            self._setup.data.mixture.load_state(mixture)
-            raise

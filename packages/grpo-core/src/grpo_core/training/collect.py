@@ -34,7 +34,6 @@ class Collected:
     Attributes:
         groups: One prompt per group.
         rollouts: G per prompt, group by group.
-        labels: Task label of each rollout.
         rewards: [N] float64 reward of each, NaN where it abstained.
         greedy_rewards: [N] reward of the greedy completion of each rollout's prompt, where the baseline needs it.
         metrics: Metrics of dynamic sampling; empty without it.
@@ -44,12 +43,16 @@ class Collected:
 
     groups: Sequence[PromptGroup]
     rollouts: Sequence[Rollout]
-    labels: Sequence[str]
     rewards: Tensor
     greedy_rewards: Tensor | None
     metrics: Mapping[str, float]
     started: float
     generate_s: float
+
+    @property
+    def labels(self) -> list[str]:
+        """Task label of each rollout."""
+        return [self.groups[rollout.group].draw.label for rollout in self.rollouts]
 
 
 def rollout_context(
@@ -139,11 +142,10 @@ class Collector:
         if self._greedy:
             completed = self._complete(groups, step, replace(self._sampling, temperature=0.0), 1)
             greedy = self.rewards(completed, groups).repeat_interleave(trainer.num_generations)
-        labels = [groups[rollout.group].draw.label for rollout in rollouts]
         rewards = self.rewards(rollouts, groups)
         rest(self.setup.engine)
         generate_s = time.perf_counter() - started
-        return Collected(groups, rollouts, labels, rewards, greedy, metrics, started, generate_s)
+        return Collected(groups, rollouts, rewards, greedy, metrics, started, generate_s)
 
     def rewards(self, rollouts: Sequence[Rollout], groups: Sequence[PromptGroup]) -> Tensor:
         """Rewards [N] float64, NaN where the score abstained; the soft overlong penalty is added where configured."""

@@ -41,11 +41,11 @@ class AheadBatch:
 
     Attributes:
         collected: The batch.
-        prompts: State of the mixture before its prompts were drawn; None where a checkpoint does not have it.
+        prompts: State of the mixture before its prompts were drawn.
     """
 
     collected: Collected
-    prompts: Mapping[str, Any] | None
+    prompts: Mapping[str, Any]
 
 
 class SamplingAhead:
@@ -187,19 +187,17 @@ def batch_from_json(stored: Mapping[str, Any], setup: Setup) -> AheadBatch:
     for label, row, position, repeat, role in stored["groups"]:
         draw = Draw(setup.tasks.trained[label], label, rows[label][row], position, repeat)
         groups.append(next(group for group in groups_of(setup, draw) if group.role == role))
-    rollouts = unpacked(stored["rollouts"].encode("ascii"), groups)
     greedy = stored["greedy_rewards"]
     collected = Collected(
         groups=groups,
-        rollouts=rollouts,
-        labels=[groups[rollout.group].draw.label for rollout in rollouts],
+        rollouts=unpacked(stored["rollouts"].encode("ascii"), groups),
         rewards=_tensor(stored["rewards"]),
         greedy_rewards=None if greedy is None else _tensor(greedy),
         metrics=stored["metrics"],
         started=time.perf_counter(),
         generate_s=stored["generate_s"],
     )
-    return AheadBatch(collected, stored.get("prompts"))
+    return AheadBatch(collected, stored["prompts"])
 
 
 def _numbers(values: torch.Tensor) -> list[float | None]:

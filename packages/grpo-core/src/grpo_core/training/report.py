@@ -183,8 +183,7 @@ class Report:
         findings = [asdict(finding) for finding in self._callbacks.findings]
         return {"once": sorted(self._callbacks.warned), "findings": findings}
 
-    def load_state(self, state: Mapping[str, Any] | Sequence[Sequence[str]]) -> None:
-        """Go on from `state`; a list, in older checkpoints, is what `warn_once` has warned of."""
-        once, findings = (state["once"], state["findings"]) if isinstance(state, Mapping) else (state, ())
-        self._callbacks.warned = {(kind, about) for kind, about in once}
-        self._callbacks.findings = [Finding(**finding) for finding in findings]
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state`."""
+        self._callbacks.warned = {(kind, about) for kind, about in state["once"]}
+        self._callbacks.findings = [Finding(**finding) for finding in state["findings"]]

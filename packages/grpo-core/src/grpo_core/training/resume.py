@@ -134,8 +134,7 @@ def _other_ranks(setup: Setup, ranks: Ranks, then: Mapping[str, Any]) -> list[Re
     """
     config, shards = setup.config, setup.policy.shards
     now = (ranks.size, 1 if shards is None else shards.size, config.trainer.cpu_offload)
-    size, was_sharded = then["world_size"], then.get("sharding", "none") != "none"
-    before = (size, then.get("shard_size", size if was_sharded else 1), then.get("cpu_offload", False))
+    before = (then["world_size"], then["shard_size"], then["cpu_offload"])
     if now == before:
         return []
     why = "the same prompts, completions and denominators; sums round differently"

@@ -199,15 +199,14 @@ def _end(path: Path, config: RunConfig, state: Mapping[str, Any], additional_ste
     Raises:
         UserError: its end was reached, with evaluation and summary.
     """
-    done, planned = int(state["step"]), int(state["planned_steps"])
+    done = int(state["step"])
     if additional_steps is not None:
         if not 1 <= additional_steps < ENDLESS:
             raise UserError(
                 f"--additional-steps {format_value(additional_steps)} must be 1 or more, and below {ENDLESS}."
             )
         return RunEnd(done + additional_steps, True)
-    # A checkpoint of an earlier version knows one end.
-    end, is_extension = int(state.get("end_step", planned)), bool(state.get("is_extension", False))
+    end, is_extension = int(state["end_step"]), bool(state["is_extension"])
     why = "" if done < end else "its last step"
     if not why and not is_extension:
         why = reason_to_end(config.trainer, seconds=state["seconds"], waited=state["best"]["waited"])
@@ -230,14 +229,13 @@ def sources_of(path: Path, config: RunConfig, stored: StoredRun) -> dict[str, st
         config: Configuration of the run, of `stored_config`.
         stored: The run at the checkpoint that it goes on from.
     """
-    sources = read_sources(path)
-    if not sources:  # a version that stored none: what did not change would look like a default
+    if not (sources := read_sources(path)):  # without them, what did not change would look like a default
         return {}
     now, then = _flat_configs(config, stored.info)
     changed = f"{path.name}/config.yaml: changed after step {stored.state['step']}"
     sources |= {key: changed for key in now if now[key] != then[key]}
-    of_call = {} if config.trainer.stop_after is None else {STOP_AFTER: "argument of the resume"}
-    return {**{key: source for key, source in sources.items() if key != STOP_AFTER}, **of_call}
+    sources.pop(STOP_AFTER, None)
+    return sources if config.trainer.stop_after is None else {**sources, STOP_AFTER: "argument of the resume"}
 
 
 def _flat_configs(config: RunConfig, info: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

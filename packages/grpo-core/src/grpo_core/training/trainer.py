@@ -106,6 +106,7 @@ class Trainer:
                 self._train()
                 is_done = self.step >= self.plan.total_steps or self.stop.is_over
             except StopRequested:
+                self.state.undo_step()
                 self.stop.request()
             except BaseException:
                 if self.ranks.size == 1 and self.state.undo_step():  # of several ranks, one can't wait for the rest
@@ -150,9 +151,10 @@ class Trainer:
     def collect(self, step: int) -> Collected:
         """Sample and score the completions of a step, and log them."""
         start = self.state.step_start()
-        with self.batches.drawn_again_after_failure(start.mixture):
-            collected = self.batches.next(step, self.updater.optimizer.updates)
-            self.report.rollouts(step, collected)
+        ahead = start.ahead  # a batch that fails before it is trained on is drawn again
+        self.state.unfinished = replace(start, ahead=None, mixture=start.mixture if ahead is None else ahead.prompts)
+        collected = self.batches.next(step, self.updater.optimizer.updates)
+        self.report.rollouts(step, collected)
         self.state.unfinished = start
         return replace(collected, metrics={**collected.metrics, **self.judges.step_metrics()})
 
