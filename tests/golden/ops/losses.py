@@ -12,9 +12,8 @@ from torch import Tensor
 from grpo_core.algorithms.aggregation import Aggregation, token_weights, weighted_sum
 from grpo_core.algorithms.corrections import rollout_weights
 from grpo_core.algorithms.kl import k3, kl_penalty
-from grpo_core.algorithms.losses import cispo, dppo, dro, policy_loss, ppo_clip, reinforce, sapo
+from grpo_core.algorithms.losses import cispo, dppo, dro, policy_loss, ppo_clip, reinforce, sapo, value_loss
 from grpo_core.algorithms.sequence_losses import gmpo, gspo, gspo_token, seq_ppo, vespo
-from grpo_core.algorithms.value_loss import value_loss
 from ops import advantages as advantage_ops
 
 OBJECTIVES = {

@@ -5,9 +5,8 @@ import pytest
 import torch
 
 from grpo_core.algorithms.aggregation import token_weights
-from grpo_core.algorithms.losses import Objective, cispo, dppo, policy_loss, ppo_clip
+from grpo_core.algorithms.losses import Objective, cispo, dppo, policy_loss, ppo_clip, value_loss
 from grpo_core.algorithms.sequence_losses import gmpo, gspo, gspo_token, seq_ppo, vespo
-from grpo_core.algorithms.value_loss import value_loss
 from grpo_sdk.plugins import variants as registry
 
 MASK = torch.tensor([[True, True, True], [True, False, False]])

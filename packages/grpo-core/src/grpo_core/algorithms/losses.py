@@ -106,11 +106,7 @@ def clipped_surrogate(
         epsilon_high: Upper clip range; ε when None.
         delta: Upper bound δ of the unclipped term (INTELLECT-2, arXiv 2505.07291), above 1 + ε_high to have a use.
         dual_clip: Bound c > 1 of a negative advantage's loss (arXiv 1912.09729).
-
-    Raises:
-        UserError: see `check_dual_clip`.
     """
-    check_dual_clip(dual_clip)
     clipped = ratio.clamp(1 - epsilon, 1 + (epsilon if epsilon_high is None else epsilon_high))
     unclipped = ratio if delta is None else ratio.clamp(max=delta)
     loss = -torch.minimum(unclipped * advantages, clipped * advantages)
@@ -175,7 +171,6 @@ def cispo(
     As in TRL, `epsilon_high` is the bound of ρ itself, not what is added to 1. From below ρ is bounded by
     1 − `epsilon_low`, as in the paper's formula and in verl; by default it is not, as in the paper's experiments.
     """
-    _check_bounds(epsilon_low, epsilon_high)
     lowest = None if epsilon_low is None else 1 - epsilon_low
     ratio = importance_ratio(logp, old_logp, max_log_ratio=max_log_ratio).clamp(lowest, epsilon_high)
     return -ratio.detach() * per_token(advantages) * logp
@@ -199,7 +194,6 @@ def sapo(
     max_log_ratio: float | None = MAX_LOG_RATIO,
 ) -> Tensor:
     """SAPO: a sigmoid gate around ρ = 1 in place of clipping; its slope there is 1."""
-    _check_temperatures(temperature_pos, temperature_neg)
     advantages = per_token(advantages)
     ratio = importance_ratio(logp, old_logp, max_log_ratio=max_log_ratio)
     temperature = choose(advantages > 0, temperature_pos, temperature_neg, ratio)
@@ -242,3 +236,25 @@ def dppo(
             distance = old_prob * (old_logp - logp) + (1 - old_prob) * other.log()
         kept = torch.where(advantages > 0, (moved <= 0) | (distance <= high), (moved >= 0) | (distance <= epsilon))
     return -(ratio * kept) * advantages * logp
+
+
+def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor, *, clip: float | None) -> Tensor:
+    """½·max((v − R)², (clip(v, v_old ± c) − R)²) per token (PPO's value clipping, arXiv 2005.12729).
+
+    Args:
+        values: [B, T] of the value head.
+        old_values: [B, T] before the update.
+        returns: [B, T] targets R.
+        mask: [B, T] bool; padding may hold anything and has value and gradient 0.
+        clip: How far c from the old value a step may take effect; None for ½(v − R)².
+
+    Returns:
+        [B, T], to be weighted by `token_weights` like the policy's objective.
+    """
+    values, returns = values.where(mask, 0.0), returns.where(mask, 0.0)
+    loss = (values - returns) ** 2
+    if clip is not None:
+        old_values = old_values.where(mask, 0.0)
+        clipped = torch.maximum(torch.minimum(values, old_values + clip), old_values - clip)
+        loss = torch.maximum(loss, (clipped - returns) ** 2)
+    return loss.where(mask, 0.0) / 2

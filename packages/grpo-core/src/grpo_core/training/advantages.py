@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_core.algorithms.advantages.episodes import Episodes
 from grpo_core.algorithms.advantages.normalised import scale_advantages
-from grpo_core.algorithms.advantages.per_token import gae, token_rewards
+from grpo_core.algorithms.advantages.per_token import Episodes, gae, token_rewards
 from grpo_core.algorithms.masking import masked_sum
 from grpo_core.rollouts.rollout import Rollout
 from grpo_core.training.algorithm import Algorithm

@@ -116,22 +116,15 @@ class TokenBatch(_Tensors):
         prompts, completions = self.prompt_lens[index], self.completion_lens[index]
         length = int((prompts + completions).max()) if len(index) else 0
         tokens = int(completions.max()) if len(index) else 0
-
-        def selected(name: str, tensor: Tensor) -> Tensor:
-            if tensor.dim() == 1:
-                return tensor[index]
-            return tensor[index, : length if name == "input_ids" else tokens]
-
-        return self._map(selected)
+        widths = {"input_ids": length}
+        return self._map(
+            lambda name, tensor: tensor[index] if tensor.dim() == 1 else tensor[index, : widths.get(name, tokens)]
+        )
 
     def to(self, device: torch.device) -> Self:
         """The same on another device; float64 becomes float32 where there is none."""
-
-        def moved(_: str, tensor: Tensor) -> Tensor:
-            is_too_wide = device.type == "mps" and tensor.dtype == torch.float64
-            return (tensor.float() if is_too_wide else tensor).to(device)
-
-        return self._map(moved)
+        narrowed = (torch.float64,) if device.type == "mps" else ()
+        return self._map(lambda _, tensor: (tensor.float() if tensor.dtype in narrowed else tensor).to(device))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,14 +14,12 @@ import torch
 from torch import Tensor
 
 from grpo_core.algorithms.aggregation import token_weights, weighted_sum
-from grpo_core.algorithms.causal_lm import evaluating
 from grpo_core.algorithms.corrections import off_policy_mask, rollout_weights
 from grpo_core.algorithms.diagnostics import clip_fractions
 from grpo_core.algorithms.kl import k1, k3, kl_penalty, ratio_factor
-from grpo_core.algorithms.losses import policy_loss
+from grpo_core.algorithms.losses import policy_loss, value_loss
 from grpo_core.algorithms.packing import Pack
 from grpo_core.algorithms.sequence_losses import sequence_log_ratio
-from grpo_core.algorithms.value_loss import value_loss
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import MicroBatch, TokenBatch, TrainBatch
 from grpo_core.training.forward import ForwardPasses
@@ -119,7 +117,10 @@ class Objective:
         """
         algorithm, placement, wide = self._algorithm, self._algorithm.kl_placement, self.forward.policy.wide
         mask, weights, snapshot = rows.mask, rows.weights, rows.snapshot
-        logp, entropy, kl, values = self._outputs(rows, packs)
+        outputs = self.forward.outputs(
+            rows, packs, with_entropy=True, with_full_kl=placement.in_loss and placement.is_full
+        )
+        logp, entropy, kl, values = outputs["logp"], outputs["entropy"], outputs.get("kl"), outputs.get("values")
         old = logp.detach() if snapshot.old_logprobs is None else snapshot.old_logprobs.to(wide)
         sampler = rows.sampler_logprobs.to(wide)
         correction = self._correction(rows, old, logp, sampler)
@@ -154,28 +155,6 @@ class Objective:
         totals["loss"] = float(loss.detach())
         statistics.add(mask, logp - old, totals | self._clipped(rows, logp.detach(), old), per_token)
         return loss
-
-    def _outputs(self, rows: TrainBatch, packs: Sequence[Pack]) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        """Log-probs, entropies, the full KL in the loss and values [B, T] of a forward pass, where they are asked for.
-
-        Wide from here on: [B, T] numbers are few, and a sum of thousands must not lose the small ones.
-        """
-        policy, placement = self.forward.policy, self._algorithm.kl_placement
-        temperature, wide = self._algorithm.config.temperature, policy.wide
-        with policy.precision():
-            ref_states = None
-            if placement.in_loss and placement.is_full:
-                # Without dropout, which is on in an update where the reference is the policy's own module.
-                with policy.reference() as reference, evaluating(reference.model):
-                    ref_states = reference.states(*rows.inputs, packs)
-            states = policy.states(*rows.inputs, packs)
-            logp, entropy = states.logprobs(temperature=temperature, with_entropy=True)
-            kl = None
-            if ref_states is not None:
-                kl = states.full_kl(ref_states, temperature=temperature, **self._algorithm.kl.arguments).to(wide)
-            values = None if policy.value_head is None else states.read(policy.value_head).to(wide)
-        assert entropy is not None
-        return logp.to(wide), entropy.to(wide), kl, values
 
     def _teaches(self, part: TrainBatch, coefficients: PenaltyCoefficients) -> Tensor:
         """[B] whether a row has a gradient."""

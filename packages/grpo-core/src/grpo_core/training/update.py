@@ -69,6 +69,7 @@ class Updater:
         self.optimizer = PolicyOptimizer(policy, algorithm, total_updates)
         self.beta = Coefficient(config.beta, algorithm.kl_controller, warmup_steps=config.kl_warmup_steps)
         self.entropy_coef = Coefficient(config.entropy_coef, algorithm.entropy_controller)
+        self._configured_limits = asdict(PassLimits.of(config))
         self.probes = Probes(self.objective, self.optimizer, probe_dir)
 
     def batch(
@@ -174,7 +175,7 @@ class Updater:
             "entropy_coef": self.entropy_coef.state(),
             "probes": self.probes.state(),
             "limits": asdict(self.forward.budget.limits),
-            "configured_limits": asdict(PassLimits.of(self.config)),
+            "configured_limits": self._configured_limits,
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -183,7 +184,7 @@ class Updater:
         self.beta.load_state(state["beta"])
         self.entropy_coef.load_state(state["entropy_coef"])
         self.probes.load_state(state["probes"])
-        if state["configured_limits"] == asdict(PassLimits.of(self.config)):  # else they were set anew for a resume
+        if state["configured_limits"] == self._configured_limits:  # else they were set anew for a resume
             self.forward.budget.limits = PassLimits(**state["limits"])
 
 

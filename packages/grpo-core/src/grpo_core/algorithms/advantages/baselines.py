@@ -120,11 +120,7 @@ def ema(
         init: Where a running mean starts; null starts it at its first batch mean.
         order: Read the baseline `before` its update, so that no reward lowers its own advantage, or `after` it.
         debias: Divide the weight of the start out of the running mean, as Adam does: b/(1 − (1 − alpha)^t).
-
-    Raises:
-        UserError: alpha is not in (0, 1].
     """
-    _check_alpha(alpha)
     rewards = rewards.double()
     scored = ~rewards.isnan()
     advantages = torch.zeros_like(rewards)
@@ -163,11 +159,7 @@ def adaptive_shrink(
         state: Running means by key; updated in place.
         kappa: Scored completions n that make both count equally; 0 leaves the group's mean alone.
         alpha: Weight of the newest batch mean in the running mean, in (0, 1].
-
-    Raises:
-        UserError: kappa is negative, or alpha not in (0, 1].
     """
-    _check_shrinkage(kappa, alpha)
     count = group_counts(rewards, groups)
     weight = count / (count + kappa).clamp(min=torch.finfo(count.dtype).tiny)
     running = ema(rewards, groups, keys=keys, state=state, alpha=alpha)
@@ -198,11 +190,7 @@ def role(
         state: Running means by role; updated in place, in the order of the completions.
         alpha: Share of the running mean that stays, in [0, 1).
         order: Read the baseline `before` its update, or `after` it.
-
-    Raises:
-        UserError: alpha is not in [0, 1).
     """
-    _check_kept_share(alpha)
     advantages = torch.zeros_like(rewards, dtype=torch.float64)
     for index, (name, reward) in enumerate(zip(roles, rewards.tolist(), strict=True)):
         if math.isnan(reward):
@@ -253,11 +241,7 @@ def gpg(
         alpha: Which completions are taken to have a gradient: those in groups with different rewards (`mixed`, the
             paper), or those whose reward is not 0 (`nonzero`, verl).
         f_norm: Constant divisor F_norm.
-
-    Raises:
-        UserError: f_norm is not above 0.
     """
-    _check_divisor(f_norm)
     scored = ~rewards.isnan()
     if alpha == "mixed":
         useful = scored & (group_maximum(rewards, groups) > group_minimum(rewards, groups))

@@ -94,11 +94,7 @@ def pass_at_k(
         k: Completions per set; a group with fewer scored ones has advantage 0.
         solved_at: Reward from which a completion counts as solved.
         epsilon: Added to the deviation.
-
-    Raises:
-        UserError: k is below 1.
     """
-    _check_k(k)
     scored = ~rewards.isnan()
     total = group_counts(rewards, groups)
     solved = scored & (rewards >= solved_at)
@@ -151,9 +147,8 @@ def bnpo(
         max_weight: Limit of 1/f.
 
     Raises:
-        UserError: the bounds are out of order, or a group's mean is outside them.
+        UserError: a group's mean is outside the bounds.
     """
-    _check_range(minimum, maximum)
     unit = (rewards.double() - minimum) / (maximum - minimum)
     means = _group_means(unit, groups)
     if bool(((means < 0) | (means > 1)).any()):
