@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from grpo_core.rollouts.rollout import PromptGroup, Rollout, Turn, rollout_of
+from grpo_core.rollouts.rollout import PromptGroup, Rollout, Turn
 from grpo_core.training.report import samples_of
 from grpo_sdk import Message, Row, Score, Task, load_task, reward
 from grpo_sdk.endpoints.completion import Completion
@@ -30,7 +30,7 @@ def groups() -> list[PromptGroup]:
 
 def said(group: PromptGroup, index: int, value: float | None, *texts: str, told: Sequence[Message] = ()) -> Rollout:
     turns = tuple(Turn((1,), Completion((2,), (0.0,), text, "stop", 0)) for text in texts)
-    return rollout_of(group, index, turns, Score(value), told, scored_text=None)
+    return Rollout(group.draw.task.spec, group.draw.row, index, group.role, turns, Score(value), tuple(told))
 
 
 def test_the_group_whose_rewards_differ_is_shown_each_text_once(groups: list[PromptGroup]) -> None:

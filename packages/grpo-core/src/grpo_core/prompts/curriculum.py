@@ -19,6 +19,12 @@ BUCKETS: tuple[Bucket, ...] = ("hard", "normal", "easy")
 INITIAL_PASS_RATE = 0.5
 """Pass rate of an unseen prompt: in the middle, so that it starts as `normal`."""
 
+MIN_HELD_OUT = 32
+"""Held-out rows that the rate of a rung must rest on."""
+
+CURRENT_SHARE = 0.75
+"""Share of the draws that the highest unlocked rung gets; those below share the rest, so that they aren't forgotten."""
+
 _WHEN_EMPTY: tuple[Bucket, ...] = ("normal", "hard", "easy")
 _NEVER = -1
 
@@ -155,37 +161,26 @@ class LadderCurriculum:
     A rung is a distinct `difficulty` of the rows (in `math.ladder`, a task). It is mastered when the last held-out
     solved rate of it is at least `threshold`. This is the plain rate, not a lower confidence bound: with 64 rows a 95%
     Wilson bound of 0.9 would ask for 63 solved, so the bar would move with the number of rows; a step taken too early
-    costs little, since the rungs below stay in the draw, and `min_held_out` keeps luck small (a standard error of at
+    costs little, since the rungs below stay in the draw, and `MIN_HELD_OUT` keeps luck small (a standard error of at
     most 0.09, that of 16 solved of 32).
 
     Args:
         rows: The rows of one task, each with a difficulty.
         key: Seed of the shuffling, e.g. `f"{seed}/{label}"`.
         threshold: Held-out solved rate that unlocks the next rung, in (0, 1].
-        min_held_out: Held-out rows that such a rate must rest on.
-        current_share: Share of the draws that the highest unlocked rung gets; those below share the rest equally, so
-            that they are not forgotten.
 
     Raises:
         DataError: a row has no difficulty.
     """
 
-    def __init__(
-        self,
-        rows: Sequence[Row],
-        key: str,
-        *,
-        threshold: float = 0.9,
-        min_held_out: int = 32,
-        current_share: float = 0.75,
-    ) -> None:
+    def __init__(self, rows: Sequence[Row], key: str, *, threshold: float = 0.9) -> None:
         by_rung: dict[float, list[Row]] = {}
         for row in rows:
             if row.difficulty is None:
                 raise DataError(f"row {row.id!r} has no difficulty, so it is on no rung of the ladder.")
             by_rung.setdefault(row.difficulty, []).append(row)
         self.rungs = tuple(sorted(by_rung))
-        self._threshold, self._min_held_out, self._current_share = threshold, min_held_out, current_share
+        self._threshold = threshold
         self._ids = [frozenset(row.id for row in by_rung[rung]) for rung in self.rungs]
         self._orders = [ShuffledEpochs(by_rung[rung], f"{key}/{rung:g}") for rung in self.rungs]
         self.mastered = False
@@ -193,8 +188,8 @@ class LadderCurriculum:
 
     def _unlock(self, index: int) -> None:
         self._current = index
-        below = (1 - self._current_share) / index if index else 0.0
-        self._quotas = Quotas([below] * index + [self._current_share])
+        below = (1 - CURRENT_SHARE) / index if index else 0.0
+        self._quotas = Quotas([below] * index + [CURRENT_SHARE])
 
     @property
     def rung(self) -> float:
@@ -205,23 +200,23 @@ class LadderCurriculum:
         """Check before a run that held-out rows can unlock every rung.
 
         Raises:
-            UserError: a rung has fewer than `min_held_out` of them.
+            UserError: a rung has fewer than `MIN_HELD_OUT` of them.
         """
         counts = Counter(row.difficulty for row in rows)
         for rung in self.rungs:
-            if counts[rung] < self._min_held_out:
+            if counts[rung] < MIN_HELD_OUT:
                 raise UserError(
-                    f"rung {rung:g} of the ladder has {counts[rung]} held-out rows; it takes {self._min_held_out} to "
-                    f"tell skill from luck, so {self._min_held_out} × {len(self.rungs)} rungs in all. Raise eval.size."
+                    f"rung {rung:g} of the ladder has {counts[rung]} held-out rows; it takes {MIN_HELD_OUT} to "
+                    f"tell skill from luck, so {MIN_HELD_OUT} × {len(self.rungs)} rungs in all. Raise eval.size."
                 )
 
     def report_held_out(self, rung: float, solved_rate: float, n: int) -> bool:
         """Take the solved rate of a rung on n held-out rows; returns whether that unlocked the next rung.
 
-        Only the current rung's report counts, and only one of at least `min_held_out` rows (abstentions may leave
+        Only the current rung's report counts, and only one of at least `MIN_HELD_OUT` rows (abstentions may leave
         fewer). At the top, it sets `mastered`.
         """
-        if rung != self.rung or n < self._min_held_out:
+        if rung != self.rung or n < MIN_HELD_OUT:
             return False
         reached = solved_rate >= self._threshold
         if reached and self._current + 1 < len(self.rungs):

@@ -91,30 +91,6 @@ class Rollout:
         return any(turn.completion.finish_reason == "length" for turn in self.turns)
 
 
-def rollout_of(
-    group: PromptGroup,
-    number: int,
-    turns: Sequence[Turn],
-    score: Score,
-    messages: Sequence[Message] = (),
-    *,
-    scored_text: str | None,
-    predictions: Sequence[str] | None = None,
-) -> Rollout:
-    """Make a scored rollout of a group, which has this number in the batch."""
-    return Rollout(
-        spec=group.draw.task.spec,
-        row=group.draw.row,
-        group=number,
-        role=group.role,
-        turns=tuple(turns),
-        score=score,
-        messages=tuple(messages),
-        scored_text=scored_text,
-        predictions=None if predictions is None else tuple(predictions),
-    )
-
-
 def packed(rollouts: Sequence[Rollout], first_group: int) -> bytes:
     """Encode rollouts for the other ranks: JSON in ASCII, so that any text survives.
 
@@ -139,9 +115,19 @@ def unpacked(data: bytes, groups: Sequence[PromptGroup]) -> list[Rollout]:
     """
     rollouts = []
     for number, turns, score, messages, scored in json.loads(data):
-        group = groups[number]
-        answered = [_turn(turn, group.prompt_ids) for turn in turns]
-        rollouts.append(rollout_of(group, number, answered, Score(**score), messages, **scored))
+        group, predictions = groups[number], scored["predictions"]
+        rollout = Rollout(
+            spec=group.draw.task.spec,
+            row=group.draw.row,
+            group=number,
+            role=group.role,
+            turns=tuple(_turn(turn, group.prompt_ids) for turn in turns),
+            score=Score(**score),
+            messages=tuple(messages),
+            scored_text=scored["scored_text"],
+            predictions=None if predictions is None else tuple(predictions),
+        )
+        rollouts.append(rollout)
     return rollouts
 
 

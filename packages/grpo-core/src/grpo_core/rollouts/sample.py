@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, TypeVar
 
-from grpo_core.rollouts.rollout import PromptGroup, Rollout, Turn, rollout_of
+from grpo_core.rollouts.rollout import PromptGroup, Rollout, Turn
 from grpo_core.rollouts.task_scoring import Scoring
 from grpo_sdk.endpoints.base import Arrivals, Engine, Request, SampleKey, Sampling, StopRequested, TakesArrivals
 from grpo_sdk.endpoints.completion import Completion
@@ -140,14 +140,16 @@ def _sampled(
     def rollout(number: int, group: PromptGroup, sample: int) -> Rollout:
         _, episode = tables[group.draw.prompt_id, sample]
         scores, predictions = outcomes[group.draw.prompt_id, sample]
-        return rollout_of(
-            group,
-            number,
-            _turns(episode, group.role),
-            scores[group.role],
-            episode.messages,
+        return Rollout(
+            spec=group.draw.task.spec,
+            row=group.draw.row,
+            group=number,
+            role=group.role,
+            turns=_turns(episode, group.role),
+            score=scores[group.role],
+            messages=tuple(episode.messages),
             scored_text=episode.scored_texts().get(group.role),
-            predictions=predictions,
+            predictions=None if predictions is None else tuple(predictions),
         )
 
     return {
@@ -218,11 +220,11 @@ def _arrives(context: RolloutContext, groups: Mapping[int, PromptGroup]) -> bool
     return has_tools and context.schedule == "arrival" and isinstance(context.engine, TakesArrivals)
 
 
-def _turns(episode: Episode[Turn], role: str) -> list[Turn]:
+def _turns(episode: Episode[Turn], role: str) -> tuple[Turn, ...]:
     """The turns of a role; an illegal move that a random one replaced is no decision that had consequences."""
     replaced = episode.state.replaced
-    return [
+    return tuple(
         replace(turn.answer, trained=False) if turn.place in replaced else turn.answer
         for turn in episode.turns
         if turn.role == role
-    ]
+    )

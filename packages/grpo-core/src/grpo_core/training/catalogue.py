@@ -35,7 +35,7 @@ def _section(section: str, *metrics: tuple[str, str] | tuple[str, str, str]) -> 
     return tuple(Metric(name, formula, "".join(healthy), section) for name, formula, *healthy in metrics)
 
 
-_OF_JUDGES = (
+OF_JUDGES = (
     ("verdicts", "verdicts given, by a model or from the cache"),
     ("cached", "those of them that were known already"),
     ("abstained", "questions without a verdict, which should be 0: their completions leave the batch"),
@@ -45,7 +45,7 @@ _OF_JUDGES = (
     ("output_tokens", "tokens of replies, likewise"),
     ("cost", "by the prices in the task; 0 without prices"),
 )
-"""Name, formula."""
+"""Name and formula of each count, logged as `judge/NAME` of a step and `judge/total_NAME` of the run."""
 
 CATALOGUE: tuple[Metric, ...] = (
     *_section(
@@ -246,7 +246,7 @@ CATALOGUE: tuple[Metric, ...] = (
     ),
     *_section(
         JUDGES,
-        *((f"judge/{total}{name}", formula) for total in ("", "total_") for name, formula in _OF_JUDGES),
+        *((f"judge/{total}{name}", formula) for total in ("", "total_") for name, formula in OF_JUDGES),
         ("judge/mean_s", "seconds from asking to the reply, waiting for limits included"),
     ),
     *_section(

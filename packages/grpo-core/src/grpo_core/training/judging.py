@@ -7,15 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from grpo_core.policy.ranks import Ranks
+from grpo_core.training.catalogue import OF_JUDGES
 from grpo_sdk.callbacks import ResolvedDefault
 from grpo_sdk.judges.known import JudgeErrors
 from grpo_sdk.judges.service import usages
 from grpo_sdk.judges.usage import Usage
 from grpo_sdk.scoring.judge_errors import error_choices, judge_errors
 from grpo_sdk.scoring.scorer import Scorer
-
-SHOWN = ("verdicts", "cached", "abstained", "requests", "unreadable", "input_tokens", "output_tokens", "cost")
-"""Counts that are logged, as `judge/NAME` of a step and `judge/total_NAME` of the run."""
 
 
 class RunJudges:
@@ -55,8 +53,8 @@ class RunJudges:
         step = Usage.total(self._of_ranks(_difference(now, self._before)).values())
         self._before = now
         self._total = Usage.total((self._total, step))
-        metrics = {f"judge/{name}": float(getattr(step, name)) for name in SHOWN}
-        metrics |= {f"judge/total_{name}": float(getattr(self._total, name)) for name in SHOWN}
+        metrics = {f"judge/{name}": float(getattr(step, name)) for name, _ in OF_JUDGES}
+        metrics |= {f"judge/total_{name}": float(getattr(self._total, name)) for name, _ in OF_JUDGES}
         if step.requests:
             metrics["judge/mean_s"] = step.seconds / step.requests
         return metrics
