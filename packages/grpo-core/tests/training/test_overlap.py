@@ -15,9 +15,9 @@ from resumed_runs import GAMES, config, log
 from grpo_core import resume, train
 from grpo_core.config import RunConfig
 from grpo_core.training.batch import Snapshot, TokenBatch, TrainBatch
+from grpo_core.training.batches import SamplingAhead
 from grpo_core.training.collect import Collected, Collector
 from grpo_core.training.forward import ForwardPasses
-from grpo_core.training.overlap import SamplingAhead
 from grpo_core.training.trainer import Trainer
 from grpo_core.training.update import Updater
 from grpo_sdk.callbacks import Callback

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from grpo_core.rollouts.rollout import PromptGroup, Rollout, Turn
-from grpo_core.training.report import samples_of
+from grpo_core.training.metrics import samples_of
 from grpo_sdk import Message, Row, Score, Task, load_task, reward
 from grpo_sdk.endpoints.completion import Completion
 from grpo_sdk.task.mixture import Draw

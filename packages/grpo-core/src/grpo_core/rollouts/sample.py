@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Literal, TypeVar
 
 from grpo_core.rollouts.rollout import PromptGroup, Rollout, Turn
@@ -51,24 +50,16 @@ class RolloutContext:
     on_wait: Callable[[int, int], None] = lambda done, total: None
     schedule: Literal["arrival", "rounds"] = "rounds"
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[tuple[int, Completion]]:
-        """Sample completions; yields (index, completion) as each finishes.
+    def until_stopped(self, completions: Iterable[tuple[int, Completion]]) -> Iterator[tuple[int, Completion]]:
+        """What the engine samples, as each completion finishes.
 
         Raises:
             StopRequested: `should_stop` is true.
         """
-        for index, completion in self.engine.generate(requests, sampling):
+        for index, completion in completions:
             if self.should_stop():
                 raise StopRequested
             yield index, completion
-
-    def generate_arriving(self, arrivals: Arrivals, sampling: Sampling) -> Iterator[tuple[int, Completion]]:
-        """The same of requests that come while others are sampled, from an engine that takes them."""
-        assert isinstance(self.engine, TakesArrivals)
-        for number, completion in self.engine.generate_arriving(arrivals, sampling):
-            if self.should_stop():
-                raise StopRequested
-            yield number, completion
 
     def wait(self, futures: Sequence[Future[Result]]) -> list[Result]:
         """Results in order. A judge may take minutes, so a stop takes the rest back.
@@ -165,6 +156,7 @@ def _played(
     tables: Sequence[Table[Turn]], groups: Mapping[int, PromptGroup], context: RolloutContext, sampling: Sampling
 ) -> list[Outcome]:
     """Play the episodes in place, and score them; a task whose answers go to an opponent waits for its whole batch."""
+    engine = context.engine
     first_ids = {group.draw.prompt_id: group.prompt_ids for group in groups.values()}
     pending: dict[tuple[int, str], Future[Score]] = {}
     asking: dict[int, list[int]] = {}
@@ -188,7 +180,7 @@ def _played(
         requests = {index: each for index, each in found.items() if isinstance(each, Request)}
         yield from ((index, each) for index, each in found.items() if isinstance(each, Unanswered))
         indices = list(requests)
-        for position, completion in context.generate(list(requests.values()), sampling):
+        for position, completion in context.until_stopped(engine.generate(list(requests.values()), sampling)):
             index = indices[position]
             yield index, reply(index, requests[index].prompt_ids, completion)
 
@@ -199,8 +191,13 @@ def _played(
         else:
             pending.update({(index, role): future for role, future in player.score(episode).items()})
 
-    if _arrives(context, groups):
-        play_arriving(tables, partial(context.generate_arriving, sampling=sampling), request_of, reply, ended)
+    has_tools = all(group.draw.task.task.has_tools for group in groups.values())
+    if has_tools and context.schedule == "arrival" and isinstance(engine, TakesArrivals):
+
+        def sample_arriving(arrivals: Arrivals) -> Iterator[tuple[int, Completion]]:
+            return context.until_stopped(engine.generate_arriving(arrivals, sampling))
+
+        play_arriving(tables, sample_arriving, request_of, reply, ended)
     else:
         play(tables, sample, ended)
     scores: list[dict[str, Score]] = [{} for _ in tables]
@@ -212,12 +209,6 @@ def _played(
         for index, score, said in zip(sorted(indices), answered.scores, answered.predictions, strict=True):
             scores[index][""], predictions[index] = score, said
     return list(zip(scores, predictions, strict=True))
-
-
-def _arrives(context: RolloutContext, groups: Mapping[int, PromptGroup]) -> bool:
-    """Whether the episodes are played as their tools answer."""
-    has_tools = all(group.draw.task.task.has_tools for group in groups.values())
-    return has_tools and context.schedule == "arrival" and isinstance(context.engine, TakesArrivals)
 
 
 def _turns(episode: Episode[Turn], role: str) -> tuple[Turn, ...]:

@@ -16,7 +16,6 @@ from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import Snapshot, TokenBatch
 from grpo_sdk.scoring.parts import PartColumns
 from grpo_sdk.task.bound import BoundTask
-from grpo_sdk.task.score import Score
 
 
 class AdvantageEstimator:
@@ -134,7 +133,7 @@ class AdvantageEstimator:
             "state": lambda: self.state,
             "lengths": lambda: torch.tensor([rollout.n_tokens for rollout in rollouts]),
             "greedy_rewards": lambda: greedy_rewards,
-            "reward_parts": lambda: _tensor(self._parts.values(labels, _scores(rollouts))),
+            "reward_parts": lambda: _tensor(self._parts.values(labels, [rollout.score for rollout in rollouts])),
             "part_weights": lambda: _tensor(self._parts.weights(labels)),
             "mask": lambda: episodes.join(tokens.mask),
             "token_penalties": lambda: episodes.join(spent),
@@ -163,12 +162,6 @@ class AdvantageEstimator:
         _, returns = gae(earned, values, mask, gamma=self.config.gae_gamma, lam=self._lam)
         # A completion that could not be scored has no return: its own values teach it nothing.
         return episodes.split(torch.where(rewards.isnan()[:, None], values, returns))
-
-
-def _scores(rollouts: Sequence[Rollout]) -> list[Score]:
-    scores = [rollout.score for rollout in rollouts if rollout.score is not None]
-    assert len(scores) == len(rollouts), "advantages are computed after scoring"
-    return scores
 
 
 def _tensor(rows: Sequence[Sequence[float]]) -> Tensor:

@@ -151,7 +151,6 @@ class Collector:
         """Rewards [N] float64, NaN where the score abstained; the soft overlong penalty is added where configured."""
         values = []
         for rollout in rollouts:
-            assert rollout.score is not None
             value = math.nan if rollout.score.value is None else rollout.score.value
             task = groups[rollout.group].draw.task.task
             values.append(value + length_penalty(self.config.trainer, task, rollout))
@@ -192,7 +191,7 @@ class Collector:
         rollouts = self._complete(groups, step, self._sampling, size)
         for number, group in enumerate(groups):
             scores = [rollout.score for rollout in rollouts[number * size : (number + 1) * size]]
-            solved = [float(score.solved) for score in scores if score is not None and not score.abstained]
+            solved = [float(score.solved) for score in scores if not score.abstained]
             if solved:
                 self.setup.data.mixture.update(group.draw, sum(solved) / len(solved))
         return rollouts

@@ -55,7 +55,7 @@ def check_first_batch(collected: Collected, config: RunConfig, callbacks: Callba
     if len(rewards) < LEAST or bool((rewards != rewards[0]).any()):
         return
     history = History(config, DEFAULT_KL_TARGET)
-    reward, solved = float(rewards[0]), [each.score.solved for each in collected.rollouts if each.score is not None]
+    reward, solved = float(rewards[0]), [rollout.score.solved for rollout in collected.rollouts]
     history.add(1, {"reward_min": reward, "reward_max": reward, "solved_rate": sum(solved) / max(1, len(solved))})
     prompts = f"the first {len(collected.groups)} prompts"
     seen = f"all {len(rewards)} completions of {prompts} by {config.model} earn {reward:g}."

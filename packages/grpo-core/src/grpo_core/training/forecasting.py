@@ -145,9 +145,8 @@ def _compared(label: str, setup: Setup, groups: Sequence[Sequence[Rollout]]) -> 
     return rewards
 
 
-def _with_penalty(setup: Setup, label: str, rollout: Rollout, score: Score | None) -> Score:
+def _with_penalty(setup: Setup, label: str, rollout: Rollout, score: Score) -> Score:
     """The score with the run's reward as its value."""
-    assert score is not None, "rollouts are scored"
     penalty = length_penalty(setup.config.trainer, setup.scoring.scorers[label].task.task, rollout)
     return score if score.value is None else replace(score, value=score.value + penalty)
 

@@ -1,4 +1,4 @@
-"""Metrics of a batch of rollouts, by the names of docs/reference/metrics.md."""
+"""What is logged and shown of a step's completions: metrics, by the names of docs/reference/metrics.md, and origins."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ from torch import Tensor
 
 from grpo_core.algorithms.advantages.groups import zero_std_fraction
 from grpo_core.algorithms.masking import masked_mean
-from grpo_core.rollouts.rollout import Rollout
+from grpo_core.prompts.curriculum import PassRateCurriculum
+from grpo_core.rollouts.rollout import PromptGroup, Rollout
+from grpo_core.rollouts.thinking import think_tokens
+from grpo_core.tracking.rollout_lines import BatchOrigin, GroupOrigin
 from grpo_core.training.batch import TrainBatch
+from grpo_core.training.collect import Collected
+from grpo_core.training.setup import Setup
+from grpo_sdk.callbacks import Sample
 from grpo_sdk.task.score import Score, tool_seconds
 
 COMPARED_PROMPTS, COMPARED_CHARS = 16, 500
@@ -38,7 +44,7 @@ def rollout_metrics(
     scored = rewards[~rewards.isnan()]
     groups = torch.tensor([rollout.group for rollout in rollouts])
     advantages = batch.advantages if batch.advantages.dim() == 1 else batch.advantages[batch.mask]
-    scores = [rollout.score for rollout in rollouts if rollout.score is not None]
+    scores = [rollout.score for rollout in rollouts]
     metrics = {
         "reward": float(scored.mean()) if len(scored) else float("nan"),
         "reward_min": float(scored.min()) if len(scored) else float("nan"),
@@ -111,3 +117,54 @@ def _rates(scores: Sequence[Score]) -> dict[str, float]:
         "valid_rate": sum(score.valid for score in scored) / count,
         "abstained": float(len(scores) - len(scored)),
     }
+
+
+def origin_of(setup: Setup, collected: Collected) -> BatchOrigin:
+    """Facts for the log of completions: prompts, rewards, pass rates, thinking."""
+    config, orders, tokenizer = setup.config, setup.data.mixture.orders, setup.policy.tokenizer
+    groups = []
+    for draw in (group.draw for group in collected.groups):
+        order = orders[draw.label]
+        rate = order.pass_rate(draw.row.id) if isinstance(order, PassRateCurriculum) else None
+        groups.append(GroupOrigin(draw.prompt_id, draw.task.prompt(draw.row), rate))
+    return BatchOrigin(
+        groups=groups,
+        rewards=collected.rewards.tolist(),
+        think_tokens=[
+            sum(think_tokens(tokenizer, turn.completion.text, turn.completion.token_ids) for turn in rollout.turns)
+            for rollout in collected.rollouts
+        ],
+        generate_s=collected.generate_s,
+        boundaries=config.curriculum.boundaries,
+        masks_truncated=config.trainer.mask_truncated_completions,
+        logs_tokens=config.tracking.token_logprobs,
+        conditions={task.spec: task.conditions for task in setup.tasks.trained.values()},
+        decode=lambda ids: tokenizer.batch_decode([[token] for token in ids]),
+    )
+
+
+def samples_of(groups: Sequence[PromptGroup], rollouts: Sequence[Rollout], limit: int) -> list[Sample]:
+    """Different completions of one group: where possible of one whose rewards differ, since it shows most.
+
+    Args:
+        groups: Groups of the step.
+        rollouts: Their rollouts, group by group, equally many of each.
+        limit: Completions at most.
+    """
+    generations = len(rollouts) // len(groups)
+    by_group = [rollouts[start : start + generations] for start in range(0, len(rollouts), generations)]
+    values = [{rollout.score.value for rollout in own} - {None} for own in by_group]
+    index = next((index for index, different in enumerate(values) if len(different) > 1), 0)
+    draw = groups[index].draw
+    prompt = draw.task.prompt(draw.row)
+    question = prompt if isinstance(prompt, str) else prompt[-1]["content"]
+    distinct = {
+        "  ".join(
+            f"{' '.join((each['role'], each.get('name', ''))).strip()}: {each['content'].strip()}"
+            for each in rollout.messages
+            if each["role"]
+        )
+        or rollout.text: rollout
+        for rollout in by_group[index]
+    }
+    return [Sample(draw.label, question, text, rollout.score) for text, rollout in list(distinct.items())[:limit]]

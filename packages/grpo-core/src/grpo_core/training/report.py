@@ -15,11 +15,10 @@ from grpo_core.policy.memory_meter import PhaseMemory, memory_meter
 from grpo_core.training.batch import TrainBatch
 from grpo_core.training.collect import Collected
 from grpo_core.training.first_batch import check_first_batch, check_golds
-from grpo_core.training.metrics import rollout_metrics
+from grpo_core.training.metrics import origin_of, rollout_metrics, samples_of
 from grpo_core.training.provenance import versions
 from grpo_core.training.run_folder import RunFolder
 from grpo_core.training.setup import Setup
-from grpo_core.training.shown_rollouts import origin_of, samples_of
 from grpo_sdk.callbacks import Callbacks, Finding, ResolvedDefault, RunInfo, StepRecord
 from grpo_sdk.plugins import variants as registry
 from grpo_sdk.scoring.abstention import check_abstentions, reason_head
@@ -88,11 +87,8 @@ class Report:
         setup = self._setup
         self._folder.log_rollouts(step, collected.rollouts, setup.tasks.identities, origin_of(setup, collected))
         for label, task in setup.tasks.trained.items():
-            scores = [
-                rollout.score
-                for rollout, name in zip(collected.rollouts, collected.labels, strict=True)
-                if name == label and rollout.score is not None
-            ]
+            own = zip(collected.rollouts, collected.labels, strict=True)
+            scores = [rollout.score for rollout, name in own if name == label]
             check_abstentions(scores, label, self._config.scoring.max_abstain_share, task)
             for score in scores:
                 if score.abstained:
@@ -104,7 +100,7 @@ class Report:
     def metrics(self, collected: Collected, batch: TrainBatch) -> dict[str, float]:
         """Metrics of a step's completions: ours, and those of tasks and plugins, whose failures are only warned of."""
         values = rollout_metrics(collected.rollouts, collected.labels, collected.rewards, batch)
-        scores = [rollout.score for rollout in collected.rollouts if rollout.score is not None]
+        scores = [rollout.score for rollout in collected.rollouts]
         names = self._setup.tasks.metric_names
         measured = [*step_numbers(self._setup.tasks.trained, collected.labels, scores, names).values()]
         arguments = {

@@ -15,7 +15,7 @@ from grpo_core.checkpoints import CheckpointStore, read_json, write_json
 from grpo_core.checkpoints.names import Step, checkpoint_name
 from grpo_core.checkpoints.reservation import TOKENIZER_BYTES, reserved_space
 from grpo_core.policy.reference import REFERENCE_DIR
-from grpo_core.training.overlap import batch_to_json
+from grpo_core.training.batches import batch_to_json
 from grpo_core.training.random_state import gathered_random_state
 from grpo_core.training.state import AHEAD_FILE, OPTIMIZER_FILE, RNG_FILE, RunState, optimizer_tensors
 from grpo_core.training.stored_run import INFO_FILE, STATE_FILE

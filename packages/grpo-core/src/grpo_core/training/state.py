@@ -21,9 +21,8 @@ from grpo_core.policy.ranks import Ranks
 from grpo_core.policy.reference import REFERENCE_DIR
 from grpo_core.tracking.runs import ENDLESS
 from grpo_core.training.advantages import AdvantageEstimator
-from grpo_core.training.batches import Batches
+from grpo_core.training.batches import AheadBatch, Batches, batch_from_json
 from grpo_core.training.evaluations import Evaluations
-from grpo_core.training.overlap import AheadBatch, batch_from_json
 from grpo_core.training.provenance import config_hash, data_hash, versions
 from grpo_core.training.random_state import random_state, restore_random_state, restore_rank
 from grpo_core.training.report import Report
@@ -115,12 +114,6 @@ class RunState:
         self.updater.load_state(start.updater)
         restore_random_state(*start.random)
         return True
-
-    def finish_step(self, n_tokens: int) -> None:
-        """Count a step whose updates are done."""
-        self.step += 1
-        self.tokens += n_tokens
-        self.unfinished = None
 
     def as_json(self) -> dict[str, Any]:
         """The part that is no tensor."""

@@ -188,7 +188,9 @@ class Trainer:
             "generate_s": collected.generate_s,
             **metrics,
         }
-        self.state.finish_step(batch.n_tokens)
+        self.state.step += 1
+        self.state.tokens += batch.n_tokens
+        self.state.unfinished = None
         self.updater.move_reference(self.step)
         self.report.step(self.step, collected, metrics, batch.n_tokens)
         self._follow_step()
