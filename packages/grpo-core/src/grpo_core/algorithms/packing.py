@@ -76,9 +76,9 @@ def plan_packs(
     packs: list[Pack] = []
     for rows in members.values():
         prompt = prompt_lens[rows[0]]
-        choices = [_split(rows, size) for size in range(1, min(len(rows), max_rows or len(rows)) + 1)]
         best = None
-        for choice in choices:
+        for size in range(1, min(len(rows), max_rows or len(rows)) + 1):
+            choice = [tuple(rows[start : start + size]) for start in range(0, len(rows), size)]
             lengths = [prompt + sum(completion_lens[row] - 1 for row in pack) for pack in choice]
             if max_tokens is not None and len(choice) < len(rows) and max(lengths) > max_tokens:
                 continue
@@ -140,7 +140,12 @@ def packed_states(
     parts = causal_lm(model)
     prompts, completions = prompt_lens.tolist(), completion_lens.tolist()
     in_parts = _in_parts(parts, input_ids, prompts, completions, packs) if attends_in_parts(parts) else None
-    hidden, predictors = in_parts or _masked(parts, input_ids, prompts, completions, packs)  # [R, S, D], [B, T]
+    if in_parts is not None:
+        hidden, predictors = in_parts  # [R, S, D], [B, T]
+    else:
+        ids, positions, segments, predictors = _layout(input_ids, prompts, completions, packs)
+        mask = _attention_mask(segments, parts)
+        hidden = parts.hidden(ids, attention_mask=mask, position_ids=positions, use_cache=False)
     real = completion_mask(completion_lens)  # [B, T]
     states = hidden.flatten(0, 1).index_select(0, predictors[real])
     rows, offsets = real.nonzero(as_tuple=True)
@@ -159,19 +164,6 @@ def _in_parts(
         return hidden, sequence.predictors
     _own_attention.add(parts.model)
     return None
-
-
-def _masked(
-    parts: CausalLM, input_ids: Tensor, prompts: Sequence[int], completions: Sequence[int], packs: Sequence[Pack]
-) -> tuple[Tensor, Tensor]:
-    """Hidden states of each pack as a sequence, and the flat index of what predicts."""
-    ids, positions, segments, predictors = _layout(input_ids, prompts, completions, packs)
-    mask = _attention_mask(segments, parts)
-    return parts.hidden(ids, attention_mask=mask, position_ids=positions, use_cache=False), predictors
-
-
-def _split(rows: Sequence[int], size: int) -> list[Pack]:
-    return [tuple(rows[start : start + size]) for start in range(0, len(rows), size)]
 
 
 def _layout(
