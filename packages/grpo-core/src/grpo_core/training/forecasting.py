@@ -9,19 +9,20 @@ from dataclasses import replace
 
 import torch
 
+from grpo_core.algorithms.packing import pair_cost
 from grpo_core.config import EvalConfig, RunConfig
 from grpo_core.evaluation import forecast as forecasts
 from grpo_core.evaluation.forecast import Groups, MixtureForecast, TaskForecast, Times
 from grpo_core.evaluation.intervals import UNBOUNDED
 from grpo_core.evaluation.results import Evaluation
-from grpo_core.evaluation.surprisal import teacher_forced
 from grpo_core.policy.memory import is_out_of_memory, release
-from grpo_core.policy.policy import Policy
+from grpo_core.policy.pass_budget import PassLimits
 from grpo_core.policy.ranks import Ranks
 from grpo_core.policy.sampler import sampling_of
 from grpo_core.rollouts.group_rewards import compared_scores
 from grpo_core.rollouts.rollout import Rollout
 from grpo_core.rollouts.sample import sample_rollouts
+from grpo_core.training.batch import MicroBatch, collate, micro_batches
 from grpo_core.training.collect import groups_of, length_penalty, rollout_context
 from grpo_core.training.setup import Setup, prepare
 from grpo_sdk.callbacks import Callbacks
@@ -63,7 +64,7 @@ def run_forecast(config: RunConfig, *, prompts: int, samples: int, callbacks: Ca
 def _forecast_task(label: str, setup: Setup, prompts: int, samples: int, callbacks: Callbacks) -> TaskForecast:
     trainer = setup.config.trainer
     groups, seconds = _sample(label, setup, prompts, samples, callbacks)
-    rollouts = [rollout for group in groups for rollout in group]
+    rollouts = [replace(rollout, group=number) for number, group in enumerate(groups) for rollout in group]
     started = time.perf_counter()
     compared = _compared(label, setup, groups)
     # Groups of every size are compared here, and of one in a run.
@@ -158,20 +159,29 @@ def _update_seconds(setup: Setup, rollouts: Sequence[Rollout], callbacks: Callba
     """
     policy, temperature = setup.policy, setup.config.trainer.temperature
     chosen = rollouts[:: max(1, len(rollouts) // UPDATED)][:UPDATED]
-    samples = sorted((sample for rollout in chosen for sample in _samples_of(rollout)), key=_width)
-    if not samples or not policy.parameters():
+    tokens = collate(chosen, pad_id=policy.tokenizer.pad_token_id, mask_truncated=False)
+    if not tokens.mask.any() or not policy.parameters():
         return None, 0
-    rows = max(1, PASS_TOKENS // _width(samples[-1]))
-    batches = [samples[start : start + rows] for start in range(0, len(samples), rows)]
+    passes = [*micro_batches(tokens, PassLimits(None, PASS_TOKENS, None), pair_cost(policy.model))]
+    passes.reverse()  # from the shortest on
+
+    def run(micro: MicroBatch) -> None:
+        rows = tokens.rows(micro.rows).to(policy.device)
+        with policy.precision():
+            logp, _ = policy.states(*rows.inputs, micro.packs).logprobs(temperature=temperature)
+        logp.sum().backward()
+        if policy.device.type == "cuda":
+            torch.cuda.synchronize()
+
     try:
-        _pass(policy, batches[0], temperature)  # the first one also pays for what is made once
+        run(passes[0])  # the first one also pays for what is made once
         started, seconds, measured = time.perf_counter(), 0.0, 0
-        for batch in batches:
-            _pass(policy, batch, temperature)
-            seconds, measured = time.perf_counter() - started, measured + len(batch)
+        for micro in passes:
+            run(micro)
+            seconds, measured = time.perf_counter() - started, measured + len(micro.rows)
             if seconds > UPDATE_S:
                 break
-        return seconds / measured * len(samples) / len(chosen), len(chosen)
+        return seconds / measured * len(tokens) / len(chosen), len(chosen)
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
@@ -180,30 +190,3 @@ def _update_seconds(setup: Setup, rollouts: Sequence[Rollout], callbacks: Callba
     finally:
         policy.model.zero_grad(set_to_none=True)
         release()
-
-
-Sample = tuple[Sequence[int], Sequence[int]]
-"""Tokens of a prompt and of its completion."""
-
-
-def _samples_of(rollout: Rollout) -> list[Sample]:
-    """What is trained on of a rollout: each move of a game, or a whole conversation, whose turns go on from another."""
-    turns = [turn for turn in rollout.turns if turn.trained and turn.completion.token_ids]
-    if rollout.role or len(turns) < 2:
-        return [(turn.prompt_ids, turn.completion.token_ids) for turn in turns]
-    start, last = len(turns[0].prompt_ids), (*turns[-1].prompt_ids, *turns[-1].completion.token_ids)
-    return [(last[:start], last[start:])]
-
-
-def _width(sample: Sample) -> int:
-    """Tokens of prompt and completion; samples of like length together need little padding."""
-    return len(sample[0]) + len(sample[1])
-
-
-def _pass(policy: Policy, batch: Sequence[Sample], temperature: float) -> None:
-    with policy.precision():
-        states = teacher_forced(policy, [prompt for prompt, _ in batch], [completion for _, completion in batch])
-        logp, _ = states.logprobs(temperature=temperature)
-    logp.sum().backward()
-    if policy.device.type == "cuda":
-        torch.cuda.synchronize()
