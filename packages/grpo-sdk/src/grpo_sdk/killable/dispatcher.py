@@ -7,73 +7,17 @@ import selectors
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import fields
-from typing import Any, Protocol
 
 from grpo_sdk.errors import InfrastructureError
 from grpo_sdk.killable import fork_server
 from grpo_sdk.killable import worker as program
+from grpo_sdk.killable.executor import Executor, MakeExecutor
 from grpo_sdk.killable.importing import refuse_at_import
 from grpo_sdk.killable.items import Item, ItemQueue, Quarantine
 from grpo_sdk.killable.outcome import PoolStats
 from grpo_sdk.killable.supervisor import fork_lock
-
-
-class Executor(Protocol):
-    """The processes of a pool, as `Supervisor`."""
-
-    @property
-    def selector(self) -> selectors.BaseSelector:
-        """Hears the processes."""
-        ...
-
-    @property
-    def restarts(self) -> int:
-        """Workers that were replaced."""
-        ...
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no item waits and no worker has one."""
-        ...
-
-    def warm(self, future: Future[None]) -> None:
-        """Start every worker; the future is done when all are ready."""
-        ...
-
-    def dispatch(self) -> None:
-        """Give items to workers, and start workers."""
-        ...
-
-    def patience_s(self) -> float | None:
-        """Seconds to sleep; None until something happens."""
-        ...
-
-    def attend(self, channel: Any, mask: int, /) -> None:
-        """Write to a channel of the selector and read from it, as `mask` says is possible."""
-        ...
-
-    def check_workers(self) -> None:
-        """Handle workers that are overdue or have ended."""
-        ...
-
-    def give_up(self, futures: Iterable[Future[None]], why: str) -> None:
-        """Fail what waits for workers, because the pool ends; the futures were not passed to `warm` yet."""
-        ...
-
-    def shutdown(self) -> None:
-        """End all."""
-        ...
-
-    def abandon(self) -> None:
-        """In a forked child: close what was inherited."""
-        ...
-
-
-MakeExecutor = Callable[[ItemQueue], Executor]
-"""Makes the processes of a pool, none of which is started yet."""
 
 
 class Dispatcher:
@@ -205,7 +149,7 @@ class Dispatcher:
                 while self._inbox:
                     queue.add(self._inbox.popleft())
                 while self._warm_requests:
-                    executor.warm(self._warm_requests.popleft())
+                    executor.warming.append(self._warm_requests.popleft())
                 executor.dispatch()
                 # Set before the inbox is looked at again: who fills it afterwards wakes this thread.
                 self._is_asleep = True
@@ -235,7 +179,8 @@ class Dispatcher:
         while self._inbox:
             queue.add(self._inbox.popleft())
         queue.give_up_all(reason)
-        executor.give_up(self._warm_requests, reason)
+        executor.warming.extend(self._warm_requests)
+        executor.end_warming(reason)
         executor.shutdown()
         with self._lock:
             assert self._wake_pipe is not None

@@ -37,7 +37,6 @@ class Item:
         is_repeatable: Whether it is tried again where its worker has died.
         has_killed: Whether a worker has died on it.
         losses: Workers that were lost with it, and not because of it.
-        is_begun: Whether the future is claimed: it can no longer be cancelled.
     """
 
     payload: bytes
@@ -49,25 +48,10 @@ class Item:
     is_repeatable: bool = True
     has_killed: bool = False
     losses: int = 0
-    is_begun: bool = False
 
     def begin(self) -> bool:
         """Claim the future; False when its caller has cancelled it."""
-        self.is_begun = self.is_begun or self.future.set_running_or_notify_cancel()
-        return self.is_begun
-
-    def resolve(self, outcome: Outcome) -> None:
-        """Give the caller the outcome."""
-        if not self.begin():
-            return
-        if self.timeout is not None:
-            outcome = replace(self.timeout, value=outcome.value)
-        try:
-            converted = self.convert(outcome)
-        except BaseException as error:  # the caller's function: its bug is the caller's, not the pool's
-            self.future.set_exception(error)
-        else:
-            self.future.set_result(converted)
+        return self.future.running() or self.future.set_running_or_notify_cancel()
 
 
 class Quarantine:
@@ -168,4 +152,13 @@ class ItemQueue:
             self.waiting.appendleft(item)
             return
         del self._unresolved[item]
-        item.resolve(outcome)
+        if not item.begin():
+            return
+        if item.timeout is not None:
+            outcome = replace(item.timeout, value=outcome.value)
+        try:
+            converted = item.convert(outcome)
+        except BaseException as error:  # the caller's function: its bug is the caller's, not the pool's
+            item.future.set_exception(error)
+        else:
+            item.future.set_result(converted)

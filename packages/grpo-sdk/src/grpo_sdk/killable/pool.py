@@ -6,12 +6,14 @@ import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from dataclasses import asdict
 from functools import partial
 from typing import Protocol, Self, TypeVar
 
 from grpo_sdk.errors import UserError
 from grpo_sdk.killable import worker as program
-from grpo_sdk.killable.dispatcher import Dispatcher, MakeExecutor
+from grpo_sdk.killable.dispatcher import Dispatcher
+from grpo_sdk.killable.executor import MakeExecutor
 from grpo_sdk.killable.items import Item
 from grpo_sdk.killable.outcome import Outcome, PoolStats
 from grpo_sdk.killable.process import JSON, Launch
@@ -96,33 +98,23 @@ class KillablePool:
             raise UserError(f"start_timeout_s={start_timeout_s!r} must be a number of seconds above 0.")
         if not os.path.isfile(program.__file__):
             raise UserError(f"no file {program.__file__}, which worker processes run: install this package unpacked.")
-        self._remake: Callable[[], KillablePool] = partial(
-            KillablePool,
-            target,
-            args=args,
-            workers=workers,
-            memory_mib=memory_mib,
-            name=name,
-            start_timeout_s=start_timeout_s,
-            has_spare=has_spare,
-            environment=environment,
-            preload=preload,
-        )
         try:
             cwd: str | None = os.getcwd()
         except FileNotFoundError:  # it was deleted: the workers live without one too
             cwd = None
         self.workers = workers or default_workers()
         self.target, self.name = target, name
-        launch = Launch(target, args, memory_mib, name, cwd, has_spare, environment or {}, preload)
-        self._dispatcher = Dispatcher(name, self._executor(launch, workers, start_timeout_s))
+        launch = Launch(target, args, memory_mib, name, cwd, has_spare, environment or {}, preload, start_timeout_s)
+        options = {name: value for name, value in asdict(launch).items() if name != "cwd"}
+        self._remake: Callable[[], KillablePool] = partial(KillablePool, workers=workers, **options)
+        self._dispatcher = Dispatcher(name, self._executor(launch, workers))
         # The thread holds the dispatcher, not the pool, so that a forgotten pool is collected and ends it.
         self._finalizer = weakref.finalize(self, self._dispatcher.stop, drain=True)
         self._finalizer.atexit = False  # at exit every dispatcher is stopped without draining
 
-    def _executor(self, launch: Launch, workers: int | None, start_timeout_s: float) -> MakeExecutor:
+    def _executor(self, launch: Launch, workers: int | None) -> MakeExecutor:
         """What makes the processes; it must not hold the pool."""
-        return partial(Supervisor, launch, workers or default_workers(), start_timeout_s)
+        return partial(Supervisor, launch, workers or default_workers())
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.target!r}, workers={self.workers}, name={self.name!r})"

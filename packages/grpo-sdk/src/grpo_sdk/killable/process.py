@@ -6,21 +6,22 @@ import json
 import math
 import os
 import secrets
+import selectors
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from grpo_sdk.killable import worker as program
 from grpo_sdk.killable.fork_server import ForkedProcess, ForkServer
 from grpo_sdk.killable.items import Item
-from grpo_sdk.killable.outcome import Outcome
 from grpo_sdk.killable.scheduling import Waits, patience_s
 from grpo_sdk.killable.secrets import worker_environment
 
@@ -71,27 +72,11 @@ def _opened(pid: int, stack: contextlib.ExitStack) -> int | None:
 
 JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
 
-_READ_BYTES = 1 << 16
 SEEN_S = 0.1
 """The kernel ends the children of a process a moment before others see its own end."""
 
 _EXIT_WAIT_S = 1.0
 """Time for a worker whose socket closed to get an exit status; its memory is free by then."""
-
-
-class Answer(NamedTuple):
-    """One frame from a worker, as `grpo_sdk.killable.worker` sends it."""
-
-    kind: int
-    seconds: float
-    value: bytes
-
-    @property
-    def outcome(self) -> Outcome:
-        """What the handler did."""
-        if self.kind & program.ERROR:
-            return Outcome("error", why=self.value.decode("utf-8", "replace"), seconds=self.seconds)
-        return Outcome("ok", self.value, seconds=self.seconds)
 
 
 _WORKER_DEFAULTS = {
@@ -115,6 +100,7 @@ class Launch:
         has_spare: Whether one more worker than may be busy is kept ready, once one may be killed.
         environment: Environment variables set for the workers beside those of this process.
         preload: Module that is imported once, in a process from which they are forked where there are keepers.
+        start_timeout_s: Limit of loading the target.
     """
 
     target: str
@@ -122,9 +108,10 @@ class Launch:
     memory_mib: int | None
     name: str
     cwd: str | None
-    has_spare: bool = True
-    environment: Mapping[str, str] = field(default_factory=dict)
-    preload: str | None = None
+    has_spare: bool
+    environment: Mapping[str, str]
+    preload: str | None
+    start_timeout_s: float
 
     def variables(self, mark: str) -> dict[str, str]:
         """Environment variables of a worker."""
@@ -153,7 +140,83 @@ class Launch:
         )
 
 
-class WorkerProcess:
+_READ_BYTES = 1 << 16
+
+
+class Frame(NamedTuple):
+    """A frame that has arrived: the fields of its header without the length, and its content."""
+
+    fields: tuple[Any, ...]
+    content: bytes
+
+
+class Frames:
+    """One end of a socket between processes, which never waits: headers that end with a length, each before its bytes.
+
+    Args:
+        channel: The socket.
+        sent: Header of what is sent.
+        received: Header of what arrives.
+    """
+
+    def __init__(self, channel: socket.socket, sent: struct.Struct, received: struct.Struct) -> None:
+        self.channel, self._sent, self._received = channel, sent, received
+        self._outbox, self._inbox = bytearray(), bytearray()
+        channel.setblocking(False)
+
+    def put(self, content: bytes, *fields: float) -> None:
+        """Add a frame to what `flush` sends."""
+        self._outbox += self._sent.pack(*fields, len(content)) + content
+
+    def flush(self) -> bool:
+        """Send what there is room for; returns whether that was all."""
+        try:
+            del self._outbox[: self.channel.send(self._outbox)]
+        except BlockingIOError:
+            pass
+        except OSError:  # the other end is gone: the read that follows says so
+            self._outbox.clear()
+        return not self._outbox
+
+    def listen(self, selector: selectors.BaseSelector) -> None:
+        """Wait for room in the socket only while bytes wait for it; the selector knows it with this object."""
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._outbox else 0)
+        if selector.get_key(self.channel).events != events:
+            selector.modify(self.channel, events, self)
+
+    def receive(self) -> tuple[list[Frame], bool]:
+        """All frames that have arrived, and whether more may come.
+
+        One that is longer than any may be also ends the conversation: something else wrote into the socket.
+        """
+        is_open = True
+        for _ in range(program.MAX_FRAME_BYTES // _READ_BYTES):
+            try:
+                data = self.channel.recv(_READ_BYTES)
+            except BlockingIOError:
+                break
+            except OSError:
+                data = b""
+            self._inbox += data
+            is_open = bool(data)
+            if len(data) < _READ_BYTES:
+                break
+        frames: list[Frame] = []
+        start, size = 0, self._received.size
+        while len(self._inbox) - start >= size:
+            *fields, length = self._received.unpack_from(self._inbox, start)
+            if length > program.MAX_FRAME_BYTES:
+                return frames, False
+            end = start + size + length
+            if len(self._inbox) < end:
+                break
+            frames.append(Frame(tuple(fields), bytes(self._inbox[start + size : end])))
+            start = end
+        del self._inbox[:start]
+        return frames, is_open
+
+
+class WorkerProcess(Frames):
     """A worker: its process, its socket, and the items it holds, oldest first.
 
     Attributes:
@@ -166,35 +229,28 @@ class WorkerProcess:
         OSError: it cannot be started.
     """
 
-    def __init__(self, launch: Launch, start_timeout_s: float) -> None:
+    def __init__(self, launch: Launch) -> None:
         self.held: deque[Item] = deque()
         self.is_ready = False
-        self._outbox = bytearray()
-        self._inbox = bytearray()
         self._waits: Waits | None = None
         self._mark = secrets.token_hex(program.MARK_CHARS // 2)
-        self.channel, theirs = socket.socketpair()
+        channel, theirs = socket.socketpair()
+        super().__init__(channel, program.REQUEST, program.ANSWER)
         try:
             self._process = launch.start(theirs, self._mark)
         except OSError:
-            self.channel.close()
+            channel.close()
             raise
         finally:
             theirs.close()
-        self.channel.setblocking(False)
         self.since = time.monotonic()
-        self.deadline = self.since + start_timeout_s
+        self.deadline = self.since + launch.start_timeout_s
         setup = {
+            **asdict(launch),
             "path": [str(entry) for entry in sys.path],  # people put Path objects there
-            "target": launch.target,
-            "args": launch.args,
-            "memory_mib": launch.memory_mib,
-            "name": launch.name,
-            "cwd": launch.cwd,
             "variables": launch.variables(self._mark) if isinstance(self._process, ForkedProcess) else None,
         }
-        content = json.dumps(setup).encode()
-        self._outbox += program.REQUEST.pack(len(content)) + content
+        self.put(json.dumps(setup).encode())
         self.flush()
 
     @property
@@ -202,17 +258,12 @@ class WorkerProcess:
         """Process group of the worker."""
         return self._process.pid
 
-    @property
-    def is_sending(self) -> bool:
-        """Whether bytes wait for room in its socket."""
-        return bool(self._outbox)
-
     def give(self, item: Item) -> None:
         """Hold an item, which `flush` sends; its time runs from now, or from the answer before it."""
         self.held.append(item)
         if len(self.held) == 1:
             self.restart_clock()
-        self._outbox += program.REQUEST.pack(len(item.payload)) + item.payload
+        self.put(item.payload)
 
     def loaded(self, pid: int) -> None:
         """Note that the target is loaded.
@@ -249,45 +300,6 @@ class WorkerProcess:
         left_s = self._waits.left_s(limit_s, now - self.since)
         self.deadline = max(self.deadline, min(now + left_s, self.since + patience_s(limit_s)))
         return left_s <= 0
-
-    def flush(self) -> None:
-        """Send what there is room for."""
-        try:
-            del self._outbox[: self.channel.send(self._outbox)]
-        except BlockingIOError:
-            pass
-        except OSError:  # it is gone: the read that follows says so, and the item is handled there
-            self._outbox.clear()
-
-    def receive(self) -> tuple[list[Answer], bool]:
-        """All answers that have arrived, and whether more may come.
-
-        An answer longer than any worker may send also ends the conversation: something else wrote into the socket.
-        """
-        is_open = True
-        for _ in range(program.MAX_FRAME_BYTES // _READ_BYTES):
-            try:
-                data = self.channel.recv(_READ_BYTES)
-            except BlockingIOError:
-                break
-            except OSError:
-                data = b""
-            self._inbox += data
-            is_open = bool(data)
-            if len(data) < _READ_BYTES:
-                break
-        answers: list[Answer] = []
-        start, size = 0, program.ANSWER.size
-        while len(self._inbox) - start >= size:
-            kind, seconds, length = program.ANSWER.unpack_from(self._inbox, start)
-            if length > program.MAX_FRAME_BYTES:
-                return answers, False
-            if len(self._inbox) - start < size + length:
-                break
-            answers.append(Answer(kind, seconds, bytes(self._inbox[start + size : start + size + length])))
-            start += size + length
-        del self._inbox[:start]
-        return answers, is_open
 
     @property
     def lost_server(self) -> ForkServer | None:

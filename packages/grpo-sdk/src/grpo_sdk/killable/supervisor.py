@@ -10,14 +10,13 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterable
-from concurrent.futures import Future
 
-from grpo_sdk.errors import InfrastructureError
 from grpo_sdk.killable import worker as program
+from grpo_sdk.killable.executor import Executor
 from grpo_sdk.killable.fork_server import ForkServer
 from grpo_sdk.killable.items import Item, ItemQueue
 from grpo_sdk.killable.outcome import Outcome, Status
-from grpo_sdk.killable.process import Answer, Launch, WorkerProcess
+from grpo_sdk.killable.process import Launch, WorkerProcess
 
 # Keeps the last line it read; at end of file the pool's process is gone, however it died.
 _SCRIPT = 'while read -r line; do groups=$line; done; for group in $groups; do kill -s KILL -- "-$group"; done'
@@ -105,7 +104,7 @@ fork_lock = threading.Lock()
 """Held while a worker is started: a fork in between would copy descriptors that nobody knows yet into the child."""
 
 
-class Supervisor:
+class Supervisor(Executor):
     """The workers of a pool and the selector that hears them; belongs to the pool's thread.
 
     Workers are started when they are first needed and then kept up. After repeated failures to start, the next attempt
@@ -118,17 +117,14 @@ class Supervisor:
     Args:
         launch: How workers are started.
         size: Most workers that may be busy at once.
-        start_timeout_s: Limit of loading the target.
         queue: Items that wait for a worker.
     """
 
-    def __init__(self, launch: Launch, size: int, start_timeout_s: float, queue: ItemQueue) -> None:
-        self.selector = selectors.DefaultSelector()
-        self.restarts = 0
-        self._launch, self._size, self._start_timeout_s, self._queue = launch, size, start_timeout_s, queue
+    def __init__(self, launch: Launch, size: int, queue: ItemQueue) -> None:
+        super().__init__(queue)
+        self._launch, self._size = launch, size
         self._workers: list[WorkerProcess] = []
         self._dying: list[WorkerProcess] = []
-        self._warming: list[Future[None]] = []
         self._guard: Guard | None = None
         self._wanted = 0
         self._spare_due = math.inf
@@ -142,16 +138,12 @@ class Supervisor:
         """Whether no item waits and no worker has one."""
         return not (self._queue.waiting or any(worker.held for worker in self._workers))
 
-    def warm(self, future: Future[None]) -> None:
-        """Start every worker; the future is done when all are ready."""
-        self._warming.append(future)
-
     # Items
 
     def dispatch(self) -> None:
         """Give items to workers, and start workers."""
         busy = sum(bool(worker.held) for worker in self._workers)
-        needed = self._size if self._warming else len(self._queue.waiting) + busy
+        needed = self._size if self.warming else len(self._queue.waiting) + busy
         if needed > self._wanted and time.monotonic() >= self._next_start:
             self._wanted = min(self._size, needed)
         depth = min(MAX_DEPTH, max(1, int(AHEAD_S / max(self._mean_s, AHEAD_S / MAX_DEPTH))))
@@ -170,49 +162,46 @@ class Supervisor:
                 worker.give(item)
                 given.add(worker)
         for worker in given:
-            worker.flush()
-            if worker.is_sending:
-                self._listen(worker)
+            if not worker.flush():
+                worker.listen(self.selector)
         spares = len(self._workers) - self._wanted
         is_stuck = bool(self._queue.waiting) and not self._workers
-        if self._warming or is_stuck or spares < 0 or (spares < SPARES and time.monotonic() >= self._spare_due):
+        if self.warming or is_stuck or spares < 0 or (spares < SPARES and time.monotonic() >= self._spare_due):
             self._staff()  # afterwards: to start a process takes a while
 
     def attend(self, worker: WorkerProcess, mask: int) -> None:
         """Write to a worker's socket and read from it, as the selector's `mask` says is possible."""
         if mask & selectors.EVENT_WRITE:
             worker.flush()
-            self._listen(worker)
+            worker.listen(self.selector)
         if mask & selectors.EVENT_READ:
             answers, is_open = worker.receive()
-            for answer in answers:
-                self._accept(worker, answer)
+            for (kind, seconds), content in answers:
+                self._accept(worker, kind, seconds, content)
                 if worker not in self._workers:
                     return
             if not is_open:
                 self._died(worker)
 
-    def _listen(self, worker: WorkerProcess) -> None:
-        """Wait for room in a worker's socket only while bytes wait for it."""
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if worker.is_sending else 0)
-        if self.selector.get_key(worker.channel).events != events:
-            self.selector.modify(worker.channel, events, worker)
-
-    def _accept(self, worker: WorkerProcess, answer: Answer) -> None:
-        if answer.kind == program.READY:
-            worker.loaded(int(answer.value))
-        elif answer.kind == program.BROKEN:
+    def _accept(self, worker: WorkerProcess, kind: int, seconds: float, content: bytes) -> None:
+        if kind == program.READY:
+            worker.loaded(int(content))
+        elif kind == program.BROKEN:
             self._kill(worker)
-            self._start_failed(answer.value.decode("utf-8", "replace"))
+            self._start_failed(content.decode("utf-8", "replace"))
         elif not worker.held:  # something else wrote into the socket
             self._died(worker)
         else:
             item = worker.held.popleft()
             worker.restart_clock()
             self._failed_starts, self._next_start = 0, 0.0  # starting works
-            self._mean_s = _MEAN_DECAY * self._mean_s + (1 - _MEAN_DECAY) * answer.seconds
-            self._queue.finish(item, answer.outcome)
-            if answer.kind & program.LEAVING:
+            self._mean_s = _MEAN_DECAY * self._mean_s + (1 - _MEAN_DECAY) * seconds
+            if kind & program.ERROR:
+                outcome = Outcome("error", why=content.decode("utf-8", "replace"), seconds=seconds)
+            else:
+                outcome = Outcome("ok", content, seconds=seconds)
+            self._queue.finish(item, outcome)
+            if kind & program.LEAVING:
                 self._kill(worker)
 
     def patience_s(self) -> float | None:
@@ -330,27 +319,19 @@ class Supervisor:
             if not self._workers:
                 self._queue.give_up(trouble)
             if not is_full:
-                self._end_warming(InfrastructureError(trouble))
+                self.end_warming(trouble)
         if is_full:
-            self._end_warming(None)
-
-    def _end_warming(self, error: InfrastructureError | None) -> None:
-        while self._warming:
-            future = self._warming.pop()
-            if error is None:
-                future.set_result(None)
-            else:
-                future.set_exception(error)
+            self.end_warming()
 
     def _start(self) -> None:
         with fork_lock:
             if self._guard is None and not program.HAS_KEEPER:
                 self._guard = Guard()
-            worker = WorkerProcess(self._launch, self._start_timeout_s)
+            worker = WorkerProcess(self._launch)
             self._workers.append(worker)
         self._watch()
         self.selector.register(worker.channel, selectors.EVENT_READ, worker)
-        self._listen(worker)
+        worker.listen(self.selector)
 
     def _watch(self) -> None:
         if self._guard is not None:
@@ -377,11 +358,6 @@ class Supervisor:
         self._dying.append(worker)
         if worker.is_ready:
             self._spare_due = time.monotonic() + NEXT_SPARE_AFTER_S
-
-    def give_up(self, futures: Iterable[Future[None]], why: str) -> None:
-        """Fail what waits for workers, because the pool ends; the futures were not passed to `warm` yet."""
-        self._warming.extend(futures)
-        self._end_warming(InfrastructureError(why))
 
     def shutdown(self) -> None:
         """End all: the idle may run their exit handlers, the others are killed."""

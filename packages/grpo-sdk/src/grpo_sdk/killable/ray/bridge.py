@@ -193,7 +193,7 @@ class Bridge:
     def _is_silent(self, member: _Member) -> bool:
         """Whether a node has items, and has answered none for longer than any of them, and its worker, may take."""
         longest_s = max(member.limits_s.values(), default=float("inf"))
-        silence_s: float = patience_s(longest_s) + self._setup["options"]["start_timeout_s"]
+        silence_s: float = patience_s(longest_s) + self._setup["launch"]["start_timeout_s"]
         return time.monotonic() - member.heard > silence_s
 
     def _lose(self, node: int, why: str) -> None:
@@ -206,7 +206,7 @@ class Bridge:
         self._has_changed.set()
 
     def _reply(self, kind: int, number: int = 0, seconds: float = 0.0, value: bytes = b"") -> None:
-        self._writer.write(REPLY.pack(len(value), kind, number, seconds) + value)
+        self._writer.write(REPLY.pack(kind, number, seconds, len(value)) + value)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
@@ -256,11 +256,11 @@ def _reason(error: BaseException) -> str:
 
 def _end(writer: asyncio.StreamWriter, why: str) -> None:
     value = why.encode("utf-8", "replace")
-    writer.write(REPLY.pack(len(value), FAILED, 0, 0.0) + value)
+    writer.write(REPLY.pack(FAILED, 0, 0.0, len(value)) + value)
 
 
 async def _read(reader: asyncio.StreamReader) -> tuple[int, int, float, bytes]:
-    length, item, node, limit_s = REQUEST.unpack(await reader.readexactly(REQUEST.size))
+    item, node, limit_s, length = REQUEST.unpack(await reader.readexactly(REQUEST.size))
     return item, node, limit_s, await reader.readexactly(length)
 
 

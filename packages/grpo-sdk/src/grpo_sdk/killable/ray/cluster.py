@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 from grpo_sdk.killable.outcome import Status
 
-REQUEST = struct.Struct("<IQId")
-"""Before each payload to the bridge: its length, the item, the node, the limit in seconds. The setup is item 0."""
+REQUEST = struct.Struct("<QIdI")
+"""Before each payload to the bridge: the item, the node, the limit in seconds, its length. The setup is item 0."""
 
-REPLY = struct.Struct("<IBQd")
-"""Before each value from the bridge: its length, the kind, the item, the seconds that the handler ran."""
+REPLY = struct.Struct("<BQdI")
+"""Before each value from the bridge: the kind, the item, the seconds that the handler ran, its length."""
 
 STATUSES: tuple[Status, ...] = ("ok", "error", "timeout", "crashed", "unavailable")
 """Kinds of replies that are outcomes; the value is the handler's, or says why there is none."""

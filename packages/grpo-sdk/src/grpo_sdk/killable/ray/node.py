@@ -18,7 +18,7 @@ class NodeActor:
     """Runs payloads in a `KillablePool` of its node.
 
     Args:
-        setup: `RayPool`'s target and options, and what the node must have.
+        setup: How `RayPool` starts workers, and what the node must have.
         workers: Processes, where the options do not say.
     """
 
@@ -58,10 +58,11 @@ class NodeActor:
             withhold(variable)
         # A folder that both machines have, e.g. of a shared home; the node's own come first.
         sys.path += [entry for entry in setup["path"] if entry not in sys.path and os.path.exists(entry)]
-        if setup["cwd"] and os.path.isdir(setup["cwd"]):
-            os.chdir(setup["cwd"])
+        cwd, args = setup["launch"].pop("cwd"), tuple(setup["launch"].pop("args"))
+        if cwd and os.path.isdir(cwd):
+            os.chdir(cwd)
         os.environ.update(setup["environment"])
-        self._pool = KillablePool(setup["target"], args=tuple(setup["args"]), workers=self._workers, **setup["options"])
+        self._pool = KillablePool(args=args, workers=self._workers, **setup["launch"])
         await asyncio.to_thread(self._pool.warm)
         if setup["greeting"] is None:
             return ""

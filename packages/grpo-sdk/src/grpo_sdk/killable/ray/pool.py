@@ -4,24 +4,34 @@ import json
 import math
 import os
 import selectors
+import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterable
-from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from grpo_sdk.errors import InfrastructureError
-from grpo_sdk.killable.dispatcher import MakeExecutor
+from grpo_sdk.killable.executor import Executor, MakeExecutor
 from grpo_sdk.killable.items import Item, ItemQueue
 from grpo_sdk.killable.outcome import Outcome
 from grpo_sdk.killable.pool import KillablePool
-from grpo_sdk.killable.process import Launch
-from grpo_sdk.killable.ray.channel import Channel
-from grpo_sdk.killable.ray.cluster import FAILED, LOST, READY, RESTARTS, SETTLED, STATUSES, Node, RayCluster
-from grpo_sdk.killable.secrets import withheld
-from grpo_sdk.killable.supervisor import FIRST_PAUSE_S, LONGEST_PAUSE_S
+from grpo_sdk.killable.process import Frames, Launch
+from grpo_sdk.killable.ray.cluster import (
+    FAILED,
+    LOST,
+    READY,
+    REPLY,
+    REQUEST,
+    RESTARTS,
+    SETTLED,
+    STATUSES,
+    Node,
+    RayCluster,
+)
+from grpo_sdk.killable.secrets import withheld, worker_environment
+from grpo_sdk.killable.supervisor import FIRST_PAUSE_S, LONGEST_PAUSE_S, fork_lock
 
 AHEAD_S = 0.02
 """Work that each worker of a node may have ahead: several times the way there and back (2 ms on one machine)."""
@@ -31,6 +41,12 @@ MIN_DEPTH, MAX_DEPTH = 2, 64
 
 GREETING_S = 60.0
 """Limit of a node's answer to the greeting."""
+
+CLOSE_S = 3.0
+"""Time for leaving the cluster."""
+
+NOT_BY_UV = "RAY_ENABLE_UV_RUN_RUNTIME_ENV"
+"""Of Ray 2.60: under `uv run` it would send the working directory to the nodes, and make an environment there."""
 
 _MEAN_DECAY = 0.95
 
@@ -60,8 +76,8 @@ class RayPool(KillablePool):
         nodes = self._dispatcher.executor
         return tuple(sorted(nodes.nodes, key=lambda node: node.name)) if isinstance(nodes, NodeSet) else ()
 
-    def _executor(self, launch: Launch, workers: int | None, start_timeout_s: float) -> MakeExecutor:
-        return partial(NodeSet, self._cluster, launch, workers, start_timeout_s)
+    def _executor(self, launch: Launch, workers: int | None) -> MakeExecutor:
+        return partial(NodeSet, self._cluster, launch, workers)
 
 
 @dataclass(slots=True, eq=False)
@@ -72,31 +88,92 @@ class _Load:
     held: int = 0
 
 
-class NodeSet:
+class Channel(Frames):
+    """The bridge's process and the socket to it.
+
+    Args:
+        selector: Hears the socket.
+
+    Raises:
+        OSError: the process cannot be started.
+    """
+
+    def __init__(self, selector: selectors.BaseSelector) -> None:
+        self._selector = selector
+        path = os.pathsep.join(str(entry) for entry in sys.path)
+        with fork_lock:
+            channel, theirs = socket.socketpair()
+            super().__init__(channel, REQUEST, REPLY)
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "grpo_sdk.killable.ray.bridge", str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=2,  # stdout is for results
+                    env={NOT_BY_UV: "0", **worker_environment(), "PYTHONPATH": path},
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,  # Ctrl-C is for the trainer
+                )
+            except OSError:
+                channel.close()
+                raise
+            finally:
+                theirs.close()
+        selector.register(self.channel, selectors.EVENT_READ, self)
+
+    def send(self, payload: bytes, item: int, node: int, limit_s: float) -> None:
+        """Send an item to a node; the setup is item 0."""
+        self.put(payload, item, node, limit_s)
+        self.flush()
+
+    def flush(self) -> bool:
+        """Send what there is room for, and wait for more only while bytes are left; returns whether that was all."""
+        is_all = super().flush()
+        self.listen(self._selector)
+        return is_all
+
+    def close(self) -> None:
+        """End the process, which leaves the cluster at the end of the file."""
+        self._selector.unregister(self.channel)
+        self.channel.close()
+        try:
+            self._process.wait(CLOSE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def cause_of_death(self) -> str:
+        """How the process ended."""
+        try:
+            return f"ended with status {self._process.wait(CLOSE_S)}"
+        except subprocess.TimeoutExpired:
+            return "closed its socket"
+
+    def abandon(self) -> None:
+        """In a forked child: close what was inherited; the process is the parent's."""
+        self.channel.close()
+        self._process.returncode = 0  # not our child: nothing to wait for
+
+
+class NodeSet(Executor):
     """Gives a pool's items to the nodes of a Ray cluster, by way of a bridge; belongs to the pool's thread.
 
     The bridge is started when it is first needed. After a failure the next attempt waits for a pause to pass.
 
     Args:
         cluster: The cluster, and what its nodes need.
-        launch: How workers are started on the nodes.
+        launch: How workers are started on the nodes; its limit of loading is that of joining the cluster, too.
         workers: Processes per node; None is one per CPU.
-        start_timeout_s: Limit of joining the cluster, and of loading the target there.
         queue: Items that wait for a node.
     """
 
-    def __init__(
-        self, cluster: RayCluster, launch: Launch, workers: int | None, start_timeout_s: float, queue: ItemQueue
-    ) -> None:
-        self.selector = selectors.DefaultSelector()
+    def __init__(self, cluster: RayCluster, launch: Launch, workers: int | None, queue: ItemQueue) -> None:
+        super().__init__(queue)
         self._cluster, self._launch, self._workers = cluster, launch, workers
-        self._start_timeout_s, self._queue = start_timeout_s, queue
         self._channel: Channel | None = None
         self._loads: dict[int, _Load] = {}
         self._held: dict[int, tuple[Item, int]] = {}
         self._restarts: dict[tuple[int, int], int] = {}
         self._bridges, self._sent = 0, 0
-        self._warming: list[Future[None]] = []
         self._is_settled = False
         self._deadline = math.inf
         self._trouble = ""
@@ -109,22 +186,13 @@ class NodeSet:
         return [load.node for load in list(self._loads.values())]
 
     @property
-    def restarts(self) -> int:
-        """Workers that were replaced, on all nodes."""
-        return sum(list(self._restarts.values()))
-
-    @property
     def is_idle(self) -> bool:
         """Whether no item waits and no node has one."""
         return not (self._queue.waiting or self._held)
 
-    def warm(self, future: Future[None]) -> None:
-        """Start every worker of every node; the future is done when all are ready."""
-        self._warming.append(future)
-
     def dispatch(self) -> None:
         """Give items to nodes, and start the bridge; where there is no node, fail what waits for one."""
-        if self._channel is None and (self._queue.waiting or self._warming):
+        if self._channel is None and (self._queue.waiting or self.warming):
             if time.monotonic() >= self._next_start:
                 self._start()
             else:
@@ -134,8 +202,7 @@ class NodeSet:
         if not self._loads:
             self._fail_waiting(f"no node of the Ray cluster is left: {self._trouble}")
             return
-        while self._warming:
-            self._warming.pop().set_result(None)
+        self.end_warming()
         self._assign()
 
     def patience_s(self) -> float | None:
@@ -145,7 +212,7 @@ class NodeSet:
     def check_workers(self) -> None:
         """Give up a bridge that does not become ready."""
         if time.monotonic() >= self._deadline:
-            self._failed(f"the Ray cluster was not ready after {self._start_timeout_s:g} s")
+            self._failed(f"the Ray cluster was not ready after {self._launch.start_timeout_s:g} s")
 
     def attend(self, _: object, mask: int, /) -> None:
         """Write to the bridge and read from it, as the selector's `mask` says is possible."""
@@ -156,17 +223,11 @@ class NodeSet:
             channel.flush()
         if mask & selectors.EVENT_READ:
             replies, is_open = channel.receive()
-            for reply in replies:
+            for (kind, number, seconds), value in replies:
                 if self._channel is channel:  # a reply may end it
-                    self._accept(*reply)
+                    self._accept(kind, number, seconds, value)
             if not is_open and self._channel is channel:
                 self._failed(f"the process that is connected to the Ray cluster {channel.cause_of_death()}")
-
-    def give_up(self, futures: Iterable[Future[None]], why: str) -> None:
-        """Fail what waits for workers, because the pool ends; the futures were not passed to `warm` yet."""
-        self._held.clear()
-        self._warming.extend(futures)
-        self._fail_waiting(why)
 
     def shutdown(self) -> None:
         """Leave the cluster, which ends the actors and their workers."""
@@ -186,8 +247,8 @@ class NodeSet:
             self._failed(f"cannot start a process: {error}")
             return
         self._bridges += 1
-        self._deadline = time.monotonic() + self._start_timeout_s
-        setup = _setup(self._cluster, self._launch, self._workers, self._start_timeout_s)
+        self._deadline = time.monotonic() + self._launch.start_timeout_s
+        setup = _setup(self._cluster, self._launch, self._workers)
         self._channel.send(json.dumps(setup).encode(), 0, 0, 0.0)
 
     def _assign(self) -> None:
@@ -212,6 +273,7 @@ class NodeSet:
             self._is_settled, self._deadline, self._failures = True, math.inf, 0
         elif kind == RESTARTS:
             self._restarts[self._bridges, number] = int(value)
+            self.restarts = sum(self._restarts.values())
         elif kind == LOST:
             self._is_settled, self._trouble = False, value.decode("utf-8", "replace")
             del self._loads[number]
@@ -257,8 +319,7 @@ class NodeSet:
 
     def _fail_waiting(self, why: str) -> None:
         self._queue.give_up(why)
-        while self._warming:
-            self._warming.pop().set_exception(InfrastructureError(why))
+        self.end_warming(why)
 
     def _close(self) -> None:
         if self._channel is not None:
@@ -267,24 +328,15 @@ class NodeSet:
         self._loads.clear()
 
 
-def _setup(cluster: RayCluster, launch: Launch, workers: int | None, start_timeout_s: float) -> dict[str, object]:
+def _setup(cluster: RayCluster, launch: Launch, workers: int | None) -> dict[str, object]:
     """What the bridge and the actors need to know."""
     return {
         "address": cluster.address,
-        "target": launch.target,
-        "args": launch.args,
+        "launch": asdict(launch),
         "workers": workers,
-        "options": {
-            "memory_mib": launch.memory_mib,
-            "name": launch.name,
-            "has_spare": launch.has_spare,
-            "environment": dict(launch.environment),
-            "start_timeout_s": start_timeout_s,
-        },
         "versions": dict(cluster.versions),
         "withheld": withheld(),
         "path": [str(entry) for entry in sys.path],
-        "cwd": launch.cwd,
         "environment": {name: os.environ[name] for name in cluster.environment if name in os.environ},
         "greeting": None if cluster.greeting is None else cluster.greeting.decode(),
         "greeting_timeout_s": GREETING_S,
