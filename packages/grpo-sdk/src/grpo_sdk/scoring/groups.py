@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 
 from grpo_sdk.errors import UserError
@@ -16,7 +16,7 @@ from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.group_grading import GroupParts, is_compared, with_group_parts
 from grpo_sdk.task.judging import JudgedReward, JudgeQuestion
 from grpo_sdk.task.row import Row
-from grpo_sdk.task.score import Fault, Score
+from grpo_sdk.task.score import Score
 
 Group = tuple[Sequence[str], Row, Sequence[Score]]
 """Completions of one prompt, their row, and the score of each by itself."""
@@ -103,19 +103,10 @@ def _compare(judge: JudgedReward, question: JudgeQuestion, ask: Ask) -> dict[tup
     return comparisons
 
 
-@dataclass(frozen=True, slots=True)
-class _WinRate:
-    """Mean value of an answer over its pairs; None with the reason and the fault where it has none."""
-
-    value: float | None
-    why: str = ""
-    fault: Fault = ""
-
-
 def _win_rates(
     judge: JudgedReward, question: JudgeQuestion, verdicts: Mapping[tuple[int, int], Verdict], task: BoundTask
-) -> list[_WinRate]:
-    """The mean value of each answer over the pairs of which both orders have a verdict.
+) -> list[Score]:
+    """The mean value of each answer over the pairs of which both orders have a verdict, or why there is none.
 
     An answer that is too long for the judge abstains, or loses where the task's `on_timeout` is `fail`; of a pair that
     does not fit the judge's model, the longer one is. One that is left with nobody to be compared with gets 0, as every
@@ -140,9 +131,11 @@ def _win_rates(
     rates = []
     for index, (values, why) in enumerate(zip(won, reasons, strict=True)):
         if values:
-            rates.append(_WinRate(sum(values) / len(values)))
-        elif index in too_long:
-            rates.append(_WinRate(None, too_long[index], "timeout") if abstains else _WinRate(0.0))
+            rates.append(Score(sum(values) / len(values)))
+        elif index in too_long and abstains:
+            rates.append(Score(None, why=too_long[index], fault="timeout"))
+        elif why and index not in too_long:
+            rates.append(Score(None, why=why, fault="infrastructure"))
         else:
-            rates.append(_WinRate(None, why, "infrastructure") if why else _WinRate(0.0))
+            rates.append(Score(0.0))
     return rates

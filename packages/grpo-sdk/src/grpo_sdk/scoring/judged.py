@@ -50,13 +50,9 @@ def submit_judged(
     """
     asked: list[Future[Verdict]] = []
 
-    def ask_one(judge: JudgedReward, question: JudgeQuestion) -> Future[Verdict]:
-        asked.append(ask(judge, question))
-        return asked[-1]
-
     async def score() -> Score:
         try:
-            return finished(await _judged(task, grade, out_of_time, ask_one))
+            return finished(await _judged(task, grade, out_of_time, ask, asked))
         except UserError:
             raise
         except GrpoError as error:  # the scorer was closed
@@ -77,13 +73,14 @@ async def _judged(
     grade: Callable[[Mapping[str, float]], Future[Graded]],
     out_of_time: Callable[[str], Future[Score]],
     ask: Ask,
+    asked: list[Future[Verdict]],
 ) -> Score:
     judges = {judge.name: judge for judge in task.task.judges()}
     known: dict[str, float] = {}
     reasons: list[str] = []
     while isinstance(graded := await asyncio.wrap_future(grade(known)), Pending):
-        futures = [ask(judges[name], question) for name, question in graded.questions.items()]
-        verdicts = await asyncio.gather(*map(asyncio.wrap_future, futures))
+        asked += (ask(judges[name], question) for name, question in graded.questions.items())
+        verdicts = await asyncio.gather(*map(asyncio.wrap_future, asked[-len(graded.questions) :]))
         known = dict(graded.parts)
         for name, verdict in zip(graded.questions, verdicts, strict=True):
             if verdict.is_refused:

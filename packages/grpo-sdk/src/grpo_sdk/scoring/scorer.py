@@ -88,7 +88,8 @@ class Scorer:
         refuse_in_worker("Scorer()")
         self.task = task if isinstance(task, BoundTask) else load_task(task)
         self.timeout_s = self.task.task.timeout_s if timeout_s is None else timeout_s
-        _check_seconds(self.timeout_s)
+        if not 0 < self.timeout_s < float("inf"):
+            raise UserError(f"timeout_s={timeout_s!r} must be a number of seconds above 0.")
         self.max_abstain_share = max_abstain_share
         if max_abstain_share is not None:
             check_abstentions((), self.task.name, max_abstain_share)
@@ -111,8 +112,7 @@ class Scorer:
                 memory_mib=memory_mib,
                 late=self._late if self._fails_on_timeout else None,
                 grade=self._grade,
-                judged=self._submit_judged if self._is_judged else None,
-                counted=self._counts.counted,
+                judged=self._submit_judged,
             )
         self._remote: RemoteScoring | None = None
         if self.task.task.remote is not None:
@@ -159,9 +159,7 @@ class Scorer:
 
     def answer(self, text: str, row: Row) -> Future[str | None]:
         """Queue the validator alone: its answer as Python writes it, or None; see `BoundTask.answer`."""
-        if len(text) > MAX_TEXT_CHARS:
-            return resolved(None)
-        return self._ask("answer", _row_json(row), text_of, text=text)
+        return self._ask_text("answer", text, row)
 
     def prompt(self, row: Row) -> Future[tuple[Prompt | None, str]]:
         """Queue the making of a row's prompt, for a row that somebody else wrote: (prompt, ""), or (None, why)."""
@@ -174,7 +172,7 @@ class Scorer:
             graded = graded_of(outcome, self.task.name)
             return {} if isinstance(graded, Score) else graded.questions
 
-        return self._ask("grade", _row_json(row), convert, limits=self._limits_of(text), text=text, known={})
+        return self._ask("grade", _row_json(row), convert, text=text, known={})
 
     def opponent_prompts(self, texts: Sequence[str], rows: Sequence[Row]) -> list[Prompt | None]:
         """The opponent's prompt for each completion of a task that has one, in order.
@@ -183,14 +181,7 @@ class Scorer:
         out of time. `score` with no predictions then says which; errors are those of `score`.
         """
         _check_lengths(self.task.name, texts, rows)
-        return wait_all(
-            [
-                self._ask("opponent_prompt", _row_json(row), text_of, text=text)
-                if len(text) <= MAX_TEXT_CHARS
-                else resolved(None)
-                for text, row in zip(texts, rows, strict=True)
-            ]
-        )
+        return wait_all([self._ask_text("opponent_prompt", text, row) for text, row in zip(texts, rows, strict=True)])
 
     def next_turn(self, moves: Sequence[Move], row: Row) -> Future[TurnState]:
         """Queue the computation of the next turn; a crash or a time-out is the `fault` of the result.
@@ -234,7 +225,8 @@ class Scorer:
     @property
     def stats(self) -> ScorerStats:
         """Counts of this process so far."""
-        return replace(self._counts.stats, **{name: getattr(self._pool.stats, name) for name in _OF_POOL})
+        pool = self._pool.stats
+        return replace(self._counts.stats, quarantined=pool.quarantined, restarts=pool.restarts)
 
     def close(self) -> None:
         """Stop the workers; what has not been scored abstains as `infrastructure`."""
@@ -284,15 +276,10 @@ class Scorer:
             return self._remote.submit(text, row_json)
         if self._is_judged:
             return self._submit_judged(partial(self._grade, text, row_json), row_json)
-        limits = self._limits_of(text)
-        return self._ask("grade", row_json, self._counted_score, limits=limits, text=text, predictions=predictions)
+        return self._ask("grade", row_json, self._counted_score, text=text, predictions=predictions)
 
-    def _grade(self, text: str, row_json: str, known: Mapping[str, float] | None = None) -> Future[Graded]:
-        convert = partial(graded_of, task=self.task.name)
-        return self._ask("grade", row_json, convert, limits=self._limits_of(text), text=text, known=known)
-
-    def _limits_of(self, text: str) -> float:
-        return 1.0 if self._tools is None else self._tools.limit_of_text(text) / self.timeout_s
+    def _grade(self, text: str, row_json: str, known: Mapping[str, float]) -> Future[Graded]:
+        return self._ask("grade", row_json, partial(graded_of, task=self.task.name), text=text, known=known)
 
     def _submit_judged(self, grade: Callable[[Mapping[str, float]], Future[Graded]], row_json: str) -> Future[Score]:
         task = self.task.name
@@ -323,7 +310,16 @@ class Scorer:
         request = encode({"op": op, "row": row_json, **arguments})
         is_late = self._fails_on_timeout and self._tools is None and op in ("grade", "refuse")
         fallback = partial(self._late, row_json) if is_late else None
-        return self._pool.submit_as(request, self.timeout_s * limits, convert, fallback=fallback)
+        limit_s = self.timeout_s * limits
+        if self._tools is not None and op == "grade":  # which calls them again
+            limit_s = self._tools.limit_of_text(str(arguments["text"]))
+        return self._pool.submit_as(request, limit_s, convert, fallback=fallback)
+
+    def _ask_text(self, op: str, text: str, row: Row) -> Future[Any]:
+        """Queue an operation of a completion that gives a text or a prompt, or None."""
+        if len(text) > MAX_TEXT_CHARS:
+            return resolved(None)
+        return self._ask(op, _row_json(row), text_of, text=text)
 
     def _late(self, row_json: str) -> bytes:
         """Request for the score of a completion whose worker was killed at the limit."""
@@ -398,11 +394,6 @@ def _shared_scorer(shared: _Shared) -> Scorer:
     return Scorer(shared.task)
 
 
-def _check_seconds(timeout_s: float) -> None:
-    if not 0 < timeout_s < float("inf"):
-        raise UserError(f"timeout_s={timeout_s!r} must be a number of seconds above 0.")
-
-
 def _check_lengths(
     task: str, texts: Sequence[str], rows: Sequence[Row], predictions: Sequence[Sequence[str]] | None = None
 ) -> None:
@@ -424,9 +415,6 @@ def _row_json(row: Row) -> str:
     except PydanticSerializationError as error:
         raise DataError(f"row {row.id!r} is no plain JSON: {error}") from None
 
-
-_OF_POOL = ("quarantined", "restarts")
-"""Counts that the pool keeps."""
 
 _live: weakref.WeakSet[Scorer] = weakref.WeakSet()
 

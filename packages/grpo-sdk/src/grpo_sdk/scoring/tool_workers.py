@@ -19,7 +19,7 @@ from typing import Any
 from grpo_sdk.endpoints.background import BackgroundLoop
 from grpo_sdk.errors import InfrastructureError
 from grpo_sdk.killable import KillablePool, Outcome
-from grpo_sdk.scoring.wire import abstention, content_of, encode, graded_of
+from grpo_sdk.scoring.wire import content_of, encode, graded_of
 from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.judging import Graded
 from grpo_sdk.task.row import Prompt
@@ -56,8 +56,7 @@ class ToolWorkers:
         memory_mib: Address space that a worker may take (Linux); None is no limit.
         late: The request for the score of an episode whose scoring ran out of time; None where that abstains.
         grade: Scores an episode whose tools are gone, by repeating it, as far as it can with verdicts that are known.
-        judged: Asks the judges of an episode, given what scores it; None where the task has none.
-        counted: Called with every score of what is not judged, which it returns.
+        judged: Scores an episode and asks its judges, given what scores it as far as it can.
 
     Attributes:
         left: Episodes that are over or forgotten. The garbage collector puts them here, wherever it comes, so that no
@@ -73,12 +72,10 @@ class ToolWorkers:
         timeout_s: float,
         memory_mib: int | None,
         late: Callable[[str], bytes] | None,
-        grade: Callable[[str, str, Verdicts | None], Future[Graded]],
-        judged: Callable[[Callable[[Verdicts], Future[Graded]], str], Future[Score]] | None,
-        counted: Callable[[Score], Score],
+        grade: Callable[[str, str, Verdicts], Future[Graded]],
+        judged: Callable[[Callable[[Verdicts], Future[Graded]], str], Future[Score]],
     ) -> None:
-        self.task, self.timeout_s, self.late, self.grade, self.counted = task, timeout_s, late, grade, counted
-        self.judged = judged
+        self.task, self.timeout_s, self.late, self.grade, self.judged = task, timeout_s, late, grade, judged
         toolbox = partner_of(task.task, task.config, task.max_turns)
         assert isinstance(toolbox, Toolbox)
         self.toolbox = toolbox
@@ -214,10 +211,13 @@ class ToolSession:
 
     def score(self, text: str) -> Future[Score]:
         """Score the episode by its environment as it is now, which is dropped."""
-        if self._workers.judged is None:
-            return _background.submit(self._scored(text))
         score = self._workers.judged(lambda known: _background.submit(self._graded(text, known)), self._row_json)
-        score.add_done_callback(lambda _: self._drop())
+
+        def drop(_: object) -> None:
+            self._leave()
+            self._workers.drop_left()
+
+        score.add_done_callback(drop)
         return score
 
     async def _begun(self) -> TurnState:
@@ -247,27 +247,13 @@ class ToolSession:
             calls.append(Call(reading.calls[task.max_calls].name, {}, note, ok=False, ran=False))
         return self._workers.toolbox.state((*turns, ToolTurn(text, tuple(calls), reading.problem)), opened)
 
-    async def _scored(self, text: str) -> Score:
-        try:
-            graded = await self._graded(text)
-        except InfrastructureError as error:  # the workers were closed
-            graded = abstention(str(error), self._workers.task.name, "infrastructure")
-        finally:
-            self._drop()
-        assert isinstance(graded, Score)  # no judge is asked
-        return self._workers.counted(graded)
-
-    async def _graded(self, text: str, known: Verdicts | None = None) -> Graded:
+    async def _graded(self, text: str, known: Verdicts) -> Graded:
         workers, task = self._workers, self._workers.task.name
         late = None if workers.late is None else partial(workers.late, self._row_json)
         outcome = await self._ask("score", "the score", workers.timeout_s, fallback=late, text=text, known=known)
         if outcome.status != "ok" or not content_of(outcome, task).get("is_lost"):
             return graded_of(outcome, task)
         return await asyncio.wrap_future(workers.grade(text, self._row_json, known))
-
-    def _drop(self) -> None:
-        self._leave()
-        self._workers.drop_left()
 
     async def _run(self, calls: Sequence[ToolCall], before: Sequence[ToolTurn]) -> dict[str, Any]:
         """The answers to calls, or the fault of a tool, which the reason names."""

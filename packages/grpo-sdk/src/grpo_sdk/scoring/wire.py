@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
@@ -34,7 +35,7 @@ OPERATIONS: Mapping[str, Callable[[BoundTask], Callable[..., object]]] = {
     "grade": lambda task: task.grader.grade,
     "refuse": lambda task: task.grader.refuse,
     "out_of_time": lambda task: task.grader.out_of_time,
-    "answer": lambda task: task.grader.answer,
+    "answer": lambda task: task.answer,
     "opponent_prompt": lambda task: task.grader.opponent_prompt,
     "prompt": lambda task: task.prompt,
     "next_turn": lambda task: task.next_turn,
@@ -85,25 +86,19 @@ def handler_of(task: BoundTask) -> Callable[[bytes], bytes]:
     """The function that answers each request about a task."""
     kept: dict[str, Row] = {}
 
-    def row_of(row_json: str) -> Row:
-        if row_json in kept:
-            return kept[row_json]
-        row = task.row_from_json(row_json)
-        try:
-            hash(row)
-        except TypeError:  # it holds e.g. a list, which a reward may change: each completion gets a row of its own
-            return row
-        if len(kept) == MAX_KEPT_ROWS:
-            kept.clear()
-        kept[row_json] = row
-        return row
-
     def handle(payload: bytes) -> bytes:
         request = decode(payload)
-        try:
-            row = row_of(request.pop("row"))
-        except DataError as error:  # whoever gave the row is wrong, not the reward
-            return encode({"fault": "infrastructure", "why": str(error)})
+        row_json = request.pop("row")
+        if (row := kept.get(row_json)) is None:
+            try:
+                row = task.row_from_json(row_json)
+            except DataError as error:  # whoever gave the row is wrong, not the reward
+                return encode({"fault": "infrastructure", "why": str(error)})
+            with suppress(TypeError):  # it holds e.g. a list, which a reward may change: each completion gets its own
+                hash(row)
+                if len(kept) == MAX_KEPT_ROWS:
+                    kept.clear()
+                kept[row_json] = row
         return encode(OPERATIONS[request.pop("op")](task)(row=row, **request))
 
     return handle

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -18,16 +19,16 @@ from grpo_sdk.task.composition import value_bounds
 from grpo_sdk.task.evaluation import EvaluationDefaults
 from grpo_sdk.task.fingerprint import Fingerprint
 from grpo_sdk.task.game import GameConfig, Move
-from grpo_sdk.task.grading import Grader, next_turn, score_remotely
+from grpo_sdk.task.grading import Grader, fault_of, with_parts
 from grpo_sdk.task.opponent import Opponent
-from grpo_sdk.task.remote import read_moves
+from grpo_sdk.task.remote import ask_now, read_moves
 from grpo_sdk.task.row import Prompt, Row, TaskConfig, as_prompt, first_problem, prompt_json
 from grpo_sdk.task.rows import RowLoader, data_files
 from grpo_sdk.task.score import Score, one_line
 from grpo_sdk.task.spec import NAME, TaskSpec
 from grpo_sdk.task.task import Task
 from grpo_sdk.task.tools.calls import ToolTurn, read_tool_turns
-from grpo_sdk.task.turns import TurnState, write_turns
+from grpo_sdk.task.turns import TurnState, partner_of, remote_of, write_turns
 from grpo_sdk.task.watching import calling
 
 
@@ -50,10 +51,10 @@ class BoundTask:
     ) -> None:
         self.name, self.config, self.is_object, self.source = name, config, is_object, source
         self._unspecialized, self._spec = task, spec
-        self.task = task = Declarations(task, name, config).specialized()
+        self.task = task
+        self.task = task = self._specialized()
         self.label = spec.options.get(NAME, name)
         self.rewards, self._loader = task.specs(), RowLoader(task, name, config)
-        self._declarations = Declarations(task, name, config)
 
     def __repr__(self) -> str:
         return f"BoundTask({self.spec!r})"
@@ -128,7 +129,8 @@ class BoundTask:
         Raises:
             UserError: the task's function failed.
         """
-        return self._declarations.opponent()
+        declared = self.task.opponent
+        return declared if isinstance(declared, Opponent) else self._declared("opponent", Opponent, "an Opponent", None)
 
     @cached_property
     def grader(self) -> Grader:
@@ -145,7 +147,19 @@ class BoundTask:
             row: Row of the completion.
             predictions: The opponent's answers, for a task that has one.
         """
-        return self.grader.score(text, row, predictions) if self.task.remote is None else _ask(self, text, row)
+        parts: Mapping[str, float] = {}
+        if self.task.remote is not None:
+            moves = read_moves(text) if self.has_turns else (text,)
+            try:
+                reply = ask_now(lambda: remote_of(self.task, self.config), lambda remote: remote.reply(moves, row))
+            except UserError:
+                raise
+            except Exception as error:  # whatever the server has made of untrusted text
+                return fault_of("remote", error)
+            text, parts = reply.text, reply.parts
+        score = self.grader.grade(text, row, predictions)
+        assert isinstance(score, Score)  # nothing waits for a judge where none can be asked
+        return with_parts(score, parts) if parts else score
 
     def refuse(self, text: str, row: Row, why: str) -> Score:
         """Score a completion as `score` scores one that the validator refuses.
@@ -167,7 +181,10 @@ class BoundTask:
 
     def answer(self, text: str, row: Row) -> str | None:
         """The validator's answer for a completion as Python writes it, shortened; None where it gives none."""
-        return self.grader.answer(text, row)
+        try:
+            return one_line(repr(self.grader.validated(text, row)))
+        except (Exception, SystemExit):  # a refusal, or a crash that `score` meets too and reports
+            return None
 
     def opponent_prompt(self, text: str, row: Row) -> Prompt | None:
         """The opponent's prompt for a completion, or None where the validator refuses it.
@@ -204,7 +221,10 @@ class BoundTask:
         Raises:
             UserError: the task's function failed.
         """
-        return self._declarations.conditions()
+        texts: Mapping[str, str] = self._declared("conditions", Mapping, "text by name", {})
+        if not all(isinstance(text, str) for pair in texts.items() for text in pair):
+            raise self._misdeclared("conditions", "text by name", texts)
+        return {name: one_line(text) for name, text in texts.items()}
 
     @cached_property
     def evaluation(self) -> EvaluationDefaults:
@@ -213,12 +233,21 @@ class BoundTask:
         Raises:
             UserError: the task's function failed, or returned what is not allowed.
         """
-        return self._declarations.evaluation()
+        defaults: EvaluationDefaults = self._declared(
+            "evaluation", EvaluationDefaults, "EvaluationDefaults", EvaluationDefaults()
+        )
+        return defaults
 
     @cached_property
     def max_turns(self) -> int:
         """Bound on the turns of a rollout under these options; raises `UserError` where the task's function fails."""
-        return self._declarations.max_turns()
+        declared = self.task.max_turns
+        turns: int = (
+            declared if isinstance(declared, int) else self._declared("max_turns", int, "a whole number from 1", 1)
+        )
+        if turns < 1:
+            raise self._misdeclared("max_turns", "a whole number from 1", turns)
+        return turns
 
     def scored_text(self, texts: Sequence[str]) -> str:
         """The text that is scored for a conversation: its last completion, or all where the validator takes them."""
@@ -232,7 +261,14 @@ class BoundTask:
 
     def next_turn(self, row: Row, moves: Sequence[Move]) -> TurnState:
         """The state of a rollout after some turns; a crash of the task's code is its `fault`."""
-        return next_turn(self.task, self.config, row, moves, self.max_turns, self.name)
+        try:
+            state = partner_of(self.task, self.config, self.max_turns).follow(moves, row)
+            if state.prompt is not None:
+                state = replace(state, prompt=as_prompt(state.prompt, f"task {self.name!r}: respond()"))
+        except (Exception, SystemExit) as error:  # untrusted text met the task's code
+            fault = fault_of(f"task {self.name}: the next turn", error)
+            return TurnState(tuple(moves), fault=fault.fault, why=fault.why)
+        return state
 
     @cached_property
     def identity(self) -> str:
@@ -247,6 +283,45 @@ class BoundTask:
     def ingredients(self) -> Mapping[str, str]:
         """Hash of each part of the identity: `code`, `config` and `data`."""
         return self._fingerprint.ingredients
+
+    def _specialized(self) -> Task:
+        """The task under the options; see `Task.specialize`."""
+        given = self.task
+        task: Task = self._declared("specialize", Task, "a Task", given)
+        if (task.name, task.config, task.specialize) != (given.name, given.config, None):
+            raise UserError(
+                f"task {self.name!r}: specialize() gave another task: name and config must be those of "
+                "this one, and specialize None."
+            )
+        return task
+
+    def _declared(self, declaration: str, kind: type, what: str, absent: Any) -> Any:
+        """What a function gives by which the task declares something.
+
+        Args:
+            declaration: Name of the function.
+            kind: Class of what it gives.
+            what: The class, for messages.
+            absent: What there is where the task has no such function.
+
+        Raises:
+            UserError: the function raises, or gives something else.
+        """
+        function = getattr(self.task, declaration)
+        if function is None:
+            return absent
+        try:
+            given = call_by_name(function, {"config": self.config, "task": self.task}, positional=1)
+        except UserError as error:  # the task's own message to its user
+            raise UserError(f"task {self.name!r}: {error}") from error
+        except (Exception, SystemExit) as error:  # the task's code, called before a run: it names itself
+            raise UserError(f"task {self.name!r}: {declaration}() {raised(error)}") from error
+        if not isinstance(given, kind):
+            raise self._misdeclared(declaration, what, given)
+        return given
+
+    def _misdeclared(self, declaration: str, what: str, given: Any) -> UserError:
+        return UserError(f"task {self.name!r}: {declaration}() must give {what}, not {given!r:.80}.")
 
     @cached_property
     def _fingerprint(self) -> Fingerprint:
@@ -276,11 +351,6 @@ def scores_by_config(bound: BoundTask) -> bool:
     arguments += [spec.arguments for spec in bound.rewards]
     arguments += [spec.arguments for spec in task.group_specs()]
     return any("config" in names for names in arguments)
-
-
-def _ask(task: BoundTask, text: str, row: Row) -> Score:
-    moves = read_moves(text) if task.has_turns else (text,)
-    return score_remotely(task.task, task.config, task.grader, moves, row)
 
 
 def bind_config(task: Task, name: str, spec: TaskSpec) -> TaskConfig:
@@ -319,75 +389,3 @@ def _hint(name: str, spec: TaskSpec, error: ValidationError) -> str:
     _, colon, weight = next(reversed(spec.options.values()), "").rpartition(":")
     is_weight = colon and re.fullmatch(r"[0-9.]+", weight)
     return f". A weight stands before the options: {name}:{weight}?…" if is_weight else ""
-
-
-class Declarations:
-    """Calls the functions by which a task declares something, and checks what they return.
-
-    Every method raises `UserError` where the function raises or returns something else than its kind.
-
-    Args:
-        task: The task.
-        name: Full name of the task, for messages.
-        config: Options of the task.
-    """
-
-    def __init__(self, task: Task, name: str, config: TaskConfig) -> None:
-        self._task, self._name, self._config = task, name, config
-
-    def specialized(self) -> Task:
-        """Return the task under the options; see `Task.specialize`."""
-        if self._task.specialize is None:
-            return self._task
-        task = self._call("specialize", self._task)
-        if not isinstance(task, Task):
-            raise UserError(f"task {self._name!r}: specialize() must give a Task, not {task!r:.80}.")
-        if (task.name, task.config, task.specialize) != (self._task.name, self._task.config, None):
-            raise UserError(
-                f"task {self._name!r}: specialize() gave another task: name and config must be those of "
-                "this one, and specialize None."
-            )
-        return task
-
-    def opponent(self) -> Opponent | None:
-        """Return the opponent; see `Task.opponent`."""
-        declared = self._task.opponent
-        if declared is None or isinstance(declared, Opponent):
-            return declared
-        opponent = self._call("opponent", None)
-        if not isinstance(opponent, Opponent):
-            raise UserError(f"task {self._name!r}: opponent() must give an Opponent, not {opponent!r:.80}.")
-        return opponent
-
-    def conditions(self) -> dict[str, str]:
-        """Return what scores depend on, by name; see `Task.conditions`."""
-        texts = self._call("conditions", {})
-        if not isinstance(texts, Mapping) or not all(isinstance(text, str) for pair in texts.items() for text in pair):
-            raise UserError(f"task {self._name!r}: conditions() must give text by name, not {texts!r:.80}.")
-        return {name: one_line(text) for name, text in texts.items()}
-
-    def evaluation(self) -> EvaluationDefaults:
-        """Return the defaults of the task's evaluation; see `Task.evaluation`."""
-        defaults = self._call("evaluation", EvaluationDefaults())
-        if not isinstance(defaults, EvaluationDefaults):
-            raise UserError(f"task {self._name!r}: evaluation() must give EvaluationDefaults, not {defaults!r:.80}.")
-        return defaults
-
-    def max_turns(self) -> int:
-        """Return the bound on the turns; see `Task.max_turns`."""
-        declared = self._task.max_turns
-        turns = declared if isinstance(declared, int) else self._call("max_turns", 1)
-        if not isinstance(turns, int) or turns < 1:
-            raise UserError(f"task {self._name!r}: max_turns() must give a whole number from 1, not {turns!r:.80}.")
-        return turns
-
-    def _call(self, declaration: str, absent: Any) -> Any:
-        function = getattr(self._task, declaration)
-        if function is None:
-            return absent
-        try:
-            return call_by_name(function, {"config": self._config, "task": self._task}, positional=1)
-        except UserError as error:  # the task's own message to its user
-            raise UserError(f"task {self._name!r}: {error}") from error
-        except (Exception, SystemExit) as error:  # the task's code, called before a run: it names itself
-            raise UserError(f"task {self._name!r}: {declaration}() {raised(error)}") from error

@@ -48,10 +48,9 @@ def remembered(compute: Callable[P, R]) -> Callable[P, R]:
     @wraps(compute)
     def look_up(*args: P.args, **options: P.kwargs) -> R:
         try:
-            hash(args[0])
-        except TypeError:  # e.g. of a dataclass that is not frozen
+            return cached(*args, **options)  # type: ignore[arg-type] # the others are names and a number
+        except TypeError:  # the function has no hash, e.g. that of a dataclass that is not frozen
             return compute(*args, **options)
-        return cached(*args, **options)  # type: ignore[arg-type] # the others are names and a number
 
     return look_up
 
@@ -139,6 +138,26 @@ def binding_of(function: Callable[..., Any], available: tuple[str, ...], positio
         order = "" if near or len(customary) < 2 else f" Names of your own are taken for all of {', '.join(customary)}."
         raise UserError(f"{name_of(function)}() takes {unknown[0]!r}; it may take {', '.join(available)}.{near}{order}")
     return {**{name: name for name in names if name in available}, **dict(zip(unknown, customary, strict=False))}
+
+
+def check_function(who: str, function: Any, available: tuple[str, ...], positional: int) -> None:
+    """Check that an author's function can be called with what there is; see `binding_of`.
+
+    Args:
+        who: The function in messages: `task 'sums': load`.
+        function: What the author gave.
+        available: Names of everything it may ask for.
+        positional: How many of them an author may rename.
+
+    Raises:
+        UserError: it is no function, or asks for something else.
+    """
+    if not callable(function):
+        raise UserError(f"{who}={function!r:.80} must be a function.")
+    try:
+        binding_of(function, available, positional)
+    except UserError as error:
+        raise UserError(f"{who}: {error}") from None
 
 
 def call_by_name(function: Callable[..., Any], available: Mapping[str, Any], *, positional: int = 0) -> Any:

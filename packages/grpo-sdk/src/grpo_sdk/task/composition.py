@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
-from typing import Literal, Protocol, TypeVar, get_args
+from typing import Any, Literal, Protocol, TypeVar, get_args
 
 from grpo_sdk.errors import UserError, near_match
 from grpo_sdk.task.calling import BOUNDS, check_mark, in_bounds, known_arguments, name_of
@@ -21,19 +21,20 @@ REWARD_ARGUMENTS = ("answer", "row", "text", "config", "predictions", "calls", "
 
 @dataclass(frozen=True, slots=True)
 class RewardSpec:
-    """One reward function with its mark.
+    """One reward function with its mark, `@reward` or `@group_reward`.
 
     Attributes:
         name: The function's name; the key in `Score.parts`.
         function: The plain function.
-        weight: Factor of the raw part in the composed value; 0 records a fact beside it.
+        weight: Factor of the raw part in the composed value, or of what is added to it for a group reward; 0 records a
+            fact beside it.
         needs: Name of an earlier reward that must reach its maximum before this one is asked.
         maximum: Largest raw value; the gold completion reaches it.
-        arguments: The names among `REWARD_ARGUMENTS` that the function takes.
+        arguments: The names among `REWARD_ARGUMENTS` or `GROUP_ARGUMENTS` that the function takes.
     """
 
     name: str
-    function: Callable[..., float]
+    function: Callable[..., Any]
     weight: float
     needs: str | None
     maximum: float

@@ -11,20 +11,18 @@ from dataclasses import replace
 from typing import Any
 
 from grpo_sdk.distributions import missing
-from grpo_sdk.errors import InfrastructureError, UserError
+from grpo_sdk.errors import InfrastructureError
 from grpo_sdk.task.calling import BOUNDS, LARGEST_REWARD, call_by_name, raised
 from grpo_sdk.task.composition import RewardSpec
-from grpo_sdk.task.game import Move
 from grpo_sdk.task.judging import Graded, JudgedReward, JudgeQuestion, Pending, TooLong, arguments_of, question_of, told
 from grpo_sdk.task.opponent import Opponent
-from grpo_sdk.task.remote import Moves, ask_now
 from grpo_sdk.task.row import Prompt, Row, TaskConfig, as_prompt
 from grpo_sdk.task.score import TOOLS, Fault, Invalid, Score, one_line
 from grpo_sdk.task.task import Task
 from grpo_sdk.task.tools.calls import call_facts, read_tool_turns
 from grpo_sdk.task.tools.session import Session, where_of
 from grpo_sdk.task.tools.tool import ToolFault
-from grpo_sdk.task.turns import Toolbox, TurnState, partner_of, read_turns, remote_of
+from grpo_sdk.task.turns import Toolbox, read_turns
 
 
 class Grader:
@@ -67,8 +65,7 @@ class Grader:
             session: The episode's tools, in the state at its end; None makes them anew and repeats the calls.
         """
         try:
-            with self._tools(row, session) as tools:
-                given, shown, problem = self._given(text, row, predictions, tools, repeats=session is None)
+            with self._given(text, row, predictions, session) as (given, shown, problem):
                 if problem:
                     refused = refused or f"invalid: {problem}"
                 graded = self._graded(given, shown, row, known, refused)
@@ -129,12 +126,6 @@ class Grader:
             parts = {**parts, **call_facts(given["calls"]), **parts}
         return Score(value, parts, valid, solved, one_line(why or _shortfall(self._specs, parts)), seconds=seconds)
 
-    def score(self, text: str, row: Row, predictions: Sequence[str] | None = None) -> Score:
-        """See `BoundTask.score`."""
-        score = self.grade(text, row, predictions)
-        assert isinstance(score, Score)  # nothing waits for a judge where none can be asked
-        return score
-
     def refuse(self, text: str, row: Row, why: str) -> Score:
         """See `BoundTask.refuse`."""
         score = self.grade(text, row, (), refused=why)
@@ -147,13 +138,6 @@ class Grader:
             return Score(None, why=one_line(why), fault="timeout")
         return self.refuse("", row, why)
 
-    def answer(self, text: str, row: Row) -> str | None:
-        """See `BoundTask.answer`."""
-        try:
-            return one_line(repr(self.validated(text, row)))
-        except (Exception, SystemExit):  # a refusal, or a crash that `score` meets too and reports
-            return None
-
     def opponent_prompt(self, text: str, row: Row) -> Prompt | None:
         """See `BoundTask.opponent_prompt`."""
         try:
@@ -163,31 +147,30 @@ class Grader:
 
     def validated(self, text: str, row: Row) -> Any:
         """Return what the validator makes of a completion; raises `Invalid` where it refuses it."""
-        with self._tools(row) as tools:
-            given, _, problem = self._given(text, row, None, tools)
+        with self._given(text, row) as (given, _, problem):
             if problem:
                 raise Invalid(problem)
             return self._validated(given)
 
     @contextmanager
-    def _tools(self, row: Row, live: Session | None = None) -> Iterator[Session | None]:
-        """The tools of an episode, of a task that has any: those that are still there, or new ones for the block."""
-        if live is not None or not self._task.has_tools:
-            yield live
-            return
-        session = Session(self._task, self._config, row)
-        try:
-            yield session
-        finally:
-            session.close_safely()
-
     def _given(
-        self, text: str, row: Row, predictions: Sequence[str] | None, session: Session | None, *, repeats: bool = True
-    ) -> tuple[dict[str, Any], str, str]:
-        """What the task's functions may ask for about a completion, what judges are shown, and the turn's problem."""
-        if session is not None:
+        self, text: str, row: Row, predictions: Sequence[str] | None = None, live: Session | None = None
+    ) -> Iterator[tuple[dict[str, Any], str, str]]:
+        """What the task's functions may ask for about a completion, what judges are shown, and the turn's problem.
+
+        The tools of a task that has any are those of the episode that are still there, or new ones for the block.
+        """
+        if not self._task.has_tools:
+            texts = read_turns(text) if self._reads_turns else (text,)
+            given = {"text": texts[-1], "row": row, "config": self._config, "texts": texts}
+            if self._opponent is not None:
+                given["predictions"] = tuple(predictions or ())
+            yield given, texts[-1], ""
+            return
+        session = live or Session(self._task, self._config, row)
+        try:
             turns, has_results = read_tool_turns(text)
-            if repeats:
+            if live is None:
                 played = Toolbox(self._task, self._config, self._max_turns).played(turns)
                 turns = tuple(session.repeat(played, compares=has_results))
             times = iter(session.times)  # which no text holds
@@ -201,12 +184,10 @@ class Grader:
                 "environment": session.environment,
                 "turns": turns,
             }
-            return given, told(turns, session.opening), turns[-1].problem
-        texts = read_turns(text) if self._reads_turns else (text,)
-        given = {"text": texts[-1], "row": row, "config": self._config, "texts": texts}
-        if self._opponent is not None:
-            given["predictions"] = tuple(predictions or ())
-        return given, texts[-1], ""
+            yield given, told(turns, session.opening), turns[-1].problem
+        finally:
+            if live is None:
+                session.close_safely()
 
     def _validated(self, given: Mapping[str, Any]) -> Any:
         answer = call_by_name(self._task.validate, given, positional=2)
@@ -253,28 +234,6 @@ def _shortfall(specs: Sequence[RewardSpec], parts: Mapping[str, float]) -> str:
     return ", ".join(texts)
 
 
-def score_remotely(task: Task, config: TaskConfig, grader: Grader, moves: Moves, row: Row) -> Score:
-    """Ask the server of a task for its verdict on a completion, wait, and score the reply in this process.
-
-    Args:
-        task: Task with a `remote`.
-        config: Its options.
-        grader: Scores the reply.
-        moves: Moves of the rollout; of one turn, the completion.
-        row: Row of the completion.
-
-    Raises:
-        UserError: the server refuses what only the user can change, e.g. a token.
-    """
-    try:
-        reply = ask_now(lambda: remote_of(task, config), lambda remote: remote.reply(moves, row))
-    except UserError:
-        raise
-    except Exception as error:  # whatever the server has made of untrusted text
-        return fault_of("remote", error)
-    return with_parts(grader.score(reply.text, row), reply.parts)
-
-
 def with_parts(score: Score, parts: Mapping[str, float]) -> Score:
     """A score with what a server names recorded beside the task's own parts."""
     return score if score.abstained else replace(score, parts={**parts, **score.parts})
@@ -284,15 +243,20 @@ class Returned(Exception):
     """A function of the task returned what it must not; the message goes on after `returned`."""
 
 
-def raw_of(spec: RewardSpec, value: Any) -> float:
+def raw_of(spec: RewardSpec, value: Any, mark: str = "reward") -> float:
     """Convert what a reward returned to its raw value, as `reward_of`.
+
+    Args:
+        spec: The reward.
+        value: What it returned.
+        mark: Name of its decorator, for the message.
 
     Raises:
         Returned: it is none, or above the reward's maximum.
     """
     raw = reward_of(value)
     if not spec.is_fact and raw > spec.maximum + 1e-6 * max(1.0, abs(spec.maximum)):
-        raise Returned(f"{raw}, above its maximum {spec.maximum}; state it: @reward(…, maximum={raw:g})")
+        raise Returned(f"{raw}, above its maximum {spec.maximum}; state it: @{mark}(…, maximum={raw:g})")
     return raw
 
 
@@ -327,27 +291,6 @@ def reward_of(value: Any, what: str = "a reward") -> float:
 def _unawaited(coroutine: Coroutine[Any, Any, Any]) -> Returned:
     coroutine.close()  # nobody will await it
     return Returned("a coroutine; it is called without await: write def in place of async def")
-
-
-def next_turn(task: Task, config: TaskConfig, row: Row, moves: Sequence[Move], max_turns: int, name: str) -> TurnState:
-    """The state of a rollout after some turns; a crash of the task's code is its `fault`.
-
-    Args:
-        task: The task.
-        config: Its options.
-        row: Row of the rollout.
-        moves: Texts of the turns so far.
-        max_turns: Bound on the turns.
-        name: Full name of the task, for messages.
-    """
-    try:
-        state = partner_of(task, config, max_turns).follow(moves, row)
-        if state.prompt is not None:
-            state = replace(state, prompt=as_prompt(state.prompt, f"task {name!r}: respond()"))
-    except (Exception, SystemExit) as error:  # untrusted text met the task's code
-        fault = fault_of(f"task {name}: the next turn", error)
-        return TurnState(tuple(moves), fault=fault.fault, why=fault.why)
-    return state
 
 
 def fault_of(where: str, error: BaseException) -> Score:

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from grpo_sdk.task.bound import BoundTask
-from grpo_sdk.task.grading import Returned, fault_of, reward_of
-from grpo_sdk.task.group_rewards import GroupRewardSpec
+from grpo_sdk.task.composition import RewardSpec
+from grpo_sdk.task.grading import Returned, fault_of, raw_of
 from grpo_sdk.task.judging import JudgedReward, JudgeQuestion, arguments_of, question_of
 from grpo_sdk.task.row import Row
 from grpo_sdk.task.score import Fault, Score, one_line
@@ -69,15 +69,11 @@ def group_parts(task: BoundTask, texts: Sequence[str], row: Row) -> GroupParts:
     return GroupParts(parts, seconds, questions=questions)
 
 
-def _checked(spec: GroupRewardSpec, raw: Sequence[float | None], count: int) -> list[float | None]:
+def _checked(spec: RewardSpec, raw: Sequence[float | None], count: int) -> list[float | None]:
     if not isinstance(raw, Sequence) or isinstance(raw, str | bytes) or len(raw) != count:
         size = f" of {len(raw)}" if isinstance(raw, Sequence) else ""
         raise Returned(f"a {type(raw).__name__}{size}; a group reward is a list of {count} numbers, one per answer")
-    values = [None if value is None else reward_of(value) for value in raw]
-    for value in values:
-        if value is not None and spec.weight and value > spec.maximum + 1e-6 * max(1.0, abs(spec.maximum)):
-            raise Returned(f"{value}, above its maximum {spec.maximum}; state it: @group_reward(…, maximum={value:g})")
-    return values
+    return [None if value is None else raw_of(spec, value, "group_reward") for value in raw]
 
 
 def with_group_parts(task: BoundTask, scores: Sequence[Score], group: GroupParts) -> list[Score]:
@@ -117,7 +113,7 @@ def is_compared(score: Score) -> bool:
 
 def _with_parts(
     score: Score,
-    specs: Sequence[GroupRewardSpec],
+    specs: Sequence[RewardSpec],
     raw: Mapping[str, float | None],
     no_verdicts: Sequence[tuple[str, Fault]],
 ) -> Score:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, TypeVar
 
 from grpo_sdk.errors import UserError
 from grpo_sdk.task.calling import check_mark, known_arguments, name_of
+from grpo_sdk.task.composition import RewardSpec
 
 GroupFunction = TypeVar("GroupFunction", bound=Callable[..., Sequence[float | None]])
 
@@ -20,25 +20,6 @@ COMPARED_CHARS = 2000
 """Characters of a completion that `diversity` compares: edit distance takes time by the product of two lengths."""
 
 _MARK = "_grpo_group_reward"
-
-
-@dataclass(frozen=True, slots=True)
-class GroupRewardSpec:
-    """One group reward with its mark.
-
-    Attributes:
-        name: The function's name; the key in `Score.parts`.
-        function: The plain function.
-        weight: Factor of the raw part, which is added to the composed value; 0 records a fact beside it.
-        maximum: Largest raw value.
-        arguments: The names among `GROUP_ARGUMENTS` that the function takes.
-    """
-
-    name: str
-    function: Callable[..., Sequence[float | None]]
-    weight: float
-    maximum: float
-    arguments: tuple[str, ...]
 
 
 def group_reward(weight: float = 1.0, *, maximum: float = 1.0) -> Callable[[GroupFunction], GroupFunction]:
@@ -70,13 +51,13 @@ def is_group_reward(function: Callable[..., Any]) -> bool:
     return hasattr(function, _MARK)
 
 
-def group_reward_specs(task: str, functions: Sequence[Callable[..., Any]]) -> tuple[GroupRewardSpec, ...]:
+def group_reward_specs(task: str, functions: Sequence[Callable[..., Any]]) -> tuple[RewardSpec, ...]:
     """Read the marks of a task's group rewards, in order; other rewards are left out.
 
     Raises:
         UserError: a name that another reward has, or an argument that does not exist.
     """
-    specs: list[GroupRewardSpec] = []
+    specs: list[RewardSpec] = []
     names = [name_of(function) for function in functions]
     for function in filter(is_group_reward, functions):
         name = name_of(function)
@@ -84,7 +65,7 @@ def group_reward_specs(task: str, functions: Sequence[Callable[..., Any]]) -> tu
             raise UserError(f"task {task!r} has two rewards named {name!r}; parts are kept by name, so rename one.")
         arguments = known_arguments(f"task {task!r}: group reward {name}()", function, GROUP_ARGUMENTS)
         weight, maximum = getattr(function, _MARK)
-        specs.append(GroupRewardSpec(name, function, weight, maximum, arguments))
+        specs.append(RewardSpec(name, function, weight, None, maximum, arguments))
     return tuple(specs)
 
 

@@ -7,9 +7,7 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Any, Protocol, TypeVar
 
 from grpo_sdk.task.row import Prompt, Row
 
@@ -17,12 +15,6 @@ T = TypeVar("T")
 
 Moves = Sequence[str | int]
 """Completions of a rollout, with what the remote has put between them."""
-
-
-class _Transcript(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-    moves: tuple[str | int, ...] = Field(min_length=1, strict=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +76,25 @@ def write_moves(moves: Moves) -> str:
 
 def read_moves(text: str) -> tuple[str | int, ...]:
     """The moves of a text; one that `write_moves` has not written is one completion."""
+    return read_list(text, "moves", str, int)
+
+
+def read_list(text: str, name: str, *kinds: type) -> tuple[Any, ...]:
+    """The list that an object of JSON with this one name holds; any other text is the only one.
+
+    Args:
+        text: The text.
+        name: Name of the list, which is not empty.
+        kinds: Types of what it holds.
+    """
     try:
-        return _Transcript.model_validate(json.loads(text)).moves  # pydantic's reader refuses lone surrogates
+        content = json.loads(text)
     except (ValueError, RecursionError):
         return (text,)
+    held = content.get(name) if isinstance(content, dict) and len(content) == 1 else None
+    if isinstance(held, list) and held and all(type(each) in kinds for each in held):
+        return tuple(held)
+    return (text,)
 
 
 def ask_now(remote: Callable[[], Remote], ask: Callable[[Remote], Awaitable[T]]) -> T:

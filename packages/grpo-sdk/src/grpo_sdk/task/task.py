@@ -11,11 +11,11 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 from grpo_sdk.errors import UserError
-from grpo_sdk.task.calling import asked_for, binding_of
+from grpo_sdk.task.calling import asked_for, check_function
 from grpo_sdk.task.composition import Composer, RewardSpec, check_composer, reward_specs, weighted_sum
 from grpo_sdk.task.evaluation import EvaluationDefaults
 from grpo_sdk.task.exemptions import check_exemptions
-from grpo_sdk.task.group_rewards import GroupRewardSpec, group_reward_specs, is_group_reward
+from grpo_sdk.task.group_rewards import group_reward_specs, is_group_reward
 from grpo_sdk.task.judging import JudgedReward, judged_rewards
 from grpo_sdk.task.opponent import Opponent
 from grpo_sdk.task.remote import Remote
@@ -176,15 +176,10 @@ class Task:
             bound = getattr(self, name)
             if bound is not None and not callable(bound) and not (isinstance(bound, int) and bound >= 1):
                 raise UserError(f"task {self.name!r}: {name}={bound!r:.40} must be a whole number from 1.")
-        for contribution, (available, positional) in _CALLS.items():
+        for contribution in _CALLS:
             function = getattr(self, contribution)
             if function is not None and not isinstance(function, Opponent | int):
-                if not callable(function):
-                    raise UserError(f"task {self.name!r}: {contribution}={function!r:.40} must be a function.")
-                try:
-                    binding_of(function, available, positional)
-                except UserError as error:
-                    raise UserError(f"task {self.name!r}: {contribution}: {error}") from None
+                check_function(f"task {self.name!r}: {contribution}", function, *_CALLS[contribution])
         self._check_tools()
         check_exemptions(self.name, self.exempt)
         check_composer(self.name, self.compose, self.specs())
@@ -275,7 +270,7 @@ class Task:
             return reward_specs(self.name, self.rewards)  # which refuses it
         return reward_specs(self.name, [function for function in self.rewards if not is_group_reward(function)])
 
-    def group_specs(self) -> tuple[GroupRewardSpec, ...]:
+    def group_specs(self) -> tuple[RewardSpec, ...]:
         """The rewards relative to the group with their marks, in order."""
         return group_reward_specs(self.name, self.rewards)
 

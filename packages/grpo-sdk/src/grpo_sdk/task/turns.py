@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -12,7 +12,7 @@ from typing import Any, cast
 from grpo_sdk.errors import UserError
 from grpo_sdk.task.calling import call_by_name
 from grpo_sdk.task.game import GameConfig, GameStart, Move, Rules, replay, story, write_transcript
-from grpo_sdk.task.remote import Remote, ask_now, write_moves
+from grpo_sdk.task.remote import Remote, ask_now, read_list, write_moves
 from grpo_sdk.task.row import Message, Prompt, Row, TaskConfig, as_prompt
 from grpo_sdk.task.score import Fault
 from grpo_sdk.task.task import Task
@@ -340,11 +340,4 @@ def write_turns(texts: Sequence[str]) -> str:
 
 def read_turns(text: str) -> tuple[str, ...]:
     """The completions that `write_turns` wrote; a text that it did not write is the only one."""
-    try:
-        content: Any = json.loads(text)
-    except (ValueError, RecursionError):
-        return (text,)
-    turns = content.get("turns") if isinstance(content, Mapping) and len(content) == 1 else None
-    if isinstance(turns, list) and turns and all(isinstance(turn, str) for turn in turns):
-        return tuple(turns)
-    return (text,)
+    return read_list(text, "turns", str)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from grpo_sdk.errors import UserError
-from grpo_sdk.task.calling import BOUNDS, binding_of, call_by_name, in_bounds
+from grpo_sdk.task.calling import BOUNDS, call_by_name, check_function, in_bounds
 from grpo_sdk.task.row import Prompt, Row, TaskConfig
 from grpo_sdk.task.score import Invalid
 from grpo_sdk.task.watching import calling
@@ -131,16 +131,10 @@ class Game:
             raise UserError(f"game {self.name!r}: roles={self.roles!r}: two or more different names are wanted.")
         if not 0 < self.maximum < math.inf:
             raise UserError(f"game {self.name!r}: maximum={self.maximum} must be a finite return above 0.")
-        for contribution, (available, positional) in _CALLS.items():
+        for contribution in _CALLS:
             function = getattr(self, contribution)
-            if function is None and contribution in ("best", "demos"):
-                continue
-            if not callable(function):
-                raise UserError(f"game {self.name!r}: {contribution}={function!r:.80} must be a function.")
-            try:
-                binding_of(function, available, positional)
-            except UserError as error:
-                raise UserError(f"game {self.name!r}: {contribution}: {error}") from None
+            if function is not None or contribution not in ("best", "demos"):
+                check_function(f"game {self.name!r}: {contribution}", function, *_CALLS[contribution])
         if taken := {SELF, RANDOM, PERFECT} & set(self.players):
             raise UserError(f"game {self.name!r}: {sorted(taken)[0]!r} is no name for one of its players.")
         if unknown := set(self.evaluated_against or ()) - set(self.scripted):

@@ -220,15 +220,9 @@ def read_tool_turns(text: str) -> tuple[tuple[ToolTurn, ...], bool]:
     except (ValueError, RecursionError):
         return (ToolTurn(text),), True
     calls = [call for turn in found for call in turn.calls]
-    turns = tuple(
-        ToolTurn(
-            turn.text,
-            tuple(
-                Call(call.name, call.arguments, call.result or "", call.ok, 0.0, call.ran, call.are_texts, call.ends)
-                for call in turn.calls
-            ),
-            turn.problem,
-        )
-        for turn in found
-    )
+    turns = tuple(ToolTurn(turn.text, tuple(map(_read, turn.calls)), turn.problem) for turn in found)
     return turns, all(call.result is not None for call in calls)
+
+
+def _read(call: _Call) -> Call:
+    return Call(**{**dict(call), "result": call.result or ""})
