@@ -118,7 +118,11 @@ class TemplateForm:
     def following(
         self, prompt_ids: Sequence[int], completion: Sampled, messages: Sequence[Message], new: int
     ) -> tuple[int, ...]:
-        """Tokens of the next prompt: those so far and what the template writes behind them, or a render of all."""
+        """Tokens of the next prompt: those so far and what the template writes behind them, or a render of all.
+
+        The latter, where the model's family cannot go on so, doesn't begin with what was sampled. Arguments are those
+        of `TextForm`.
+        """
         added = self._behind(completion, messages, new)
         if added is None:
             return tuple(encode_text(self._tokenizer, self._render(as_talk(messages))))

@@ -43,6 +43,11 @@ class TextForm:
         tools: What can be called.
         prompt: A prompt of the task.
         why: Reason why this form was chosen.
+
+    Attributes:
+        name: Its name, as the header of a run has it.
+        why: Reason why it was chosen.
+        stop: Strings that end a completion.
     """
 
     name = "text"
@@ -59,12 +64,12 @@ class TextForm:
         }
 
     def first(self, prompt: Prompt) -> tuple[int, ...]:
-        """Tokens of the first prompt."""
+        """Tokens of the first prompt, in which the tools are described."""
         chat = prompt if isinstance(prompt, str) else in_text_form(prompt, self._tools, self._role)
         return encode_prompt(self._tokenizer, chat)
 
     def read(self, prompt_ids: Sequence[int], completion: Sampled) -> Reading:
-        """What a completion says."""
+        """What a completion says: a malformed call is one with a problem."""
         text = self._with_thinking_marks(completion) if self._thinking_ids else completion.text
         is_cut = completion.finish_reason == "length"
         return read_json_calls(text, is_thinking=opens_thinking(self._tokenizer, prompt_ids), is_cut=is_cut)
@@ -72,7 +77,14 @@ class TextForm:
     def following(
         self, prompt_ids: Sequence[int], completion: Sampled, messages: Sequence[Message], new: int
     ) -> tuple[int, ...]:
-        """Tokens of the next prompt: those so far as they are, and those of the last `new` messages."""
+        """Tokens of the next prompt: those so far as they were sampled, and those of new messages.
+
+        Args:
+            prompt_ids: The last prompt.
+            completion: The policy's answer to it.
+            messages: The whole conversation, the answer and the new messages included.
+            new: How many of them are new: results of the answer's calls, in their order, perhaps a message of the user.
+        """
         before, behind = messages[: len(messages) - new - 1], messages[len(messages) - new :]
         if self._is_chat:
             answered = in_text_form(before, self._tools, self._role)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
 from pydantic import Field, PositiveInt, TypeAdapter, ValidationError
 
@@ -105,6 +105,9 @@ class Endpoint(ModelLimits):
         UserError: the URL is no plain http(s) address, or a number is out of range.
     """
 
+    backend: ClassVar[str] = "endpoint"
+    """Registered name of what asks it."""
+
     url: str
     model: str
     api_key_env: str = field(default="OPENAI_API_KEY", kw_only=True)
@@ -127,11 +130,6 @@ class Endpoint(ModelLimits):
             max_retries=self.max_retries,
             api_key_env=self.api_key_env,
         )
-
-    @property
-    def backend(self) -> str:
-        """Registered name of what asks it."""
-        return "endpoint"
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -158,6 +156,9 @@ class LocalModel(ModelLimits):
         batch_size: Requests that are answered at once.
     """
 
+    backend: ClassVar[str] = "local"
+    """Registered name of what asks it."""
+
     model: str
     device: str = field(default="auto", kw_only=True)
     batch_size: PositiveInt = field(default=8, kw_only=True)
@@ -166,11 +167,6 @@ class LocalModel(ModelLimits):
 
     def __post_init__(self) -> None:
         self.check_limits()
-
-    @property
-    def backend(self) -> str:
-        """Registered name of what asks it."""
-        return "local"
 
     @property
     def address(self) -> str:
@@ -200,12 +196,10 @@ class ClassifierModel(LocalModel):
         label: Label whose probability is the value; None for a model of one output.
     """
 
-    label: str | None = field(default=None, kw_only=True)
+    backend: ClassVar[str] = "classifier"
+    """Registered name of what asks it."""
 
-    @property
-    def backend(self) -> str:
-        """Registered name of what asks it."""
-        return "classifier"
+    label: str | None = field(default=None, kw_only=True)
 
     def meaning(self) -> tuple[object, ...]:
         """What decides its verdicts."""

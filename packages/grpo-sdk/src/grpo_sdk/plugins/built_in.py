@@ -9,6 +9,16 @@ from grpo_sdk.plugins.variant import Variant
 
 _KL = "grpo_core.algorithms.kl"
 
+_CONTROLLERS = {
+    "constant": Variant("grpo_core.algorithms.controllers:constant", formula="c", source="no control"),
+    "decay": Variant(
+        "grpo_core.algorithms.controllers:decay",
+        formula="c ← max(minimum, c · 2^(−1 / half_life))",
+        source="annealed regularization, as of the entropy in arXiv 1811.11214",
+    ),
+}
+"""Of a KL penalty and of an entropy bonus alike."""
+
 BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
     "advantage": {
         "adaptive": Variant(
@@ -161,12 +171,7 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
             formula="c ← clip(c + delta if H < target, else c − delta); applied while H < target",
             source="arXiv 2505.22312, section 3.2.5, and its code",
         ),
-        "constant": Variant("grpo_core.algorithms.controllers:constant", formula="c", source="no control"),
-        "decay": Variant(
-            "grpo_core.algorithms.controllers:decay",
-            formula="c ← max(minimum, c · 2^(−1 / half_life))",
-            source="annealed regularization, as of the entropy in arXiv 1811.11214",
-        ),
+        **_CONTROLLERS,
     },
     "kl": {
         "abs": Variant(f"{_KL}:abs", formula="|d|", source="verl, kl_penalty `abs`"),
@@ -183,12 +188,7 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
         "k3": Variant(f"{_KL}:k3", formula="exp(−d) − 1 + d", source="Schulman 2020, joschu.net/blog/kl-approx.html"),
     },
     "kl_controller": {
-        "constant": Variant("grpo_core.algorithms.controllers:constant", formula="c", source="no control"),
-        "decay": Variant(
-            "grpo_core.algorithms.controllers:decay",
-            formula="c ← max(minimum, c · 2^(−1 / half_life))",
-            source="annealed regularization, as of the entropy in arXiv 1811.11214",
-        ),
+        **_CONTROLLERS,
         "ppo_rule": Variant(
             "grpo_core.algorithms.controllers:ppo_rule",
             formula="β ← 2β if KL > 1.5·target; β/2 if KL < target / 1.5",

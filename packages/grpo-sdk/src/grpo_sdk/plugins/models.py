@@ -98,19 +98,18 @@ def check_hub_id(name: str, what: str) -> None:
         raise UserError(f"{what} {name[:100]!r} is no hub id: {reason}.") from None
 
 
-def check_model(name: str, adapter: str | None = None, host: PluginHost | None = None) -> None:
+def check_model(name: str, adapter: str | None = None) -> None:
     """Check that a model can be found: embedded, on this machine, or on the hub. No torch is imported.
 
     Args:
         name: Embedded name, local folder, GGUF file or hub id.
         adapter: Folder or hub id of a PEFT adapter to put on it.
-        host: Plugin host in which embedded models are looked up.
 
     Raises:
         UserError: as for `model_source`; without a network, a hub id that is not in the cache; with one, a hub id that
             the hub does not have; or a folder without an adapter.
     """
-    source = model_source(base_model(name, host), host)
+    source = model_source(base_model(name))
     if source.kind == "hub":
         check_repository(source.location)
     if adapter is not None:
@@ -163,11 +162,11 @@ def adapter_settings(folder: Path | str) -> dict[str, Any]:
     return settings
 
 
-def base_model(name: str, host: PluginHost | None = None) -> str:
+def base_model(name: str) -> str:
     """Name of a model without its adapter: the base of a folder with an adapter alone, else the name.
 
     Raises:
         UserError: as for `model_source`.
     """
-    source = model_source(name, host)
+    source = model_source(name)
     return adapter_base(source.location) if source.kind == "adapter" else name
