@@ -7,10 +7,9 @@ import ctypes
 import json
 import os
 import sys
-from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
-from typing import Any, Protocol, cast
+from pathlib import Path
 
 EXTENSIONS_FOLDER = "lib-dynload"
 
@@ -60,26 +59,15 @@ class InstalledFinder:
         return spec_from_file_location(name, f"{self._folder}/__init__.py", submodule_search_locations=[self._folder])
 
 
-class _Info(ctypes.Structure):
-    """The first fields of struct dl_phdr_info."""
-
-    _fields_ = (("address", ctypes.c_void_p), ("name", ctypes.c_char_p))
-
-
-class _HasContents(Protocol):
-    contents: _Info
-
-
 def _loaded_objects() -> list[str]:
-    names: list[str] = []
+    """Return the paths of the shared objects in this process.
 
-    def note(info: _HasContents, size: int, data: object) -> int:
-        names.append(os.fsdecode(info.contents.name))
-        return 0
-
-    prototype = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Info), ctypes.c_size_t, ctypes.c_void_p)
-    ctypes.CDLL(None).dl_iterate_phdr(prototype(cast("Callable[..., Any]", note)), None)
-    return names
+    Raises:
+        OSError: the system does not report them.
+    """
+    lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    paths = {line.split(maxsplit=5)[5] for line in lines if "/" in line}
+    return sorted(path for path in paths if ".so" in os.path.basename(path))
 
 
 def load_shared_objects(numpy_path: str) -> None:

@@ -78,7 +78,7 @@ def run(
     _signal.set_wakeup_fd(-1)
     _signal.signal(_SIGCHLD, _signal.SIG_DFL)
     os.setsid()
-    source = _read_all(descriptors[0])
+    source = io.FileIO(descriptors[0], closefd=False).readall()
     _arrange(descriptors[1:])
     confinement.put_on(request, server)
     os.closerange(_CHANNEL_FD + (request.mode != wire.SCRIPT), MAX_OPEN_FILES)
@@ -103,13 +103,6 @@ def run(
     if request.is_restricted and policy is not None:
         policy.fill(module.__dict__)
     return _ending(lambda: _execute(code, module.__dict__))
-
-
-def _read_all(fd: int) -> bytes:
-    chunks = []
-    while chunk := os.read(fd, 1 << 20):
-        chunks.append(chunk)
-    return b"".join(chunks)
 
 
 def _arrange(descriptors: Sequence[int]) -> None:

@@ -5,6 +5,7 @@ A subset of the language is not a sandbox; it is used inside one.
 
 from __future__ import annotations
 
+import operator
 import sys
 import types
 from importlib import import_module
@@ -61,25 +62,15 @@ def _import(name: str, *ignored: object) -> Any:
     return utility_builtins.get(name) or import_module(name)
 
 
-def _in_place(operator: str, left: Any, right: Any) -> Any:
-    """Return `left operator= right`."""
-    return _OPERATORS[operator](left, right)
+def _in_place(symbol: str, left: Any, right: Any) -> Any:
+    """Return `left symbol right`, e.g. `left += right`."""
+    return _OPERATORS[symbol](left, right)
 
 
-_OPERATORS: dict[str, Any] = {
-    "+=": lambda left, right: left + right,
-    "-=": lambda left, right: left - right,
-    "*=": lambda left, right: left * right,
-    "/=": lambda left, right: left / right,
-    "//=": lambda left, right: left // right,
-    "%=": lambda left, right: left % right,
-    "**=": lambda left, right: left**right,
-    "@=": lambda left, right: left @ right,
-    "&=": lambda left, right: left & right,
-    "|=": lambda left, right: left | right,
-    "^=": lambda left, right: left ^ right,
-    "<<=": lambda left, right: left << right,
-    ">>=": lambda left, right: left >> right,
+_SYMBOLS = "+= -= *= /= //= %= **= @= &= |= ^= <<= >>="
+_FUNCTIONS = "add sub mul truediv floordiv mod pow matmul and_ or_ xor lshift rshift"
+_OPERATORS = {
+    symbol: getattr(operator, name) for symbol, name in zip(_SYMBOLS.split(), _FUNCTIONS.split(), strict=True)
 }
 
 

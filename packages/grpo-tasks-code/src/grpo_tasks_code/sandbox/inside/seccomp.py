@@ -35,31 +35,18 @@ ERRORS["clone3"] = errno.ENOSYS
 """Errors other than EPERM."""
 
 
+_ALL_BITS = 0xFFFFFFFF
+
+
 @dataclass(frozen=True, slots=True)
-class OneOf:
-    """A 32-bit argument is one of these values."""
+class Word:
+    """A condition: the bits in the mask of an argument's low word, or of its high one, are one of these values."""
 
     argument: int
     values: tuple[int, ...]
+    mask: int = _ALL_BITS
+    is_high: bool = False
 
-
-@dataclass(frozen=True, slots=True)
-class Bits:
-    """The bits of a 32-bit argument in the mask equal `value`."""
-
-    argument: int
-    mask: int
-    value: int
-
-
-@dataclass(frozen=True, slots=True)
-class Null:
-    """A pointer is null."""
-
-    argument: int
-
-
-Condition = OneOf | Bits | Null
 
 # CLONE_VM, FS, FILES, SIGHAND, THREAD: what the C library's threads share. One with descriptors of its own would have
 # a limit of descriptors of its own too.
@@ -74,27 +61,27 @@ _FCNTL_LOCKS = (5, 6, 7, 36, 37, 38)
 _SETUID_AND_SETGID = 0o6000
 _PR_SET_NAME, _PR_GET_NAME = 15, 16
 
-CHECKED: dict[str, tuple[Condition, ...]] = {
-    "clone": (Bits(0, _CLONE_REQUIRED | _CLONE_FORBIDDEN, _CLONE_REQUIRED),),  # threads, no processes
-    "kill": (OneOf(0, (OWN_PID,)),),
-    "tkill": (OneOf(0, (OWN_PID,)),),  # the first thread has the number of the process
-    "tgkill": (OneOf(0, (OWN_PID,)),),
-    "prlimit64": (OneOf(0, (0,)),),  # itself, and only downwards: it has no capability
-    "prctl": (OneOf(0, (_PR_SET_NAME, _PR_GET_NAME)),),
-    "fcntl": (OneOf(1, _FCNTL),),
+CHECKED: dict[str, tuple[Word, ...]] = {
+    "clone": (Word(0, (_CLONE_REQUIRED,), _CLONE_REQUIRED | _CLONE_FORBIDDEN),),  # threads, no processes
+    "kill": (Word(0, (OWN_PID,)),),
+    "tkill": (Word(0, (OWN_PID,)),),  # the first thread has the number of the process
+    "tgkill": (Word(0, (OWN_PID,)),),
+    "prlimit64": (Word(0, (0,)),),  # itself, and only downwards: it has no capability
+    "prctl": (Word(0, (_PR_SET_NAME, _PR_GET_NAME)),),
+    "fcntl": (Word(1, _FCNTL),),
     # TCGETS (isatty), TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX; not FIOSETOWN, nor TIOCSTI
-    "ioctl": (OneOf(1, (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)),),
-    # A datagram socket could be sent to any other by name: only streams, and only to the peer.
-    "socketpair": (OneOf(0, (_AF_UNIX,)), Bits(1, _SOCK_TYPE_MASK, _SOCK_STREAM)),
-    "sendto": (Null(4),),
+    "ioctl": (Word(1, (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)),),
+    # A datagram socket could be sent to any other by name: only streams, and only to the peer (the pointer is null).
+    "socketpair": (Word(0, (_AF_UNIX,)), Word(1, (_SOCK_STREAM,), _SOCK_TYPE_MASK)),
+    "sendto": (Word(4, (0,)), Word(4, (0,), is_high=True)),
 }
 """Allowed when every condition holds."""
 
-CHECKED_OWN_FILES: dict[str, tuple[Condition, ...]] = {
-    "fcntl": (OneOf(1, _FCNTL + _FCNTL_LOCKS),),
-    "chmod": (Bits(1, _SETUID_AND_SETGID, 0),),
-    "fchmod": (Bits(1, _SETUID_AND_SETGID, 0),),
-    "fchmodat": (Bits(2, _SETUID_AND_SETGID, 0),),
+CHECKED_OWN_FILES: dict[str, tuple[Word, ...]] = {
+    "fcntl": (Word(1, _FCNTL + _FCNTL_LOCKS),),
+    "chmod": (Word(1, (0,), _SETUID_AND_SETGID),),
+    "fchmod": (Word(1, (0,), _SETUID_AND_SETGID),),
+    "fchmodat": (Word(2, (0,), _SETUID_AND_SETGID),),
 }
 """Conditions of further calls in namespaces."""
 
@@ -127,7 +114,11 @@ def assemble_for_shell(machine: Machine) -> list[Instruction]:
     denied = [(name, _EPERM) for name in FATAL]
     return _filter(
         machine,
-        [*denied, ("clone", _allow_if((Bits(0, _CLONE_NEW, 0),))), ("clone3", ((RETURN, 0, 0, ERRNO | errno.ENOSYS),))],
+        [
+            *denied,
+            ("clone", _allow_if((Word(0, (0,), _CLONE_NEW),))),
+            ("clone3", ((RETURN, 0, 0, ERRNO | errno.ENOSYS),)),
+        ],
         ((RETURN, 0, 0, ALLOW),),
     )
 
@@ -168,21 +159,16 @@ def _search(steps: Sequence[tuple[int, Block]]) -> list[Instruction]:
     return [(JUMP_IF_AT_LEAST, 0, 1, steps[middle][0]), (JUMP, 0, 0, len(below)), *below, *above]
 
 
-def _allow_if(conditions: tuple[Condition, ...]) -> Block:
+def _allow_if(conditions: tuple[Word, ...]) -> Block:
     """Allow if all conditions hold, else EPERM; built from the end, where the distance to the refusal is known."""
-    block: list[Instruction] = [(RETURN, 0, 0, ALLOW), (RETURN, 0, 0, ERRNO | errno.EPERM)]
-    for condition in reversed(conditions):
+    block: list[Instruction] = [(RETURN, 0, 0, ALLOW), *_EPERM]
+    for word in reversed(conditions):
+        masked = [] if word.mask == _ALL_BITS else [(AND, 0, 0, word.mask)]
+        *others, last = word.values
+        tests = [(JUMP_IF_EQUAL, len(others) - index, 0, value) for index, value in enumerate(others)]
         to_refusal = len(block) - 1
-        low = ARGUMENTS_OFFSET + 8 * condition.argument
-        match condition:
-            case OneOf(values=values):
-                tests = [(JUMP_IF_EQUAL, len(values) - 1 - index, 0, value) for index, value in enumerate(values[:-1])]
-                block = [(LOAD, 0, 0, low), *tests, (JUMP_IF_EQUAL, 0, to_refusal, values[-1]), *block]
-            case Bits(mask=mask, value=value):
-                block = [(LOAD, 0, 0, low), (AND, 0, 0, mask), (JUMP_IF_EQUAL, 0, to_refusal, value), *block]
-            case Null():
-                high = [(LOAD, 0, 0, low + 4), (JUMP_IF_EQUAL, 0, to_refusal, 0)]
-                block = [(LOAD, 0, 0, low), (JUMP_IF_EQUAL, 0, to_refusal + len(high), 0), *high, *block]
+        offset = ARGUMENTS_OFFSET + 8 * word.argument + 4 * word.is_high
+        block = [(LOAD, 0, 0, offset), *masked, *tests, (JUMP_IF_EQUAL, 0, to_refusal, last), *block]
     return tuple(block)
 
 
