@@ -101,7 +101,9 @@ class PythonSession(_Session):
             output = output[: self.output_chars]
         shown = self._shown(output)
         if not ran.is_kept:
-            why = _ENDED[ran.status].format(seconds=self.timeout_s, mebibytes=self.memory_mib)
+            why = _ENDED.get(ran.status, "the code ended the interpreter").format(
+                seconds=self.timeout_s, mebibytes=self.memory_mib
+            )
             raise ToolError(_remarked(shown, f"{why}: it starts anew, all variables are gone"))
         if ran.status != "ok":
             raise ToolError(shown)
@@ -116,9 +118,6 @@ class PythonSession(_Session):
 
 
 _ENDED: Mapping[Status, str] = {
-    "ok": "the code ended the interpreter",
-    "runtime_error": "the code ended the interpreter",
-    "syntax_error": "the code ended the interpreter",
     "timeout": "the interpreter was ended after {seconds:g} s",
     "output_limit": "the interpreter was ended for its output of more than 1 MiB",
     "memory": "the interpreter ran out of its {mebibytes} MiB of memory",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -46,8 +47,10 @@ def report(evaluation: EvaluationReport) -> Mapping[str, float]:
 
 def summary_of(evaluation: EvaluationReport) -> dict[str, Any]:
     """Return the reference system's summary, with a confidence interval and the number of unscored completions."""
-    problems = _by_problem(evaluation.records)
-    scored = [records for records in problems if any(not record.score.abstained for record in records)]
+    problems = defaultdict[str, list[EvaluationRecord]](list)
+    for record in evaluation.records:
+        problems[record.row.id].append(record)
+    scored = [records for records in problems.values() if any(not record.score.abstained for record in records)]
     results = evaluation.results
     return {
         "step": evaluation.step,
@@ -69,13 +72,6 @@ def summary_of(evaluation: EvaluationReport) -> dict[str, Any]:
             "top_p": results.get("top_p"),
         },
     }
-
-
-def _by_problem(records: Sequence[EvaluationRecord]) -> list[list[EvaluationRecord]]:
-    problems: dict[str, list[EvaluationRecord]] = {}
-    for record in records:
-        problems.setdefault(record.row.id, []).append(record)
-    return list(problems.values())
 
 
 def _detail(record: EvaluationRecord) -> dict[str, Any]:

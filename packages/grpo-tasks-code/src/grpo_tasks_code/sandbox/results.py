@@ -105,8 +105,3 @@ def readable(text: str, kept: str = "") -> str:
     A program's output can move a cursor, rename a terminal, or hold a lone surrogate, which no stream encodes.
     """
     return "".join(char if char.isprintable() or char in kept else ascii(char)[1:-1] for char in text)
-
-
-def all_text(values: Sequence[object]) -> bool:
-    """Whether all values are strings."""
-    return all(isinstance(value, str) for value in values)

@@ -35,8 +35,8 @@ HINT = "systemd-run --user --scope -p Delegate=yes grpo … gives it one"
 _numbers = itertools.count()
 
 
-class NoCgroupError(Exception):
-    """No control group can be created here; the message says why."""
+class NoCgroupError(OSError):
+    """The system has no control groups of which some could be ours; the message says why."""
 
 
 class Cgroup:
@@ -46,22 +46,19 @@ class Cgroup:
         path: Folder of the group.
 
     Raises:
-        NoCgroupError: no group can be created.
+        OSError: no group can be created; the message says why.
     """
 
     def __init__(self) -> None:
-        try:
-            self.path = _base() / f"{_PREFIX}-{os.getpid()}-{next(_numbers)}"
-            self.path.mkdir()
-        except OSError as error:
-            raise NoCgroupError(str(error)) from None
+        self.path = _base() / f"{_PREFIX}-{os.getpid()}-{next(_numbers)}"
+        self.path.mkdir()
         try:
             for name, value in LIMITS.items():
                 with contextlib.suppress(FileNotFoundError):  # a kernel without swap
                     _write(self.path / name, value)
-        except OSError as error:
+        except OSError:
             self.close()
-            raise NoCgroupError(str(error)) from None
+            raise
         self._memory_bytes = 0
 
     def limit_memory(self, memory_bytes: int) -> None:
@@ -74,22 +71,18 @@ class Cgroup:
     def close(self) -> None:
         """Remove the group, when its processes have ended."""
         end = time.monotonic() + _CLEAN_UP_S
-        while time.monotonic() < end:
+        while self.path.exists() and time.monotonic() < end:
             try:
                 self.path.rmdir()
-            except FileNotFoundError:
-                return
             except OSError:
                 time.sleep(0.01)
-            else:
-                return
 
 
 def cgroup_if_possible() -> Cgroup | None:
     """Create a group; None where none can be created, of which `description` says why."""
     try:
         return Cgroup()
-    except NoCgroupError:
+    except OSError:
         return None
 
 
@@ -97,7 +90,7 @@ def description() -> str:
     """Say in a line whether control groups are used."""
     try:
         Cgroup().close()
-    except NoCgroupError as error:
+    except OSError as error:
         return f"no control groups of its own ({error}); the limits of each process hold"
     return f"control groups (version 2) limit {', '.join(CONTROLLERS)} of each program"
 

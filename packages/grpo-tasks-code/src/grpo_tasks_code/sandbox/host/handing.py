@@ -32,17 +32,11 @@ def own_classes(test: ast.Module, setup: ast.Module, programs: frozenset[str]) -
     """
     known = names.BUILTINS | names.bound(*names.shared_with_the_program(setup))
     statements = names.shared_with_the_program(test, known)
-    needed = [
-        node for node in statements if isinstance(node, ast.ClassDef) and _is_needed(node, [setup, test], programs)
-    ]
     classes = [node for node in statements if isinstance(node, ast.ClassDef)]
+    needed = [node for node in classes if not names.is_callable(node) and handed([setup, test], node.name, programs)]
     for _ in classes:  # and the classes that these use
         needed += [node for node in classes if node not in needed and node.name in names.used(*needed)]
     return [node for node in statements if needed and (node in needed or not isinstance(node, ast.ClassDef))]
-
-
-def _is_needed(kind: ast.ClassDef, trees: Sequence[ast.AST], programs: frozenset[str]) -> bool:
-    return not names.is_callable(kind) and handed(trees, kind.name, programs) is not None
 
 
 class Flow:

@@ -325,31 +325,20 @@ class Job:
         return max(0.0, self._reply.cpu_s - self._status.started[1])
 
     def _verdict(self) -> Status:
+        """Return how the program ended."""
         if any(output.is_over_limit for output in self._outputs.values()):
             return "output_limit"
         if self._why is not None and not self._has_ended_by_itself:
             return self._why
         if self._reply is None or not self._status.has_started:
             return "sandbox_error"
-        return _status_of_end(self._reply.status, self._status, is_out_of_time=self._reply.cpu_s >= self._cpu_s)
-
-
-def _status_of_end(wait_status: int, pipe: StatusPipe, *, is_out_of_time: bool) -> Status:
-    """Return the status of a program that was not killed by its job.
-
-    Args:
-        wait_status: Wait status of the process.
-        pipe: What the process reported before the program's first line.
-        is_out_of_time: Whether it has used all its processor seconds.
-    """
-    if os.WIFSIGNALED(wait_status):
-        number = os.WTERMSIG(wait_status)
-        if number == signal.SIGXCPU or (number == signal.SIGKILL and is_out_of_time):
-            return "timeout"
-        return "denied" if number == getattr(signal, "SIGSYS", None) else "killed"
-    code = os.WEXITSTATUS(wait_status)
-    if not pipe.is_compiled:  # the sandbox was ready, so the program is the cause
-        return "denied" if pipe.is_refused else "syntax_error"
-    if code == 0:
-        return "ok"
-    return "memory" if code == wire.EXIT_MEMORY else "runtime_error"
+        if os.WIFSIGNALED(self._reply.status):
+            number = os.WTERMSIG(self._reply.status)
+            is_out_of_time = self._reply.cpu_s >= self._cpu_s
+            if number == signal.SIGXCPU or (number == signal.SIGKILL and is_out_of_time):
+                return "timeout"
+            return "denied" if number == getattr(signal, "SIGSYS", None) else "killed"
+        if not self._status.is_compiled:  # the sandbox was ready, so the program is the cause
+            return "denied" if self._status.is_refused else "syntax_error"
+        code = os.WEXITSTATUS(self._reply.status)
+        return "ok" if code == 0 else "memory" if code == wire.EXIT_MEMORY else "runtime_error"

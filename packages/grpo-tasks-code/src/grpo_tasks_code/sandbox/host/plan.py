@@ -192,15 +192,10 @@ def _with_check_called(tree: ast.Module, entry_point: str, index: int) -> ast.Mo
     Raises:
         UserError: the test does not define `check`.
     """
-    rest: list[ast.stmt] = []
-    check: ast.FunctionDef | None = None
-    for statement in tree.body:
-        if isinstance(statement, ast.FunctionDef) and statement.name == "check":
-            check = statement
-        else:
-            rest.append(statement)
-    if check is None or len(check.args.args) != 1:
+    checks = [each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == "check"]
+    if not checks or len(checks[-1].args.args) != 1:
         raise UserError(f"test {index} has an entry point, so it must define `def check(candidate): …`.")
+    check, rest = checks[-1], [statement for statement in tree.body if statement not in checks]
     parameter = check.args.args[0].arg
     is_leaving = any(isinstance(node, (ast.Return, ast.Global, ast.Nonlocal)) for node in ast.walk(check))
     if not is_leaving and parameter not in names.bound(*check.body):

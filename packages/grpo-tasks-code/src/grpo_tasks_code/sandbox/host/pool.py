@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import deque
 from collections.abc import Iterator
 
 from grpo_tasks_code.sandbox.host.process import ServerProcess
@@ -24,25 +23,22 @@ class ServerPool:
     def __init__(self, level: LevelName, size: int, *, is_restricted: bool = False, hash_seed: int = 0) -> None:
         self.level: LevelName = level
         self._is_restricted, self._hash_seed = is_restricted, hash_seed
-        self._size = size
-        self._count = 0
-        self._idle: deque[ServerProcess] = deque()
+        self._size, self._turns = size, threading.Semaphore(size)
+        self._idle: list[ServerProcess] = []
         self._busy: set[ServerProcess] = set()
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._is_closed = False
 
     def grow(self, size: int) -> None:
         """Allow at least this many servers."""
-        with self._changed:
-            self._size = max(self._size, size)
-            self._changed.notify_all()
+        with self._lock:
+            if size > self._size:
+                self._turns.release(size - self._size)
+                self._size = size
 
     def add(self, server: ServerProcess) -> None:
         """Add a server that was started elsewhere."""
-        with self._changed:
-            self._count += 1
-            self._idle.append(server)
-            self._changed.notify()
+        self._idle.append(server)
 
     @contextlib.contextmanager
     def server(self) -> Iterator[ServerProcess]:
@@ -51,54 +47,42 @@ class ServerPool:
         Raises:
             ServerError: a new server is needed and does not start.
         """
-        server = self._take()
-        try:
-            yield server
-        except BaseException:
-            server.is_lost = True  # it may be busy still: an interrupt, or a bug
-            raise
-        finally:
-            self._give_back(server)
+        with self._turns:
+            server = self._take()
+            try:
+                yield server
+            except BaseException:
+                server.is_lost = True  # it may be busy still: an interrupt, or a bug
+                raise
+            finally:
+                self._give_back(server)
 
     def _take(self) -> ServerProcess:
-        with self._changed:
-            while not self._idle and self._count >= self._size:
-                self._changed.wait()
+        with self._lock:
             if self._idle:
                 server = self._idle.pop()  # the last used: its pages are in the caches
                 self._busy.add(server)
                 return server
-            self._count += 1
-        try:
-            server = ServerProcess(self.level, is_restricted=self._is_restricted, hash_seed=self._hash_seed)
-        except BaseException:
-            with self._changed:
-                self._count -= 1
-                self._changed.notify()
-            raise
-        with self._changed:
+        server = ServerProcess(self.level, is_restricted=self._is_restricted, hash_seed=self._hash_seed)
+        with self._lock:
             self._busy.add(server)
         return server
 
     def _give_back(self, server: ServerProcess) -> None:
-        with self._changed:
+        with self._lock:
             self._busy.discard(server)
             is_kept = not (server.is_lost or self._is_closed)
             if is_kept:
                 self._idle.append(server)
-            else:
-                self._count -= 1
-            self._changed.notify()
         if not is_kept:
             server.close()
 
     def close(self) -> None:
         """End all servers; programs that run on them fail."""
-        with self._changed:
+        with self._lock:
             self._is_closed = True
             idle, busy = list(self._idle), list(self._busy)
             self._idle.clear()
-            self._count -= len(idle)
         for server in busy:
             server.hang_up()
         for server in idle:

@@ -15,7 +15,7 @@ from grpo_tasks_code.sandbox.host.pool import ServerPool
 from grpo_tasks_code.sandbox.host.process import ServerProcess
 from grpo_tasks_code.sandbox.inside import wire
 from grpo_tasks_code.sandbox.inside.values import UNEQUAL, decode, difference
-from grpo_tasks_code.sandbox.results import Execution, TestResult, TestStatus, all_text, readable
+from grpo_tasks_code.sandbox.results import Execution, TestResult, TestStatus, readable
 
 _NONCE_BITS = 62
 """Bits of a question's number, which a program cannot foresee: what it wrote before is no answer."""
@@ -60,15 +60,8 @@ class Candidate:
         self.job.send([kind, number, *details])
         reply = self.job.receive()
         match reply:
-            case [int(answered), "value", [list(), list()]] if answered == number:
-                return list(reply[1:])
-            case [int(answered), "raised", list(classes), str(), [list(), list()]] if answered == number and all_text(
-                classes
-            ):
-                return list(reply[1:])
-            case [int(answered), "callback", int(), [list(), list()], list(names)] if answered == number:
-                if all_text(names):
-                    return list(reply[1:])
+            case [int(answered), *answer] if answered == number and _is_answer(answer):
+                return answer
         if reply is not None:  # the program itself writes to the channel, out of step
             self.job.kill("runtime_error")
         return list(verdict_without_answer(self.end()))
@@ -78,6 +71,15 @@ class Candidate:
         if self._execution is None:
             self._execution = self.job.finish()
         return self._execution
+
+
+def _is_answer(answer: Answer) -> bool:
+    match answer:
+        case ["value", [list(), list()]]:
+            return True
+        case ["raised", list(texts), str(), [list(), list()]] | ["callback", int(), [list(), list()], list(texts)]:
+            return all(isinstance(text, str) for text in texts)
+    return False
 
 
 def verdict_without_answer(execution: Execution) -> tuple[TestStatus, str]:
