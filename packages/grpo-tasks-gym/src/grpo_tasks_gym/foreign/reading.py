@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 import orjson
+from pydantic import TypeAdapter
 
 from grpo_sdk import KillablePool, Outcome, UserError, inside_worker
 from grpo_sdk.data import DataError
@@ -31,6 +32,9 @@ class Contents:
 
     description: Description
     records: tuple[dict[str, Any], ...]
+
+
+_DESCRIPTION = TypeAdapter(Description)
 
 
 def describe(job: str, timeout_s: float, stamp: str = "") -> Description:
@@ -68,7 +72,7 @@ def contents(job: str, timeout_s: float, stamp: str = "") -> Contents:
                 raise DataError(answer["error"])
             records += answer["records"]
             if answer["is_last"]:
-                return Contents(Description.from_json(answer["description"]), tuple(records))
+                return Contents(_DESCRIPTION.validate_python(answer["description"]), tuple(records))
 
 
 def _value(outcome: Outcome, timeout_s: float) -> bytes:

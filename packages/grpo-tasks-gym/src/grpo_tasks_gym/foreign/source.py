@@ -86,14 +86,6 @@ class Description:
     no_gold: str = ""
     tools: tuple[ForeignTool, ...] = ()
 
-    @classmethod
-    def from_json(cls, facts: Mapping[str, Any]) -> Description:
-        """Read a description back from JSON."""
-        rewards = tuple(ForeignReward(**each) for each in facts["rewards"])
-        tools = tuple(ForeignTool(**each) for each in facts["tools"])
-        tuples = {"rewards": rewards, "unused": tuple(facts["unused"]), "stop": tuple(facts["stop"]), "tools": tools}
-        return cls(**{**facts, **tuples})
-
 
 @dataclass(frozen=True)
 class Record:
@@ -129,7 +121,6 @@ class ForeignEpisode(Protocol):
             ToolFault: the library would show more than text.
             Exception: whatever the library's code raises.
         """
-        ...
 
     def score(self, turns: Sequence[ToolTurn]) -> Mapping[str, float]:
         """Value of every reward, after the turns whose calls were made.
@@ -137,11 +128,9 @@ class ForeignEpisode(Protocol):
         Raises:
             NoVerdict: there is none.
         """
-        ...
 
     def close(self) -> None:
         """End it."""
-        ...
 
 
 class ForeignTask(Protocol):
@@ -149,11 +138,9 @@ class ForeignTask(Protocol):
 
     def describe(self) -> Description:
         """What is known before a completion is scored."""
-        ...
 
     def records(self) -> Iterator[Record]:
         """The rows, in order."""
-        ...
 
     def score(self, prompt: str | list[Message], data: Any, text: str) -> Mapping[str, float]:
         """Value of every reward for a completion.
@@ -161,7 +148,6 @@ class ForeignTask(Protocol):
         Raises:
             NoVerdict: there is none.
         """
-        ...
 
     def begin(self, prompt: str | list[Message], data: Any) -> ForeignEpisode:
         """Begin an episode of a task that has tools.
@@ -169,7 +155,6 @@ class ForeignTask(Protocol):
         Raises:
             NoVerdict: it cannot begin, or begins otherwise than before.
         """
-        ...
 
 
 def written(turn: ToolTurn) -> str:

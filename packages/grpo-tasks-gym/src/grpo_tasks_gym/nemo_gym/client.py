@@ -53,19 +53,12 @@ class ResourcesServer:
             UserError: the server refuses the token.
         """
         assert isinstance(row, NemoRow)
-        return await self._verified(str(moves[-1]), row)
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.close()
-
-    async def _verified(self, text: str, row: NemoRow) -> RemoteReply:
         cookies: tuple[tuple[str, str], ...] = ()
         record = dict(row.record)
         if await self._needs_session():
             begun = await self._client.post(f"{self._address}/seed_session", record)
             cookies = self._checked(begun, "seed_session").cookies
-        body = {**record, "response": response_of(text, record[REQUEST])}
+        body = {**record, "response": response_of(str(moves[-1]), record[REQUEST])}
         content = self._checked(await self._client.post(f"{self._address}/verify", body, cookies), "verify").content
         if not isinstance(content, dict) or "reward" not in content:
             raise InfrastructureError(f"{self._address}/verify: a reply without a reward: {excerpt(content)}")
@@ -77,6 +70,10 @@ class ResourcesServer:
         reward = number_of(content["reward"], f"{self._address}/verify: 'reward'")
         parts = parts_of(content.get("reward_components"), f"{self._address}/verify: 'reward_components'")
         return Verdict(reward=reward).reply(parts)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
 
     async def _needs_session(self) -> bool:
         async with self._asking:  # one request, of which the others learn

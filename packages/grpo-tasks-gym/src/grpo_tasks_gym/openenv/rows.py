@@ -13,8 +13,8 @@ from grpo_sdk import InfrastructureError, UserError
 from grpo_sdk.data import DataError, split_of
 from grpo_tasks_gym.openenv.client import ABOUT, OF_METADATA, WHOLE, Episode, Episodes, constants_of
 from grpo_tasks_gym.openenv.options import EpisodeRow, OpenEnvConfig, ToolsRow
-from grpo_tasks_gym.openenv.tools import number_of, tools_of
-from grpo_tasks_gym.servers.requests import JsonClient, excerpt, run_now
+from grpo_tasks_gym.openenv.tools import number_of, tools_of, wait_for
+from grpo_tasks_gym.servers.requests import JsonClient, excerpt
 
 USUAL = ("prompt", "messages")
 """Fields of observations that are prompts, by their names."""
@@ -30,20 +30,20 @@ def load_rows(config: OpenEnvConfig) -> list[EpisodeRow]:
         DataError: nobody answers there, or not as an environment does.
         UserError: an option that does not fit the environment.
     """
+    tools = None if config.actions == "text" else number_of(tools_of(config))
     try:
-        return run_now(_load(config))
+        return wait_for(_load(config, tools))
     except InfrastructureError as error:
         raise DataError(f"{error}. Is the environment running? Its address is everything before /ws.") from None
 
 
-async def _load(config: OpenEnvConfig) -> list[EpisodeRow]:
+async def _load(config: OpenEnvConfig, tools: int | None) -> list[EpisodeRow]:
     client = JsonClient(config)
     try:
         schema = await client.get(f"{config.address}/schema")
         if not schema.is_ok:
             raise InfrastructureError(f"{config.address}/schema: HTTP {schema.status}: {excerpt(schema.content)}")
-        takes_text = config.actions == "text"
-        action, shown = fields_of(config, schema.content) if takes_text else ("", "")
+        action, shown = fields_of(config, schema.content) if tools is None else ("", "")
         resets = await _listed(config, client)
     finally:
         await client.close()
@@ -59,10 +59,10 @@ async def _load(config: OpenEnvConfig) -> list[EpisodeRow]:
     async def row(name: str, reset: dict[str, int | str]) -> EpisodeRow:
         seen = (await begun(reset)).first
         facts: dict[str, Any] = {"id": name, "reset": reset, "observation": seen, "action": action, "shown": shown}
-        return EpisodeRow(**facts) if takes_text else ToolsRow(**facts, tools=number_of(tools_of(config)))
+        return EpisodeRow(**facts) if tools is None else ToolsRow(**facts, tools=tools)
 
     try:
-        if not takes_text and resets:
+        if tools is not None and resets:
             shown = opening_field(config, (await begun(next(iter(resets.values())))).begun)
         rows = await asyncio.gather(*(row(name, reset) for name, reset in resets.items()))
         repeats = not rows or (await begun(rows[0].reset)).first == rows[0].observation

@@ -31,7 +31,7 @@ from grpo_tasks_gym.openenv.client import RETRY_S, WHOLE, CapacityError, Episode
 from grpo_tasks_gym.openenv.options import OpenEnvConfig, ToolsRow
 from grpo_tasks_gym.servers import verdicts
 from grpo_tasks_gym.servers.options import token_of
-from grpo_tasks_gym.servers.requests import excerpt, run_now
+from grpo_tasks_gym.servers.requests import excerpt
 from grpo_tasks_gym.servers.verdicts import Verdict
 
 T = TypeVar("T")
@@ -40,6 +40,11 @@ OF_THE_SERVER = ("timeout", "transport_error")
 """Errors of a call that are none of the policy's."""
 
 _connections = BackgroundLoop("openenv")
+
+
+def wait_for(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine and wait, also where an event loop is running, as in a notebook."""
+    return _connections.submit(work).result()
 
 
 def tools_of(config: OpenEnvConfig) -> tuple[Tool, ...]:
@@ -62,7 +67,7 @@ def _asked(config: OpenEnvConfig) -> tuple[Tool, ...]:
             await episode.close()
 
     try:
-        return run_now(listed())
+        return wait_for(listed())
     except InfrastructureError as error:
         raise DataError(f"{error}. Is the environment running? Its address is everything before /ws.") from None
 
@@ -123,14 +128,14 @@ class ToolEpisode(Environment):
         """
         self._address = config.address
         self._rewards: list[float | None] = []
-        self._episode = self._wait(_begun(config, lambda token: Episode.of_row(config, token, row)))
-        if number_of(self._wait(_listed(self._episode, config.address))) != row.tools:
+        self._episode = wait_for(_begun(config, lambda token: Episode.of_row(config, token, row)))
+        if number_of(wait_for(_listed(self._episode, config.address))) != row.tools:
             raise InfrastructureError(f"{config.address}: its tools are not those of the run's beginning")
 
     def close(self) -> None:
         """End the connection."""
         if self._episode is not None:
-            self._wait(self._episode.close())
+            wait_for(self._episode.close())
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> Any:
         """Call a tool.
@@ -142,7 +147,7 @@ class ToolEpisode(Environment):
         """
         assert self._episode is not None  # after `reset`
         action = {"type": "call_tool", "tool_name": tool, "arguments": arguments}
-        result = self._wait(self._episode.act(action))
+        result = wait_for(self._episode.act(action))
         self.is_over = result.is_done
         value = _value_of(result.observation, self._address)
         self._rewards.append(result.reward)
@@ -158,10 +163,6 @@ class ToolEpisode(Environment):
         if self._rewards and (set(self._rewards) == {None} or (self.is_over and self._rewards[-1] is None)):
             raise InfrastructureError(f"{self._address}: the calls of the episode have no reward, or NaN")
         return verdicts.validate(self._episode.verdict().text)
-
-    @staticmethod
-    def _wait(work: Coroutine[Any, Any, T]) -> T:
-        return _connections.submit(work).result()
 
 
 def validate(text: str, row: ToolsRow, environment: ToolEpisode) -> Verdict:

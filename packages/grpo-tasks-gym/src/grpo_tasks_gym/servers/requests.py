@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -206,21 +204,3 @@ def excerpt(text: object, token: str = "") -> str:
     content = content.replace(token, "(the token)") if token else content
     line = " ".join("".join(char if char.isprintable() else " " for char in content[: 4 * MAX_EXCERPT_CHARS]).split())
     return line[:MAX_EXCERPT_CHARS] or "(nothing)"
-
-
-def run_now(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine and wait, also where an event loop is running, as in a notebook."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    result: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            result.set_result(asyncio.run(work))
-        except BaseException as error:  # raised again where the result is read
-            result.set_exception(error)
-
-    threading.Thread(target=run, name="server", daemon=True).start()
-    return result.result()
