@@ -252,7 +252,7 @@ def child(side: str, folder: Path, steps: int, work: Workload) -> None:
     if work.device == "cuda":
         import torch
 
-        from grpo_core.policy.memory import peak_memory_mib
+        from grpo_core.policy.memory_meter import peak_memory_mib
 
         peak_mib = peak_memory_mib(torch.device("cuda"))  # of the whole process: our trainer resets torch's own
     print("\n" + json.dumps({"steps": metrics[1:], "peak_mib": peak_mib}))

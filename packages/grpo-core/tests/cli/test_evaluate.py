@@ -1,5 +1,7 @@
 import inspect
 import json
+import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -60,6 +62,7 @@ def fake(home: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     return made
 
 
+PROGRAMS = Path(__file__).with_name("programs")
 LETTERS = ("--task", "./tasks.py:letters")
 
 Capture = pytest.CaptureFixture[str]
@@ -216,3 +219,15 @@ def test_an_endpoint(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captur
     assert {request["model"] for request in server.seen} == {"any name"}
     written = "".join(path.read_text(errors="replace") for path in home.rglob("out/**/*") if path.is_file())
     assert "sk-very-secret" not in captured.out + captured.err + written
+
+
+def test_an_endpoint_needs_neither_torch_nor_transformers(home: Path) -> None:
+    with serving(lambda request: completion(request["prompt"][0])) as server:
+        words = ["eval", *LETTERS, "--endpoint", server.url, "--model", "any name", "--eval-dir", str(home / "out")]
+        said = subprocess.run(
+            [sys.executable, PROGRAMS / "report.py"],
+            input=json.dumps({"eval": words}), cwd=home, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+    report = json.loads(said.stdout)["eval"]
+    assert report["code"] == 0, report["stderr"]
+    assert not report["torch"] and not report["transformers"]

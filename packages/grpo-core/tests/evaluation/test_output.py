@@ -18,9 +18,8 @@ from grpo_core.evaluation.output import (
     safe_name,
     write_results,
 )
-from grpo_core.evaluation.results import Evaluation
+from grpo_core.evaluation.results import Certainty, Evaluation, TokenStatistics
 from grpo_core.evaluation.settings import EvaluationSettings
-from grpo_core.evaluation.surprisal import Certainty, TokenStatistics
 from grpo_sdk.errors import UserError
 from grpo_sdk.task.row import Row
 from grpo_sdk.task.score import Score

@@ -4,8 +4,7 @@ import orjson
 import pytest
 from evaluation_runs import LOST, evaluation_of
 
-from grpo_core.evaluation.results import RowRates
-from grpo_core.evaluation.surprisal import Certainty, TokenStatistics
+from grpo_core.evaluation.results import Certainty, RowRates, TokenStatistics
 from grpo_sdk.task.score import Score
 
 

@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
+from grpo_core.evaluation.candidate import EngineSampler
 from grpo_core.evaluation.held_out import subset
-from grpo_core.evaluation.sampling import EngineSampler, Question, Sampled
+from grpo_core.evaluation.sampling import Question, Sampled
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.policy.memory import OutOfMemoryError, is_out_of_memory
 from grpo_core.policy.pass_budget import InferenceBudget, PassSize

@@ -11,8 +11,8 @@ import torch
 
 from grpo_core.algorithms.cpu_matmul import has_onednn
 from grpo_core.policy import memory_meter
-from grpo_core.policy.memory import keep_freed_memory, peak_memory_mib
-from grpo_core.policy.memory_meter import MIB, CudaMeter, ProcessMeter
+from grpo_core.policy.memory import keep_freed_memory
+from grpo_core.policy.memory_meter import MIB, CudaMeter, ProcessMeter, peak_memory_mib
 
 PROGRAM = Path(__file__).with_name("programs") / "host_memory.py"
 

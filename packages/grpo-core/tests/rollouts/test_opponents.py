@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from grpo_core.config import ScoringConfig
-from grpo_core.evaluation.answers import evaluate_model
+from grpo_core.evaluation.candidate import evaluate_model
 from grpo_core.evaluation.held_out import HeldOutTask
 from grpo_core.evaluation.plan import EvaluationPlan
 from grpo_core.evaluation.settings import EvaluationSettings, ModelOptions

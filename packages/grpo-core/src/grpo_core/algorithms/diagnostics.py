@@ -9,7 +9,6 @@ from torch import Tensor
 
 from grpo_core.algorithms.losses import MAX_LOG_RATIO
 from grpo_core.algorithms.masking import sorted_quantile
-from grpo_sdk.errors import UserError
 
 OUTLIER = 2.0
 """A ratio above this or below its inverse is an outlier (RookWorld's bound)."""
@@ -94,23 +93,3 @@ def ratio_statistics(
         "outliers": float((logs.abs() > math.log(OUTLIER)).double().mean()),
         "clamped": float((logs.abs() > limit).double().mean()),
     }
-
-
-def pass_at_k(n: int, c: int, k: int) -> float:
-    """Chance that one of k completions is right, drawn without replacement from n of which c are: unbiased.
-
-    1 − C(n − c, k) / C(n, k) = 1 − Π_{i = n−c+1}^{n} (1 − k / i); source: arXiv 2107.03374, section 2.1.
-
-    Args:
-        n: Completions.
-        c: Right ones.
-        k: Draws.
-
-    Raises:
-        UserError: unless 0 <= c <= n and 1 <= k <= n.
-    """
-    if not (0 <= c <= n and 1 <= k <= n):
-        raise UserError(f"pass@k of n={n}, c={c}, k={k}: needs 0 <= c <= n and 1 <= k <= n; draw n >= k completions.")
-    if n - c < k:
-        return 1.0
-    return 0.0 - math.expm1(math.fsum(math.log1p(-k / i) for i in range(n - c + 1, n + 1)))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,7 +101,7 @@ _EVAL_OPTIONS = ("size", "subset_frac", "split", "n", "temperature", "top_p", "b
 def run_evaluation(
     settings: Settings, options: Mapping[str, Any], progress: Waiting
 ) -> Mapping[str, Mapping[str, Any]]:
-    """Call `grpo_core.evaluate` with a configuration's values; it is imported here because it imports torch.
+    """Evaluate a model with a configuration's values; what does it is imported here, since that takes long.
 
     Args:
         settings: The settings.
@@ -133,7 +135,7 @@ def run_evaluation(
         check_model(config.model, config.adapter)
         check_device(config.device)
     check_evaluation(config.task, overrides, defaults)
-    with only_results_on_stdout((progress,)):
+    with only_results_on_stdout((progress,)) if options["endpoint"] is None else redirect_stdout(sys.stderr):
         from grpo_core.evaluation import one_model
 
         return one_model.evaluate_as(

@@ -1,23 +1,23 @@
-"""A task's rows, answered and scored: what every evaluation does, with a model of this process or an endpoint."""
+"""A task's rows, answered and scored: what every evaluation does, with a model of this process or an endpoint.
+
+Without torch, where an endpoint answers.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
-from grpo_core.evaluation.candidate import EvaluatedModel, load_evaluated
 from grpo_core.evaluation.held_out import HeldOutTask
-from grpo_core.evaluation.results import Evaluation
+from grpo_core.evaluation.results import Certainty, Evaluation
 from grpo_core.evaluation.sampling import EndpointSampler, Question, Sampled, Sampler
 from grpo_core.evaluation.settings import EvaluationSettings, ModelOptions
-from grpo_core.evaluation.surprisal import ROWS_AT_ONCE, Certainty, certainty
 from grpo_core.evaluation.together import evaluate_together
-from grpo_core.policy.memory import peak_memory_mib
-from grpo_core.policy.policy import Policy
+from grpo_core.policy.memory_meter import peak_memory_mib
 from grpo_core.rollouts.task_scoring import Scoring
 from grpo_sdk.callbacks import Callbacks
 from grpo_sdk.endpoints.base import SampleKey, Sampling, StopRequested
@@ -30,8 +30,29 @@ from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.row import Row
 from grpo_sdk.task.score import Score
 
+if TYPE_CHECKING:
+    from grpo_core.policy.policy import Policy
+    from grpo_core.policy.ranks import Ranks
+
 EVALUATION_STEP = 0
 """The step in sampling keys of an evaluation: training steps count from 1, so no random number is used twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedModel:
+    """The model that is evaluated.
+
+    Attributes:
+        sampler: Generates the completions.
+        policy: The sampler's model, where it runs in this process.
+        ranks: The processes that share the rows; None where an endpoint answers.
+        start: The policy of the opponent `base`; None is `policy`.
+    """
+
+    sampler: Sampler
+    policy: Policy | None = None
+    ranks: Ranks | None = None
+    start: Policy | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,38 +68,6 @@ class EvaluationHooks:
     progress: Callable[[int, int], None] = lambda done, total: None
     should_stop: Callable[[], bool] = lambda: False
     warn: Callable[[str], None] = lambda message: None
-
-
-def evaluate_model(
-    model: str,
-    adapter: str | None,
-    tasks: Mapping[str, HeldOutTask],
-    options: ModelOptions,
-    callbacks: Callbacks,
-    *,
-    start: tuple[str, str | None] | None = None,
-    should_stop: Callable[[], bool] = lambda: False,
-) -> dict[str, Evaluation]:
-    """Load a model and evaluate it on tasks.
-
-    Args:
-        model: As for `load_evaluated`, like the next four and `start`.
-        adapter: PEFT adapter.
-        tasks: Tasks by label.
-        options: How the model is loaded.
-        callbacks: Notified of progress, choices and warnings.
-        start: The opponent `base`.
-        should_stop: Whether to stop; called after every completion.
-
-    Returns:
-        Task label -> evaluation.
-
-    Raises:
-        StopRequested: `should_stop` is true.
-    """
-    with ExitStack() as resources:
-        evaluated = load_evaluated(model, adapter, tasks, options, callbacks, resources, start=start)
-        return evaluate_tasks(tasks, evaluated, options, callbacks, should_stop)
 
 
 def evaluate_tasks(
@@ -140,7 +129,7 @@ def evaluate_rows(
         InfrastructureError: every completion failed; says why.
     """
     hooks, policy = hooks or EvaluationHooks(), model.policy
-    if policy is None:
+    if policy is None or model.ranks is None:
         return _evaluate(task, rows, settings, model, scoring, hooks)
 
     def evaluate(share: Sequence[Row]) -> Evaluation:
@@ -232,14 +221,11 @@ def _answer(
 
 
 def _certainty(policy: Policy, answers: Sequence[Sampled], warn: Callable[[str], None]) -> tuple[Certainty | None, ...]:
+    from grpo_core.evaluation.surprisal import certainty  # it imports torch
+
     answered = [index for index, answer in enumerate(answers) if answer.token_ids]
-    certainties = certainty(
-        policy,
-        [answers[index].prompt_ids for index in answered],
-        [answers[index].token_ids for index in answered],
-        rows_at_once=ROWS_AT_ONCE,
-        warn=warn,
-    )
+    prompts = [answers[index].prompt_ids for index in answered]
+    certainties = certainty(policy, prompts, [answers[index].token_ids for index in answered], warn=warn)
     by_index = dict(zip(answered, certainties, strict=True))
     return tuple(by_index.get(index) for index in range(len(answers)))
 

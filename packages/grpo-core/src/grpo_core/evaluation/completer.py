@@ -8,9 +8,9 @@ from itertools import count
 from typing import Any
 
 from grpo_core.engines.native import NativeEngine
+from grpo_core.evaluation.candidate import EngineSampler
 from grpo_core.evaluation.sampling import (
     EndpointSampler,
-    EngineSampler,
     Question,
     Sampled,
     Sampler,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from grpo_core.config import EngineConfig, ScoringConfig
 from grpo_core.display.progress import watched
 from grpo_core.display.results import as_html, as_text, evaluation_table
-from grpo_core.engines.native import MAX_BATCH_TOKENS
 from grpo_core.evaluation.one_model import Candidate, evaluate_as
 from grpo_core.evaluation.sampling import ToolForm
 from grpo_core.evaluation.settings import OPEN, EvaluationSettings, ModelOptions, Open
@@ -40,7 +39,7 @@ def evaluate(
     surprisal: bool = True,
     device: str = "auto",
     precision: str = "auto",
-    max_batch_tokens: int = MAX_BATCH_TOKENS,
+    max_batch_tokens: int = EngineConfig().max_batch_tokens,
     scoring: ScoringConfig | None = None,
     endpoint: str | None = None,
     concurrency: int = 8,

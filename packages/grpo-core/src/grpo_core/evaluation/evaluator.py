@@ -9,8 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from grpo_core.checkpoints import evaluation_dir
-from grpo_core.evaluation.answers import EvaluationHooks, evaluate_rows
-from grpo_core.evaluation.candidate import EvaluatedModel
+from grpo_core.evaluation.answers import EvaluatedModel, EvaluationHooks, evaluate_rows
 from grpo_core.evaluation.entry import Moment, entry_of
 from grpo_core.evaluation.held_out import HeldOutTask
 from grpo_core.evaluation.output import BASE, META, EvaluationFolder, NamedModel, meta_of, read_meta, write_results
@@ -103,7 +102,7 @@ class HeldOutEvaluator:
             StopRequested: `should_stop` is true; tasks done until then are in `results`.
         """
         metrics: dict[str, float] = {}
-        is_main = self._model.ranks.is_main
+        is_main = self._model.ranks is None or self._model.ranks.is_main
         for label in self.due(phase, step):
             held = self._tasks[label]
             what = f"{phase} evaluation of {label}" if phase != "interval" else f"evaluation of {label} at step {step}"

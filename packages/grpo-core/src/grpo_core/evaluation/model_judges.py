@@ -12,7 +12,8 @@ import torch
 
 from grpo_core.engines.compatibility import max_context
 from grpo_core.engines.native import NativeEngine
-from grpo_core.evaluation.sampling import EngineSampler, Question
+from grpo_core.evaluation.candidate import EngineSampler
+from grpo_core.evaluation.sampling import Question
 from grpo_core.policy.device import choose_device
 from grpo_core.policy.load import load_policy
 from grpo_core.policy.threads import choose_threads

@@ -9,8 +9,7 @@ from typing import Any
 
 from grpo_core.config import EvalConfig, RunConfig
 from grpo_core.config.resolution import task_for_model
-from grpo_core.evaluation.answers import evaluate_model, evaluate_tasks
-from grpo_core.evaluation.candidate import EvaluatedModel
+from grpo_core.evaluation.answers import EvaluatedModel, evaluate_tasks
 from grpo_core.evaluation.entry import Moment, entry_of
 from grpo_core.evaluation.held_out import HeldOutTask, prepare_tasks
 from grpo_core.evaluation.output import BASE, EvaluationFolder, NamedModel, meta_of, write_results
@@ -145,6 +144,8 @@ def evaluate_as(
         sampler = EndpointSampler(engine, tool_choice=candidate.tool_choice, tool_form=candidate.tool_form)
         evaluations = evaluate_tasks(tasks, EvaluatedModel(sampler), options, callback)
     else:
+        from grpo_core.evaluation.candidate import evaluate_model  # it imports torch
+
         if candidate.base is not None:
             controls = evaluate_model(candidate.base, None, tasks, options, callback)
         evaluations = evaluate_model(candidate.model, candidate.adapter, tasks, options, callback)

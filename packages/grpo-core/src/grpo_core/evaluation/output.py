@@ -30,9 +30,8 @@ import numpy as np
 from grpo_core.checkpoints import is_run, read_json, write_json
 from grpo_core.evaluation.held_out import HeldOutTask
 from grpo_core.evaluation.intervals import bounds_in
-from grpo_core.evaluation.results import Evaluation, RowRates
+from grpo_core.evaluation.results import Evaluation, RowRates, TokenStatistics
 from grpo_core.evaluation.settings import EvaluationSettings
-from grpo_core.evaluation.surprisal import TokenStatistics
 from grpo_sdk.callbacks import EvalPhase
 from grpo_sdk.errors import UserError
 from grpo_sdk.files import replace_file, written_whole

@@ -6,13 +6,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from grpo_core.algorithms.diagnostics import pass_at_k
 from grpo_core.evaluation.intervals import RATE, UNBOUNDED, Bounds, bounds_in, difference_interval, mean_interval
-from grpo_core.evaluation.surprisal import Certainty, TokenStatistics
 from grpo_sdk.scoring.abstention import reason_head
 from grpo_sdk.task.marks import first_thinking_end
 from grpo_sdk.task.row import Row, Split
@@ -24,6 +22,27 @@ MAX_LEVELS = 12
 QUARTILES = (0.25, 0.5, 0.75)
 
 _ENDS = {"low": "ci_low", "high": "ci_high"}
+
+
+class TokenStatistics(NamedTuple):
+    """Statistics of one number over the tokens of a completion, in nats."""
+
+    mean: float
+    std: float
+    max: float
+    p95: float
+
+
+class Certainty(NamedTuple):
+    """Surprisal and entropy of one completion.
+
+    Attributes:
+        surprisal: −log π of each token, at temperature 1: what was sampled otherwise is measured likewise.
+        entropy: −Σ_v π_v log π_v of each position, over the whole vocabulary, at temperature 1.
+    """
+
+    surprisal: TokenStatistics
+    entropy: TokenStatistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +188,7 @@ class Evaluation:
 
     def pass_at(self, k: int) -> list[float]:
         """[R] unbiased pass@k of each row; NaN where fewer than k completions were scored."""
-        return [pass_at_k(n, solved, k) if n >= k else math.nan for n, solved in self.counts()]
+        return [_pass_at_k(n, solved, k) if n >= k else math.nan for n, solved in self.counts()]
 
     def part(self, name: str) -> list[float]:
         """[R] mean raw value of a reward function."""
@@ -295,6 +314,16 @@ class RowRates:
             "delta_n": delta.n,
             **difference_interval(reward, self.reward_bounds).as_json("reward_delta"),
         }
+
+
+def _pass_at_k(n: int, c: int, k: int) -> float:
+    """Chance that one of k completions is right, drawn without replacement from n of which c are: unbiased.
+
+    1 − C(n − c, k) / C(n, k) = 1 − Π_{i = n−c+1}^{n} (1 − k / i); source: arXiv 2107.03374, section 2.1.
+    """
+    if n - c < k:
+        return 1.0
+    return 0.0 - math.expm1(math.fsum(math.log1p(-k / i) for i in range(n - c + 1, n + 1)))
 
 
 def _distinct_names(values: Sequence[float]) -> dict[float, str]:

@@ -11,7 +11,7 @@ from typing import Any
 from grpo_core.checkpoints import check_run, evaluation_dir
 from grpo_core.config import RunConfig, load_config
 from grpo_core.config.resolution import task_for_model
-from grpo_core.evaluation.answers import evaluate_model
+from grpo_core.evaluation.candidate import evaluate_model
 from grpo_core.evaluation.entry import Moment, entry_of
 from grpo_core.evaluation.held_out import (
     HeldOutTask,

@@ -1,29 +1,21 @@
-"""Completions for an evaluation, from an engine of this process or from an endpoint, in batches that fit."""
+"""What an evaluation asks a model, what it answers, and how an endpoint is asked. No torch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
+from typing import Literal, Protocol, cast, get_args
 
-from grpo_core.engines.native import MAX_BATCH_TOKENS
-from grpo_core.policy.memory import is_out_of_memory, release
-from grpo_core.policy.pass_budget import InferenceBudget, PassSize
-from grpo_core.rollouts.thinking import think_tokens
-from grpo_sdk.chat.encode import encode_prompt
 from grpo_sdk.chat.json_calls import CLOSE, read_answer
 from grpo_sdk.chat.text_form import in_text_form
-from grpo_sdk.endpoints.base import Engine, Request, SampleKey, Sampling
+from grpo_sdk.endpoints.base import SampleKey, Sampling
 from grpo_sdk.endpoints.completion import Completion
+from grpo_sdk.endpoints.openai import OfferedTools, OpenAIEngine
 from grpo_sdk.episodes.opponents import endpoint_seed
 from grpo_sdk.errors import UserError
-from grpo_sdk.task.marks import first_thinking_end
 from grpo_sdk.task.row import Message, Prompt
 from grpo_sdk.task.tools.calls import Reading
 from grpo_sdk.task.tools.tool import Tool
-
-if TYPE_CHECKING:
-    from grpo_sdk.endpoints.openai import OpenAIEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,125 +93,6 @@ class Sampler(Protocol):
         ...
 
 
-class EngineSampler:
-    """Samples with an engine of this process. When memory runs out, the rest is sampled in smaller batches.
-
-    Completions depend on their keys alone, so that batches change nothing about them. A completion is as long as its
-    prompt leaves room for in the model's context; a prompt that leaves none gets an `error`.
-
-    Args:
-        engine: Engine that samples the completions.
-        tokenizer: Tokenizer of the model.
-        tokens_at_once: Most tokens sampled at once, prompts and longest completions together.
-        prompts_at_once: Most different prompts sampled at once; None is as many as tokens allow.
-        max_context: Tokens that fit the model's context; None is no limit.
-        warn: Receives one warning when memory ran out.
-    """
-
-    def __init__(
-        self,
-        engine: Engine,
-        tokenizer: Any,
-        *,
-        tokens_at_once: int = MAX_BATCH_TOKENS,
-        prompts_at_once: int | None = None,
-        max_context: int | None = None,
-        warn: Callable[[str], None] = lambda message: None,
-    ) -> None:
-        self._engine, self._tokenizer = engine, tokenizer
-        self._max_context = max_context
-        self._prompts_at_once = prompts_at_once
-        self._budget = InferenceBudget(tokens_at_once, "sampling", warn)
-
-    def sample(self, questions: Sequence[Question], sampling: Sampling) -> Iterator[tuple[int, Sampled]]:
-        """Yield answers; see `Sampler`.
-
-        Raises:
-            OutOfMemoryError: not even one completion fits the memory.
-        """
-        encoded: dict[int, tuple[int, ...]] = {}  # the completions of a row share its prompt
-        requests: dict[int, Request] = {}
-        for index, question in enumerate(questions):
-            name = id(question.prompt)
-            if name not in encoded:
-                encoded[name] = self._encoded(question)
-            limit = answer_limit(question.max_completion_length, sampling.max_completion_length)
-            if self._max_context is not None:
-                limit = min(limit, self._max_context - len(encoded[name]))
-            if limit > 0:
-                requests[index] = Request(encoded[name], question.key, question.stop, limit, question.conversation)
-            else:
-                yield index, self._overlong(encoded[name])
-        # Prompts of like length together, completions of one prompt side by side: they share its prefill.
-        waiting = sorted(requests, key=lambda index: (len(requests[index].prompt_ids), index))
-        while waiting:
-            batch, tokens = self._next_batch(requests, waiting, sampling)
-            failed: BaseException | None = None
-            done = set()
-            try:
-                for at, completion in self._engine.generate([requests[index] for index in batch], sampling):
-                    done.add(batch[at])
-                    is_truncated = completion.finish_reason == "length"
-                    token_ids = completion.token_ids
-                    prompt_ids = requests[batch[at]].prompt_ids
-                    yield (
-                        batch[at],
-                        Sampled(
-                            completion.text,
-                            len(token_ids),
-                            is_truncated,
-                            prompt_ids,
-                            token_ids,
-                            think_length=self._think_length(completion.text, token_ids),
-                            sampled=completion,
-                        ),
-                    )
-            except (MemoryError, RuntimeError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                failed = error.with_traceback(None)  # its frames hold the tensors that are in the way
-            if failed is not None:
-                self._budget.halve(PassSize(len(batch), tokens, len(batch)), failed)
-                release()
-            waiting = [index for index in waiting if index not in done]
-
-    def fits(self, question: Question, sampling: Sampling) -> bool:
-        """Whether prompt and longest answer together fit the model."""
-        if self._max_context is None:
-            return True
-        limit = answer_limit(question.max_completion_length, sampling.max_completion_length)
-        return len(self._encoded(question)) + limit <= self._max_context
-
-    def _encoded(self, question: Question) -> tuple[int, ...]:
-        return encode_prompt(self._tokenizer, question.prompt) if question.prompt_ids is None else question.prompt_ids
-
-    def _think_length(self, text: str, token_ids: Sequence[int]) -> int | None:
-        return None if first_thinking_end(text) is None else think_tokens(self._tokenizer, text, token_ids)
-
-    def _overlong(self, prompt_ids: tuple[int, ...]) -> Sampled:
-        why = f"the prompt has {len(prompt_ids)} tokens, and the model's context is {self._max_context}"
-        return Sampled("", 0, False, prompt_ids, error=why, is_too_long=True)
-
-    def _next_batch(
-        self, requests: Mapping[int, Request], waiting: Sequence[int], sampling: Sampling
-    ) -> tuple[list[int], int]:
-        """The next requests that fit together, at least one, and how many tokens they may need."""
-        batch: list[int] = []
-        prompts: set[tuple[int, ...]] = set()
-        tokens = 0
-        for index in waiting:
-            request = requests[index]
-            is_new = request.prompt_ids not in prompts
-            needed = request.limit(sampling) + is_new * len(request.prompt_ids)
-            is_full = self._prompts_at_once is not None and len(prompts) + is_new > self._prompts_at_once
-            if batch and (tokens + needed > self._budget.tokens or is_full):
-                break
-            batch.append(index)
-            prompts.add(request.prompt_ids)
-            tokens += needed
-        return batch, tokens
-
-
 ToolForm = Literal["native", "text"]
 """How an endpoint is told of tools: by its own `tools`, or in the text of the messages."""
 
@@ -264,8 +137,6 @@ class EndpointSampler:
         Raises:
             UserError: the endpoint refuses the key or the tools, or knows no such model or path.
         """
-        from grpo_sdk.endpoints.openai import OfferedTools
-
         # One task's questions share their stops, limit and tools.
         groups: dict[tuple[tuple[str, ...], int | None, tuple[Tool, ...]], list[int]] = {}
         for index, question in enumerate(questions):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,6 +10,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from grpo_core.algorithms.causal_lm import evaluating
 from grpo_core.algorithms.hidden_states import CompletionStates
+from grpo_core.evaluation.results import Certainty, TokenStatistics
 from grpo_core.policy.pass_budget import InferenceBudget, PassSize
 from grpo_core.policy.policy import Policy
 
@@ -21,27 +21,6 @@ ROWS_AT_ONCE = 32
 """Completions of one forward pass (the reference systems' tf_micro_batch)."""
 
 P95 = 0.95
-
-
-class TokenStatistics(NamedTuple):
-    """Statistics of one number over the tokens of a completion, in nats."""
-
-    mean: float
-    std: float
-    max: float
-    p95: float
-
-
-class Certainty(NamedTuple):
-    """Surprisal and entropy of one completion.
-
-    Attributes:
-        surprisal: −log π of each token, at temperature 1: what was sampled otherwise is measured likewise.
-        entropy: −Σ_v π_v log π_v of each position, over the whole vocabulary, at temperature 1.
-    """
-
-    surprisal: TokenStatistics
-    entropy: TokenStatistics
 
 
 def certainty(

@@ -6,14 +6,16 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
 
-from grpo_core.evaluation.results import Evaluation
-from grpo_core.evaluation.surprisal import Certainty, TokenStatistics
-from grpo_core.policy.ranks import Ranks
+from grpo_core.evaluation.results import Certainty, Evaluation, TokenStatistics
 from grpo_sdk.endpoints.base import StopRequested
 from grpo_sdk.errors import EngineError, UserError
 from grpo_sdk.task.row import Row
 from grpo_sdk.task.score import Score
+
+if TYPE_CHECKING:
+    from grpo_core.policy.ranks import Ranks
 
 _STOPPED = b"stopped"
 

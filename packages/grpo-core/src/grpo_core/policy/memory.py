@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 from grpo_core.algorithms.causal_lm import causal_lm
-from grpo_core.policy.memory_meter import MIB, memory_meter
 from grpo_core.profiles.estimate import cached_tokens
 from grpo_core.profiles.model_shape import shape_of
 from grpo_sdk.errors import GrpoError
@@ -112,8 +111,3 @@ def tokens_that_fit(model: Any, device: torch.device, default: int) -> int:
     free, _ = torch.cuda.mem_get_info(device)
     free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return max(1, cached_tokens(shape, next(parts.body.parameters()).element_size(), MEMORY_SHARE * free))
-
-
-def peak_memory_mib(device: torch.device | None) -> float:
-    """Peak memory so far: the accelerator's, else the process's resident set."""
-    return memory_meter(device).highest() / MIB

@@ -8,9 +8,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 MIB = 2**20
 
@@ -42,21 +43,23 @@ class CudaMeter:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
+        import torch
+
+        self._device, self._cuda = device, torch.cuda
         self._name = f"cuda:{torch.cuda.current_device() if device.index is None else device.index}"
 
     def reset(self) -> None:
         """Start anew from the memory that is in use."""
         _keep(self._name, self.peak())
-        torch.cuda.reset_peak_memory_stats(self._device)
+        self._cuda.reset_peak_memory_stats(self._device)
 
     def peak(self) -> int:
         """Most bytes in use since the reset."""
-        return torch.cuda.max_memory_allocated(self._device)
+        return self._cuda.max_memory_allocated(self._device)
 
     def limit(self) -> int:
         """Bytes that there are."""
-        return torch.cuda.mem_get_info(self._device)[1]
+        return self._cuda.mem_get_info(self._device)[1]
 
     def highest(self) -> int:
         """Most bytes in use so far, whatever was reset."""
@@ -101,6 +104,11 @@ class ProcessMeter:
 def memory_meter(device: torch.device | None) -> CudaMeter | ProcessMeter:
     """The meter for what runs on a device."""
     return CudaMeter(device) if device is not None and device.type == "cuda" else ProcessMeter()
+
+
+def peak_memory_mib(device: torch.device | None) -> float:
+    """Peak memory so far: the accelerator's, else the process's resident set."""
+    return memory_meter(device).highest() / MIB
 
 
 class PhaseMemory:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from grpo_core.config import ScoringConfig
-from grpo_core.engines.compatibility import max_context
-from grpo_core.engines.native import NativeEngine
-from grpo_core.policy.load import load_policy
-from grpo_core.policy.policy import Policy
 from grpo_sdk.callbacks import ResolvedDefault
 from grpo_sdk.chat.encode import encode_prompt
 from grpo_sdk.endpoints.base import Engine, Request, SampleKey
@@ -31,6 +27,9 @@ from grpo_sdk.scoring.scorer import Scorer
 from grpo_sdk.task.bound import BoundTask, scores_by_config
 from grpo_sdk.task.opponent import Opponent
 from grpo_sdk.task.row import Prompt
+
+if TYPE_CHECKING:
+    from grpo_core.policy.policy import Policy
 
 
 def scorer_of(task: BoundTask, config: ScoringConfig) -> Scorer:
@@ -132,6 +131,8 @@ def opponent_sampler(task: str, opponent: Opponent, policy: Policy | None) -> Op
     if opponent.engine == BASE:
         policy.freeze_reference()
         return PolicyOpponent(policy, frozen=True)
+    from grpo_core.policy.load import load_policy  # it imports torch
+
     return PolicyOpponent(load_policy(opponent.engine, device=str(policy.device)), frozen=False)
 
 
@@ -150,6 +151,9 @@ class PolicyOpponent:
         self, prompts: Sequence[Prompt], opponent: Opponent, keys: Sequence[SampleKey]
     ) -> list[tuple[str, ...] | Unanswered]:
         """Answer the whole batch in one call of the engine; see `OpponentSampler`."""
+        from grpo_core.engines.compatibility import max_context  # they import torch
+        from grpo_core.engines.native import NativeEngine
+
         playing: AbstractContextManager[Policy] = (
             self._policy.reference() if self._frozen else nullcontext(self._policy)
         )

@@ -10,8 +10,7 @@ from typing import Any
 
 from grpo_core.config import flatten, to_yaml
 from grpo_core.evaluation.plan import open_settings
-from grpo_core.policy.memory import peak_memory_mib
-from grpo_core.policy.memory_meter import PhaseMemory, memory_meter
+from grpo_core.policy.memory_meter import PhaseMemory, memory_meter, peak_memory_mib
 from grpo_core.training.batch import TrainBatch
 from grpo_core.training.collect import Collected
 from grpo_core.training.first_batch import check_first_batch, check_golds

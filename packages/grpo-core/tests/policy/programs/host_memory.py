@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 
 from grpo_core.algorithms.cpu_matmul import linear
-from grpo_core.policy.memory import keep_freed_memory, peak_memory_mib, release, returning_freed_memory
-from grpo_core.policy.memory_meter import MIB, ProcessMeter
+from grpo_core.policy.memory import keep_freed_memory, release, returning_freed_memory
+from grpo_core.policy.memory_meter import MIB, ProcessMeter, peak_memory_mib
 
 FORK = multiprocessing.get_context("fork")
 
