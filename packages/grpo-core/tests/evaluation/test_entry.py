@@ -4,6 +4,9 @@ import pytest
 from evaluation_runs import evaluation_of
 
 from grpo_core.evaluation.entry import entry_of
+from grpo_core.evaluation.held_out import HeldOutTask
+from grpo_core.evaluation.plan import EvaluationPlan
+from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_sdk import Row, Score, Task, load_task, reward
 
 
@@ -21,10 +24,11 @@ def metrics(scores: Sequence[Score]) -> Mapping[str, float]:
 TASK = load_task(
     Task("play", lambda config: [Row(id="1")], lambda row: "", lambda text: text, (seat,), row=Row, metrics=metrics)
 )
+HELD = HeldOutTask(TASK, EvaluationPlan(settings=EvaluationSettings()), TASK.rows())
 
 
 def own_metrics(scores: Sequence[Score]) -> dict[str, float]:
-    return dict(entry_of(evaluation_of(scores), TASK, "play", None, seed=0)["metrics"])
+    return dict(entry_of(evaluation_of(scores), HELD, "play", None)["metrics"])
 
 
 def test_a_rate_of_zero_is_not_certain() -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grpo_core.evaluation.answers import evaluate_together
 from grpo_core.evaluation.results import Certainty, Evaluation, TokenStatistics
-from grpo_core.evaluation.together import evaluate_together
 from grpo_core.policy.ranks import Ranks
 from grpo_sdk import Row, Score
 from grpo_sdk.endpoints.base import StopRequested

@@ -156,7 +156,6 @@ class NativeEngine:
         *,
         max_batch_tokens: int = MAX_BATCH_TOKENS,
         kept_tokens: int | None = None,
-        compact: bool = True,
         dtype: Literal["auto", "bfloat16"] = "auto",
         cuda_graphs: Literal["auto", "off"] = "auto",
         version: int = 0,
@@ -169,7 +168,6 @@ class NativeEngine:
             max_batch_tokens: Tokens of keys and values held at once; more requests than fit are sampled in turns.
             kept_tokens: Tokens of keys and values that conversations keep, of which those that were used least recently
                 leave first; 0 keeps nothing. None is half of `max_batch_tokens`, which then leaves that half free.
-            compact: Whether finished rows leave the batch. False is for measuring what that saves.
             dtype: Type of the matrix products: that of training, or bfloat16, whose log-probs differ from training's.
             cuda_graphs: Whether decoding steps are captured as CUDA graphs, where the device and the model allow it
                 (`static_decode`); their keys and values stay in memory between calls. Log-probs differ by rounding.
@@ -183,7 +181,12 @@ class NativeEngine:
             raise UserError(f"max_batch_tokens={max_batch_tokens} must be at least 1.")
         if kept_tokens is not None and kept_tokens < 0:
             raise UserError(f"engine.args.kept_tokens={kept_tokens} must be 0 (nothing is kept) or a number of tokens.")
-        self._options: dict[str, Any] = {"dtype": dtype, "cuda_graphs": cuda_graphs, "kept_tokens": kept_tokens}
+        self._options: dict[str, Any] = {
+            "max_batch_tokens": max_batch_tokens,
+            "kept_tokens": kept_tokens,
+            "dtype": dtype,
+            "cuda_graphs": cuda_graphs,
+        }
         self._tokenizer = tokenizer
         self._parts: CausalLM = causal_lm(model)
         self._device = self._parts.device
@@ -200,7 +203,6 @@ class NativeEngine:
         self._kept_tokens = max_batch_tokens // 2 if kept_tokens is None else kept_tokens
         self._kept: _Kept | None = None
         self.prompt_tokens = PromptTokens()
-        self._compact = compact
         self._fuses: bool | None = None  # not known before the first requests
         self._static: StaticDecoder | None = None
         self.choices: tuple[tuple[str, str, str], ...] = ()
@@ -215,8 +217,7 @@ class NativeEngine:
 
     def for_model(self, model: nn.Module, **options: Any) -> NativeEngine:
         """An engine for another model of the same tokenizer, with the options of this one but those given."""
-        sizes: dict[str, Any] = {"max_batch_tokens": self._max_batch_tokens, "compact": self._compact}
-        return NativeEngine(model, self._tokenizer, **{**sizes, **self._options, **options})
+        return NativeEngine(model, self._tokenizer, **{**self._options, **options})
 
     def sync(self, version: int) -> None:
         """Stamp what follows with `version`; the weights are the trainer's own, so nothing is copied."""
@@ -285,7 +286,7 @@ class NativeEngine:
                 for group in groups
                 for place in group.requests
             ]
-            batch = _Batch(self._parts, copies.body, groups, rows, sampling, self.eos_ids, self._compact, static, cache)
+            batch = _Batch(self._parts, copies.body, groups, rows, sampling, self.eos_ids, static, cache)
             self.prompt_tokens.read += sum(map(len, {row.prompt_ids for row in rows if row.conversation is not None}))
             with batch.in_memory():
                 while batch.rows:
@@ -459,14 +460,12 @@ class _Batch:
         rows: list[SampledRow],
         sampling: Sampling,
         eos_ids: frozenset[int],
-        compact: bool,
-        static: StaticDecoder | None = None,
-        kept: ConversationCache | None = None,
+        static: StaticDecoder | None,
+        kept: ConversationCache | None,
     ) -> None:
         self.rows = rows
         self._parts, self._body, self._groups, self._sampling = parts, body, groups, sampling
-        self._eos_ids, self._compact = eos_ids, compact
-        self._device = parts.device
+        self._eos_ids, self._device = eos_ids, parts.device
         prompt_lens = [len(group.prompt_ids) for group in groups]
         self.cache = SharedPrefixCache(prompt_lens, max(row.limit for row in rows), self._device)
         self._started = False
@@ -496,8 +495,7 @@ class _Batch:
                 self._step()
             else:
                 self._draw(self._decode_one())
-            finished = [index for index, row in enumerate(self.rows) if row.finished is not None]
-            if finished and (self._compact or len(finished) == len(self.rows)):
+            if finished := [index for index, row in enumerate(self.rows) if row.finished is not None]:
                 done = [self.rows[index] for index in finished]
                 self._drop(finished)
                 return done

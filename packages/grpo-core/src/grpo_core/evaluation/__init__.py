@@ -2,8 +2,8 @@
 
 settings, plan              how and when a task is evaluated: what the user says, else the task, else our defaults
 held_out                    the tasks that are evaluated, on their held-out rows
-candidate, sampling         the model that is evaluated, and what samples from it
-answers, together           rows answered and scored, by one process or by several
+sampling, candidate         what is asked and answered, by an endpoint or by a model of this process
+answers                     rows answered and scored, by one process or by several
 results, intervals, surprisal   every completion, and the numbers with their intervals
 entry, output               the entry of `summary.json`, and the files
 evaluate, one_model         `grpo_core.evaluate` and `grpo eval`

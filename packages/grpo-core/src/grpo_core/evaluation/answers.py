@@ -5,18 +5,19 @@ Without torch, where an endpoint answers.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from grpo_core.evaluation.held_out import HeldOutTask
-from grpo_core.evaluation.results import Certainty, Evaluation
+from grpo_core.evaluation.results import COLUMNS, Certainty, Evaluation, TokenStatistics
 from grpo_core.evaluation.sampling import EndpointSampler, Question, Sampled, Sampler
 from grpo_core.evaluation.settings import EvaluationSettings, ModelOptions
-from grpo_core.evaluation.together import evaluate_together
 from grpo_core.policy.memory_meter import peak_memory_mib
 from grpo_core.rollouts.task_scoring import Scoring
 from grpo_sdk.callbacks import Callbacks
@@ -24,7 +25,7 @@ from grpo_sdk.endpoints.base import SampleKey, Sampling, StopRequested
 from grpo_sdk.episodes.episode import Episode, Reply
 from grpo_sdk.episodes.opponents import Unanswered, play_opponents
 from grpo_sdk.episodes.player import Player, play
-from grpo_sdk.errors import InfrastructureError
+from grpo_sdk.errors import EngineError, InfrastructureError, UserError
 from grpo_sdk.killable.pool import resolved
 from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.row import Row
@@ -33,6 +34,9 @@ from grpo_sdk.task.score import Score
 if TYPE_CHECKING:
     from grpo_core.policy.policy import Policy
     from grpo_core.policy.ranks import Ranks
+
+_STOPPED = b"stopped"
+"""What a rank says in place of its part, where it was asked to stop."""
 
 EVALUATION_STEP = 0
 """The step in sampling keys of an evaluation: training steps count from 1, so no random number is used twice."""
@@ -100,16 +104,15 @@ def evaluate_tasks(
             warn=callbacks.warn_once,
         )
         with Scoring({label: held.task}, options.scoring, model.start or model.policy) as scorers:
-            results[label] = evaluate_rows(held.task, held.rows, held.settings, model, scorers[label], hooks)
+            results[label] = evaluate_rows(held, held.rows, model, scorers[label], hooks)
         for warning in results[label].unscored(label):
             callbacks.warn_once(warning)
     return results
 
 
 def evaluate_rows(
-    task: BoundTask,
+    held: HeldOutTask,
     rows: Sequence[Row],
-    settings: EvaluationSettings,
     model: EvaluatedModel,
     scoring: Player,
     hooks: EvaluationHooks | None = None,
@@ -117,9 +120,8 @@ def evaluate_rows(
     """Answer every row as often as the settings say, and score the completions while others are sampled.
 
     Args:
-        task: The task.
-        rows: Its held-out rows.
-        settings: Completions per row, and how they are sampled.
+        held: The task, with the number of completions per row and how they are sampled.
+        rows: Some of its rows, or all.
         model: The model; each of its ranks evaluates a share of the rows.
         scoring: The task's scorer and opponent.
         hooks: Called while the evaluation runs.
@@ -130,24 +132,19 @@ def evaluate_rows(
     """
     hooks, policy = hooks or EvaluationHooks(), model.policy
     if policy is None or model.ranks is None:
-        return _evaluate(task, rows, settings, model, scoring, hooks)
+        return _evaluate(held, rows, model, scoring, hooks)
 
     def evaluate(share: Sequence[Row]) -> Evaluation:
         with policy.precision():
-            return _evaluate(task, share, settings, model, scoring, hooks)
+            return _evaluate(held, share, model, scoring, hooks)
 
     return evaluate_together(rows, evaluate, model.ranks, policy.in_step)
 
 
 def _evaluate(
-    task: BoundTask,
-    rows: Sequence[Row],
-    settings: EvaluationSettings,
-    model: EvaluatedModel,
-    scoring: Player,
-    hooks: EvaluationHooks,
+    held: HeldOutTask, rows: Sequence[Row], model: EvaluatedModel, scoring: Player, hooks: EvaluationHooks
 ) -> Evaluation:
-    started = time.perf_counter()
+    task, settings, started = held.task, held.settings, time.perf_counter()
     questions = _questions(task, rows, settings)
     repeated = [row for row in rows for _ in range(settings.n)]  # the row of each question
     if task.has_turns:
@@ -322,3 +319,68 @@ def _as_one(episode: Episode[Sampled]) -> Sampled:
         is_truncated=any(turn.is_truncated for turn in turns),
         think_length=sum(thoughts) if thoughts else None,
     )
+
+
+def evaluate_together(
+    rows: Sequence[Row],
+    evaluate: Callable[[Sequence[Row]], Evaluation],
+    ranks: Ranks,
+    in_step: Callable[..., AbstractContextManager[None]],
+) -> Evaluation:
+    """Evaluate rows on all ranks. The result is that of one process, since a completion depends on its key alone.
+
+    Every rank calls it with the same rows, even if its share is empty: a model in shards runs on all or on none.
+
+    Args:
+        rows: All rows, in order.
+        evaluate: Evaluates some of them in this process.
+        ranks: The processes that evaluate.
+        in_step: The context in which ranks run a model that they share; see `Policy.in_step`.
+
+    Raises:
+        StopRequested: `evaluate` raised it on any rank; it is raised on all.
+        EngineError: likewise, and `UserError`.
+    """
+    if ranks.size == 1:
+        with in_step():
+            return evaluate(rows)
+    share = ranks.share(len(rows))
+    own: list[Evaluation] = []
+
+    def answer() -> bytes:
+        try:
+            with in_step(StopRequested, EngineError, UserError):
+                own.append(evaluate(rows[share.start : share.stop]))
+        except StopRequested:
+            return _STOPPED
+        return _packed(own[0])
+
+    parts = ranks.together(answer)
+    if _STOPPED in parts:
+        raise StopRequested
+    return _joined(own[0], parts, rows)
+
+
+def _packed(part: Evaluation) -> bytes:
+    """Pack a part as JSON in ASCII, in which any text survives, without the rows."""
+    return json.dumps(  # orjson refuses lone surrogates
+        {
+            **{name: getattr(part, name) for name in COLUMNS},
+            "scores": [asdict(score) for score in part.scores],
+            "seconds": part.seconds,
+            "peak_memory_mib": part.peak_memory_mib,
+        }
+    ).encode("ascii")
+
+
+def _joined(own: Evaluation, packed: Sequence[bytes], rows: Sequence[Row]) -> Evaluation:
+    parts = [json.loads(part) for part in packed]
+    joined: dict[str, Any] = {name: [each for part in parts for each in part[name]] for name in COLUMNS}
+    joined["scores"] = [Score(**score) for score in joined["scores"]]
+    joined["certainty"] = [_unpacked(pair) for pair in joined["certainty"]]
+    joined |= {name: max(part[name] for part in parts) for name in ("seconds", "peak_memory_mib")}
+    return replace(own, rows=rows, **joined)
+
+
+def _unpacked(pair: Sequence[Sequence[float]] | None) -> Certainty | None:
+    return None if pair is None else Certainty(*(TokenStatistics(*numbers) for numbers in pair))

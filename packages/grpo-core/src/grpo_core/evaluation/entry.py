@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from grpo_core.evaluation.held_out import HeldOutTask
 from grpo_core.evaluation.intervals import RATE, mean_interval
 from grpo_core.evaluation.results import Evaluation, RowRates
 from grpo_core.tracking.evaluations import METRICS, REPORT, evaluation_metrics
@@ -42,11 +43,10 @@ class Moment:
 
 def entry_of(
     evaluation: Evaluation,
-    task: BoundTask,
+    held: HeldOutTask,
     label: str,
     moment: Moment | None,
     *,
-    seed: int,
     base: RowRates | None = None,
     names: MetricNames | None = None,
     warn: Callable[[str], None] = lambda message: None,
@@ -55,17 +55,16 @@ def entry_of(
 
     Args:
         evaluation: Evaluation of the task.
-        task: Task on the rows that were evaluated.
+        held: The task.
         label: Task label.
         moment: When it is made, for the task's report; None does not ask for one.
-        seed: Seed of the resampling of the task's own metrics.
         base: What each row earned in the evaluation that this one is compared with, if it is.
         names: Owners of the metrics' names.
         warn: Receives what is wrong with the task's own numbers.
     """
-    entry = evaluation.summary()
+    entry, task = evaluation.summary(), held.task
     if task.task.metrics is not None:
-        entry[METRICS] = _own_metrics(evaluation, task, entry, seed, warn)
+        entry[METRICS] = _own_metrics(evaluation, task, entry, held.settings.seed, warn)
     if task.conditions:
         entry["conditions"] = dict(task.conditions)
     if base is not None:

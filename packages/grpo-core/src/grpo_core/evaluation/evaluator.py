@@ -12,7 +12,7 @@ from grpo_core.checkpoints import evaluation_dir
 from grpo_core.evaluation.answers import EvaluatedModel, EvaluationHooks, evaluate_rows
 from grpo_core.evaluation.entry import Moment, entry_of
 from grpo_core.evaluation.held_out import HeldOutTask
-from grpo_core.evaluation.output import BASE, META, EvaluationFolder, NamedModel, meta_of, read_meta, write_results
+from grpo_core.evaluation.output import BASE, META, EvaluationFolder, NamedModel, read_meta
 from grpo_core.evaluation.results import Evaluation, RowRates
 from grpo_core.rollouts.task_scoring import Scoring
 from grpo_core.tracking.evaluations import evaluation_metrics
@@ -113,10 +113,9 @@ class HeldOutEvaluator:
                 self._initial[label] = evaluation.rates()
             result = self.results[label][phase] = entry_of(
                 evaluation,
-                held.task,
+                held,
                 label,
                 Moment(phase, step, self._run) if is_main else None,
-                seed=held.settings.seed,
                 base=None if phase == "initial" else self._initial.get(label),
                 names=self._names,
                 warn=partial(self._callbacks.warn_once, kind="metrics"),
@@ -146,7 +145,7 @@ class HeldOutEvaluator:
             should_stop=self._should_stop,
             warn=self._callbacks.on_warning,
         )
-        return evaluate_rows(held.task, rows, held.settings, self._model, self._scoring[label], hooks)
+        return evaluate_rows(held, rows, self._model, self._scoring[label], hooks)
 
     def state(self) -> dict[str, Any]:
         """State of the evaluations as JSON, for `load_state` of a resumed run."""
@@ -165,11 +164,11 @@ class HeldOutEvaluator:
         name = {"initial": BASE, "interval": f"step_{step}", "final": "step_final"}[phase]
         folder = EvaluationFolder(evaluation_dir(run), run.resolve().name, label)
         target, model = folder.results(name, held.settings), NamedModel(name, policy.source.name, None, step)
-        meta = meta_of(evaluation, held, self.results[label][phase], model, run=of_run, precision=policy.precision_name)
+        entry = self.results[label][phase]
         try:
             if (target / META).is_file() and read_meta(target).run != of_run:
                 raise UserError(f"{target} belongs to another run of this name; it is left as it is.")
-            write_results(target, evaluation, meta)
+            folder.write(evaluation, held, entry, model, run=of_run, precision=policy.precision_name)
             folder.write_config({"task": held.task.spec, "run": of_run, **held.settings.deciding()})
             folder.consolidate(held.settings, BASE)
         except (UserError, OSError) as error:  # a full disk here must not end the training

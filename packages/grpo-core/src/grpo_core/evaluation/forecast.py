@@ -348,5 +348,4 @@ def _histogram(rates: Sequence[float]) -> tuple[int, ...]:
 
 
 def _plain(interval: Interval) -> dict[str, float | None]:
-    values = {"value": interval.value, "ci_low": interval.low, "ci_high": interval.high}
-    return {name: None if math.isnan(value) else value for name, value in values.items()}
+    return interval.as_json("value", low="ci_low", high="ci_high")

@@ -12,7 +12,7 @@ from grpo_core.config.resolution import task_for_model
 from grpo_core.evaluation.answers import EvaluatedModel, evaluate_tasks
 from grpo_core.evaluation.entry import Moment, entry_of
 from grpo_core.evaluation.held_out import HeldOutTask, prepare_tasks
-from grpo_core.evaluation.output import BASE, EvaluationFolder, NamedModel, meta_of, write_results
+from grpo_core.evaluation.output import BASE, EvaluationFolder, NamedModel
 from grpo_core.evaluation.results import Evaluation
 from grpo_core.evaluation.sampling import EndpointSampler, ToolForm, check_tool_options
 from grpo_core.evaluation.settings import EvaluationSettings, ModelOptions
@@ -173,21 +173,20 @@ def _concluded(
     """The result of one task with its control's, written where there is a folder."""
     if folder is not None:
         folder.path.mkdir(parents=True, exist_ok=True)
-    task, seed, moment = held.task, held.settings.seed, Moment("final", folder=folder.path if folder else None)
-    entry = entry_of(evaluation, task, label, moment, seed=seed, warn=callbacks.warn_once)
+    moment, identity = Moment("final", folder=folder.path if folder else None), held.task.identity
+    entry = entry_of(evaluation, held, label, moment, warn=callbacks.warn_once)
     if form := candidate.form_of(held):
         entry |= {"tool_form": form, "tool_choice": candidate.tool_choice}
-    result = {**entry, "identity": task.identity, "timing": evaluation.timing()}
+    result = {**entry, "identity": identity, "timing": evaluation.timing()}
     written = [(NamedModel(ALONE, candidate.model, candidate.adapter), evaluation, entry)]
     if control is not None and candidate.base is not None:
-        base = entry_of(control, task, label, None, seed=seed)
+        base = entry_of(control, held, label, None)
         result |= evaluation.paired_delta(control)
-        result["base"] = {**base, "identity": task.identity, "timing": control.timing()}
+        result["base"] = {**base, "identity": identity, "timing": control.timing()}
         written.append((NamedModel(BASE, candidate.base), control, base))
     if folder is not None:
         for model, completions, numbers in written:
-            meta = meta_of(completions, held, numbers, model)
-            write_results(folder.results(model.name, held.settings), completions, meta)
+            folder.write(completions, held, numbers, model)
         _summarise(folder, held, candidate.model)
     return result
 

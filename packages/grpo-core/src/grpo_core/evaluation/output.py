@@ -122,41 +122,6 @@ class Meta:
         return ", ".join(f"{name}={facts[name]!r} there, {other[name]!r} here" for name in different)
 
 
-def meta_of(
-    evaluation: Evaluation,
-    held: HeldOutTask,
-    entry: Mapping[str, Any],
-    model: NamedModel,
-    *,
-    run: str = "",
-    precision: str = "",
-) -> Meta:
-    """What is written beside the completions of a model.
-
-    Args:
-        evaluation: The completions.
-        held: The task.
-        entry: Entry made by `entry_of`.
-        model: The model.
-        run: Folder of its run.
-        precision: Floating-point type of its products, where that is known.
-    """
-    return Meta(
-        run=run,
-        step=model.name,
-        model=model.model,
-        adapter=model.adapter,
-        task=held.task.spec,
-        identity=held.task.identity,
-        settings=held.settings.deciding(),
-        summary=entry,
-        timing=evaluation.timing(),
-        conditions=held.task.conditions,
-        precision=precision,
-        steps_done=model.steps_done,
-    )
-
-
 def write_results(folder: Path, evaluation: Evaluation, meta: Meta) -> None:
     """Write a results folder, whole or not at all; one that is there is replaced.
 
@@ -257,7 +222,8 @@ def row_metrics(evaluation: Evaluation) -> list[dict[str, Any]]:
         }
         measured = [certainty for certainty in evaluation.certainty[samples] if certainty is not None]
         for name in ("surprisal", "entropy") if measured else ():
-            line |= _token_statistics(name, [getattr(certainty, name) for certainty in measured])
+            numbers = TokenStatistics.over([getattr(certainty, name) for certainty in measured])
+            line |= {f"{name}_{statistic}": value for statistic, value in numbers._asdict().items()}
         lines.append(line)
     return lines
 
@@ -280,6 +246,42 @@ class EvaluationFolder:
     def results(self, step: str, settings: EvaluationSettings) -> Path:
         """The folder of one checkpoint's results."""
         return self.path / step / settings.folder
+
+    def write(
+        self,
+        evaluation: Evaluation,
+        held: HeldOutTask,
+        entry: Mapping[str, Any],
+        model: NamedModel,
+        *,
+        run: str = "",
+        precision: str = "",
+    ) -> None:
+        """Write the results of a model; see `write_results`.
+
+        Args:
+            evaluation: The completions.
+            held: The task.
+            entry: Entry made by `entry_of`.
+            model: The model.
+            run: Folder of its run.
+            precision: Floating-point type of its products, where that is known.
+        """
+        meta = Meta(
+            run=run,
+            step=model.name,
+            model=model.model,
+            adapter=model.adapter,
+            task=held.task.spec,
+            identity=held.task.identity,
+            settings=held.settings.deciding(),
+            summary=entry,
+            timing=evaluation.timing(),
+            conditions=held.task.conditions,
+            precision=precision,
+            steps_done=model.steps_done,
+        )
+        write_results(self.results(model.name, held.settings), evaluation, meta)
 
     def write_config(self, facts: Mapping[str, Any]) -> None:
         """Write the settings of the evaluation."""
@@ -367,16 +369,6 @@ def phase_of(name: str) -> EvalPhase:
 def safe_name(name: str) -> str:
     """A name as part of a folder's: `math.gsm8k?template=r1` is `math.gsm8k_template_r1`."""
     return _NOT_IN_NAMES.sub("_", name).strip("_.")[-_MAX_NAME_CHARS:] or "unnamed"
-
-
-def _token_statistics(name: str, measured: Sequence[TokenStatistics]) -> dict[str, float]:
-    """Statistics over the completions of a row: the largest maximum, and means of the rest."""
-    return {
-        f"{name}_mean": float(np.mean([numbers.mean for numbers in measured])),
-        f"{name}_std": float(np.mean([numbers.std for numbers in measured])),
-        f"{name}_max": max(numbers.max for numbers in measured),
-        f"{name}_p95": float(np.mean([numbers.p95 for numbers in measured])),
-    }
 
 
 def _spread(name: str, values: Sequence[float]) -> dict[str, float | None]:

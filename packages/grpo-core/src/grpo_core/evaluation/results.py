@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from grpo_sdk.task.score import Score, tool_seconds
 
 MAX_LEVELS = 12
 """More different difficulties than these are reported in quartiles."""
+
+COLUMNS = ("texts", "lengths", "truncated", "scores", "certainty", "think_lengths")
+"""Fields of an `Evaluation` with something of each completion, of which the last two may be empty."""
 
 QUARTILES = (0.25, 0.5, 0.75)
 
@@ -31,6 +34,12 @@ class TokenStatistics(NamedTuple):
     std: float
     max: float
     p95: float
+
+    @classmethod
+    def over(cls, completions: Sequence[Self]) -> Self:
+        """Statistics over completions: the largest maximum, and means of the rest."""
+        mean, std, largest, p95 = zip(*completions, strict=True)
+        return cls(float(np.mean(mean)), float(np.mean(std)), max(largest), float(np.mean(p95)))
 
 
 class Certainty(NamedTuple):
@@ -110,8 +119,7 @@ class Evaluation:
             "split": self.split,
         }
         if any(self.certainty):
-            result["surprisal"] = self._certainty(lambda certainty: certainty.surprisal)
-            result["entropy"] = self._certainty(lambda certainty: certainty.entropy)
+            result |= {name: self._certainty(name) for name in ("surprisal", "entropy")}
         levels = self.levels()
         if len(levels) > 1:
             result["by_difficulty"] = {name: self.part_of(index)._brief() for name, index in levels.items()}
@@ -168,16 +176,10 @@ class Evaluation:
     def part_of(self, rows: Sequence[int]) -> Evaluation:
         """The evaluation of some of the rows, by index."""
         at = [row * self.n + sample for row in rows for sample in range(self.n)]
-        return replace(
-            self,
-            rows=[self.rows[row] for row in rows],
-            texts=[self.texts[index] for index in at],
-            lengths=[self.lengths[index] for index in at],
-            truncated=[self.truncated[index] for index in at],
-            scores=[self.scores[index] for index in at],
-            certainty=[self.certainty[index] for index in at] if self.certainty else (),
-            think_lengths=[self.think_lengths[index] for index in at] if self.think_lengths else (),
-        )
+        columns: dict[str, Any] = {
+            name: [column[index] for index in at] for name in COLUMNS if (column := getattr(self, name))
+        }
+        return replace(self, rows=[self.rows[row] for row in rows], **columns)
 
     def counts(self) -> list[tuple[int, int]]:
         """[R] of each row: completions scored, and how many of them are solved."""
@@ -213,17 +215,13 @@ class Evaluation:
             for name in names
         }
 
-    def _certainty(self, of: Callable[[Certainty], TokenStatistics]) -> dict[str, float | None]:
+    def _certainty(self, name: str) -> dict[str, float | None]:
         """Means over completions, those of a row first; `mean` with its interval."""
-        measured = [None if pair is None else TokenStatistics(*of(Certainty(*pair))) for pair in self.certainty]
+        measured = [None if pair is None else getattr(pair, name) for pair in self.certainty]
         means = self._by_row([math.nan if numbers is None else numbers.mean for numbers in measured])
-        known = [numbers for numbers in measured if numbers is not None]
-        return {
-            **mean_interval(means, (0.0, math.inf)).as_json("mean", **_ENDS),
-            "std": float(np.mean([numbers.std for numbers in known])),
-            "max": max(numbers.max for numbers in known),
-            "p95": float(np.mean([numbers.p95 for numbers in known])),
-        }
+        known = TokenStatistics.over([numbers for numbers in measured if numbers is not None])
+        interval = mean_interval(means, (0.0, math.inf)).as_json("mean", **_ENDS)
+        return {**interval, "std": known.std, "max": known.max, "p95": known.p95}
 
     def _brief(self) -> dict[str, Any]:
         """The numbers of a level of difficulty."""

@@ -26,10 +26,8 @@ from grpo_core.evaluation.output import (
     EvaluationFolder,
     NamedModel,
     check_kept,
-    meta_of,
     phase_of,
     step_order,
-    write_results,
 )
 from grpo_core.evaluation.run_models import checkpoints_of, control_of, options_of, start_of
 from grpo_core.evaluation.settings import EvaluationSettings, ModelOptions
@@ -300,9 +298,8 @@ class _Evaluation:
         for label, evaluation in evaluations.items():
             held, folder = self.tasks[label], self.folders[label]
             moment = Moment(phase_of(model.name), model.steps_done or 0, folder.path.resolve())
-            entry = entry_of(evaluation, held.task, label, moment, seed=held.settings.seed, warn=callbacks.warn_once)
-            meta = meta_of(evaluation, held, entry, model, run=self.run, precision=self.precision)
-            write_results(folder.results(model.name, held.settings), evaluation, meta)
+            entry = entry_of(evaluation, held, label, moment, warn=callbacks.warn_once)
+            folder.write(evaluation, held, entry, model, run=self.run, precision=self.precision)
 
 
 def _tasks(

@@ -135,17 +135,15 @@ class EvaluationCallback(TrainerCallback):
         metrics: dict[str, float] = {}
         for label in due:
             held, moment = self._tasks[label], Moment(phase, step, Path(args.output_dir))
-            evaluation = evaluate_rows(
-                held.task, held.rows, held.settings, model, self._scoring[label], EvaluationHooks(warn=_warn)
-            )
+            hooks = EvaluationHooks(warn=_warn)
+            evaluation = evaluate_rows(held, held.rows, model, self._scoring[label], hooks)
             if phase == "initial":
                 self._initial[label] = evaluation.rates()
             result = entry_of(
                 evaluation,
-                held.task,
+                held,
                 label,
                 moment if ranks.is_main else None,
-                seed=held.settings.seed,
                 base=None if phase == "initial" else self._initial.get(label),
                 names=self._names,
                 warn=_warn,

@@ -62,7 +62,7 @@ def open_engine(
         UserError: an argument that does not exist or does not fit, or what the engine needs is not there.
         EngineError: it cannot be started, and there is no `fallback`.
     """
-    bind_engine(config)  # a wrong argument is no reason to fall back
+    variant = bind_engine(config)  # a wrong argument is no reason to fall back
     offered = {
         "max_batch_tokens": tokens,
         "precision": policy.precision_name,
@@ -72,12 +72,12 @@ def open_engine(
         "gather": None if policy.shards is None else gathered_state,
     }
     try:
-        engine = _open(config, policy, resources, offered)
+        engine = _open(variant, policy, resources, offered)
     except (EngineError, UserError) as error:
         if config.fallback is None or config.fallback == config.name:
             raise
         fallback = EngineConfig(name=config.fallback, max_batch_tokens=config.max_batch_tokens)
-        engine = _open(fallback, policy, resources, offered)
+        engine = _open(bind_engine(fallback), policy, resources, offered)
         said = [ResolvedDefault("engine", config.fallback, f"engine.fallback, since {error}")]
     else:
         said = [ResolvedDefault("engine", config.name, engine.description)] if isinstance(engine, Described) else []
@@ -98,8 +98,7 @@ def bind_engine(config: EngineConfig) -> registry.BoundVariant:
     return variant
 
 
-def _open(config: EngineConfig, policy: Policy, resources: ExitStack, offered: Mapping[str, Any]) -> Engine:
-    variant = bind_engine(config)
+def _open(variant: registry.BoundVariant, policy: Policy, resources: ExitStack, offered: Mapping[str, Any]) -> Engine:
     provided = {name: value for name, value in offered.items() if name in variant.provided}
     engine: Engine = variant(policy.model, policy.tokenizer, **provided)
     if isinstance(engine, Closes):
