@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from grpo_core.engines.sampling import UniformStream, filter_probabilities, sample, uniforms
+from grpo_core.engines.sampling import UniformStream, filter_probabilities, sample
 from grpo_sdk.endpoints.base import Request, SampleKey, Sampling
 from grpo_sdk.errors import NonFiniteError, UserError
 
@@ -33,16 +33,16 @@ def test_uniforms_are_those_of_philox_keyed_by_the_canonical_key() -> None:
     canonical = b'[1, 1, 2, "row 3", 4]'  # the version of the stream, then the key
     key = int.from_bytes(hashlib.blake2b(canonical, digest_size=16).digest(), "little")
     expected = np.random.Generator(np.random.Philox(key=key)).random(100)
-    assert uniforms(KEY, 100).tolist() == expected.tolist()
+    assert UniformStream(KEY).take(100).tolist() == expected.tolist()
     # Recorded once: other numbers here would change every seeded run.
-    assert uniforms(KEY, 3).tolist() == [0.6790811837235783, 0.15393682970770717, 0.19541641379977726]
+    assert UniformStream(KEY).take(3).tolist() == [0.6790811837235783, 0.15393682970770717, 0.19541641379977726]
 
 
 @given(st.lists(st.integers(1, 40), max_size=8))
 def test_a_stream_in_pieces_is_the_stream(pieces: list[int]) -> None:
     stream = UniformStream(KEY)
     taken = [number for n in pieces for number in stream.take(n).tolist()]
-    assert taken == uniforms(KEY, sum(pieces)).tolist()
+    assert taken == UniformStream(KEY).take(sum(pieces)).tolist()
 
 
 def test_every_field_of_the_key_counts_and_keys_do_not_run_together() -> None:
@@ -50,9 +50,9 @@ def test_every_field_of_the_key_counts_and_keys_do_not_run_together() -> None:
     fields = ((2, 2, "row 3", 4), (1, 3, "row 3", 4), (1, 2, "row 30", 4), (1, 2, "row 3", 5))
     alike = ((1, 23, "a", 0), (12, 3, "a", 0), (1, 2, '3, "a', 0), (1, 2, "\ud800", 0))  # the last is a lone surrogate
     keys = [KEY, *(SampleKey(*each) for each in (*fields, *alike))]
-    assert len({uniforms(key, 1)[0] for key in keys}) == len(keys)
+    assert len({UniformStream(key).take(1)[0] for key in keys}) == len(keys)
     of_numpy = SampleKey(np.int64(1), np.int32(2), "row 3", np.int64(4))  # type: ignore[arg-type]  # what a sampler may hold
-    assert uniforms(of_numpy, 2).tolist() == uniforms(KEY, 2).tolist()
+    assert UniformStream(of_numpy).take(2).tolist() == UniformStream(KEY).take(2).tolist()
 
 
 # --- the kernel

@@ -190,9 +190,9 @@ def test_thinking_is_counted_in_the_tokens_before_its_tag() -> None:
         def decode(self, ids: tuple[int, ...], skip_special_tokens: bool) -> str:
             return "".join(pieces[each] for each in ids)
 
-    def tokens(*ids: int) -> int:
+    def tokens(*ids: int) -> int | None:
         return think_tokens(Words(), Words().decode(ids, True), ids)
 
     assert tokens(0, 1, 2, 3, 4, 5) == 3
     assert tokens(3, 4, 5) == 0, "an empty thought"
-    assert tokens(0, 1) == 0, "no tag"
+    assert tokens(0, 1) is None, "no tag"

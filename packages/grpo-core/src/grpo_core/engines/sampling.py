@@ -56,11 +56,6 @@ class UniformStream:
         return (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def uniforms(key: SampleKey, n: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return the uniforms of the first n tokens of the completion that `key` names."""
-    return UniformStream(key).take(n)
-
-
 def sample(logits: Tensor, u: Tensor | None, sampling: Sampling, *, checks: bool = True) -> tuple[Tensor, Tensor]:
     """Choose one token a row as `sampling` says, by inverting the CDF at u: the least token with CDF(token) > u.
 

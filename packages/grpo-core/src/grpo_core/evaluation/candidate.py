@@ -26,7 +26,6 @@ from grpo_sdk.endpoints.base import Engine, Request, Sampling
 from grpo_sdk.episodes.encoder import EpisodeEncoder
 from grpo_sdk.episodes.opponents import plays_base
 from grpo_sdk.errors import UserError
-from grpo_sdk.task.marks import first_thinking_end
 
 
 class EngineSampler:
@@ -98,7 +97,7 @@ class EngineSampler:
                             is_truncated,
                             prompt_ids,
                             token_ids,
-                            think_length=self._think_length(completion.text, token_ids),
+                            think_length=think_tokens(self._tokenizer, completion.text, token_ids),
                             sampled=completion,
                         ),
                     )
@@ -120,9 +119,6 @@ class EngineSampler:
 
     def _encoded(self, question: Question) -> tuple[int, ...]:
         return encode_prompt(self._tokenizer, question.prompt) if question.prompt_ids is None else question.prompt_ids
-
-    def _think_length(self, text: str, token_ids: Sequence[int]) -> int | None:
-        return None if first_thinking_end(text) is None else think_tokens(self._tokenizer, text, token_ids)
 
     def _overlong(self, prompt_ids: tuple[int, ...]) -> Sampled:
         why = f"the prompt has {len(prompt_ids)} tokens, and the model's context is {self._max_context}"

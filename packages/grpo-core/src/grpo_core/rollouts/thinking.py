@@ -9,8 +9,8 @@ from typing import Any
 from grpo_sdk.task.marks import first_thinking_end
 
 
-def think_tokens(tokenizer: Any, text: str, token_ids: Sequence[int]) -> int:
-    """Tokens of a completion before the first end of thinking, such as `</think>`; 0 where there is none.
+def think_tokens(tokenizer: Any, text: str, token_ids: Sequence[int]) -> int | None:
+    """Tokens of a completion before the first end of thinking, such as `</think>`; None where there is none.
 
     Args:
         tokenizer: Tokenizer of the model.
@@ -18,7 +18,7 @@ def think_tokens(tokenizer: Any, text: str, token_ids: Sequence[int]) -> int:
         token_ids: Its tokens.
     """
     if (before := first_thinking_end(text)) is None:
-        return 0
+        return None
     # The text of a prefix grows with its tokens, so the longest one before the tag is found by halving.
 
     def chars(tokens: int) -> int:

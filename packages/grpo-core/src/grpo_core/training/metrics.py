@@ -131,7 +131,7 @@ def origin_of(setup: Setup, collected: Collected) -> BatchOrigin:
         groups=groups,
         rewards=collected.rewards.tolist(),
         think_tokens=[
-            sum(think_tokens(tokenizer, turn.completion.text, turn.completion.token_ids) for turn in rollout.turns)
+            sum(think_tokens(tokenizer, turn.completion.text, turn.completion.token_ids) or 0 for turn in rollout.turns)
             for rollout in collected.rollouts
         ],
         generate_s=collected.generate_s,

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import httpx2
 from pydantic import BaseModel, ValidationError
 
-from grpo_sdk.endpoints.background import stream_from_thread
+from grpo_sdk.endpoints.background import BackgroundLoop
 from grpo_sdk.endpoints.openai import excerpt
 from grpo_sdk.errors import EngineError, UserError
 
@@ -30,6 +30,9 @@ CONNECT_S = 10.0
 MAX_CONNECTIONS = 512
 """Completions asked for at once; servers queue what they cannot batch."""
 
+
+in_background = BackgroundLoop("server requests")
+"""Where requests run."""
 
 Reply = TypeVar("Reply", bound=BaseModel)
 
@@ -90,12 +93,11 @@ class ServerClient:
             EngineError: the server is gone, refuses, or replies something else.
         """
 
-        async def ask(put: Callable[[tuple[int, bytes]], None]) -> None:
+        async def ask() -> tuple[int, bytes]:
             async with self.session() as session:
-                put(await self._request(session, method, path, body, CONTROL_S))
+                return await self._request(session, method, path, body, CONTROL_S)
 
-        ((status, data),) = stream_from_thread(ask)
-        return self._read(path, status, data, reply)
+        return self._read(path, *in_background.submit(ask()).result(), reply)
 
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> None:
         """Tell the server something, whatever it replies; see `ask`."""
@@ -104,22 +106,21 @@ class ServerClient:
     def is_up(self) -> bool:
         """Whether the server answers, and its engine runs."""
 
-        async def ask(put: Callable[[bool], None]) -> None:
+        async def ask() -> bool:
             async with (
                 asyncio.timeout(CONNECT_S),
                 self.session() as session,
                 session.stream("GET", "/health") as response,  # whatever its body holds
             ):
-                put(response.status_code == httpx2.codes.OK)
+                return response.status_code == httpx2.codes.OK
 
         try:
             if self.uds is not None:  # httpcore leaves a socket open that cannot be connected
                 with socket.socket(socket.AF_UNIX) as probe:
                     probe.connect(self.uds)
-            (is_up,) = stream_from_thread(ask)
+            return in_background.submit(ask()).result()
         except (httpx2.TransportError, OSError):
             return False
-        return is_up
 
     def session(self) -> httpx2.AsyncClient:
         """The client for a batch of completions; a new one for each, since servers close connections that are idle."""

@@ -14,10 +14,9 @@ from grpo_core.engines.compatibility import LengthLimit, check_fits
 from grpo_core.engines.decoding import StopMatcher, StopStrings, TextDecoder, eos_ids
 from grpo_core.engines.sampling import hashed_key
 from grpo_core.engines.servers.api import Reply, VLLMServer
-from grpo_core.engines.servers.client import MAX_CONNECTIONS, ServerClient
+from grpo_core.engines.servers.client import MAX_CONNECTIONS, ServerClient, in_background
 from grpo_core.engines.servers.model import TrainedModel
 from grpo_core.engines.servers.weights import Sent, Weights
-from grpo_sdk.endpoints.background import BackgroundLoop
 from grpo_sdk.endpoints.base import Arrivals, AtOnce, Processes, Request, Sampling
 from grpo_sdk.endpoints.completion import Completion, FinishReason
 from grpo_sdk.errors import EngineError, NonFiniteError
@@ -34,8 +33,6 @@ ARRIVALS_S = 0.01
 
 LOGPROB_ERROR = 1e-2
 """By how much rounding may bring a log-prob above 0."""
-
-_requests = BackgroundLoop("server requests")
 
 
 class ServerEngine:
@@ -170,7 +167,7 @@ class ServerEngine:
                 are_coming = came is not None and are_coming
                 self._check_fits([request for _, request in came or ()], sampling)
                 for number, request in came or ():
-                    future = _requests.submit(complete(request))
+                    future = in_background.submit(complete(request))
                     running[future] = number, request
                     future.add_done_callback(done.put)
                 try:
@@ -188,7 +185,7 @@ class ServerEngine:
         finally:
             for future in running:
                 future.cancel()
-            _requests.submit(session.aclose()).result()
+            in_background.submit(session.aclose()).result()
         self._check_weights()
 
     def _check_fits(self, requests: Sequence[Request], sampling: Sampling) -> None:
