@@ -13,7 +13,7 @@ from grpo_sdk.data import CommaSeparated, stable_id
 from grpo_sdk.rewards import marked_answers
 from grpo_tasks_math.forms import Form, has_form, is_restated
 from grpo_tasks_math.sources import published_rows
-from grpo_tasks_math.verdicts import AnswerConfig, options_of, verdict_of, with_length_penalty
+from grpo_tasks_math.verdicts import AnswerConfig, options_of, solved, specialize, verdict_of
 from grpo_tasks_math.verify import Verdict, extract_answer, spelled
 
 HUB_SUBJECTS = (
@@ -162,23 +162,13 @@ def validate(text: str, row: CompetitionRow, config: CompetitionConfig) -> Verdi
 @reward(1.0, maximum=2.0)
 def accuracy(answer: Verdict) -> float:
     """2.0 for a right answer, 0.0 otherwise."""
-    return 2.0 * (answer is Verdict.CORRECT)
+    return 2.0 * solved(answer)
 
 
 @reward(0.2)
 def boxed(text: str) -> float:
     r"""1 when the completion holds a \boxed{…} that is not empty."""
     return float(bool(last_boxed(_own_solution(text))))
-
-
-def solved(answer: Verdict) -> bool:
-    """Whether the answer is right."""
-    return answer is Verdict.CORRECT
-
-
-def specialize(config: CompetitionConfig) -> Task:
-    """The task with the configured penalty of length."""
-    return with_length_penalty(TASK, config)
 
 
 TASK = Task(

@@ -14,7 +14,7 @@ from grpo_sdk.data import stable_id
 from grpo_sdk.rewards import cut_at_stop, xml_format
 from grpo_tasks_math import rewards
 from grpo_tasks_math.sources import published_rows
-from grpo_tasks_math.verdicts import AnswerConfig, options_of, verdict_of, with_length_penalty
+from grpo_tasks_math.verdicts import AnswerConfig, options_of, solved, specialize, verdict_of
 from grpo_tasks_math.verify import Reading, Verdict
 
 Form = Literal["auto", "raw", "latex"]
@@ -166,18 +166,6 @@ STOP = ("</answer>", "\nQuestion:")
 """Stop strings: the closing tag of `r1`; for the others the start of another question."""
 
 
-def make_prompt(question: str, template: Template) -> str:
-    """Return the prompt of a question."""
-    match template:
-        case "plain":
-            return PLAIN.format(question=question)
-        case "r1":
-            return R1.format(question=question)
-        case "few_shot":
-            blocks = [f"Question: {q}\nAnswer: {reasoning}\n#### {answer}\n\n" for q, reasoning, answer in EXAMPLES]
-            return f"{''.join(blocks)}Question: {question}\nAnswer:"
-
-
 def make_gold(reasoning: str, answer: str, template: Template) -> str:
     """Return the reference solution as a completion of the template's prompt."""
     if template == "r1":
@@ -206,7 +194,14 @@ def has_form(text: str, template: Template) -> bool:
 
 def prompt(row: GSM8KRow, config: GSM8KConfig) -> str:
     """The question in the configured template."""
-    return make_prompt(row.question, config.template)
+    match config.template:
+        case "plain":
+            return PLAIN.format(question=row.question)
+        case "r1":
+            return R1.format(question=row.question)
+        case "few_shot":
+            blocks = [f"Question: {q}\nAnswer: {reasoning}\n#### {answer}\n\n" for q, reasoning, answer in EXAMPLES]
+            return f"{''.join(blocks)}Question: {row.question}\nAnswer:"
 
 
 def validate(text: str, row: GSM8KRow, config: GSM8KConfig) -> Verdict:
@@ -230,10 +225,15 @@ def _verdict(text: str, row: GSM8KRow, config: GSM8KConfig) -> tuple[Verdict, st
 def accuracy(text: str, row: GSM8KRow, config: GSM8KConfig) -> float:
     """2.0 for a right answer, 0.0 otherwise; other `rewards` presets give their own value, at most 1.0."""
     if config.rewards == "accuracy":
-        return 2.0 * (_verdict(text, row, config)[0] is Verdict.CORRECT)
-    presets = {"signed": rewards.signed_accuracy, "tag_pref": rewards.tag_pref}
-    preset = presets.get(config.rewards, rewards.tag_math_correct)
-    return preset(whole_answer(text, config.template), row.answer, **options_of(config, MARKS[config.template]))
+        return 2.0 * solved(_verdict(text, row, config)[0])
+    presets = {
+        "signed": rewards.signed_accuracy,
+        "tag_pref": rewards.tag_pref,
+        "tag_math_correct": rewards.tag_math_correct,
+    }
+    return presets[config.rewards](
+        whole_answer(text, config.template), row.answer, **options_of(config, MARKS[config.template])
+    )
 
 
 @reward(0.2)
@@ -246,29 +246,17 @@ def reasoning(text: str, row: GSM8KRow, config: GSM8KConfig) -> float:
         return 0.0
     reference = _reference_quality(row.gold or "")
     if reference == 0.0:
-        return float(_verdict(text, row, config)[0] is Verdict.CORRECT)
+        return float(solved(_verdict(text, row, config)[0]))
     return min(1.0, rewards.reasoning(whole_answer(text, config.template)) / reference)
 
 
-@lru_cache(maxsize=64)  # the completions of a group share their row
-def _reference_quality(gold: str) -> float:
-    return rewards.reasoning(gold)
+_reference_quality = lru_cache(maxsize=64)(rewards.reasoning)  # the completions of a group share their row
 
 
 @reward(0.2)
 def format(text: str, config: GSM8KConfig) -> float:
     """1 when the completion has the form that its prompt requests; 0 with another preset."""
     return float(config.rewards == "accuracy" and has_form(text, config.template))
-
-
-def solved(answer: Verdict) -> bool:
-    """Return whether the answer is right, in any form."""
-    return answer is Verdict.CORRECT
-
-
-def specialize(config: GSM8KConfig) -> Task:
-    """The task with the configured penalty of length."""
-    return with_length_penalty(TASK, config)
 
 
 TASK = Task(

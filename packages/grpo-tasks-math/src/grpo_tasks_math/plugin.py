@@ -25,21 +25,9 @@ from grpo_tasks_math import (
 @hookimpl
 def grpo_tasks() -> list[Task]:
     """Every task of the package, easiest first."""
-    return [
-        echo.TASK,
-        pattern.TASK,
-        arithmetic.TASK,
-        counting.TASK,
-        base_conversion.TASK,
-        comparison.TASK,
-        word_problem.TASK,
-        gsm8k.TASK,
-        countdown.TASK,
-        calculator.TASK,
-        competition.TASK,
-        scheduling.TASK,
-        ladder.TASK,
-    ]
+    easier = (echo, pattern, arithmetic, counting, base_conversion, comparison, word_problem, gsm8k)
+    harder = (countdown, calculator, competition, scheduling, ladder)
+    return [module.TASK for module in easier + harder]
 
 
 @hookimpl

@@ -46,12 +46,17 @@ def length(text: str, config: AnswerConfig) -> float:
     return length_penalty(text, free_chars=config.free_chars, max_chars=config.max_chars, most=config.length_penalty)
 
 
-def with_length_penalty(task: Task, config: AnswerConfig) -> Task:
+def specialize(config: AnswerConfig, task: Task) -> Task:
     """The task under its options: with the reward `length` where length costs something."""
     if not config.length_penalty:
         return replace(task, specialize=None)
     exempt = {**task.exempt, "gold": "a long gold loses the length penalty of the options"}
     return replace(task, rewards=(*task.rewards, length), exempt=exempt, specialize=None)
+
+
+def solved(answer: Verdict) -> bool:
+    """Whether the answer is right, in any form."""
+    return answer is Verdict.CORRECT
 
 
 def verdict_of(gold: str, completion: str, config: AnswerConfig, mark: Reading) -> tuple[Verdict, str]:

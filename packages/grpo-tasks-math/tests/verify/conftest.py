@@ -1,6 +1,6 @@
 import pytest
 
-from grpo_tasks_math.verify import pool
+from grpo_tasks_math.verify import symbolic
 
 
 @pytest.fixture
@@ -10,4 +10,4 @@ def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(gold: str, answer: str, *_: object) -> bytes:
         raise AssertionError(f"{gold[:60]!r} against {answer[:60]!r} went to the symbolic engine")
 
-    monkeypatch.setattr(pool, "check", refuse)
+    monkeypatch.setattr(symbolic, "encode", refuse)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from grpo_tasks_math.verify import Verdict, pool, symbolic, verify
+from grpo_tasks_math.verify import Verdict, check, symbolic, verify, warm
 from grpo_tasks_math.verify.compare import compare
 from grpo_tasks_math.verify.extract import extract
 from grpo_tasks_math.verify.reader import read
@@ -34,7 +34,8 @@ HOSTILE = [
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 @pytest.mark.parametrize("form", ["%s", "\\boxed{%s}", "<answer>%s</answer>", "The answer is %s."])
 def test_hostile_text_is_read_in_bounded_time(text: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "check", lambda *_: symbolic.UNPARSABLE)
+    monkeypatch.setattr(check, "inside_worker", lambda: True)
+    monkeypatch.setattr(symbolic, "handle", lambda _: symbolic.UNPARSABLE)
     begin = time.process_time()
     assert verify("42", form % text) in (Verdict.WRONG, Verdict.UNPARSABLE)
     assert verify("42", form % text, decimals="comma") in (Verdict.WRONG, Verdict.UNPARSABLE)
@@ -67,7 +68,8 @@ anything = st.one_of(
 @example(gold="\\frac{}{}", completion="\\boxed{\\frac{}{}}")
 def test_any_text_gets_a_verdict_and_equality_is_reflexive(gold: str, completion: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pool, "check", lambda *_: symbolic.UNPARSABLE)
+        patch.setattr(check, "inside_worker", lambda: True)
+        patch.setattr(symbolic, "handle", lambda _: symbolic.UNPARSABLE)
         assert verify(gold, completion) in tuple(Verdict)
     value = extract(completion)["text"]
     if value is not None:
@@ -90,7 +92,7 @@ LONG_SUM = rf"\boxed{{{'+'.join(f'x_{{{n}}}' for n in range(120))}}}"
 
 
 def test_a_check_that_does_not_end_in_time_is_a_timeout() -> None:
-    pool.warm()
+    warm()
     begin = time.perf_counter()
     assert verify("x + 1", LONG_SUM, timeout_s=0.2) is Verdict.TIMEOUT
     # The limit, and at worst the start of a worker in place of one that was killed.

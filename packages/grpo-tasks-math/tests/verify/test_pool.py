@@ -13,7 +13,7 @@ import pytest
 
 from grpo_sdk import InfrastructureError, KillablePool, Outcome
 from grpo_sdk.killable.outcome import Status
-from grpo_tasks_math.verify import Verdict, close, pool, verify, warm
+from grpo_tasks_math.verify import Verdict, check, close, symbolic, verify, warm
 
 PAIRS = [
     (r"\frac{\sqrt{2}}{2}", r"\boxed{\frac{1}{\sqrt{2}}}", Verdict.CORRECT),
@@ -45,7 +45,7 @@ def _in_child(results: object) -> None:
 def test_in_a_forked_child_while_the_parent_verifies() -> None:
     context = multiprocessing.get_context("fork")
     results = context.Queue()
-    with pool._lock, warnings.catch_warnings():
+    with check._lock, warnings.catch_warnings():
         # Python 3.12 warns of a fork beside threads; that it works is what is tested, with the lock held besides.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = context.Process(target=_in_child, args=(results,), daemon=True)
@@ -75,12 +75,12 @@ class FakePool:
 
 @pytest.mark.parametrize("status", ["timeout", "crashed", "error"])
 def test_a_spent_budget_is_a_timeout(status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_shared_pool", lambda: FakePool(Outcome(status, why="3 s, SIGSEGV, MemoryError")))
+    monkeypatch.setattr(check, "_shared_pool", lambda: FakePool(Outcome(status, why="3 s, SIGSEGV, MemoryError")))
     assert verify("x + 1", r"\boxed{2x}") is Verdict.TIMEOUT
 
 
 def test_machinery_that_does_not_start_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_shared_pool", lambda: FakePool(Outcome("unavailable", why="no such program")))
+    monkeypatch.setattr(check, "_shared_pool", lambda: FakePool(Outcome("unavailable", why="no such program")))
     with pytest.raises(InfrastructureError, match="no such program"):
         verify("x + 1", r"\boxed{2x}")
     assert verify("2", "2") is Verdict.CORRECT  # the exact path needs no worker
@@ -90,8 +90,8 @@ def test_out_of_memory_inside_a_worker_is_a_timeout(monkeypatch: pytest.MonkeyPa
     def exhausted(payload: bytes) -> bytes:
         raise MemoryError
 
-    monkeypatch.setattr(pool, "inside_worker", lambda: True)
-    monkeypatch.setattr(pool.symbolic, "handle", exhausted)
+    monkeypatch.setattr(check, "inside_worker", lambda: True)
+    monkeypatch.setattr(symbolic, "handle", exhausted)
     assert verify("x + 1", r"\boxed{2x}") is Verdict.TIMEOUT
 
 
@@ -108,7 +108,7 @@ def test_after_close_all_threads_have_one_new_pool() -> None:
 
     def shared(_: int) -> object:
         start.wait()
-        return pool._shared_pool()
+        return check._shared_pool()
 
     with ThreadPoolExecutor(4) as threads:
         assert len({id(each) for each in threads.map(shared, range(4))}) == 1

@@ -4,8 +4,7 @@
 extract (where the answer stands) → values (what it says) → compare (exactly) → symbolic (math-verify, killable).
 """
 
-from grpo_tasks_math.verify.check import Options, Verdict, extract_answer, judge, spelled, verify
+from grpo_tasks_math.verify.check import Options, Verdict, close, extract_answer, judge, spelled, verify, warm
 from grpo_tasks_math.verify.extract import Decimals, Reading
-from grpo_tasks_math.verify.pool import close, warm
 
 __all__ = ["Decimals", "Options", "Reading", "Verdict", "close", "extract_answer", "judge", "spelled", "verify", "warm"]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import os
+import threading
 from collections.abc import Mapping
 from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache, partial
 from typing import TypedDict, Unpack, get_args
 
-from grpo_sdk import UserError
-from grpo_tasks_math.verify import pool
+from grpo_sdk import InfrastructureError, KillablePool, UserError, inside_worker
+from grpo_tasks_math.verify import symbolic
 from grpo_tasks_math.verify.bounds import computations, is_too_large
 from grpo_tasks_math.verify.compare import EXACT, LONGEST_SYMBOL, Equality, compare, spelling
 from grpo_tasks_math.verify.extract import MAX_GOLD_CHARS, Decimals, Reading, extract, read_gold
@@ -20,6 +22,10 @@ from grpo_tasks_math.verify.values import Digits, Equation, Formula, Number, Val
 DEFAULT_TIMEOUT_S = 3.0
 """Time of one symbolic check; ordinary ones take 2 to 80 ms."""
 
+MAX_WORKERS = 4
+"""Few answers need the engine, and each worker holds SymPy, about 150 MiB."""
+MEMORY_MIB = 2048
+"""Address space of a worker: ten times the need of ordinary answers, and four workers fit into a laptop's memory."""
 
 MAX_MEMBERS = 8
 """Most different members of a chain of equal values; each may cost a symbolic check."""
@@ -190,10 +196,60 @@ def _is_no_mathematics(gold: Value, answer: Value) -> bool:
 def _verify_symbolically(gold: Value, answer: Value, timeout_s: float, rel_tol: Fraction) -> Verdict:
     if is_too_large(answer.text) or is_too_large(gold.text) or computations(answer.text) - computations(gold.text):
         return Verdict.WRONG
-    try:
-        return Verdict(pool.check(gold.text, answer.text, timeout_s, rel_tol).decode())
-    except pool.BudgetError:
-        return Verdict.TIMEOUT
+    payload = symbolic.encode(gold.text, answer.text, rel_tol)
+    if inside_worker():  # which has a memory limit, and where queueing for another would count against its deadline
+        try:
+            return Verdict(symbolic.handle(payload).decode())
+        except MemoryError:
+            return Verdict.TIMEOUT
+    outcome = _shared_pool().submit(payload, timeout_s).result()
+    if outcome.status == "unavailable":
+        raise InfrastructureError(f"the answer could not be verified: no worker for math-verify ({outcome.why}).")
+    return Verdict(outcome.value.decode()) if outcome.status == "ok" else Verdict.TIMEOUT
 
 
 _read_gold = lru_cache(maxsize=4096)(read_gold)  # each gold is compared with every completion of its group
+
+_lock = threading.Lock()
+_pool: KillablePool | None = None
+
+
+def warm() -> None:
+    """Start the workers, or load SymPy when inside one, so that the first symbolic check does not wait for it."""
+    if inside_worker():
+        symbolic.factory()
+    else:
+        _shared_pool().warm()
+
+
+def close() -> None:
+    """Stop the workers; the next check starts new ones."""
+    global _pool
+    with _lock:
+        pool, _pool = _pool, None
+    if pool is not None:
+        pool.close()
+
+
+def _shared_pool() -> KillablePool:
+    global _pool
+    with _lock:
+        if _pool is None:
+            _pool = KillablePool(
+                f"{symbolic.__name__}:{symbolic.factory.__name__}",
+                workers=min(MAX_WORKERS, os.cpu_count() or 1),
+                memory_mib=MEMORY_MIB,
+                name="verify",
+                preload="math_verify",
+            )
+        return _pool
+
+
+def _forget() -> None:
+    """Give a forked child its own lock and pool: the parent's may be held, and its workers are not the child's."""
+    global _lock, _pool
+    _lock, _pool = threading.Lock(), None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
