@@ -9,7 +9,7 @@ import pytest
 from grpo_sdk import UserError, load_task
 from grpo_sdk.data import split_of
 from grpo_tasks_chess.data.mates import mirror_key
-from grpo_tasks_chess.mate_in_one import MateRow, row_of
+from grpo_tasks_chess.questions import MateRow, mate_row
 from grpo_tasks_chess.records import position_key
 from grpo_tasks_chess.search import best_moves
 
@@ -142,7 +142,7 @@ def test_themes_that_cannot_be_are_refused(options: str, message: str) -> None:
 def test_positions_with_best_moves_may_have_the_themes_of_mates(name: str, tmp_path: Path) -> None:
     task = load_task(f"chess.{name}?engine=search&size=2&themes=knight,discovered&split=train")
     for row in task.rows():
-        assert {"knight", "discovered"}.intersection(row_of(chess.Board(dict(row)["fen"])).themes)
+        assert {"knight", "discovered"}.intersection(mate_row(chess.Board(dict(row)["fen"])).themes)
     mate, promotion = FOOLS_MATE, "7k/P5pp/8/8/8/8/8/K7 w - - 0 1"
     rows = [{"fen": fen} for fen in (mate, promotion, chess.STARTING_FEN)]
     (tmp_path / "test.jsonl").write_bytes(b"\n".join(map(orjson.dumps, rows)))
@@ -156,8 +156,8 @@ def test_positions_with_best_moves_may_have_the_themes_of_mates(name: str, tmp_p
 
 
 def test_how_a_move_mates_is_its_theme() -> None:
-    discovered = row_of(chess.Board("6bk/7p/8/8/3N4/8/1B6/K7 w - - 0 1"))
+    discovered = mate_row(chess.Board("6bk/7p/8/8/3N4/8/1B6/K7 w - - 0 1"))
     assert discovered.themes == ("discovered", "knight") and len(discovered.mates) == 8
-    assert row_of(chess.Board("7k/P5pp/8/8/8/8/8/K7 w - - 0 1")).themes == ("pawn", "promotion")
+    assert mate_row(chess.Board("7k/P5pp/8/8/8/8/8/K7 w - - 0 1")).themes == ("pawn", "promotion")
     with pytest.raises(ValueError, match="no move mates"):
-        row_of(chess.Board())
+        mate_row(chess.Board())

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from grpo_sdk import EmbeddedModel, Frame, Task, hookimpl
-from grpo_tasks_chess import best_move, environment, legal_moves, mate_in_one, policy, puzzle
+from grpo_tasks_chess import environment, policy, puzzle, questions
 
 
 @hookimpl
 def grpo_tasks() -> list[Task]:
     """Return the tasks of the package."""
-    return [policy.TASK, environment.TASK, puzzle.TASK, best_move.TASK, mate_in_one.TASK, legal_moves.TASK]
+    answered_by_moves = [questions.BEST_MOVE, questions.MATE_IN_ONE, questions.LEGAL_MOVES]
+    return [policy.TASK, environment.TASK, puzzle.TASK, *answered_by_moves]
 
 
 @hookimpl

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import count, islice
 from random import Random
 from types import MappingProxyType
@@ -12,7 +12,7 @@ from typing import Any
 import chess
 
 from grpo_sdk.data import split_of
-from grpo_tasks_chess.data.games import endgame, handler_of, light_player, played
+from grpo_tasks_chess.data.games import endgame, light_player, played
 from grpo_tasks_chess.data.output import environment_record
 from grpo_tasks_chess.environment.rows import EnvironmentRow, row_of
 from grpo_tasks_chess.formats import MAX_HISTORY, Transition
@@ -139,11 +139,6 @@ def _moves_by_kind(board: chess.Board, random: Random) -> dict[str, str]:
     by_kind.pop("", None)
     illegal = illegal_move(board, random)
     return {**by_kind, "illegal": illegal} if illegal else by_kind
-
-
-def make_handler(seed: int, split: str | None) -> Callable[[bytes], bytes]:
-    """Return what a worker of `making` does: a range of row numbers, as `0:8` -> these rows as lines of JSON."""
-    return handler_of(partial(environment_records, seed, split=split))
 
 
 def _kind(seed: int, index: int) -> str:

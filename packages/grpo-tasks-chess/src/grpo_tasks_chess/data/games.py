@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from random import Random
-from typing import Any
 
 import chess
-import orjson
 
 from grpo_tasks_chess.formats import Line
 
@@ -81,17 +79,3 @@ def played(board: chess.Board, choose: Choose) -> Iterator[chess.Board]:
             return
         yield board
         board.push(choose(board))
-
-
-def handler_of(records: Callable[[int, int], Iterable[Mapping[str, Any]]]) -> Callable[[bytes], bytes]:
-    """Return the handler of a worker process: a range of row numbers, as `0:8` -> these rows as lines of JSON.
-
-    Args:
-        records: First row number and the one after the last -> the rows.
-    """
-
-    def handle(payload: bytes) -> bytes:
-        start, stop = map(int, payload.split(b":"))
-        return b"".join(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE) for record in records(start, stop))
-
-    return handle

@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from itertools import count, islice
 from pathlib import Path
@@ -17,10 +18,10 @@ import orjson
 from grpo_sdk import InfrastructureError, KillablePool, Outcome, UserError
 from grpo_sdk.data import split_of
 from grpo_tasks_chess.data import output
-from grpo_tasks_chess.data.environment import QUOTAS
+from grpo_tasks_chess.data.environment import QUOTAS, environment_records
 from grpo_tasks_chess.data.journal import SUFFIX, Journal
 from grpo_tasks_chess.data.output import Format, Kind
-from grpo_tasks_chess.data.policy import LABEL_TIMEOUT_S, POSITIONS_PER_GAME
+from grpo_tasks_chess.data.policy import LABEL_TIMEOUT_S, POSITIONS_PER_GAME, labeller, policy_records
 from grpo_tasks_chess.engine.finding import VARIABLES, find_engine, require_engine
 from grpo_tasks_chess.engine.pool import DEPTH
 from grpo_tasks_chess.records import position_key
@@ -85,7 +86,7 @@ def make(order: Order, progress: Callable[[int, int], None] = lambda done, total
     if order.count < 1:
         raise UserError(f"--count {order.count}: at least 1 row.")
     form = output.format_of(order.out, order.form)
-    settings, target, args = _settings(order)
+    settings, engine = _settings(order)
     partial = order.out.with_name(order.out.name + SUFFIX)
     try:
         order.out.parent.mkdir(parents=True, exist_ok=True)
@@ -95,17 +96,17 @@ def make(order: Order, progress: Callable[[int, int], None] = lambda done, total
         if order.out.exists():
             return _finished(order, settings)
         with Journal(partial, settings) as journal:
-            _fill(journal, order, target, args, progress)
+            _fill(journal, order, settings.get("depth"), engine, progress)
             return _publish(journal, order, settings, form)
     except OSError as error:
         raise UserError(f"{error.filename or order.out}: {error.strerror}. What is made so far is kept.") from None
 
 
-def _settings(order: Order) -> tuple[dict[str, Any], str, tuple[Any, ...]]:
-    """Return the settings that rows depend on, and the workers' target with its arguments."""
+def _settings(order: Order) -> tuple[dict[str, Any], str]:
+    """Return the settings that rows depend on, and the program that labels them, `search`, or an empty text."""
     settings = {"kind": order.kind, "seed": order.seed, "split": order.split, "recipe": RECIPE}
     if order.kind == "environment":
-        return settings, "environment", (order.seed, order.split)
+        return settings, ""
     may_search = not any(map(os.environ.get, VARIABLES))  # no other one replaces an engine that is named
     found = None if order.engine == SEARCH else (find_engine if may_search else require_engine)(order.engine)
     if found is None:
@@ -115,7 +116,7 @@ def _settings(order: Order) -> tuple[dict[str, Any], str, tuple[Any, ...]]:
     else:
         engine, program, depth = found.name, found.path, order.depth or DEPTH
     labelled = {"engine": engine, "depth": depth, "positions_per_game": order.positions_per_game}
-    return {**settings, **labelled}, "policy", (order.seed, order.split, depth, program, order.positions_per_game)
+    return {**settings, **labelled}, program
 
 
 def _finished(order: Order, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,16 +135,30 @@ def _finished(order: Order, settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**meta, "finished_before": True}
 
 
-def _fill(
-    journal: Journal, order: Order, target: str, args: tuple[Any, ...], progress: Callable[[int, int], None]
-) -> None:
+def make_handler(
+    kind: Kind, seed: int, split: str | None, depth: int, engine: str, per_game: int
+) -> Callable[[bytes], bytes]:
+    """Return what a worker does: a range of row numbers, as `0:8` -> these rows as lines of JSON."""
+    make_records: Callable[[int, int], Iterator[Mapping[str, Any]]] = (
+        partial(environment_records, seed, split=split)
+        if kind == "environment"
+        else partial(policy_records, seed, analyse=labeller(engine, depth), depth=depth, split=split, per_game=per_game)
+    )
+
+    def handle(payload: bytes) -> bytes:
+        start, stop = map(int, payload.split(b":"))
+        return b"".join(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE) for record in make_records(start, stop))
+
+    return handle
+
+
+def _fill(journal: Journal, order: Order, depth: int | None, engine: str, progress: Callable[[int, int], None]) -> None:
     """Add rows to the journal until it has the ordered number."""
     progress(journal.rows, order.count)
     if journal.rows >= order.count:
         return
-    with KillablePool(
-        f"grpo_tasks_chess.data.{target}:make_handler", args=args, workers=order.workers, name="chess data"
-    ) as pool:
+    args = (order.kind, order.seed, order.split, depth, engine, order.positions_per_game)
+    with KillablePool(f"{__name__}:make_handler", args=args, workers=order.workers, name="chess data") as pool:
         size = order.positions_per_game if order.kind == "policy" else ROWS_PER_CHUNK
         for records in _chunks(pool, journal.next_index, size):
             for record in records:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -70,7 +70,8 @@ def write(
         else:
             with unfinished.open("wb") as file:
                 for record in records:
-                    file.write(_text_line(record) if form == "text" else _json_line(record))
+                    file.write(orjson.dumps(record) if form == "jsonl" else line_of(record).encode())
+                    file.write(b"\n")
         with unfinished.open("rb") as file:
             complete = {**meta, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
             os.fsync(file.fileno())
@@ -113,14 +114,6 @@ def environment_record(transition: Transition, outcome: EnvironmentAnswer) -> di
     }
 
 
-def _json_line(record: Mapping[str, Any]) -> bytes:
-    return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
-
-
-def _text_line(record: Mapping[str, Any]) -> bytes:
-    return f"{line_of(record)}\n".encode()
-
-
 def _write_parquet(path: Path, records: Iterable[Mapping[str, Any]], kind: Kind) -> None:
     import pyarrow as arrow
     import pyarrow.parquet as parquet
@@ -140,13 +133,9 @@ def _write_parquet(path: Path, records: Iterable[Mapping[str, Any]], kind: Kind)
     }
     schema = arrow.schema({"index": arrow.int64(), "fen": arrow.string(), **columns[kind]})
     with parquet.ParquetWriter(path, schema) as writer:
-        for batch in _batches(iter(records)):
+        rows = iter(records)
+        while batch := list(islice(rows, _PARQUET_ROWS)):
             writer.write_table(arrow.Table.from_pylist(batch, schema))
-
-
-def _batches(records: Iterator[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
-    while batch := list(islice(records, _PARQUET_ROWS)):
-        yield batch
 
 
 def listed(counts: Mapping[str, int]) -> str:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import lru_cache, partial
+from collections.abc import Iterator
+from functools import lru_cache
 from random import Random
 from typing import Any
 
 import chess
 
 from grpo_sdk.data import split_of
-from grpo_tasks_chess.data.games import Analyse, endgame, guided_player, handler_of, light_player, played
-from grpo_tasks_chess.formats import MAX_CANDIDATES, Line
+from grpo_tasks_chess.data.games import Analyse, endgame, guided_player, light_player, played
+from grpo_tasks_chess.formats import MAX_CANDIDATES
 from grpo_tasks_chess.records import position_key
 from grpo_tasks_chess.search import SEARCH, best_moves
 
@@ -93,26 +93,15 @@ def _positions(key: str, game: int, wanted: int, analyse: Analyse) -> tuple[str,
         attempt += 1
 
 
-def make_handler(seed: int, split: str | None, depth: int, engine: str, per_game: int) -> Callable[[bytes], bytes]:
-    """Return what a worker of `making` does: a range of row numbers, as `0:8` -> these rows as lines of JSON.
+def labeller(engine: str, most: int) -> Analyse:
+    """Return what labels positions and guides games.
 
     Args:
-        seed: Random seed.
-        split: Split of the rows; None is all.
-        depth: Search depth of the labels, in plies.
-        engine: Program of the engine, which each worker starts for itself; or `search`, the built-in search.
-        per_game: Row numbers per game.
+        engine: Program of the engine; or `search`, the built-in search.
+        most: Depth of the labels. The search is never deeper: an engine guides a game in a fraction of its time.
     """
-    analyse = partial(_searching, depth) if engine == SEARCH else _analysing(engine)
-    return handler_of(partial(policy_records, seed, analyse=analyse, depth=depth, split=split, per_game=per_game))
-
-
-def _searching(most: int, fen: str, multipv: int, depth: int) -> tuple[Line, ...]:
-    """Search no deeper than for the labels: an engine that guides a game does so in a fraction of the time."""
-    return best_moves(fen, lines=multipv, depth=min(depth, most))
-
-
-def _analysing(engine: str) -> Analyse:
+    if engine == SEARCH:
+        return lambda fen, multipv, depth: best_moves(fen, lines=multipv, depth=min(depth, most))
     from grpo_tasks_chess.engine.pool import EnginePool
 
     pool = EnginePool(engine, size=1)

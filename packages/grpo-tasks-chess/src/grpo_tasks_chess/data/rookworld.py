@@ -77,15 +77,11 @@ class Report:
     Attributes:
         labels: Ranks of Black's best moves, as published.
         rows: Number of rows.
-        relabelled: Number of rows whose best move was set to the highest evaluated one.
-        ruled: Number of rows whose outcome was corrected by the rules.
         unreadable: Reason -> number of rows that were left out.
     """
 
     labels: Labels = field(default_factory=Labels)
     rows: int = 0
-    relabelled: int = 0
-    ruled: int = 0
     unreadable: Counter[str] = field(default_factory=Counter)
 
 
@@ -160,7 +156,6 @@ def _policy(lines: Iterable[tuple[str, str]], report: Report) -> Iterator[tuple[
         best = answer.best
         if report.labels.are_inverted and _is_black(fen):
             best = max(zip(answer.evaluations, answer.moves, strict=True), key=lambda pair: pair[0])[1]
-            report.relabelled += best != answer.best
         evaluations = list(answer.evaluations)
         yield where, {"fen": fen, "moves": list(answer.moves), "evaluations": evaluations, "best": best}
 
@@ -178,12 +173,11 @@ def _policy_answers(lines: Iterable[tuple[str, str]], report: Report) -> Iterato
 def _environment(lines: Iterable[tuple[str, str]], report: Report) -> Iterator[tuple[str, dict[str, Any]]]:
     for where, line in lines:
         try:
-            transition, published = read_environment_line(line)
+            transition, _ = read_environment_line(line)
             outcome = play(transition.fen, transition.move, transition.history)
         except (Invalid, UserError) as problem:
             report.unreadable[str(problem)] += 1
         else:
-            report.ruled += outcome != published
             yield where, environment_record(transition, outcome)
 
 

@@ -125,40 +125,15 @@ class EnginePool:
         self._idle: deque[EngineProcess] = deque()  # its ends are safe to use from several threads
 
 
-def analyse(
-    fen: str,
-    *,
-    multipv: int = MULTIPV,
-    depth: int = DEPTH,
-    timeout_s: float = TIMEOUT_S,
-    engine: FoundEngine | str | None = None,
-) -> tuple[Line, ...]:
-    """Run `EnginePool.analyse` of a pool shared by the whole process, and cache the results.
-
-    Args:
-        fen: FEN of the position.
-        multipv: Number of lines.
-        depth: Search depth in plies.
-        timeout_s: Time limit of the search.
-        engine: Engine; by default the one that `find_engine` finds.
-
-    Raises:
-        EngineMissingError: there is no engine.
-        UserError: as for `EnginePool.analyse`.
-        InfrastructureError: as for `EnginePool.analyse`.
-    """
-    path = (engine if isinstance(engine, FoundEngine) else require_engine(engine)).path
-    return _remembered(path, fen, multipv, depth, timeout_s)
-
-
 @lru_cache(maxsize=REMEMBERED)
-def _remembered(path: str, fen: str, multipv: int, depth: int, timeout_s: float) -> tuple[Line, ...]:
-    return _shared(path).analyse(fen, multipv=multipv, depth=depth, timeout_s=timeout_s)
+def analyse(
+    fen: str, *, engine: FoundEngine, multipv: int = MULTIPV, depth: int = DEPTH, timeout_s: float = TIMEOUT_S
+) -> tuple[Line, ...]:
+    """Run `EnginePool.analyse` of a pool shared by the whole process, and cache the results."""
+    return _shared(engine).analyse(fen, multipv=multipv, depth=depth, timeout_s=timeout_s)
 
 
-@lru_cache(maxsize=8)
-def _shared(path: str) -> EnginePool:
-    return EnginePool(FoundEngine(path, "shared"))
+_shared = lru_cache(maxsize=8)(EnginePool)
 
 
 def _checked(fen: str, *, multipv: int, depth: int, timeout_s: float) -> chess.Board:

@@ -7,6 +7,7 @@ from typing import Any
 
 from grpo_sdk import Invalid
 from grpo_sdk.data import stable_id
+from grpo_tasks_chess.data.output import environment_record
 from grpo_tasks_chess.formats import (
     EnvironmentAnswer,
     Transition,
@@ -54,13 +55,7 @@ def row_of(transition: Transition, outcome: EnvironmentAnswer) -> EnvironmentRow
     return EnvironmentRow(
         id=stable_id(write_environment_prompt(transition)),
         gold=write_environment_completion(outcome),
-        fen=transition.fen,
-        move=transition.move,
-        history=transition.history,
-        next_fen=outcome.fen,
-        reward=outcome.reward,
-        terminated=outcome.terminated,
-        truncated=outcome.truncated,
+        **environment_record(transition, outcome),
     )
 
 
