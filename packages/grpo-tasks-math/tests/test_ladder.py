@@ -4,14 +4,14 @@ import orjson
 import pytest
 
 from grpo_sdk import UserError, load_task
-from grpo_tasks_math.ladder import LADDER, LadderConfig, LadderRow
+from grpo_tasks_math.ladder import RUNGS, LadderConfig, LadderRow
 
 TASK = load_task("math.ladder?size=200")
 
 
 def test_the_ladder_is_ordered_from_easiest_to_hardest() -> None:
     names = "echo pattern arithmetic counting base_conversion comparison word_problem gsm8k scheduling"
-    assert [spec.removeprefix("math.") for spec in LADDER] == names.split()
+    assert [*RUNGS] == names.split()
     assert LadderConfig().rungs == tuple(name for name in names.split() if name != "gsm8k")
     assert TASK.task.order == "ladder"
 

@@ -18,21 +18,13 @@ Operation = Literal["add", "sub", "mul"]
 
 SYMBOLS: dict[Operation, str] = {"add": "+", "sub": "-", "mul": "*"}
 
-OPERANDS: dict[int, tuple[tuple[int, int], tuple[int, int]]] = {
-    1: ((0, 9), (0, 9)),
-    2: ((10, 99), (10, 99)),
-    3: ((100, 999), (100, 999)),
-    4: ((2, 9), (10, 99)),
+LEVELS: dict[int, tuple[tuple[Operation, ...], tuple[int, int], tuple[int, int]]] = {
+    1: (("add", "sub"), (0, 9), (0, 9)),
+    2: (("add", "sub"), (10, 99), (10, 99)),
+    3: (("add", "sub"), (100, 999), (100, 999)),
+    4: (("mul",), (2, 9), (10, 99)),
 }
-"""Level -> inclusive ranges of the two operands."""
-
-OPERATIONS: dict[int, tuple[Operation, ...]] = {
-    1: ("add", "sub"),
-    2: ("add", "sub"),
-    3: ("add", "sub"),
-    4: ("mul",),
-}
-"""Level -> operations, unless the options name them."""
+"""Level -> operations, unless the options name them, and inclusive ranges of the two operands."""
 
 
 class ArithmeticConfig(ProceduralConfig):
@@ -82,8 +74,9 @@ def load(config: ArithmeticConfig) -> Iterator[ArithmeticRow]:
 
 
 def _make(random: Random, level: int, operations: tuple[Operation, ...]) -> ArithmeticRow:
-    operation = random.choice(operations or OPERATIONS[level])
-    operands = [random.randint(low, high) for low, high in OPERANDS[level]]
+    default_operations, *ranges = LEVELS[level]
+    operation = random.choice(operations or default_operations)
+    operands = [random.randint(low, high) for low, high in ranges]
     random.shuffle(operands)  # so that a product's short operand stands on either side
     row = ArithmeticRow(id="", a=operands[0], operation=operation, b=operands[1], difficulty=float(level))
     return row.model_copy(update={"gold": f" {row.result}"})

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from random import Random
 from typing import Literal
 
-from pydantic import Field
-
 from grpo_sdk import Invalid, Row, Task, reward
-from grpo_sdk.data import ProceduralConfig, procedural
+from grpo_sdk.data import procedural
+from grpo_tasks_math.levels import ThreeLevels
 from grpo_tasks_math.parsing import first_line
 
 Base = Literal["binary", "decimal", "hexadecimal"]
@@ -27,16 +26,13 @@ _NUMERAL: dict[Base, re.Pattern[str]] = {
 }
 
 
-class BaseConversionConfig(ProceduralConfig):
+class BaseConversionConfig(ThreeLevels):
     """Options of `math.base_conversion`.
 
     Attributes:
         min_difficulty: Easiest level: 1 numbers from 0 to 15, 2 to 255, 3 to 4095.
         max_difficulty: Hardest level.
     """
-
-    min_difficulty: int = Field(default=1, ge=1, le=3)
-    max_difficulty: int = Field(default=3, ge=1, le=3)
 
 
 class BaseConversionRow(Row):

@@ -6,9 +6,11 @@ import ast
 import json
 import operator
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from fractions import Fraction
 from random import Random
+from typing import Any
 
 from pydantic import Field
 
@@ -16,7 +18,7 @@ from grpo_sdk import EvaluationDefaults, Task, ToolError, tool
 from grpo_sdk.data import CommaSeparated, ProceduralConfig, procedural
 from grpo_tasks_math.arithmetic import SYMBOLS, ArithmeticRow, Operation, content
 from grpo_tasks_math.integers import REWARDS
-from grpo_tasks_math.parsing import one_integer
+from grpo_tasks_math.parsing import computed, one_integer
 
 MAX_EXPRESSION_CHARS = 100
 """Bounds the depth of an expression and the digits of its value."""
@@ -27,8 +29,6 @@ DEMO_DIGITS = 4
 """Digits of the longest number in a demo."""
 
 _EXPRESSION = re.compile(r"[-+*/() 0-9]+")
-
-_OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
 
 
 class CalculatorConfig(ProceduralConfig):
@@ -85,32 +85,29 @@ def calculator(expression: str) -> str:
         raise ToolError("an expression has digits, + - * / and parentheses alone")
     try:
         tree = ast.parse(expression.strip(), mode="eval")
+        return str(computed(tree.body, _OPERATIONS))
     except SyntaxError as error:
         raise ToolError(f"{expression!r} is no expression: {error.msg}") from None
-    return str(_value(tree.body))
+    except ValueError as error:
+        raise ToolError(f"{str(error)!r} is not allowed: only + - * / and parentheses are") from None
 
 
-def _value(node: ast.expr) -> int:
-    match node:
-        case ast.Constant(value=int() as number):
-            return number
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_value(operand)
-        case ast.UnaryOp(op=ast.UAdd(), operand=operand):
-            return _value(operand)
-        case ast.BinOp(left=left, op=ast.Div(), right=right):
-            return _quotient(_value(left), _value(right))
-        case ast.BinOp(left=left, op=operation, right=right) if type(operation) in _OPERATIONS:
-            return int(_OPERATIONS[type(operation)](_value(left), _value(right)))
-    raise ToolError(f"{ast.unparse(node)!r} is not allowed: only + - * / and parentheses are")
-
-
-def _quotient(a: int, b: int) -> int:
+def _quotient(a: Fraction, b: Fraction) -> int:
     if b == 0:
         raise ToolError("division by zero")
     if a % b:
         raise ToolError(f"{a}/{b} is no whole number")
     return a // b
+
+
+_OPERATIONS: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: _quotient,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+}
 
 
 def evaluation() -> EvaluationDefaults:

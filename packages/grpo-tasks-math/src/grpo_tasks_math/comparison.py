@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from random import Random
 from typing import Literal
 
-from pydantic import Field
-
 from grpo_sdk import Invalid, Row, Task, reward
-from grpo_sdk.data import ProceduralConfig, procedural
+from grpo_sdk.data import procedural
+from grpo_tasks_math.levels import ThreeLevels
 from grpo_tasks_math.parsing import first_line
 
 Relation = Literal[">", "<", "=="]
@@ -24,16 +23,13 @@ LIMITS = {1: (0, 100), 2: (-1000, 1000), 3: (-100_000, 100_000)}
 """Level -> inclusive range of both numbers."""
 
 
-class ComparisonConfig(ProceduralConfig):
+class ComparisonConfig(ThreeLevels):
     """Options of `math.comparison`.
 
     Attributes:
         min_difficulty: Easiest level: 1 numbers from 0 to 100, 2 to ±1000, 3 to ±100000 and close to each other.
         max_difficulty: Hardest level.
     """
-
-    min_difficulty: int = Field(default=1, ge=1, le=3)
-    max_difficulty: int = Field(default=3, ge=1, le=3)
 
 
 class ComparisonRow(Row):

@@ -16,18 +16,10 @@ from grpo_tasks_math.sources import published_rows
 from grpo_tasks_math.verdicts import AnswerConfig, options_of, solved, specialize, verdict_of
 from grpo_tasks_math.verify import Verdict, extract_answer, spelled
 
-HUB_SUBJECTS = (
-    "algebra",
-    "counting_and_probability",
-    "geometry",
-    "intermediate_algebra",
-    "number_theory",
-    "prealgebra",
-    "precalculus",
-)
+_SUBJECTS = "algebra counting_and_probability geometry intermediate_algebra number_theory prealgebra precalculus"
 
 HUB = {
-    "train": tuple(f"EleutherAI/hendrycks_math/{subject}" for subject in HUB_SUBJECTS),
+    "train": tuple(f"EleutherAI/hendrycks_math/{subject}" for subject in _SUBJECTS.split()),
     "test": ("HuggingFaceH4/MATH-500",),
 }
 """MATH's train split by subject, and the 500 problems of its test split that are commonly used for evaluation."""

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from grpo_sdk import Invalid, Row, Task, reward
 from grpo_sdk.data import ProceduralConfig, procedural
-from grpo_tasks_math.parsing import first_line, one_integer
+from grpo_tasks_math.parsing import computed, first_line, one_integer
 
 TARGETS = range(10, 1000)
 
@@ -162,21 +162,14 @@ def parse_expression(text: str) -> Expression:
     if max(accumulate((char == "(") - (char == ")") for char in plain), default=0) > MAX_DEPTH:
         raise Invalid(f"parentheses nested more than {MAX_DEPTH} deep")
     try:
-        return Expression(_value(ast.parse(_LEADING_ZEROS.sub("", plain), mode="eval").body), tuple(map(int, numbers)))
+        tree = ast.parse(_LEADING_ZEROS.sub("", plain), mode="eval")
+        return Expression(computed(tree.body, _OPERATIONS), tuple(map(int, numbers)))
     except SyntaxError:
         raise Invalid(f"not an expression: {plain[:40]!r}") from None
     except ZeroDivisionError:
         raise Invalid("a division by zero") from None
-
-
-def _value(node: ast.expr) -> Fraction:
-    match node:
-        case ast.Constant(value=int(number)):
-            return Fraction(number)
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:
-            value: Fraction = _OPERATIONS[type(op)](_value(left), _value(right))
-            return value
-    raise Invalid(f"{ast.unparse(node)[:40]!r} is not a number, sum, difference, product or quotient")
+    except ValueError as error:
+        raise Invalid(f"{str(error)[:40]!r} is not a number, sum, difference, product or quotient") from None
 
 
 def validate(text: str) -> Expression:

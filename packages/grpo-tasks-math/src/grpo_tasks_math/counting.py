@@ -6,27 +6,23 @@ from collections.abc import Iterator
 from random import Random
 from typing import Literal
 
-from pydantic import Field
-
 from grpo_sdk import Row, Task
-from grpo_sdk.data import ProceduralConfig, procedural
+from grpo_sdk.data import procedural
 from grpo_tasks_math.integers import REWARDS
+from grpo_tasks_math.levels import ThreeLevels
 from grpo_tasks_math.parsing import one_integer
 from grpo_tasks_math.words import WORDS
 
 MAX_WORDS = 6
 
 
-class CountingConfig(ProceduralConfig):
+class CountingConfig(ThreeLevels):
     """Options of `math.counting`.
 
     Attributes:
         min_difficulty: Easiest level: 1 words of a phrase, 2 letters of one or two words, 3 one letter's occurrences.
         max_difficulty: Hardest level.
     """
-
-    min_difficulty: int = Field(default=1, ge=1, le=3)
-    max_difficulty: int = Field(default=3, ge=1, le=3)
 
 
 class CountingRow(Row):

@@ -7,24 +7,20 @@ from itertools import takewhile
 from random import Random
 from string import ascii_lowercase
 
-from pydantic import Field
-
 from grpo_sdk import Row, Task, reward
-from grpo_sdk.data import ProceduralConfig, procedural
+from grpo_sdk.data import procedural
+from grpo_tasks_math.levels import ThreeLevels
 from grpo_tasks_math.parsing import first_line
 from grpo_tasks_math.words import WORDS
 
 
-class EchoConfig(ProceduralConfig):
+class EchoConfig(ThreeLevels):
     """Options of `math.echo`.
 
     Attributes:
         min_difficulty: Easiest level: 1 one word, 2 two words, 3 a made-up word of 4 to 8 letters.
         max_difficulty: Hardest level.
     """
-
-    min_difficulty: int = Field(default=1, ge=1, le=3)
-    max_difficulty: int = Field(default=3, ge=1, le=3)
 
 
 class EchoRow(Row):

@@ -11,20 +11,8 @@ from pydantic import Field, field_validator, model_validator
 from grpo_sdk import BoundTask, InfrastructureError, Invalid, Prompt, Row, Score, Task, TaskConfig, load_task, reward
 from grpo_sdk.data import MAX_GENERATED, CommaSeparated
 
-LADDER = (
-    "math.echo",
-    "math.pattern",
-    "math.arithmetic",
-    "math.counting",
-    "math.base_conversion",
-    "math.comparison",
-    "math.word_problem",
-    "math.gsm8k",
-    "math.scheduling",
-)
-"""Specs of every rung, easiest first."""
-
-RUNGS = tuple(spec.removeprefix("math.") for spec in LADDER)
+_RUNGS = "echo pattern arithmetic counting base_conversion comparison word_problem gsm8k scheduling"
+RUNGS = tuple(_RUNGS.split())
 """Names of every rung, easiest first."""
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any
 
 from grpo_sdk import Invalid
 
@@ -39,3 +43,23 @@ def one_integer(text: str) -> int:
         raise Invalid("the line is not one integer")
     sign, digits = match.groups()
     return int(digits) if sign in ("", "+") else -int(digits)
+
+
+def computed(node: ast.expr, operations: Mapping[Any, Callable[..., Any]]) -> Fraction:
+    """Return the value of an expression of whole numbers.
+
+    Args:
+        node: Its syntax tree; whoever parses it bounds its depth.
+        operations: Operators of Python -> functions of their operands.
+
+    Raises:
+        ValueError: a part of it is anything else; holds this part.
+    """
+    match node:
+        case ast.Constant(value=int(number)):
+            return Fraction(number)
+        case ast.UnaryOp(op=op, operand=operand) if type(op) in operations:
+            return Fraction(operations[type(op)](computed(operand, operations)))
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in operations:
+            return Fraction(operations[type(op)](computed(left, operations), computed(right, operations)))
+    raise ValueError(ast.unparse(node))

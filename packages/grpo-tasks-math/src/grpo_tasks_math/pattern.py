@@ -7,17 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from random import Random
 
-from pydantic import Field
-
 from grpo_sdk import Invalid, Row, Task, reward
-from grpo_sdk.data import ProceduralConfig, procedural
+from grpo_sdk.data import procedural
+from grpo_tasks_math.levels import ThreeLevels
 from grpo_tasks_math.parsing import first_line, one_integer
 
 _LETTER = re.compile(r"[A-Za-z]")
 _ALPHABET = 26
 
 
-class PatternConfig(ProceduralConfig):
+class PatternConfig(ThreeLevels):
     """Options of `math.pattern`.
 
     Attributes:
@@ -25,9 +24,6 @@ class PatternConfig(ProceduralConfig):
             letters and numbers in larger steps, 3 falling, multiplied, interleaved and summed numbers.
         max_difficulty: Hardest level.
     """
-
-    min_difficulty: int = Field(default=1, ge=1, le=3)
-    max_difficulty: int = Field(default=3, ge=1, le=3)
 
 
 class PatternRow(Row):

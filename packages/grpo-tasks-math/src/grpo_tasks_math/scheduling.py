@@ -12,7 +12,8 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from grpo_sdk import Invalid, Row, Task, reward
-from grpo_sdk.data import ProceduralConfig, procedural
+from grpo_sdk.data import procedural
+from grpo_tasks_math.levels import ThreeLevels
 
 PRIORITY_WEIGHT = 2
 """Weight of a minute of a priority event."""
@@ -26,22 +27,11 @@ DAY = (8 * 60, 18 * 60)
 QUARTER = 15
 """Events begin and end on quarters of an hour."""
 
-TITLES = (
-    "Standup",
-    "Design review",
-    "Budget talk",
-    "Interview",
-    "Code review",
-    "Client call",
-    "Lunch with Ana",
-    "Training",
-    "Planning",
-    "Retrospective",
-    "Press briefing",
-    "Team photo",
-    "Dentist",
-    "Workshop",
+_TITLES = (
+    "Standup, Design review, Budget talk, Interview, Code review, Client call, Lunch with Ana, Training, Planning, "
+    "Retrospective, Press briefing, Team photo, Dentist, Workshop"
 )
+TITLES = _TITLES.split(", ")
 
 MAX_SCHEDULE_CHARS = 2_000
 """Longer schedules are refused; ten events need less than 400."""
@@ -52,16 +42,13 @@ MAX_TEXT_CHARS = 20_000
 _LINE = re.compile(r"([0-9]{1,2}):([0-9]{2})\s?[-–]\s?([0-9]{1,2}):([0-9]{2}):?\s+(\S.{0,60})")
 
 
-class SchedulingConfig(ProceduralConfig):
+class SchedulingConfig(ThreeLevels):
     """Options of `math.scheduling`.
 
     Attributes:
         min_difficulty: Easiest level: 1 four events, 2 five to seven, 3 seven to ten and a break to keep free.
         max_difficulty: Hardest level.
     """
-
-    min_difficulty: int = Field(default=1, ge=1, le=3)
-    max_difficulty: int = Field(default=3, ge=1, le=3)
 
 
 class Event(BaseModel):

@@ -10,22 +10,20 @@ from random import Random
 from pydantic import Field
 
 from grpo_sdk import Row, Task
-from grpo_sdk.data import ProceduralConfig, procedural
+from grpo_sdk.data import procedural
 from grpo_tasks_math.integers import REWARDS
+from grpo_tasks_math.levels import ThreeLevels
 from grpo_tasks_math.parsing import one_integer
 from grpo_tasks_math.words import NAMES, THINGS
 
 
-class WordProblemConfig(ProceduralConfig):
+class WordProblemConfig(ThreeLevels):
     """Options of `math.word_problem`.
 
     Attributes:
         min_difficulty: Easiest level: 1 one sum or difference, 2 one product or quotient, 3 two steps.
         max_difficulty: Hardest level.
     """
-
-    min_difficulty: int = Field(default=1, ge=1, le=3)
-    max_difficulty: int = Field(default=3, ge=1, le=3)
 
 
 class WordProblemRow(Row):
