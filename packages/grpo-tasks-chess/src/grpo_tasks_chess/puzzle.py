@@ -11,10 +11,10 @@ from random import Random
 from typing import Any, Literal, NamedTuple
 
 import chess
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from grpo_sdk import Row, Task, UserError, reward
-from grpo_sdk.data import DatasetConfig, read_records, read_rows, split_of, stable_id
+from grpo_sdk.data import CommaSeparated, DatasetConfig, read_records, read_rows, split_of, stable_id
 from grpo_tasks_chess.data.mates import mates_in_one, mating_moves
 from grpo_tasks_chess.data.positions import positions
 from grpo_tasks_chess.formats import MATE_PAWNS, read_policy_fields, write_policy_prompt
@@ -63,12 +63,7 @@ class PuzzleConfig(DatasetConfig):
     template: Template = "plain"
     min_rating: int | None = Field(default=None, ge=0)
     max_rating: int | None = Field(default=None, ge=0)
-    themes: tuple[str, ...] = ()
-
-    @field_validator("themes", mode="before")
-    @classmethod
-    def _split(cls, value: Any) -> Any:
-        return tuple(value.replace(",", " ").split()) if isinstance(value, str) else value
+    themes: CommaSeparated[str] = ()
 
     @model_validator(mode="after")
     def _fits(self) -> PuzzleConfig:

@@ -92,13 +92,11 @@ class Solver:
                 if best >= ceiling:
                     break
                 reached = max(reached, best)
-        self._remember(key, best if best > floor else low, best if best < ceiling else high)
-        return best
-
-    def _remember(self, key: int, low: int, high: int) -> None:
+        low, high = best if best > floor else low, best if best < ceiling else high
         if len(self._known) >= TABLE_SIZE:
             self._known.clear()
         self._known[key] = (low + _SHIFT) * _BASE + high + _SHIFT
+        return best
 
 
 @lru_cache(maxsize=4)

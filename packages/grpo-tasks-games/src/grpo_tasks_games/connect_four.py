@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from grpo_sdk import Game, Invalid, Prompt
 from grpo_tasks_games.bitboard import MAX_SOLVED_CELLS, has_four, solver
 from grpo_tasks_games.openings import OpenedConfig, after_opening
-from grpo_tasks_games.players import one_ply, weak_demos
+from grpo_tasks_games.players import one_ply_moves, weak_demos
 from grpo_tasks_games.style import COMPLETION_TOKENS, STOP, SYMBOLS, ask, read_move, reply
 
 MAX_ROWS, MAX_COLUMNS = 6, 7
@@ -203,7 +203,7 @@ def any_best(board: Board, rng: random.Random) -> int:
 
 def careful(board: Board, rng: random.Random) -> int:
     """Return a move that wins or blocks, if there is one."""
-    return int(one_ply(GAME, board, rng))
+    return int(rng.choice(one_ply_moves(GAME, board)))
 
 
 def full(board: Board, rng: random.Random) -> int:

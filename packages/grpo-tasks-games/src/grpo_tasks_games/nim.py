@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import xor
 from string import ascii_uppercase
-from typing import Any
 
 from pydantic import Field, field_validator
 
 from grpo_sdk import Game, Invalid, Prompt
+from grpo_sdk.data import CommaSeparated
 from grpo_tasks_games.players import weak_demos
 from grpo_tasks_games.style import COMPLETION_TOKENS, ROLES, STOP, StyledConfig, ask, read_move, reply
 
@@ -33,14 +33,9 @@ class NimConfig(StyledConfig):
         misere: Taking the last object loses.
     """
 
-    heaps: tuple[int, ...] = Field(default=(3, 4, 5), min_length=1, max_length=MAX_HEAPS)
+    heaps: CommaSeparated[int] = Field(default=(3, 4, 5), min_length=1, max_length=MAX_HEAPS)
     drawn: bool = False
     misere: bool = False
-
-    @field_validator("heaps", mode="before")
-    @classmethod
-    def _split(cls, value: Any) -> Any:
-        return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
 
     @field_validator("heaps")
     @classmethod

@@ -45,11 +45,6 @@ def _positions(game: Game, config: StyledConfig, rng: random.Random) -> Iterator
             state = game.apply(state, rng.choice(game.legal(state)))
 
 
-def one_ply(game: Game, state: Any, rng: random.Random) -> Any:
-    """Return one of `one_ply_moves` at random."""
-    return rng.choice(one_ply_moves(game, state))
-
-
 def one_ply_moves(game: Game, state: Any) -> list[Any]:
     """Return the actions that win at once; else those after which the opponent cannot; else all."""
     actions, role = list(game.legal(state)), game.to_move(state)

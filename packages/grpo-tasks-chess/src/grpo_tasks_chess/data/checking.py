@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from typing import Any
 
@@ -32,41 +32,32 @@ class Checked:
         rows: Kind -> number of rows.
         splits: Split -> number of rows.
         labels: Side to move -> rank of the best moves among their evaluations.
-        problems: Problem -> number of rows.
-        examples: Problem -> places of some of the rows.
+        problems: Problem -> number of its `rows`, and places of the `first` ones.
     """
 
     source: str
     rows: Counter[str] = field(default_factory=Counter)
     splits: Counter[str] = field(default_factory=Counter)
     labels: dict[str, rookworld.Labels] = field(default_factory=dict)
-    problems: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, list[str]] = field(default_factory=dict)
+    problems: dict[str, dict[str, Any]] = field(default_factory=dict)
     _keys: dict[Kind, set[str]] = field(default_factory=lambda: {"policy": set(), "environment": set()})
 
     def note(self, problem: str, where: str) -> None:
         """Count a problem."""
-        self.problems[problem] += 1
-        examples = self.examples.setdefault(problem, [])
-        if len(examples) < SHOWN:
-            examples.append(where)
+        noted = self.problems.setdefault(problem, {"rows": 0, "first": []})
+        noted["rows"] += 1
+        if noted["rows"] <= SHOWN:
+            noted["first"].append(where)
 
     def report(self) -> dict[str, Any]:
         """Return the report for JSON."""
-        labels = {
-            side: {"highest": found.highest, "lowest": found.lowest, "between": found.between}
-            for side, found in self.labels.items()
-        }
-        positions = {kind: len(keys) for kind, keys in self._keys.items() if keys}
         return {
             "source": self.source,
             "rows": dict(self.rows),
-            "different_positions": positions,
+            "different_positions": {kind: len(keys) for kind, keys in self._keys.items() if keys},
             "splits": dict(self.splits),
-            "best_move_is_evaluated": labels,
-            "problems": {
-                problem: {"rows": count, "first": self.examples[problem]} for problem, count in self.problems.items()
-            },
+            "best_move_is_evaluated": {side: asdict(labels) for side, labels in self.labels.items()},
+            "problems": self.problems,
         }
 
 

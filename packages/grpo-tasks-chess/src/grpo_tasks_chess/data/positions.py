@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import count
 from random import Random
-from types import MappingProxyType
 
 import chess
 
@@ -29,7 +28,7 @@ JITTER = 60.0
 STRIDE = 4
 """Of so many positions of a game one is taken, on average: neighbours are alike."""
 
-EXAMINED: Mapping[str, float] = MappingProxyType({"train": 1 / STRIDE, "validation": 1.0, "test": 1.0})
+EXAMINED: Mapping[str, float] = {"train": 1 / STRIDE, "validation": 1.0, "test": 1.0}
 """Share of a game's positions that are looked at; the splits other than `train` have few."""
 
 

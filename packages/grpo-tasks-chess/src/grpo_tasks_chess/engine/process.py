@@ -55,7 +55,6 @@ class EngineProcess:
 
     Args:
         path: Path of the program.
-        hash_mib: Size of its table, in MiB.
         start_timeout_s: Time limit of the start.
 
     Attributes:
@@ -67,7 +66,7 @@ class EngineProcess:
         UserError: a task file is being imported.
     """
 
-    def __init__(self, path: str, *, hash_mib: int = HASH_MIB, start_timeout_s: float = START_TIMEOUT_S) -> None:
+    def __init__(self, path: str, *, start_timeout_s: float = START_TIMEOUT_S) -> None:
         refuse_at_import("the engine")
         failed_at, problem = _failed_starts.get(path, (-math.inf, ""))
         if time.monotonic() - failed_at < RETRY_AFTER_S:
@@ -88,7 +87,7 @@ class EngineProcess:
                     self.name = name[1]
                 elif option := re.match(r"option name (.+?) type ", line):
                     self._options.add(option[1])
-            for option_name, value in (("Threads", 1), ("Hash", hash_mib), ("UCI_AnalyseMode", "true")):
+            for option_name, value in (("Threads", 1), ("Hash", HASH_MIB), ("UCI_AnalyseMode", "true")):
                 if option_name in self._options:
                     self._send(f"setoption name {option_name} value {value}")
         except EngineDiedError:  # perhaps killed for memory; to start it again takes no time

@@ -181,15 +181,12 @@ def _one_verdict(expected: Value, answer: Value, timeout_s: float, rel_tol: Frac
     is_equal = compare(expected, answer, Equality(rel_tol=rel_tol) if rel_tol else EXACT)
     if is_equal is None:
         return _verify_symbolically(expected, answer, timeout_s, rel_tol)
-    if not is_equal and _is_no_mathematics(expected, answer):
-        return Verdict.UNPARSABLE
-    return Verdict.CORRECT if is_equal else Verdict.WRONG
-
-
-def _is_no_mathematics(gold: Value, answer: Value) -> bool:
-    """Return whether the answer is words where the gold is a number or a formula: "I do not know" is no answer."""
+    if is_equal:
+        return Verdict.CORRECT
+    # Words where the gold is a number or a formula, "I do not know", are no answer.
+    is_mathematics = not (isinstance(answer, Words) and len(answer.words) > LONGEST_SYMBOL)
     return (
-        isinstance(gold, Number | Formula | Digits) and isinstance(answer, Words) and len(answer.words) > LONGEST_SYMBOL
+        Verdict.WRONG if is_mathematics or not isinstance(expected, Number | Formula | Digits) else Verdict.UNPARSABLE
     )
 
 

@@ -189,10 +189,6 @@ class _Parser:
             return token
         return None
 
-    def _expect(self, operator: str) -> None:
-        if self._accept(operator) is None:
-            raise _NotExactError
-
     def _sum(self) -> Fraction:
         self._depth += 1
         if self._depth > MAX_DEPTH:
@@ -222,12 +218,9 @@ class _Parser:
 
     def _signed(self) -> Fraction:
         sign = 1
-        count = 0
-        while operator := self._accept("+", "-"):
-            count += 1
-            if count > 2:
-                raise _NotExactError
-            sign = -sign if operator == "-" else sign
+        for _ in range(2):
+            if self._accept("+", "-") == "-":
+                sign = -sign
         return sign * self._power()
 
     def _power(self) -> Fraction:
@@ -259,26 +252,27 @@ class _Parser:
             return self._with_fraction(token)
         match token:
             case "(" | "[" | "{":
-                value = self._sum()
-                self._expect(_CLOSING[token])
-                return value
+                return self._within(token)
             case "\\frac":
                 top, bottom = self._group(), self._group()
                 return _bounded(top / bottom)
             case "\\sqrt":
-                degree = Fraction(2)
-                if self._accept("["):
-                    degree = self._sum()
-                    self._expect("]")
+                degree = self._within("[") if self._accept("[") else Fraction(2)
                 if degree.denominator != 1:
                     raise _NotExactError
                 return _root(self._group(), degree.numerator)
         raise _NotExactError
 
     def _group(self) -> Fraction:
-        self._expect("{")
+        if self._accept("{") is None:
+            raise _NotExactError
+        return self._within("{")
+
+    def _within(self, opening: str) -> Fraction:
+        """Read what is behind a bracket, with the one that closes it."""
         value = self._sum()
-        self._expect("}")
+        if self._accept(_CLOSING[opening]) is None:
+            raise _NotExactError
         return value
 
     def _with_fraction(self, whole: Fraction) -> Fraction:
