@@ -1,4 +1,3 @@
-
 import pytest
 
 from grpo_tasks_games import nim

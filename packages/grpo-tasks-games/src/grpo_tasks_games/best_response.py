@@ -166,6 +166,10 @@ class Play:
         """Mean return of the best responses to both seats: NashConv / 2 where returns add up to 0."""
         return math.fsum(seat.other for seat in self.seats.values()) / len(self.seats)
 
+    def cells(self) -> dict[str, str]:
+        """Return exploitability and results for a table, by their heads."""
+        return {"exploitability": f"{self.exploitability:.4f}", **seat_cells(self.seats)}
+
     def as_json(self) -> dict[str, Any]:
         """Return exploitability and results for JSON."""
         return {
@@ -173,13 +177,23 @@ class Play:
             "positions": self.positions,
             "starts": self.starts,
             "rows": self.rows,
-            "seats": _as_json(self.seats),
-            "against": {player: _as_json(seats) for player, seats in self.against.items()},
+            "seats": seats_as_json(self.seats),
+            "against": {player: seats_as_json(seats) for player, seats in self.against.items()},
         }
 
 
-def _as_json(seats: Mapping[str, Result]) -> dict[str, Any]:
+def seats_as_json(seats: Mapping[str, Result]) -> dict[str, Any]:
+    """Return the results of every seat for JSON."""
     return {role: asdict(result) for role, result in seats.items()}
+
+
+def seat_cells(seats: Mapping[str, Result]) -> dict[str, str]:
+    """Return the results of every seat for a table, by their heads."""
+    return {
+        f"{what} as {role}": f"{getattr(result, what):.4f}"
+        for role, result in seats.items()
+        for what in ("lost", "illegal")
+    }
 
 
 class Tree:

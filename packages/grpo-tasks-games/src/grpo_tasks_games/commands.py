@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from grpo_sdk import UserError
-
-if TYPE_CHECKING:
-    from grpo_tasks_games.best_response import Play, Result
 
 HELP = {"help_option_names": ["-h", "--help"], "show_default": True}
 
@@ -80,17 +77,16 @@ def elo(
             }
         )
         return
+    intervals = {player: f"{rating.low:+.0f} to {rating.high:+.0f}" for player, rating in rated.items()}
+    intervals[anchor] = "anchor"
     _table(
-        ("player", "Elo", "95% interval"),
         [
-            (player, f"{rating.elo:+.0f}", "anchor" if player == anchor else f"{rating.low:+.0f} to {rating.high:+.0f}")
+            {"player": player, "Elo": f"{rating.elo:+.0f}", "95% interval": intervals[player]}
             for player, rating in rated.items()
-        ],
+        ]
     )
-    _table(
-        ("player", "other", "wins", "draws", "losses", "of these illegal"),
-        [(a, b, *map(str, result)) for (a, b), result in results.items()],
-    )
+    heads = ("player", "other", "wins", "draws", "losses", "of these illegal")
+    _table([dict(zip(heads, (a, b, *map(str, result)), strict=True)) for (a, b), result in results.items()])
 
 
 @games.command(short_help="Exact results against a best response.", context_settings=HELP)
@@ -122,8 +118,7 @@ def exploitability(
     draws its moves by rng.choice, randrange, randint and shuffle alone.
     """
     specs = {**dict.fromkeys(models, task), **_tasks_for(task, models, quiet or as_json)}
-    from grpo_sdk import load_task
-    from grpo_tasks_games.kuhn import KuhnConfig
+    from grpo_sdk import load_task, show_progress
 
     game = load_task(task).task.game
     if game is None:
@@ -134,83 +129,31 @@ def exploitability(
     for player in against:
         if player not in game.scripted:
             raise UserError(f"--against {player}: the scripted players of {task} are {', '.join(game.scripted)}.")
-    of = _kuhn if isinstance(load_task(task).config, KuhnConfig) else _best_responses
-    of(specs, tuple(dict.fromkeys(against)), device=device, as_json=as_json, quiet=quiet)
-
-
-def _kuhn(specs: Mapping[str, str], against: tuple[str, ...], *, device: str, as_json: bool, quiet: bool) -> None:
-    from grpo_sdk import show_progress
-
-    with show_progress("models", quiet=quiet) as report:
-        from grpo_tasks_games import best_response
-        from grpo_tasks_games.kuhn import theory
-        from grpo_tasks_games.kuhn.game import DEALS, Hand
-
-        plays, played = {}, {}
-        for model, spec in specs.items():
-            plays[model] = theory.play_of(spec, model, device=device)
-            if against:  # its best response sees both cards, and is not asked for
-                deals = [Hand(deal) for deal in DEALS]
-                played[model] = best_response.play_of(spec, model, against=against, starts=deals, device=device)
-            report(len(plays), len(specs))
-    if as_json:
-        found = {model: play.as_json() for model, play in plays.items()}
-        for model, play in played.items():
-            found[model]["against"] = play.as_json()["against"]
-        _print_models(specs, found)
-        return
-    _table(
-        ("model", "exploitability", "value of first", "illegal", "P(bet)"),
-        [
-            (model, f"{play.exploitability:.4f}", f"{play.value:+.4f}", f"{play.illegal:.4f}", play.summary())
-            for model, play in plays.items()
-        ],
-    )
-    if played:
-        _table_against(played)
-
-
-def _best_responses(
-    specs: Mapping[str, str], against: tuple[str, ...], *, device: str, as_json: bool, quiet: bool
-) -> None:
-    from grpo_sdk import show_progress
-
-    plays = {}
+    plays: dict[str, Any] = {}
     for model, spec in specs.items():
         with show_progress(f"moves of {model}", quiet=quiet) as report:
-            from grpo_tasks_games.best_response import play_of  # here, because it imports torch
+            from grpo_tasks_games import best_response  # here, because they import torch
+            from grpo_tasks_games.kuhn import KuhnConfig, theory
 
-            plays[model] = play_of(spec, model, against=against, device=device, report=report)
+            exact: Any = theory if isinstance(load_task(task).config, KuhnConfig) else best_response
+            plays[model] = exact.play_of(spec, model, against=[*dict.fromkeys(against)], device=device, report=report)
+    first = next(iter(plays.values()))
     if as_json:
-        _print_models(specs, {model: play.as_json() for model, play in plays.items()})
+        found = {model: {"task": specs[model], **play.as_json()} for model, play in plays.items()}
+        _print_json({"task": next(iter(specs.values())), "models": found})
         return
-    play = next(iter(plays.values()))
-    if play.starts > 1 and not quiet:
-        click.echo(f"starts    {play.starts} different ones, of {play.rows} test rows: means over these", err=True)
-    _table(
-        ("model", "exploitability", *_seat_heads(play.seats)),
-        [(model, f"{play.exploitability:.4f}", *_seat_cells(play.seats)) for model, play in plays.items()],
-    )
+    if exact is best_response and first.starts > 1 and not quiet:
+        click.echo(f"starts    {first.starts} different ones, of {first.rows} test rows: means over these", err=True)
+    _table([{"model": model, **play.cells()} for model, play in plays.items()])
     if against:
-        _table_against(plays)
-
-
-def _seat_heads(seats: Mapping[str, Result]) -> list[str]:
-    return [f"{what} as {role}" for role in seats for what in ("lost", "illegal")]
-
-
-def _seat_cells(seats: Mapping[str, Result]) -> list[str]:
-    return [f"{value:.4f}" for result in seats.values() for value in (result.lost, result.illegal)]
-
-
-def _table_against(plays: Mapping[str, Play]) -> None:
-    """Print the results against scripted players."""
-    rows = [(model, player, seats) for model, play in plays.items() for player, seats in play.against.items()]
-    click.echo()
-    _table(
-        ("model", "against", *_seat_heads(rows[0][2])),
-        [(model, player, *_seat_cells(seats)) for model, player, seats in rows],
-    )
+        click.echo()
+        _table(
+            [
+                {"model": model, "against": player, **best_response.seat_cells(seats)}
+                for model, play in plays.items()
+                for player, seats in play.against.items()
+            ]
+        )
 
 
 def _tasks_for(task: str, players: tuple[str, ...], quiet: bool) -> dict[str, str]:
@@ -250,33 +193,27 @@ def _common_task(specs: Mapping[str, str], task: str) -> str:
     return next(iter(specs.values()), task)
 
 
-def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    """Print a table; in a pipe, each row is one line, and in a narrow terminal, each cell."""
+def _table(rows: list[dict[str, str]]) -> None:
+    """Print a table of rows, head -> cell; in a pipe, each row is one line, and in a narrow terminal, each cell."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     console = Console(width=None if sys.stdout.isatty() else 10_000, no_color=True)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
-    for head in heads:
+    for head in rows[0]:
         table.add_column(head, overflow="fold")
     for row in rows:
-        table.add_row(*map(Text, row))
-    columns = zip(heads, *rows, strict=True)
+        table.add_row(*map(Text, row.values()))
+    columns = zip(rows[0], *(row.values() for row in rows), strict=True)
     longest_words = [max(len(word) for cell in column for word in cell.split()) for column in columns]
-    if sum(longest_words) + 2 * len(heads) > console.width:  # the table would break words
-        blocks = ("".join(f"{head}  {cell}\n" for head, cell in zip(heads, row, strict=True)) for row in rows)
+    if sum(longest_words) + 2 * len(longest_words) > console.width:  # the table would break words
+        blocks = ("".join(f"{head}  {cell}\n" for head, cell in row.items()) for row in rows)
         click.echo("\n".join(blocks), nl=False)
         return
     with console.capture() as text:
         console.print(table)
     click.echo("".join(f"{line.rstrip()}\n" for line in text.get().splitlines()), nl=False)
-
-
-def _print_models(specs: Mapping[str, str], found: Mapping[str, Mapping[str, Any]]) -> None:
-    """Print the results of every model, with the options that it was asked with."""
-    task = next(iter(specs.values()))
-    _print_json({"task": task, "models": {model: {"task": specs[model], **found[model]} for model in found}})
 
 
 def _print_json(data: Mapping[str, Any]) -> None:

@@ -62,10 +62,10 @@ def find_engine(path: str | None = None) -> FoundEngine | None:
     Raises:
         UserError: `path` is not a program.
     """
-    found, problem = _look(path)
-    if found is None and path is not None:
-        raise UserError(f"{problem}.")
-    return found
+    try:
+        return require_engine(path)
+    except EngineMissingError:
+        return None
 
 
 def require_engine(path: str | None = None) -> FoundEngine:
@@ -75,44 +75,40 @@ def require_engine(path: str | None = None) -> FoundEngine:
         EngineMissingError: there is none; says where it was searched and how to install one.
         UserError: `path` is not a program.
     """
-    found = find_engine(path)
-    if found is None:
-        raise EngineMissingError(why_not())
-    return found
+    if path is not None:
+        return _named(path, "asked for", "the engine")
+    for variable in VARIABLES:
+        if named := os.environ.get(variable):
+            try:
+                return _named(named, f"{variable} names it", f"the engine that {variable} names,")
+            except UserError as problem:
+                raise EngineMissingError(f"{problem} {INSTALL}") from None
+    if on_path := shutil.which(PROGRAM):
+        return FoundEngine(on_path, "on PATH")
+    for folder in GAMES_FOLDERS:
+        if _is_program(folder / PROGRAM):
+            return FoundEngine(str(folder / PROGRAM), f"in {folder}")
+    looked = ", ".join([*VARIABLES, "PATH", *map(str, GAMES_FOLDERS)])
+    raise EngineMissingError(f"no chess engine: looked for {PROGRAM} by {looked}. {INSTALL}")
 
 
 def why_not() -> str:
     """Return why no engine is found by default, and what to do, in one line; empty if one is found."""
-    found, problem = _look(None)
-    return "" if found is not None else f"{problem}. {INSTALL}"
+    try:
+        require_engine()
+    except EngineMissingError as problem:
+        return str(problem)
+    return ""
 
 
-def _look(path: str | None) -> tuple[FoundEngine | None, str]:
-    """Return the engine, or the reason why there is none."""
-    if path is not None:
-        return _named(path, "asked for", "the engine")
-    for variable in VARIABLES:
-        named = os.environ.get(variable)
-        if named:
-            return _named(named, f"{variable} names it", f"the engine that {variable} names,")
-    on_path = shutil.which(PROGRAM)
-    if on_path is not None:
-        return FoundEngine(on_path, "on PATH"), ""
-    for folder in GAMES_FOLDERS:
-        if _is_program(folder / PROGRAM):
-            return FoundEngine(str(folder / PROGRAM), f"in {folder}"), ""
-    looked = ", ".join([*VARIABLES, "PATH", *map(str, GAMES_FOLDERS)])
-    return None, f"no chess engine: looked for {PROGRAM} by {looked}"
-
-
-def _named(name: str, why: str, what: str) -> tuple[FoundEngine | None, str]:
+def _named(name: str, why: str, what: str) -> FoundEngine:
     path = Path(name).expanduser()
     resolved = shutil.which(name) if path.name == name else None
     if resolved is None and _is_program(path):
         resolved = str(path.resolve())
-    if resolved is not None:
-        return FoundEngine(resolved, why), ""
-    return None, f"{what} {name} is {'no program (not executable)' if path.is_file() else 'not there'}"
+    if resolved is None:
+        raise UserError(f"{what} {name} is {'no program (not executable)' if path.is_file() else 'not there'}.")
+    return FoundEngine(resolved, why)
 
 
 def _is_program(path: Path) -> bool:

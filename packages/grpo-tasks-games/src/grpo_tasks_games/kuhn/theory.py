@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 from grpo_sdk import UserError, load_task
-from grpo_tasks_games.best_response import completion_probabilities
+from grpo_tasks_games import best_response
+from grpo_tasks_games.best_response import Result
 from grpo_tasks_games.kuhn.game import (
     ACTIONS,
     BET,
@@ -129,10 +130,12 @@ class Play:
         strategy: Information set -> probability of a bet, given a legal move.
         illegal: Probability, averaged over the information sets, of a completion other than the two moves as demos
             write them.
+        against: Scripted player -> role of the model -> its result.
     """
 
     strategy: Mapping[str, float]
     illegal: float
+    against: Mapping[str, Mapping[str, Result]]
 
     @property
     def exploitability(self) -> float:
@@ -144,27 +147,43 @@ class Play:
         """Value of self-play for the first player, in chips per game; −1/18 in equilibrium."""
         return expected_value(self.strategy)
 
-    def summary(self) -> str:
-        """Return the probability of a bet in each information set: `Jpb` is a jack after pass and bet."""
-        return " ".join(f"{name}={bet:.2f}" for name, bet in self.strategy.items())
+    def cells(self) -> dict[str, str]:
+        """Return the results for a table, by their heads; of the bets, `Jpb` is a jack after pass and bet."""
+        return {
+            "exploitability": f"{self.exploitability:.4f}",
+            "value of first": f"{self.value:+.4f}",
+            "illegal": f"{self.illegal:.4f}",
+            "P(bet)": " ".join(f"{name}={bet:.2f}" for name, bet in self.strategy.items()),
+        }
 
     def as_json(self) -> dict[str, Any]:
         """Return exploitability, value and strategy for JSON."""
-        return {
+        found = {
             "exploitability": self.exploitability,
             "value": self.value,
             "illegal": self.illegal,
             "strategy": dict(self.strategy),
         }
+        against = {player: best_response.seats_as_json(seats) for player, seats in self.against.items()}
+        return {**found, "against": against} if against else found
 
 
-def play_of(task: str, model: str, *, device: str = "auto") -> Play:
+def play_of(
+    task: str,
+    model: str,
+    *,
+    against: Sequence[str] = (),
+    device: str = "auto",
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> Play:
     """Compute the strategy of a model from the probability of every move in every information set.
 
     Args:
         task: Spec `games.kuhn_poker` with its options.
         model: Model, as for `--model`, or `random`.
+        against: Scripted players of the game.
         device: Device of the model.
+        report: Told how many moves are done, of how many.
 
     Raises:
         UserError: the task is another one, or the probabilities of both moves underflow, as with another style.
@@ -173,10 +192,14 @@ def play_of(task: str, model: str, *, device: str = "auto") -> Play:
     if not isinstance(bound.config, KuhnConfig):
         raise UserError(f"{bound.name} is not games.kuhn_poker, the game whose exploitability is exact.")
     sets = information_sets(bound.config)
+    played: Mapping[str, Mapping[str, Result]] = {}
+    if against:  # its best response sees both cards, and is not asked for
+        deals = [Hand(deal) for deal in DEALS]
+        played = best_response.play_of(task, model, against=against, starts=deals, device=device).against
     if model == "random":
-        return Play({known.name: 1 / len(ACTIONS) for known in sets}, illegal=0.0)
+        return Play({known.name: 1 / len(ACTIONS) for known in sets}, 0.0, played)
     moves = [(known.prompt, text) for known in sets for text in known.completions.values()]
-    found = iter(completion_probabilities(model, moves, GAME.stop, device))
+    found = iter(best_response.completion_probabilities(model, moves, GAME.stop, device, report))
     probabilities = {known.name: {action: next(found) for action in known.completions} for known in sets}
     legal = [math.fsum(by_action.values()) for by_action in probabilities.values()]
     if not all(legal):
@@ -185,4 +208,4 @@ def play_of(task: str, model: str, *, device: str = "auto") -> Play:
             f"style={bound.config.style}. Give the options that it was trained with, as "
             "--task 'games.kuhn_poker?style=short'."
         )
-    return Play(strategy_from(probabilities), 1 - math.fsum(legal) / len(legal))
+    return Play(strategy_from(probabilities), 1 - math.fsum(legal) / len(legal), played)
