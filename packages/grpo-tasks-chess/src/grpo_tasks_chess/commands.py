@@ -136,10 +136,7 @@ def verify(files: tuple[str, ...], as_json: bool) -> int:
 
 
 @chess.command(short_help="Let a model play a game.", context_settings=HELP)
-@click.option(
-    "--model", metavar="MODEL", default="chess-tiny", show_default=True,
-    help="Embedded name, hub id or folder (./model).",
-)  # fmt: skip
+@click.option("--model", metavar="MODEL", default="chess-tiny", help="Embedded name, hub id or folder (./model).")
 @click.option("--adapter", metavar="FOLDER", help="PEFT adapter to put on it.")
 @click.option("--opponent", default="stockfish", type=click.Choice(["stockfish", "random"]), help="Its opponent.")
 @click.option("--colour", default="white", type=click.Choice(["white", "black"]), help="Colour of the model.")

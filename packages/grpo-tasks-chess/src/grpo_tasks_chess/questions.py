@@ -17,9 +17,9 @@ from grpo_tasks_chess.data.mates import ThemesConfig, mates_in_one, mating_moves
 from grpo_tasks_chess.data.positions import positions
 from grpo_tasks_chess.formats import first_line, is_uci
 from grpo_tasks_chess.policy.grading import best_move_grade
-from grpo_tasks_chess.policy.labels import TASK_TIMEOUT_S, source_of, truth_of, with_labels
+from grpo_tasks_chess.policy.labels import TASK_TIMEOUT_S, truth_of, with_labels
 from grpo_tasks_chess.policy.rows import PolicyRow
-from grpo_tasks_chess.policy.task import PositionsConfig, conditions
+from grpo_tasks_chess.policy.task import PositionsConfig, conditions, graded_by_labels
 from grpo_tasks_chess.policy.task import load as load_positions
 from grpo_tasks_chess.records import PositionRow, distinct, position_key, position_key_of, word
 from grpo_tasks_chess.rules import legal_moves, position
@@ -146,12 +146,6 @@ def best_move_accuracy(answer: str, row: PolicyRow, config: BestMoveConfig) -> f
 def legality(answer: str, row: PolicyRow) -> float:
     """1 for a legal move."""
     return float(answer in legal_moves(position(row.fen)))
-
-
-@reward(0.0)
-def graded_by_labels(row: PolicyRow, config: BestMoveConfig) -> float:
-    """1 when the row's labels grade it, which are better than the built-in search."""
-    return float(source_of(row, config.labeller) == "labels")
 
 
 BEST_MOVE = Task(

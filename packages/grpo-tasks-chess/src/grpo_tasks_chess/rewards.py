@@ -10,11 +10,10 @@ from collections.abc import Collection, Mapping
 
 from grpo_sdk import Invalid, UserError
 from grpo_sdk.rewards import outside_thinking
-from grpo_tasks_chess.environment.grading import fen_distance
+from grpo_tasks_chess.environment.grading import fen_distance, prediction
 from grpo_tasks_chess.formats import (
     EnvironmentAnswer,
     is_uci,
-    read_environment,
     read_policy_fields,
     read_policy_line,
 )
@@ -194,7 +193,7 @@ def outcome(completion: str, gold: str) -> float:
         >>> outcome(gold, gold), outcome("4k3/8/8/8/8/4P3/8/4K3 b - - 0 1+0.001+0+0", gold)
         (1.0, 0.0)
     """
-    return float(_outcome(completion) == _true_outcome(gold))
+    return float(prediction(completion) == _true_outcome(gold))
 
 
 def next_position(completion: str, gold: str) -> float:
@@ -213,7 +212,7 @@ def next_position(completion: str, gold: str) -> float:
         >>> next_position(gold, gold), next_position("no position", gold)
         (1.0, 0.0)
     """
-    predicted, true = _outcome(completion), _true_outcome(gold)
+    predicted, true = prediction(completion), _true_outcome(gold)
     return 0.0 if predicted is None else 1.0 - fen_distance(predicted.fen, true.fen)
 
 
@@ -233,15 +232,8 @@ def _known(completion: str, gold: str) -> Known | None:
     return answer, Truth("labels", labels.best, dict(zip(labels.moves, labels.evaluations, strict=True))), legal
 
 
-def _outcome(text: str) -> EnvironmentAnswer | None:
-    try:
-        return read_environment(text)
-    except Invalid:
-        return None
-
-
 def _true_outcome(gold: str) -> EnvironmentAnswer:
-    true = _outcome(gold)
+    true = prediction(gold)
     if true is None:
         raise UserError(f"no outcome of a move: {gold[:120]!r}. It is FEN+reward+terminated+truncated.")
     return true

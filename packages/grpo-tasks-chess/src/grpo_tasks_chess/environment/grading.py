@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from rapidfuzz.distance import Levenshtein
 
-from grpo_tasks_chess.formats import EnvironmentAnswer
+from grpo_sdk import Invalid
+from grpo_tasks_chess.formats import EnvironmentAnswer, read_environment
 
 REWARD_STEPS = ((0.01, 1.0), (0.1, 0.7), (0.3, 0.4))
 """Grades of a predicted reward: (upper limit of the error, grade)."""
@@ -32,6 +33,9 @@ def reward_grade(predicted: float, true: float) -> float:
     return next((worth for limit, worth in REWARD_STEPS if error < limit), FAR)
 
 
-def reward_distance(predicted: float, true: float) -> float:
-    """Return the absolute error of the reward, at most `LARGEST_REWARD_ERROR`."""
-    return min(abs(predicted - true), LARGEST_REWARD_ERROR)
+def prediction(text: str) -> EnvironmentAnswer | None:
+    """Return what a completion predicts; None for one of another form."""
+    try:
+        return read_environment(text)
+    except Invalid:
+        return None

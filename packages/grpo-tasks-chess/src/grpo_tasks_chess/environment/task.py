@@ -7,14 +7,14 @@ from dataclasses import replace
 from itertools import islice
 from typing import Literal
 
-from grpo_sdk import Invalid, Score, Task, reward
+from grpo_sdk import Score, Task, reward
 from grpo_sdk.data import DatasetConfig
 from grpo_sdk.rewards import graduated
 from grpo_tasks_chess.environment.grading import (
     LARGEST_REWARD_ERROR,
     fen_distance,
     game_state_grade,
-    reward_distance,
+    prediction,
     reward_grade,
 )
 from grpo_tasks_chess.environment.rows import EnvironmentRow, make_row
@@ -99,7 +99,7 @@ def next_state_exact(answer: EnvironmentAnswer, row: EnvironmentRow) -> float:
 @reward(0.0)
 def next_state_distance(text: str, row: EnvironmentRow) -> float:
     """Levenshtein distance to the right position / length of the longer FEN; 1 for an invalid completion."""
-    answer = _read(text)
+    answer = prediction(text)
     return 1.0 if answer is None else fen_distance(answer.fen, row.next_fen)
 
 
@@ -112,15 +112,8 @@ def flags_accuracy(answer: EnvironmentAnswer, row: EnvironmentRow) -> float:
 @reward(0.0)
 def reward_error(text: str, row: EnvironmentRow) -> float:
     """The reward's absolute error, at most 2; 2 for an invalid completion."""
-    answer = _read(text)
-    return LARGEST_REWARD_ERROR if answer is None else reward_distance(answer.reward, row.reward)
-
-
-def _read(text: str) -> EnvironmentAnswer | None:
-    try:
-        return read_environment(text)
-    except Invalid:
-        return None
+    answer = prediction(text)
+    return LARGEST_REWARD_ERROR if answer is None else min(abs(answer.reward - row.reward), LARGEST_REWARD_ERROR)
 
 
 FACTS = (next_state_exact, next_state_distance, flags_accuracy, reward_error)

@@ -120,7 +120,10 @@ def conditions_of(labeller: Labeller) -> Mapping[str, str]:
     """Return what grades the rows that have no labels, for the start of a run."""
     source, found = _source(labeller)
     if found is not None:
-        text = _engine_text(found, labeller.depth)
+        try:
+            text = f"{found.name} to depth {labeller.depth}, for rows without labels: {found.path}, {found.why}"
+        except InfrastructureError as problem:
+            text = f"{found.path}, {found.why}, does not work, so rows without labels are not scored: {problem}"
     elif source == "legality":
         text = "none, as asked: rows without labels are graded by legality alone"
     else:
@@ -129,10 +132,3 @@ def conditions_of(labeller: Labeller) -> Mapping[str, str]:
         why = "as asked" if labeller.engine == SEARCH else why_not()
         text = f"the built-in search to depth {labeller.search_depth}, for rows without labels: {why}"
     return {"chess engine": text}
-
-
-def _engine_text(engine: FoundEngine, depth: int) -> str:
-    try:
-        return f"{engine.name} to depth {depth}, for rows without labels: {engine.path}, {engine.why}"
-    except InfrastructureError as problem:
-        return f"{engine.path}, {engine.why}, does not work, so rows without labels are not scored: {problem}"

@@ -14,9 +14,9 @@ from typing import TypedDict, Unpack, get_args
 from grpo_sdk import InfrastructureError, KillablePool, UserError, inside_worker
 from grpo_tasks_math.verify import symbolic
 from grpo_tasks_math.verify.bounds import computations, is_too_large
-from grpo_tasks_math.verify.compare import EXACT, LONGEST_SYMBOL, Equality, compare, spelling
+from grpo_tasks_math.verify.compare import EXACT, Equality, compare, spelling
 from grpo_tasks_math.verify.extract import MAX_GOLD_CHARS, Decimals, Reading, extract, read_gold
-from grpo_tasks_math.verify.reader import read
+from grpo_tasks_math.verify.reader import LONGEST_PRODUCT, read
 from grpo_tasks_math.verify.values import Digits, Equation, Formula, Number, Value, Words
 
 DEFAULT_TIMEOUT_S = 3.0
@@ -184,7 +184,7 @@ def _one_verdict(expected: Value, answer: Value, timeout_s: float, rel_tol: Frac
     if is_equal:
         return Verdict.CORRECT
     # Words where the gold is a number or a formula, "I do not know", are no answer.
-    is_mathematics = not (isinstance(answer, Words) and len(answer.words) > LONGEST_SYMBOL)
+    is_mathematics = not (isinstance(answer, Words) and len(answer.words) > LONGEST_PRODUCT)
     return (
         Verdict.WRONG if is_mathematics or not isinstance(expected, Number | Formula | Digits) else Verdict.UNPARSABLE
     )

@@ -10,7 +10,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from grpo_tasks_math.verify.exact import MAX_DIGITS
-from grpo_tasks_math.verify.reader import is_open
+from grpo_tasks_math.verify.reader import LONGEST_PRODUCT, is_open
 from grpo_tasks_math.verify.values import Choice, Digits, Equation, Formula, Items, NaN, Number, Relation, Value, Words
 
 
@@ -180,23 +180,19 @@ def _digits(value: Digits, other: Value) -> bool:
     return spelling(other).lower().removesuffix(":00") == value.digits
 
 
-LONGEST_SYMBOL = 3
-"""Longer words are not products of variables, so the symbolic engine cannot compare them."""
-
-
 def _words(gold: Words, answer: Words, equality: Equality) -> bool | None:
     if gold.words == answer.words:
         # Case tells variables apart, not words.
         return len(gold.words) > 1 or gold.text == answer.text
     # `ab` and `ba` may be the same product.
-    if len(gold.words) <= LONGEST_SYMBOL and sorted(gold.words) == sorted(answer.words):
+    if len(gold.words) <= LONGEST_PRODUCT and sorted(gold.words) == sorted(answer.words):
         return equality.formulas(gold.text, answer.text)
     return False
 
 
 def _formula(gold: Value, answer: Value, equality: Equality) -> bool | None:
     for value in (gold, answer):
-        if isinstance(value, Words) and len(value.words) > LONGEST_SYMBOL:
+        if isinstance(value, Words) and len(value.words) > LONGEST_PRODUCT:
             return False
     return equality.formulas(_symbols(gold), _symbols(answer))
 

@@ -43,7 +43,6 @@ _TRANSLATION = _Translation(
     | {ord(char): plain for char, plain in _SYMBOLS.items()}
 )
 _ASCII_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-_ASCII_TABLE = {code: _TRANSLATION[code] for code in range(128)}
 
 
 def to_ascii(text: str) -> str:
@@ -53,7 +52,7 @@ def to_ascii(text: str) -> str:
     surrogates vanish; letters stay. Linear in the length.
     """
     if text.isascii():
-        return text.translate(_ASCII_TABLE) if _ASCII_CONTROL.search(text) else text
+        return text.translate(_TRANSLATION) if _ASCII_CONTROL.search(text) else text
     text = _SUPERSCRIPT_RUN.sub(lambda run: f"^{{{run[0].translate(_SUPERSCRIPTS)}}}", text)
     text = _VULGAR_FRACTION.sub(_spell_fraction, text)
     text = text.translate(_TRANSLATION)
@@ -174,10 +173,10 @@ def _with_braced_fractions(text: str) -> str:
 
 def _argument(text: str) -> str:
     """The digit, or the balanced braces, that a text begins with; nothing where it does with neither."""
-    return text[0] if text[:1].isdigit() else _balanced(text, "{}")
+    return text[0] if text[:1].isdigit() else balanced(text, "{}")
 
 
-def _balanced(text: str, brackets: str) -> str:
+def balanced(text: str, brackets: str) -> str:
     """The brackets that a text begins with, and all that they enclose; nothing where it begins with none."""
     depth = 0
     for end, char in enumerate(text):
@@ -197,7 +196,7 @@ def _braced(text: str) -> str:
         if (before := _BEFORE_ARGUMENT.search(text, start)) is None:
             break
         start = before.end()
-        if inner := _balanced(text[start:], "()")[1:-1]:
+        if inner := balanced(text[start:], "()")[1:-1]:
             text = f"{text[:start]}{{{inner}}}{text[start + len(inner) + 2 :]}"
     return text
 

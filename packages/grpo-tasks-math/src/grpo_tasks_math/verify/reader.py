@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from grpo_tasks_math.verify import units
 from grpo_tasks_math.verify.exact import evaluate
-from grpo_tasks_math.verify.normalise import clean, trim
+from grpo_tasks_math.verify.normalise import balanced, clean, trim
 from grpo_tasks_math.verify.units import CANONICAL, CURRENCIES, SCALES, read_unit
 from grpo_tasks_math.verify.values import Choice, Digits, Equation, Formula, Items, NaN, Number, Relation, Value, Words
 
@@ -83,25 +83,16 @@ def without_explanation(text: str) -> str:
 
 def _outside_parentheses(text: str) -> str:
     """What stands before the parentheses that end a text, if they explain it; else nothing."""
-    start = _opening(text)
-    left, inner = text[:start].rstrip(), text[start + 1 : -1]
-    if not left or (text[start - 1] != " " and left[-1] not in "0123456789)}") or _NO_EXPLANATION.search(inner):
+    enclosed = balanced(text[::-1], ")(")[::-1]
+    before, inner = text[: -len(enclosed)], enclosed[1:-1]
+    left = before.rstrip()
+    if not left or (before[-1] != " " and left[-1] not in "0123456789)}") or _NO_EXPLANATION.search(inner):
         return ""
     if _APPROXIMATELY.match(inner) or not is_formula(inner):
         return left
     # `18 (3 * 6)` says how 18 came about; `18 (3 + 1)` is a product.
     how = evaluate(trim(inner).replace("$", ""))
     return left if how is not None and how == evaluate(left.strip("$ ")) else ""
-
-
-def _opening(text: str) -> int:
-    """Where the parenthesis opens that ends a text; 0 without one."""
-    depth = 0
-    for position in range(len(text) - 1, -1, -1):
-        depth += (text[position] == ")") - (text[position] == "(")
-        if depth == 0:
-            return position
-    return 0
 
 
 _CHOICE = re.compile(r"(?:(?:[Oo]ption|[Cc]hoice|[Aa]nswer)\s*)?(?:([A-J])|\(\s*([A-Ja-j])\s*\)|([A-J])\))[.:]?")
@@ -215,7 +206,7 @@ def _read_equation(text: str, depth: int) -> Value | None:
     """Read `name = value` or a chain of equal values; another equation is a formula."""
     if (membership := _MEMBERSHIP.match(text)) is not None:
         return read(text[membership.end() :], depth + 1)
-    if "=" not in text or len(_split(_GROUP.sub("", text), _ITEM_SEPARATORS)) > 1:
+    if "=" not in text or len(_split(GROUP.sub("", text), _ITEM_SEPARATORS)) > 1:
         return None
     parts = _split(text, _EQUALS)
     if len(parts) < 2:
@@ -279,7 +270,7 @@ _MARK = re.compile(
     r"\\[{}]|\\(?:langle|rangle|begin|end)(?![a-z])|[()\[\]{},;]|(?<![A-Za-z])(?:and|or)(?![A-Za-z])|(?<![<>!=:\\])=(?!=)"
 )
 _ITEM_SEPARATORS = frozenset((",", ";", "and", "or"))
-_GROUP = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
+GROUP = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
 _ALL_NUMBERS = re.compile(r"[-+$]?[0-9][0-9.,%/]*(?:\s[-+$]?[0-9][0-9.,%/]*){1,200}")
 _ALTERNATIVES = re.compile(r"\s?\|{1,2}\s?")
 _EITHER = re.compile(r"\(?[A-J]\)?|[^\W\d_]{2,20}")
@@ -329,11 +320,11 @@ def _read_items(text: str, depth: int) -> Value | None:
     if (opened := _unwrap(text)) is not None:
         brackets, inner = opened
         # Inside brackets a comma separates, unless others with a space after them show that it groups digits.
-        pieces = _split_items(_GROUP.sub("", inner) if ", " in inner or ";" in inner else inner)
+        pieces = _split_items(GROUP.sub("", inner) if ", " in inner or ";" in inner else inner)
         if len(pieces) == 1 and brackets != "[)" and brackets != "(]":
             return read(pieces[0], depth + 1)
         return _items(text, brackets, pieces, depth)
-    pieces = _split_items(_GROUP.sub("", text))
+    pieces = _split_items(GROUP.sub("", text))
     if len(pieces) == 1 and _ALL_NUMBERS.fullmatch(text):
         pieces = text.split()
     pieces = [item for piece in pieces for item in _both_signs(piece)]
@@ -407,7 +398,7 @@ _SHORT_WORDS = frozenset((
     "all", "one", "two", "per", "out", "you", "who", "its", "him", "did", "new", "now", "red", "six", "ten", "but",
 ))  # fmt: skip
 LONGEST_PRODUCT = 3
-"""`abc` may be a product of three variables; longer runs of letters are words."""
+"""`abc` may be a product of three variables; longer ones are words, which no engine compares."""
 _MATHEMATICS = re.compile(r"[0-9\\^_=<>+*/|]")
 _DIFFERENCE_OR_PRODUCT = re.compile(r"[A-Za-z)]\s?[-(]\s?[A-Za-z(]|^-\s?[A-Za-z(]")
 """What else may be mathematics where no run of letters is a word: `p - q`, `a(b - c)`, `-x`."""

@@ -11,7 +11,7 @@ from functools import cache, partial
 from typing import Any
 
 from grpo_tasks_math.verify.compare import Equality, compare
-from grpo_tasks_math.verify.reader import read
+from grpo_tasks_math.verify.reader import GROUP, read
 
 CORRECT, WRONG, UNPARSABLE = b"correct", b"wrong", b"unparsable"
 
@@ -27,7 +27,6 @@ _FUNCTION = re.compile(
     r"(?<![\\A-Za-z])(sin|cos|tan|cot|sec|csc|log|ln|exp|arcsin|arccos|arctan|max|min|gcd|lcm)(?![A-Za-z])"
 )
 _NATURAL_LOGARITHM = re.compile(r"\\?log\s?_\s?(?:e(?![a-z])|\{\s?e\s?\})")
-_GROUP = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
 
 
 def factory() -> Callable[[bytes], bytes]:
@@ -67,7 +66,7 @@ def handle(payload: bytes) -> bytes:
 def to_latex(text: str) -> str:
     """Write a cleaned answer in the LaTeX that math-verify reads as meant: exact decimals, angles in radians."""
     text = _DECIMAL.sub(lambda match: f"\\frac{{{int(match[1] + match[2])}}}{{1{'0' * len(match[2])}}}", text)
-    text = _FUNCTION.sub(r"\\\1", _GROUP.sub("", _NATURAL_LOGARITHM.sub(r"\\ln ", text)))
+    text = _FUNCTION.sub(r"\\\1", GROUP.sub("", _NATURAL_LOGARITHM.sub(r"\\ln ", text)))
     return text.replace("degrees", "\\cdot \\frac{\\pi}{180}").replace("$", "")
 
 
