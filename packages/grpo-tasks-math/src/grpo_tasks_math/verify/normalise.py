@@ -142,21 +142,11 @@ def clean(text: str) -> str:
     text = to_ascii(text)
     if "\\" in text:
         text = _clean_latex(text)
-    if "=" in text:
-        text = _RELATION.sub(lambda relation: _RELATIONS[relation[1]], text)
+    text = _RELATION.sub(lambda relation: _RELATIONS[relation[1]], text)
     text = _strip_dollars(_SPACES.sub(" ", text).strip())
-    if "{" in text:
-        text = _GROUP_COMMA.sub(",", text)
-    if "**" in text:
-        text = _POWER.sub("^", text)
-    if "(" in text:
-        text = _braced(text)
-    if "sqrt" in text:
-        text = _ROOT_PLAIN.sub(r"\\sqrt", text)
-    if "^" in text:
-        text = _EXPONENT.sub(r"^{\1}", text)
-    if "i" in text:
-        text = _WORD_SYMBOL.sub(lambda word: _WORD_SYMBOLS[word[0]], text)
+    text = _braced(_POWER.sub("^", _GROUP_COMMA.sub(",", text)))
+    text = _EXPONENT.sub(r"^{\1}", _ROOT_PLAIN.sub(r"\\sqrt", text))
+    text = _WORD_SYMBOL.sub(lambda word: _WORD_SYMBOLS[word[0]], text)
     return text.strip()
 
 
