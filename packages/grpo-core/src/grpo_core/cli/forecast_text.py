@@ -12,7 +12,7 @@ from grpo_sdk.display.text import print_out, table, visible
 from grpo_sdk.task.game import SELF, GameConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import RenderableType
     from rich.table import Table
@@ -124,13 +124,6 @@ def _with_ends(*estimates: Interval) -> list[str]:
     return [f"{number(value)} {interval(low, high)}" for value, low, high in (each.known for each in estimates)]
 
 
-def _listing(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    listing = table(*heads)
-    for cells in rows:
-        listing.add_row(*map(visible, cells))
-    return listing
-
-
 def _per_hour(rate: Interval) -> str:
     return "-" if math.isnan(rate.value) else f"{rate.value:.0f} [{rate.low:.0f}, {rate.high:.0f}]"
 
@@ -139,35 +132,31 @@ def _tables(result: MixtureForecast) -> Iterator[Table]:
     """The histogram of a task, or the tasks of a mixture with their shares; what sizes give; difficulties."""
     silent, first = "groups without signal", next(iter(result.tasks.values()))
     if len(result.tasks) > 1:
-        yield _listing(
-            ("task", "solved", "mean reward", silent),
-            (
-                (f"{label} {result.shares[label]:.0%}", *_with_ends(each.solved, each.reward, each.own_size.no_signal))
-                for label, each in result.tasks.items()
-            ),
+        rows = (
+            (f"{label} {result.shares[label]:.0%}", *_with_ends(each.solved, each.reward, each.own_size.no_signal))
+            for label, each in result.tasks.items()
         )
+        yield table("task", "solved", "mean reward", silent, rows=rows)
     else:
         scale = BAR_WIDTH / (max(first.histogram) or 1)
         names = (f"{low:g}" if low == high else f"{low:g} to {high:g}" for low, high in BINS)
         bars = ((str(count), "█" * round(count * scale)) for count in first.histogram)
-        yield _listing(("solved rate", "prompts", ""), ((name, *bar) for name, bar in zip(names, bars, strict=True)))
-    yield _listing(
-        ("generations", silent, "pass@generations", "useful groups per hour"),
+        histogram = ((name, *bar) for name, bar in zip(names, bars, strict=True))
+        yield table("solved rate", "prompts", "", rows=histogram)
+    sizes = (
         (
-            (
-                f"{size.generations}{' (run)' if size is result.own_size else ''}",
-                *_with_ends(size.no_signal, size.pass_at),
-                _per_hour(size.useful_per_hour),
-            )
-            for size in result.sizes
-        ),
+            f"{size.generations}{' (run)' if size is result.own_size else ''}",
+            *_with_ends(size.no_signal, size.pass_at),
+            _per_hour(size.useful_per_hour),
+        )
+        for size in result.sizes
     )
+    yield table("generations", silent, "pass@generations", "useful groups per hour", rows=sizes)
     for label, each in result.tasks.items():
         if each.levels:
-            yield _listing(
-                (f"difficulty of {label}" if len(result.tasks) > 1 else "difficulty", "prompts", "solved", silent),
-                ((own.name, str(own.prompts), *_with_ends(own.solved, own.no_signal)) for own in each.levels),
-            )
+            head = f"difficulty of {label}" if len(result.tasks) > 1 else "difficulty"
+            levels = ((own.name, str(own.prompts), *_with_ends(own.solved, own.no_signal)) for own in each.levels)
+            yield table(head, "prompts", "solved", silent, rows=levels)
 
 
 def _times(result: MixtureForecast) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import click
 
 from grpo_sdk.cli.options import HELP, JSON
-from grpo_sdk.display.text import format_value, print_json, print_out, table, visible
+from grpo_sdk.display.text import format_value, print_json, print_out, table
 
 
 @click.command(context_settings=HELP)
@@ -34,14 +34,12 @@ def models(as_json: bool) -> None:
     if not embedded:
         print_out("No embedded model is installed. --model takes a hub id, a folder (./model) or a .gguf file.")
         return
-    listing = table("model", "description", "recommended settings", "task options")
+    rows = []
     for name, model in sorted(embedded.items()):
-        recommended = _listed(model.defaults)
-        for task, values in model.task_defaults.items():
-            recommended += f"; on {task}: {_listed(values)}"
+        on_tasks = (f"; on {task}: {_listed(values)}" for task, values in model.task_defaults.items())
         options = ", ".join(f"{name}={value}" for name, value in model.task_options.items())
-        listing.add_row(name, visible(model.description), visible(recommended), visible(options))
-    print_out(listing)
+        rows.append((name, model.description, "".join((_listed(model.defaults), *on_tasks)), options))
+    print_out(table("model", "description", "recommended settings", "task options", rows=rows))
 
 
 def _listed(settings: Mapping[str, object]) -> str:

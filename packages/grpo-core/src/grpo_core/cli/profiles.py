@@ -61,21 +61,19 @@ def profiles(name: str | None, model: str | None, as_json: bool) -> int:
         found = {"profile": fitting.name, "why": why, "platform": asdict(platform)}
         print_json({**found, "profiles": facts, "settings": {shown.name: settings}})
         return ExitCode.DONE
-    listing = table("profile", "", "capability", "memory", "precision", "for")
-    for profile in every.values():
-        listing.add_row(
-            visible(profile.name), "here" if profile.name == fitting.name else "", " ".join(profile.capabilities),
-            memory_range(profile), profile.precision, visible(profile.description),
-        )  # fmt: skip
-    print_out(listing, "", f"this machine: {visible(fitting.name)}, {visible(why)}")
+    rows = (
+        (each.name, "here" if each.name == fitting.name else "", " ".join(each.capabilities), memory_range(each),
+         each.precision, each.description)
+        for each in every.values()
+    )  # fmt: skip
+    print_out(table("profile", "", "capability", "memory", "precision", "for", rows=rows))
+    print_out("", f"this machine: {visible(fitting.name)}, {visible(why)}")
     print_out(f"platform: {platform.name}, {visible(str(platform))}", "")
-    sized = table(f"with {shown.name}", "sets")
+    sized = []
     for each, values in settings.items():
         text = values if isinstance(values, str) else "  ".join(f"{key}={format_value(values[key])}" for key in values)
-        sized.add_row(
-            visible(each), visible(text or "nothing") + ("" if model_shape(each) else "  (its size is not known)")
-        )
-    print_out(sized)
+        sized.append((each, (text or "nothing") + ("" if model_shape(each) else "  (its size is not known)")))
+    print_out(table(f"with {shown.name}", "sets", rows=sized))
     return ExitCode.DONE
 
 

@@ -130,7 +130,10 @@ def _check_abstentions(result: Replay, limit: float) -> None:
 def print_replay(result: Replay) -> None:
     """Print tasks, steps, advantages and the largest changes."""
     lines = [line for spec, task in result.tasks.items() for line in _task(spec, task)]
-    print_out(*lines, "", _steps(result), *_left_out(result), "", *_advantages(result))
+    print_out(*lines, "", _steps(result))
+    if (stride := _stride(result)) > 1:
+        print_out(f"of {len(result.steps)} steps, 1 in {stride} is listed; --json has all")
+    print_out("", *_advantages(result))
     if result.changes:
         print_out("", _changes(result.changes))
 
@@ -150,25 +153,17 @@ def _task(spec: str, task: TaskReplay) -> list[str]:
 
 
 def _steps(result: Replay) -> Table:
-    listing = table("step", "completions", "mean reward then", "now", "difference")
+    rows = []
     for step, means in list(result.steps.items())[:: _stride(result)]:
         numbers = means.as_json()
         then, now = numbers["mean_then"], numbers["mean_now"]
         difference = None if then is None else now - then
-        cells = (number(then, ".4f"), number(now, ".4f"), number(difference, "+.4f"))
-        listing.add_row(str(step), str(means.n), *cells)
-    return listing
+        rows.append((str(step), str(means.n), number(then, ".4f"), number(now, ".4f"), number(difference, "+.4f")))
+    return table("step", "completions", "mean reward then", "now", "difference", rows=rows)
 
 
 def _stride(result: Replay) -> int:
     return max(1, -(-len(result.steps) // MAX_STEPS))
-
-
-def _left_out(result: Replay) -> list[str]:
-    stride = _stride(result)
-    if stride == 1:
-        return []
-    return [f"of {len(result.steps)} steps, 1 in {stride} is listed; --json has all"]
 
 
 def _advantages(result: Replay) -> list[str]:
@@ -182,17 +177,11 @@ def _advantages(result: Replay) -> list[str]:
 
 
 def _changes(changes: list[Change]) -> Table:
-    listing = table("step", "row", "then", "now", "completion", "why now")
-    for change in changes:
-        listing.add_row(
-            str(change.step),
-            visible(change.row),
-            _brief(change.old),
-            _brief(change.new),
-            quoted(change.text, HEAD_CHARS),
-            visible(change.new.why),
-        )
-    return listing
+    rows = (
+        (str(each.step), each.row, _brief(each.old), _brief(each.new), quoted(each.text, HEAD_CHARS), each.new.why)
+        for each in changes
+    )
+    return table("step", "row", "then", "now", "completion", "why now", rows=rows)
 
 
 def _brief(score: Score) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from grpo_sdk.cli.options import HELP, JSON
+from grpo_sdk.cli.options import HELP, JSON, only_one
 from grpo_sdk.display.text import err, print_json, visible
 from grpo_sdk.errors import UserError
 from grpo_sdk.files import replace_file
@@ -47,13 +47,7 @@ def report(
     and memory, settings with their sources, warnings, and every completion to browse. Several runs are compared with
     the first one, paired where they have rows or prompts in common.
     """
-    chosen = [
-        name
-        for name, is_given in (("--output", output is not None), ("--serve", is_served), ("--json", as_json))
-        if is_given
-    ]
-    if len(chosen) > 1:
-        raise UserError(f"{' and '.join(chosen)} exclude one another: give one of them.")
+    only_one({"--output": output, "--serve": is_served, "--json": as_json})
     if port and not is_served:
         raise UserError(f"--port {port} is of --serve: add --serve, or leave it out.")
     folders = [user_path(run, "RUN") for run in runs]

@@ -68,10 +68,11 @@ def print_times(times: Sequence[PartTime]) -> None:
     if not times:
         err().print("the run holds no times of scoring: it is of an earlier version, or nothing was scored")
         return
-    listing = table("task", "part", "completions", "p50", "p99", "longest")
-    for each in times:
-        cells = (f"{1000 * seconds:.3g} ms" for seconds in (each.p50, each.p99, each.longest))
-        listing.add_row(visible(each.task), visible(each.part), str(each.n), *cells)
+    rows = (
+        (each.task, each.part, str(each.n), *(f"{1000 * s:.3g} ms" for s in (each.p50, each.p99, each.longest)))
+        for each in times
+    )
+    listing = table("task", "part", "completions", "p50", "p99", "longest", rows=rows)
     if sys.stdout.isatty():
         print_out(listing, "")
     else:

@@ -19,7 +19,7 @@ from grpo_core.profiles.accelerator import node_process_count, planned_processes
 from grpo_core.profiles.presets import PRESETS
 from grpo_core.training.rank_shares import check_shares
 from grpo_sdk.cli.options import COUNT, HELP
-from grpo_sdk.display.text import err, format_value, print_json, print_out, table, visible
+from grpo_sdk.display.text import err, format_value, print_json, print_out, table
 from grpo_sdk.errors import ExitCode, UserError
 from grpo_sdk.launched import is_silent_rank
 from grpo_sdk.paths import check_makeable
@@ -161,10 +161,7 @@ def _show_dry_run(resolved: ResolvedConfig, *, as_json: bool) -> None:
     if as_json:
         print_json(as_data(resolved, dry))
         return
-    listing = table("plan", "")
-    for label, text in report(resolved, dry):
-        listing.add_row(label, visible(text))
-    print_out(listing)
+    print_out(table("plan", "", rows=report(resolved, dry)))
 
 
 def _show(resolved: ResolvedConfig, *, as_json: bool) -> None:
@@ -176,7 +173,5 @@ def _show(resolved: ResolvedConfig, *, as_json: bool) -> None:
     if as_json:
         print_json({key: {"value": value, "source": sources[key]} for key, value in values.items()})
         return
-    listing = table("setting", "value", "from")
-    for key, value in values.items():
-        listing.add_row(key, visible(format_value(value)), visible(sources[key]))
-    print_out(listing)
+    rows = ((key, format_value(value), sources[key]) for key, value in values.items())
+    print_out(table("setting", "value", "from", rows=rows))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import IO, Any, Literal
 
 import click
@@ -41,6 +42,21 @@ SHARE = _Number(0, 1)
 
 SECONDS = _Number(0, 10**7, min_open=True)
 """Time limit, up to months."""
+
+
+def only_one(options: Mapping[str, object]) -> str:
+    """Return which of some options is given, empty if none is.
+
+    Args:
+        options: Option -> its value.
+
+    Raises:
+        UserError: several are given.
+    """
+    given = [option for option, value in options.items() if value not in (None, False)]
+    if len(given) > 1:
+        raise UserError(f"{' and '.join(given)} exclude one another: give one of them.")
+    return "".join(given)
 
 
 def read_number(text: str) -> int | None:

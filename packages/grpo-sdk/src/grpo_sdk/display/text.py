@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -201,13 +201,20 @@ def print_json(data: Any) -> None:
     sys.stdout.flush()
 
 
-def table(*columns: str) -> Table:
-    """Create a table without borders, and without a heading where all columns are called ""."""
+def table(*columns: str, rows: Iterable[Iterable[str]] = ()) -> Table:
+    """Create a table without borders, and without a heading where all columns are called "".
+
+    Args:
+        *columns: Headings.
+        rows: Cells of rows, whose unprintable characters are escaped.
+    """
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0), show_header=any(columns))
     for index, column in enumerate(columns):
         table.add_column(column, no_wrap=index == 0, overflow="fold")
+    for cells in rows:
+        table.add_row(*map(visible, cells))
     return table
 
 
