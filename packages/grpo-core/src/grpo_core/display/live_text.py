@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -12,6 +11,7 @@ from rich.text import Text
 
 from grpo_core.display.plots import MARK, WHISKER, Mark, Point, curve
 from grpo_core.tracking.events import read_branch
+from grpo_core.tracking.live import Evaluated
 from grpo_core.tracking.runs import is_number, series
 from grpo_sdk.display import lines
 from grpo_sdk.display.explanation import block
@@ -39,8 +39,6 @@ MAX_CURVE_WIDTH, MAX_CURVE_HEIGHT = 100, 16
 
 MIN_CLOSING_STEPS, MAX_CLOSING_WIDTH, CLOSING_HEIGHT = 2, 72, 10
 """Of the curve at the end of a run."""
-
-INTERVAL = ("solved_rate", "ci_low", "ci_high")
 
 STATE_STYLES = {"running": "bold green", "finished": "bold", "interrupted": "bold yellow"}
 """State of a run -> style; others are errors."""
@@ -87,14 +85,13 @@ def _folded(segments: Sequence[str], width: int) -> str:
 
 def curves_text(run: LiveRun, width: int, height: int) -> Text:
     """Curves of the metrics and of the held-out evaluations with their 95% intervals, beside and below one another."""
-    pictures: list[tuple[str, list[Point], list[Mark]]] = []
+    pictures: list[tuple[str, list[Point], Sequence[Mark]]] = []
     for name, title in CURVES.items():
         logged = "entropy/sampled" if name == "entropy" and name not in run.series else name
         if logged in run.series:
             pictures.append((title, run.series[logged].points, []))
     for task, evaluations in run.evaluations.items():
-        marks: list[Mark] = [(each.step, each.value, each.low, each.high) for each in evaluations]
-        pictures.append((visible(f"held-out {task}"), [mark[:2] for mark in marks], marks))
+        pictures.append((visible(f"held-out {task}"), [(each.step, each.value) for each in evaluations], evaluations))
     if not pictures:
         return Text("The run has not logged a step yet. Curves appear after the first.")
     columns = max(1, min(len(pictures), width // (CURVE_WIDTH + len(lines.GAP))))
@@ -131,16 +128,15 @@ def closing_curve(run_dir: Path, width: int) -> Text | None:
     if len(points) < MIN_CLOSING_STEPS:
         return None
     results = {
-        (event.get("task"), event.get("step")): [event["result"].get(name) for name in INTERVAL]
+        (event.get("task"), event.get("step")): event["result"]
         for event in read_branch(run_dir)
         if event.get("kind") == "evaluation"
     }
-    marks: list[Mark] = []
-    if len({task for task, _ in results}) == 1:
-        for (_, step), numbers in results.items():
-            value, low, high = (float(each) if is_number(each) else math.nan for each in numbers)
-            if isinstance(step, int) and step <= points[-1][0]:
-                marks.append((step, value, low, high))
+    marks = [
+        Evaluated.of(step, result)
+        for (_, step), result in results.items()
+        if isinstance(step, int) and step <= points[-1][0] and len({task for task, _ in results}) == 1
+    ]
     title = "solved, by step" + (f"   {MARK} held-out" if marks else "")
     long = f"{title} with its 95% interval"
     title = long if marks and len(long) <= width else title

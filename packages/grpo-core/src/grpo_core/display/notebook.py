@@ -13,8 +13,7 @@ from rich.text import Text
 
 from grpo_core.display.plots import Mark, Point, curve, svg_curve
 from grpo_core.display.results import as_html, as_text, history_table
-from grpo_core.tracking.live import Series
-from grpo_core.tracking.runs import is_number
+from grpo_core.tracking.live import Evaluated, Series
 from grpo_sdk.display.text import err
 
 if TYPE_CHECKING:
@@ -111,12 +110,9 @@ class RunPanel:
 
     def add_evaluation(self, step: int, task: str, result: Mapping[str, Any]) -> None:
         """Add a held-out evaluation."""
-        value, low, high = (
-            float(result[name]) if is_number(result.get(name)) else math.nan
-            for name in ("solved_rate", "ci_low", "ci_high")
-        )
-        if math.isfinite(value):
-            self._evaluations.setdefault(task, []).append((step, value, low, high))
+        evaluated = Evaluated.of(step, result)
+        if math.isfinite(evaluated.value):
+            self._evaluations.setdefault(task, []).append(evaluated)
 
     def text(self) -> str:
         """The table, and the curve in braille dots."""

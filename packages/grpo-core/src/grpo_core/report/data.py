@@ -199,7 +199,7 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def _run(view: RunView, name: str, missing: list[str], limit: int) -> dict[str, Any]:
-    history = _History(view.path, missing)
+    evaluations = _evaluations(view.path, missing)
     log = TrainingLog(view.path, missing)
     metrics = log.metrics()
     tasks: dict[str, Any] = {}
@@ -231,9 +231,9 @@ def _run(view: RunView, name: str, missing: list[str], limit: int) -> dict[str, 
         "metrics": {"steps": log.steps, "values": metrics},
         "diagnostics": _diagnostics(settings, metrics),
         "tasks": tasks,
-        "evaluations": history.evaluations,
+        "evaluations": evaluations,
         "time": {"totals": _seconds(view.path, log, missing)},
-        "settings": _settings(settings, history.sources),
+        "settings": _settings(settings, view.sources),
         "choices": [{"what": what, "value": value, "why": why} for what, value, why in view.choices],
         "warnings": [{"step": step, "message": message} for step, message in view.warnings],
         "n_warnings": view.n_warnings,
@@ -251,37 +251,27 @@ def _diagnostics(settings: Mapping[str, Any], metrics: Mapping[str, list[float |
     return drawn
 
 
-class _History:
-    """Evaluations of a run and the sources of its settings: its events, read once.
+def _evaluations(run: Path, missing: list[str]) -> list[dict[str, Any]]:
+    """Evaluations in the order in which they were made; of one that was made again, the last.
 
     Args:
         run: Folder of the run.
         missing: Receives which evaluations are missing.
-
-    Attributes:
-        evaluations: In the order in which they were made; of one that was made again, the last; none that a resume has
-            abandoned.
-        sources: Setting -> where its value comes from, of the last start that says so; None in an older run.
     """
-
-    def __init__(self, run: Path, missing: list[str]) -> None:
-        self.sources: Mapping[str, Any] | None = None
-        found: dict[tuple[str, str, int], dict[str, Any]] = {}
-        for event in read_branch(run, []):  # read_run has noted what is damaged
-            if event.get("kind") == "start" and event.get("sources") and isinstance(event["sources"], dict):
-                self.sources = event["sources"]
-            result = event.get("result")
-            if event.get("kind") != "evaluation" or not isinstance(result, dict):
-                continue
-            phase = str(event.get("phase"))
-            step = 0 if phase == "initial" else event.get("step", 0)
-            key = (str(event.get("task")), phase, step if isinstance(step, int) else 0)
-            found[key] = {"task": key[0], "phase": phase, "step": key[2], "result": _numbers(result)}
-        self.evaluations = list(found.values())
-        if not found:
-            missing.append("no held-out evaluation: nothing says whether the model got better on other problems")
-        elif not any(each["phase"] == "initial" for each in found.values()):
-            missing.append("no evaluation of the starting model: nothing to compare with")
+    found: dict[tuple[str, str, int], dict[str, Any]] = {}
+    for event in read_branch(run, []):  # read_run has noted what is damaged
+        result = event.get("result")
+        if event.get("kind") != "evaluation" or not isinstance(result, dict):
+            continue
+        phase = str(event.get("phase"))
+        step = 0 if phase == "initial" else event.get("step", 0)
+        key = (str(event.get("task")), phase, step if isinstance(step, int) else 0)
+        found[key] = {"task": key[0], "phase": phase, "step": key[2], "result": _numbers(result)}
+    if not found:
+        missing.append("no held-out evaluation: nothing says whether the model got better on other problems")
+    elif not any(each["phase"] == "initial" for each in found.values()):
+        missing.append("no evaluation of the starting model: nothing to compare with")
+    return list(found.values())
 
 
 def _seconds(run: Path, log: TrainingLog, missing: list[str]) -> dict[str, float]:
@@ -297,21 +287,17 @@ def _seconds(run: Path, log: TrainingLog, missing: list[str]) -> dict[str, float
     return totals
 
 
-def _settings(settings: Mapping[str, Any], sources: Mapping[str, Any] | None) -> list[list[str]]:
-    """[key, value, source] of every setting; the source is empty in a run of a version that did not store it."""
-    return [
-        [
-            key,
-            plain(format_value(value)),
-            "" if sources is None else str(sources.get(key) or _prefix(key, sources) or "default"),
-        ]
-        for key, value in settings.items()
-    ]
+def _settings(settings: Mapping[str, Any], sources: Mapping[str, Any]) -> list[list[str]]:
+    """[key, value, source] of every setting; the source is empty in a run that did not store any.
 
-
-def _prefix(key: str, sources: Mapping[str, Any]) -> Any:
-    """The source of a mapping to which a setting belongs, as `trainer.loss_args` to `trainer.loss_args.x`."""
-    return next((source for name, source in sources.items() if key.startswith(f"{name}.")), None)
+    That of `trainer.loss_args.x` may be that of the mapping, `trainer.loss_args`.
+    """
+    listed = []
+    for key, value in settings.items():
+        of_mapping = (source for name, source in sources.items() if key.startswith(f"{name}."))
+        source = sources.get(key) or next(of_mapping, None) or ("default" if sources else "")
+        listed.append([key, plain(format_value(value)), str(source)])
+    return listed
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:

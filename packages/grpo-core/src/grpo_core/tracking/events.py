@@ -109,9 +109,14 @@ def read_sources(run_dir: Path) -> dict[str, str]:
     """Read where the settings of a run come from, by its newest start that says so; empty if none does."""
     newest: dict[str, str] = {}
     for event in read_events(run_dir):
-        if event.get("kind") == "start" and isinstance(event.get("sources"), dict):
-            newest = event["sources"] or newest
+        newest = sources_in(event) or newest
     return newest
+
+
+def sources_in(event: Mapping[str, Any]) -> dict[str, str]:
+    """Where the settings of a run come from, if the event is a start that says so; else empty."""
+    sources = event.get("sources") if event.get("kind") == "start" else None
+    return sources if isinstance(sources, dict) else {}
 
 
 @contextlib.contextmanager

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from grpo_core.tracking.events import EVENTS
 from grpo_core.tracking.follow import FollowedLog
-from grpo_core.tracking.runs import ENDLESS, State, is_number, state_of
+from grpo_core.tracking.runs import ENDLESS, State, is_number, read_summary, state_of
 from grpo_sdk.errors import UserError
 from grpo_sdk.records.jsonl import TRAIN_LOG
 from grpo_sdk.records.rollouts import RolloutRecord
@@ -65,14 +65,13 @@ class Series:
         return [*self._points, *([_mean(self._newest)] if self._newest else [])]
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluated:
+class Evaluated(NamedTuple):
     """Solved rate of a held-out evaluation.
 
     Attributes:
         step: Step after which it was made; 0 is the starting model.
         value: Share solved.
-        low: Lower end of its 95% interval.
+        low: Lower end of its 95% interval; NaN where that is not known.
         high: Upper end.
     """
 
@@ -80,6 +79,16 @@ class Evaluated:
     value: float
     low: float
     high: float
+
+    @classmethod
+    def of(cls, step: int, result: Mapping[str, Any]) -> Evaluated:
+        """That of a result as logs hold it.
+
+        Raises:
+            KeyError: it has no solved rate.
+        """
+        ends: list[Any] = [result["solved_rate"], result.get("ci_low"), result.get("ci_high")]
+        return cls(step, *(float(each) if is_number(each) else math.nan for each in ends))
 
 
 @dataclass(slots=True)
@@ -201,7 +210,7 @@ class LiveRun:
                 self.settings = read_settings(self.path)
         except UserError as error:
             problems.append(str(error))
-        self.state, problem = state_of(self.path, self._lifecycle, problems)
+        self.state, problem = state_of(self.path, self._last, read_summary(self.path, problems))
         return [*problems, problem] if problem else problems
 
     def _forget_steps(self) -> None:
@@ -227,22 +236,20 @@ class LiveRun:
         self.planned: int | None = None
         self._warned: list[int] = []
         self._started: float | None = None
-        self._lifecycle: list[dict[str, Any]] = []
+        self._last: Mapping[str, Any] = {}
 
     def _add_event(self, event: dict[str, Any]) -> None:
         match event["kind"]:
             case "start" | "end" | "failed":
-                self._lifecycle = [event]
+                self._last = event
                 if event["kind"] == "start":
                     self._add_start(event)
             case "warning":
                 self._warned.append(_whole(event.get("step", 0)))
             case "evaluation":
-                result, step = event["result"], _whole(event.get("step", 0))
-                ends = (result["solved_rate"], result.get("ci_low"), result.get("ci_high"))
-                value, low, high = (float(each) if is_number(each) else math.nan for each in ends)
-                earlier = [each for each in self.evaluations.get(str(event["task"]), []) if each.step < step]
-                self.evaluations[str(event["task"])] = [*earlier, Evaluated(step, value, low, high)]
+                task, step = str(event["task"]), _whole(event.get("step", 0))
+                earlier = [each for each in self.evaluations.get(task, []) if each.step < step]
+                self.evaluations[task] = [*earlier, Evaluated.of(step, dict(event["result"]))]
         self.events.append(event)  # the display reads what was checked here
 
     def _add_start(self, event: Mapping[str, Any]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from grpo_core.checkpoints import check_run, is_run, read_json
 from grpo_core.tracking import presence
 from grpo_core.tracking.aliases import ALIASES
 from grpo_core.tracking.base import shortened
-from grpo_core.tracking.events import EVENTS, read_branch, read_events
+from grpo_core.tracking.events import EVENTS, read_branch, read_events, sources_in
 from grpo_sdk.errors import DataError, UserError, unknown_name
 from grpo_sdk.paths import kind_of
 from grpo_sdk.records.jsonl import TRAIN_LOG, read_last, read_lines, with_step
@@ -62,6 +62,7 @@ class RunView:
         metrics: Metrics of the last logged step.
         results: Task name -> its evaluations, without those of steps that a resume has abandoned.
         choices: (setting, value, reason) of each value chosen for the user.
+        sources: Setting -> where its value comes from; empty where the run does not say.
         warnings: (step, text), oldest first; of more than `MAX_WARNINGS` the newest, after a line that says so.
         n_warnings: Number of warnings, with those that are left out.
         problem: The error that ended the run, or the reason why it cannot be read.
@@ -76,6 +77,7 @@ class RunView:
     metrics: Mapping[str, float | None] = field(default_factory=dict)
     results: Mapping[str, TaskResult] = field(default_factory=dict)
     choices: Sequence[tuple[str, str, str]] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
     warnings: Sequence[tuple[int, str]] = ()
     n_warnings: int = 0
     problem: str = ""
@@ -117,14 +119,19 @@ def read_run(path: Path, problems: list[str] | None = None) -> RunView:
     """
     check_run(path)
     last = read_last(path / TRAIN_LOG, None if problems is None else [])
-    events = essential(read_branch(path, problems))
-    summary: Mapping[str, Any] = _readable(lambda: _summary(path), problems)
-    state, problem = _state(path, events, summary)
-    start: dict[str, Any] = next((event for event in reversed(events) if event.get("kind") == "start"), {})
-    if not any(event.get("kind") == "end" for event in events):
-        summary = _resumed_summary(summary, start)
-    planned = start.get("total_steps", summary.get("planned_steps"))
-    warnings = [event for event in events if event.get("kind") == "warning"]
+    events = Outline.of(read_branch(path, problems))
+    summary: Mapping[str, Any] = read_summary(path, problems)
+    state, problem = state_of(path, events.last, summary)
+    if events.last.get("kind") != "end":
+        summary = _resumed_summary(summary, events.start)
+    planned = events.start.get("total_steps", summary.get("planned_steps"))
+    warnings = [
+        (_whole(event.get("step")), shortened(str(event.get("message")), MAX_WARNING_CHARS))
+        for event in events.warnings
+    ]
+    if left_out := events.n_warnings - len(warnings):
+        notice = f"{left_out} earlier warnings are left out here: {EVENTS} has them all"
+        warnings.insert(0, (warnings[0][0], notice))
     return RunView(
         path=path,
         state=state,
@@ -133,51 +140,56 @@ def read_run(path: Path, problems: list[str] | None = None) -> RunView:
         planned=planned if isinstance(planned, int) and planned < ENDLESS else None,
         updated=presence.last_write(path),
         metrics={name: value for name, value in last.items() if name != "step" and is_number(value)},
-        results=_results(events, summary),
+        results=_results(events.evaluations.values(), summary),
         choices=[
-            (_text(each, "what"), _text(each, "value"), _text(each, "why")) for each in _objects(start, "choices")
+            (_text(each, "what"), _text(each, "value"), _text(each, "why"))
+            for each in _objects(events.start, "choices")
         ],
-        warnings=[
-            (_whole(event.get("step")), shortened(str(event.get("message")), MAX_WARNING_CHARS)) for event in warnings
-        ],
-        n_warnings=sum(_whole(event.get("left_out", 1)) for event in warnings),
+        sources=events.sources,
+        warnings=warnings,
+        n_warnings=events.n_warnings,
         problem=problem,
     )
 
 
-def essential(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the events that decide the state and the results of a run, so that its log need not fit the memory.
+@dataclass(slots=True)
+class Outline:
+    """The events that decide the state and the results of a run, so that its log need not fit the memory.
 
-    Args:
-        events: Events of a run, oldest first.
-
-    Returns:
-        The last start; the initial and the latest evaluation of each task; the newest warnings; the last start or end.
+    Attributes:
+        start: The last start.
+        last: The last start, end or failure.
+        sources: Setting -> where its value comes from, of the last start that says so.
+        evaluations: (task, `initial` or `latest`) -> its newest evaluation.
+        warnings: The newest warnings.
+        n_warnings: Number of all warnings.
     """
-    kept: dict[tuple[str, str], Mapping[str, Any]] = {}
-    warnings: deque[Mapping[str, Any]] = deque(maxlen=MAX_WARNINGS)
-    n_warnings = 0
-    start: list[Mapping[str, Any]] = []
-    last: list[Mapping[str, Any]] = []
-    for event in events:
-        match event.get("kind"):
-            case "warning":
-                warnings.append(event)
-                n_warnings += 1
-            case "evaluation":
-                kept[_text(event, "task"), "initial" if _text(event, "phase") == "initial" else "latest"] = event
-            case "start":
-                start = last = [event]
-            case "end" | "failed":
-                last = [event]
-    if n_warnings > MAX_WARNINGS:
-        left_out = n_warnings - MAX_WARNINGS
-        message = f"{left_out} earlier warnings are left out here: {EVENTS} has them all"
-        start = [
-            *start,
-            {"kind": "warning", "step": warnings[0].get("step"), "message": message, "left_out": left_out},
-        ]
-    return [*start, *kept.values(), *warnings, *last]
+
+    start: Mapping[str, Any] = field(default_factory=dict)
+    last: Mapping[str, Any] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+    evaluations: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
+    warnings: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=MAX_WARNINGS))
+    n_warnings: int = 0
+
+    @classmethod
+    def of(cls, events: Iterable[Mapping[str, Any]]) -> Outline:
+        """Return that of a run's events, oldest first."""
+        outline = cls()
+        for event in events:
+            match event.get("kind"):
+                case "warning":
+                    outline.warnings.append(event)
+                    outline.n_warnings += 1
+                case "evaluation":
+                    which = "initial" if _text(event, "phase") == "initial" else "latest"
+                    outline.evaluations[_text(event, "task"), which] = event
+                case "start":
+                    outline.start = outline.last = event
+                    outline.sources = sources_in(event) or outline.sources
+                case "end" | "failed":
+                    outline.last = event
+        return outline
 
 
 def list_run(path: Path) -> RunView:
@@ -248,38 +260,31 @@ def differences(runs: Sequence[RunView]) -> dict[str, list[Any]]:
 def has_ended(path: Path, step: int) -> bool:
     """Whether a run has finished at `step` or later and has its summary; False if its files cannot be read."""
     try:
-        summary = _summary(path)
-        state, _ = _last_state(essential(read_events(path)), summary)
+        summary = read_summary(path)
+        state, _ = _last_state(Outline.of(read_events(path)).last, summary)
     except (UserError, DataError):
         return False
     return state == "finished" and not summary.get("interrupted") and _whole(summary.get("steps")) >= step
 
 
-def state_of(path: Path, events: Sequence[Mapping[str, Any]], problems: list[str]) -> tuple[State, str]:
+def state_of(path: Path, last: Mapping[str, Any], summary: Mapping[str, Any]) -> tuple[State, str]:
     """Return the state of a run and the error that ended it.
 
     Args:
         path: Folder of the run.
-        events: Its events; of these the last start, end or failure matters.
-        problems: Receives why the summary cannot be read.
+        last: Its last start, end or failure; empty where it has no events.
+        summary: Its summary; empty where it has none.
     """
-    return _state(path, events, _readable(lambda: _summary(path), problems))
+    return ("running", "") if presence.is_alive(path) else _last_state(last, summary)
 
 
-def _state(path: Path, events: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> tuple[State, str]:
-    return ("running", "") if presence.is_alive(path) else _last_state(events, summary)
-
-
-def _last_state(events: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> tuple[State, str]:
+def _last_state(last: Mapping[str, Any], summary: Mapping[str, Any]) -> tuple[State, str]:
     """Return how the last process that worked in a run's folder ended, and its error."""
-    last = next((e for e in reversed(events) if e.get("kind") in ("start", "end", "failed")), None)
-    if last is None:  # written by a version without events
-        last = {"kind": "end", "interrupted": summary.get("interrupted")} if summary else {"kind": "start"}
-    match last["kind"]:
+    match last.get("kind", "end" if summary else "start"):
         case "failed":
             return "failed", str(last.get("error", ""))
         case "end":
-            return ("interrupted" if last.get("interrupted") else "finished"), ""
+            return ("interrupted" if (last or summary).get("interrupted") else "finished"), ""
     return "killed", ""
 
 
@@ -294,8 +299,8 @@ def _resumed_summary(summary: Mapping[str, Any], start: Mapping[str, Any]) -> Ma
 
 
 def _results(events: Iterable[Mapping[str, Any]], summary: Mapping[str, Any]) -> dict[str, TaskResult]:
-    """Return the evaluations in the summary and the events, later ones replacing earlier ones."""
-    results: dict[str, dict[str, Any]] = {}
+    """Return the evaluations in the summary and in some events, later ones replacing earlier ones."""
+    results: dict[str, TaskResult] = {}
     tasks = summary.get("tasks")
     evaluations = [
         {"task": task, "phase": phase, "result": result}
@@ -303,43 +308,30 @@ def _results(events: Iterable[Mapping[str, Any]], summary: Mapping[str, Any]) ->
         for phase, result in (entry.items() if isinstance(entry, dict) else ())
         if phase in ("initial", "final")
     ]
-    evaluations += [dict(event) for event in events if event.get("kind") == "evaluation"]
-    for each in evaluations:
+    for each in (*evaluations, *events):
         if isinstance(each.get("result"), dict):
-            phase = _text(each, "phase")
-            numbers = _numbers(each["result"])
+            task, phase, numbers = _text(each, "task"), _text(each, "phase"), _numbers(each["result"])
             if isinstance(each["result"].get("metrics"), dict):
                 numbers["metrics"] = _numbers(each["result"]["metrics"])
-            which = "initial" if phase == "initial" else "latest"
-            results.setdefault(_text(each, "task"), {})[which] = (phase, numbers)
-    return {
-        task: TaskResult(
-            initial=each["initial"][1] if "initial" in each else None,
-            latest=each["latest"][1] if "latest" in each else None,
-            phase=each["latest"][0] if "latest" in each else "",
-        )
-        for task, each in results.items()
-    }
+            new = {"initial": numbers} if phase == "initial" else {"latest": numbers, "phase": phase}
+            results[task] = replace(results.get(task, TaskResult()), **new)
+    return results
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if is_number(value)}
 
 
-def _readable(read: Callable[[], dict[str, Any]], problems: list[str] | None) -> dict[str, Any]:
-    """Return what `read` returns; where that is corrupt and `problems` is given, note it and return nothing."""
+def read_summary(path: Path, problems: list[str] | None = None) -> dict[str, Any]:
+    """Read the summary of a run, empty where there is none; one that is corrupt is noted in `problems`, or raises."""
+    file = path / "summary.json"
     try:
-        return read()
+        return read_json(file, "the summary") if file.exists() else {}
     except (UserError, DataError) as error:
         if problems is None:
             raise
         problems.append(str(error))
         return {}
-
-
-def _summary(path: Path) -> dict[str, Any]:
-    file = path / "summary.json"
-    return read_json(file, "the summary") if file.exists() else {}
 
 
 def _objects(event: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
