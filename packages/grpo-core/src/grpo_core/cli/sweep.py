@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
-from grpo_sdk.cli.options import HELP, JSON
+from grpo_sdk.cli.options import HELP, JSON, only_one
 from grpo_sdk.display.invocation import command, program
-from grpo_sdk.display.text import err, print_json, print_out, table, visible
+from grpo_sdk.display.lines import fold
+from grpo_sdk.display.text import print_json, print_out, table, visible
 from grpo_sdk.errors import ExitCode, UserError
 from grpo_sdk.files import replace_file
 from grpo_sdk.paths import check_makeable
@@ -19,7 +21,7 @@ from grpo_sdk.paths import check_makeable
 if TYPE_CHECKING:
     from grpo_core.launch.slurm import SlurmOptions
     from grpo_core.launch.sweep.definition import Goal
-    from grpo_core.launch.sweep.folder import RunStatus, SweepRun
+    from grpo_core.launch.sweep.folder import SweepRun
     from grpo_core.launch.sweep.planning import Sweep
     from grpo_core.launch.sweep.summary import Configuration, Summary
     from grpo_sdk.intervals import Interval
@@ -30,9 +32,6 @@ Examples:
   grpo sweep sweep.yaml --jobs 4
   grpo sweep sweeps/sweep_3f2a9c01 --show
 """
-
-LABEL = 10
-"""Columns of the first word of a line of progress."""
 
 
 @click.command(epilog=EXAMPLES, context_settings=HELP)
@@ -68,9 +67,7 @@ def sweep(
     """
     from grpo_core.launch.sweep.planning import check, read_sweep
 
-    given = {"--show": is_shown, "--dry-run": dry_run, "--slurm": slurm is not None}
-    if len(names := [name for name, is_given in given.items() if is_given]) > 1:
-        raise UserError(f"{' and '.join(names)} exclude one another: give one of them.")
+    only_one({"--show": is_shown, "--dry-run": dry_run, "--slurm": slurm})
     chosen = read_sweep(words, output_dir, config_file, metric, goal)
     from grpo_core.launch.sweep.metrics import DEFAULT, goal_of  # SciPy takes seconds: not before a wrong file is told
 
@@ -93,7 +90,8 @@ def sweep(
     if options is not None:
         _submit(chosen, options, as_json=as_json)
         return ExitCode.DONE
-    _check_optuna(chosen)
+    if chosen.is_search:
+        import optuna  # noqa: F401 - it may be missing, and no folder is made yet
     with chosen.folder.locked():
         is_interrupted, runs = _execute(chosen, jobs)
         code = _finish(chosen, runs, baseline, is_saved=True, as_json=as_json)
@@ -102,59 +100,49 @@ def sweep(
 
 def _is_done(chosen: Sweep) -> bool:
     """Whether nothing is left to run, which therefore may be what this machine cannot run."""
-    if chosen.folder.plan is None or chosen.definition.method == "optuna":
+    if chosen.folder.plan is None or chosen.is_search:
         return False
-    return not any(_is_missing(chosen.folder.status(run)) for run in chosen.preview())
+    return all(chosen.folder.status(run).is_done for run in chosen.plan())
 
 
 def _count(chosen: Sweep) -> int:
     """The number of the last configuration in the folder, with those that will be added."""
-    chosen.preview()
+    chosen.plan()
     assert chosen.folder.plan is not None
     planned = max((run.configuration for run in chosen.folder.plan.runs), default=0)
-    return max(planned, chosen.definition.trials or 0) if chosen.definition.method == "optuna" else planned
-
-
-def _check_optuna(chosen: Sweep) -> None:
-    if chosen.definition.method != "optuna":
-        return
-    try:
-        import optuna  # noqa: F401 - before a folder is made
-    except ModuleNotFoundError as error:
-        if error.name != "optuna":
-            raise
-        raise UserError("method: optuna needs Optuna: pip install 'grpo-core[sweep]'") from None
+    return max(planned, chosen.definition.trials or 0) if chosen.is_search else planned
 
 
 def _execute(chosen: Sweep, jobs: int) -> tuple[bool, Sequence[SweepRun]]:
     """Run what is missing; whether it was interrupted, and all runs."""
     from grpo_core.launch.sweep.array import queued
-    from grpo_core.launch.sweep.processes import Jobs, ListedRuns, Queue, threads_for
+    from grpo_core.launch.sweep.processes import Jobs, Progress, Queue, threads_for
 
     folder = chosen.folder
     threads, why = threads_for(jobs)
     runs = chosen.plan(threads)
+    folder.save()
     assert folder.plan is not None
     if folder.plan.threads != threads:
         threads, why = folder.plan.threads, "as when the sweep began"
-    queue: Queue
-    if chosen.definition.method == "optuna":
+    if chosen.is_search:
         from grpo_core.launch.sweep.search import Search
 
-        queue, count, waiting = Search(folder), chosen.definition.trials or 0, set[str]()
-        missing = max(0, count - len(runs)) + sum(_is_missing(folder.status(run)) for run in runs)
+        queue: Queue = Search(folder)
+        count, waiting = chosen.definition.trials or 0, set[str]()
+        missing = max(0, count - len(runs)) + sum(not folder.status(run).is_done for run in runs)
     else:
         waiting = queued(folder)
-        todo = [run for run in runs if _is_missing(folder.status(run)) and run.name not in waiting]
-        queue, count, missing = ListedRuns(todo), len(runs), len(todo)
-    progress = SweepProgress(missing)
+        todo = [run for run in runs if not folder.status(run).is_done and run.name not in waiting]
+        queue, count, missing = Queue(todo), len(runs), len(todo)
+    progress = Progress(missing)
     each = "as many threads as each takes" if threads is None else f"{threads} thread{'' if threads == 1 else 's'} each"
     share = f", {each} ({why})" if why and missing else ""
     done = f", {number} of them done already" if (number := count - missing - len(waiting)) else ""
     done += f", {len(waiting)} in SLURM's queue" if waiting else ""
     progress.line("sweep", f"{folder.path}: {count} run{'s' * (count > 1)}{done}; {jobs} at a time{share}")
     is_interrupted = Jobs(folder, jobs, progress).run(queue)
-    return is_interrupted, folder.plan.runs if chosen.definition.method == "optuna" else runs
+    return is_interrupted, folder.plan.runs if chosen.is_search else runs
 
 
 def _slurm_options(chosen: Sweep, text: str, jobs: int) -> SlurmOptions:
@@ -163,7 +151,7 @@ def _slurm_options(chosen: Sweep, text: str, jobs: int) -> SlurmOptions:
 
     if jobs != 1:
         raise UserError(f"--jobs {jobs} is of this machine: give --slurm '--parallel {jobs}'.")
-    if chosen.definition.method == "optuna":
+    if chosen.is_search:
         raise UserError("method: optuna chooses each run after the ones before: it cannot be an array. Use --jobs.")
     try:
         context = slurm.make_context("grpo sweep --slurm", shlex.split(text))
@@ -184,7 +172,8 @@ def _submit(chosen: Sweep, options: SlurmOptions, *, as_json: bool) -> None:
     folder = chosen.folder
     with folder.locked():
         waiting = queued(folder)
-        todo = [run for run in chosen.plan(None) if _is_missing(folder.status(run)) and run.name not in waiting]
+        todo = [run for run in chosen.plan() if not folder.status(run).is_done and run.name not in waiting]
+        folder.save()
         submitted = submit(folder, todo, options) if todo else {}
     if as_json:
         print_json(submitted)
@@ -192,65 +181,24 @@ def _submit(chosen: Sweep, options: SlurmOptions, *, as_json: bool) -> None:
     job = next(iter(submitted.values()), "").partition("_")[0]
     queue = f", {len(waiting)} are in the queue already" if waiting else ""
     what = f"job {job}: {len(todo)} run{'s' * (len(todo) > 1)}" if submitted else "nothing is left to submit"
-    print_out(
-        visible(f"{'submitted' if submitted else 'sweep':<{LABEL}}{what}{queue}"),
-        visible(f"next      {command('sweep', str(folder.path), '--show')}"),
-    )
-
-
-def _is_missing(status: RunStatus) -> bool:
-    return status.state not in ("finished", "pruned")
-
-
-class SweepProgress:
-    """Prints a line when a run starts or ends.
-
-    Args:
-        count: Runs to do.
-    """
-
-    def __init__(self, count: int) -> None:
-        self._count, self._ended = count, 0
-
-    def line(self, name: str, text: str) -> None:
-        """Print a line."""
-        err().print(visible(f"{name:<{LABEL - 1}} {text}"), soft_wrap=True)
-
-    def started(self, run: SweepRun, *, is_resumed: bool) -> None:
-        """Print a run that was started."""
-        self.line("resumed" if is_resumed else "started", f"{run.name}  {run}")
-
-    def ended(self, status: RunStatus, seconds: float) -> None:
-        """Print a run that has ended."""
-        from grpo_sdk.display.lines import duration
-
-        self._ended += 1
-        failed = f", exit code {status.exit_code}: {status.last_line}" if status.state in ("failed", "killed") else ""
-        number = f"{self._ended} of {self._count}"
-        self.line(status.state, f"{status.run.name}  {number}, {duration(seconds)}{failed}")
-
-    def say(self, message: str) -> None:
-        """Print a message."""
-        self.line("note", message)
+    print_out(visible(fold("submitted" if submitted else "sweep", [f"{what}{queue}"], None)))
+    print_out(visible(fold("next", [command("sweep", str(folder.path), "--show")], None)))
 
 
 def _show_runs(chosen: Sweep, *, as_json: bool) -> None:
-    definition = chosen.definition
-    if definition.method == "optuna":
-        proposals = f"Optuna proposes {definition.trials} configurations, each after the results of those before."
+    if chosen.is_search:
+        trials = chosen.definition.trials
+        proposals = f"Optuna proposes {trials} configurations, each after the results of those before."
         print_json([]) if as_json else print_out(proposals)
         return
-    runs = chosen.preview()
+    runs = chosen.plan()
     commands = [f"{program()} {shlex.join(chosen.folder.start_words(run))}" for run in runs]
     if as_json:
         print_json([
             {**run.model_dump(mode="json"), "command": words} for run, words in zip(runs, commands, strict=True)
         ])  # fmt: skip
         return
-    listing = table("run", "command")
-    for run, words in zip(runs, commands, strict=True):
-        listing.add_row(run.name, visible(words))
-    print_out(listing)
+    print_out(table("run", "command", rows=zip((run.name for run in runs), commands, strict=True)))
 
 
 def _finish(chosen: Sweep, runs: Sequence[SweepRun], baseline: int | None, *, is_saved: bool, as_json: bool) -> int:
@@ -269,7 +217,12 @@ def _finish(chosen: Sweep, runs: Sequence[SweepRun], baseline: int | None, *, is
     definition, path = chosen.definition, chosen.folder.path
     waiting = queued(chosen.folder)
     assert chosen.folder.plan is not None
-    statuses = [_status(chosen, run, waiting) for run in chosen.folder.plan.runs]
+    statuses = [
+        replace(status, state="queued")
+        if status.run.name in waiting and status.state not in ("running", "finished")
+        else status
+        for status in map(chosen.folder.status, chosen.folder.plan.runs)
+    ]
     summary = summarize(statuses, definition.metric, definition.goal, baseline)
     tables = {"summary.csv": configurations_csv(summary), "runs.csv": runs_csv(summary)} if is_saved else {}
     for name, text in tables.items():
@@ -287,15 +240,7 @@ def _finish(chosen: Sweep, runs: Sequence[SweepRun], baseline: int | None, *, is
     return ExitCode.INTERRUPTED if is_saved and states & {"interrupted", "pending"} else ExitCode.DONE
 
 
-def _status(chosen: Sweep, run: SweepRun, waiting: Collection[str]) -> RunStatus:
-    status = chosen.folder.status(run)
-    is_queued = run.name in waiting and status.state not in ("running", "finished")
-    return replace(status, state="queued") if is_queued else status
-
-
 def _print(summary: Summary) -> None:
-    from grpo_core.launch.sweep.summary import has_result
-
     several = any(len(each.runs) > 1 for each in summary.configurations)
     keys = list(dict.fromkeys(key for each in summary.configurations for key in each.settings))
     compared = [f"over {summary.baseline}", "95% interval"] if len(summary.configurations) > 1 else []
@@ -320,9 +265,13 @@ def _print(summary: Summary) -> None:
             print_out(f"{'':10}not known to be better than {numbers}: the 95% interval of the difference holds 0")
         elif sum(each.result is not None for each in summary.configurations) > 1:
             print_out(f"{'':10}better than every other: no 95% interval of a difference holds 0")
-    others = [each for each in summary.configurations if each.result is None]
-    if best is not None and (missing := [each for each in others if any(map(has_result, each.runs))]):
-        numbers = ", ".join(str(each.number) for each in missing)
+    unmeasured = [
+        each
+        for each in summary.configurations
+        if each.result is None and any(status.state == "finished" for status in each.runs)
+    ]
+    if best is not None and unmeasured:
+        numbers = ", ".join(str(each.number) for each in unmeasured)
         advice = "; eval.task=TASK evaluates every run on the same task" if "/" in summary.metric else ""
         print_out(visible(f"note      without {summary.metric}, and so not compared: {numbers}{advice}"))
 
@@ -339,11 +288,10 @@ def _ends(interval: Interval | None) -> str:
 
 def _states(configuration: Configuration) -> str:
     """The states of a configuration's runs, with the exit code and the last line of those that failed."""
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for status in configuration.runs:
         code = "" if status.exit_code in (None, 0, ExitCode.INTERRUPTED) else f" (exit code {status.exit_code})"
         line = f": {status.last_line}" if status.last_line and status.state == "failed" else ""
-        text = f"{status.state}{code}{line}"
-        counts[text] = counts.get(text, 0) + 1
+        counts[f"{status.state}{code}{line}"] += 1
     several = len(configuration.runs) > 1
     return "; ".join(f"{count} {text}" if several else text for text, count in counts.items())

@@ -103,6 +103,11 @@ class RunStatus:
     exit_code: int | None = None
     last_line: str = ""
 
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to run."""
+        return self.state in ("finished", "pruned")
+
 
 class SweepFolder:
     """Reads and writes the folder of a sweep.
@@ -147,21 +152,18 @@ class SweepFolder:
         Raises:
             UserError: the folder holds runs with other settings.
         """
-        before, common = self._saved, common_settings(definition, config)
-        base_before, runs = (before.base, before.runs) if before is not None else ({}, [])
+        before, base = self._saved, common_settings(definition, config)
+        base_before, runs = (dict(before.base), before.runs) if before is not None else ({}, [])
         self._seed = None
         if definition.seeds or any(run.seed is not None for run in runs):  # each run has a seed, and none is common
-            self._seed = common.pop("seed", DEFAULT_SEED)
-            text = base_before.get("seed", "")
-            own = {"seed": int(text) if text.isdecimal() else DEFAULT_SEED}
-            base_before = {key: text for key, text in base_before.items() if key != "seed"}
-            runs = [run if run.seed is not None else run.model_copy(update=own) for run in runs]
+            self._seed, own = (int(each.pop("seed", DEFAULT_SEED)) for each in (base, base_before))
+            runs = [run if run.seed is not None else run.model_copy(update={"seed": own}) for run in runs]
         if before is not None:
-            _check_common(self.path, base_before, common)
+            _check_common(self.path, base_before, base)
         self.plan = SweepPlan(
             definition=definition.model_dump(mode="json", exclude_unset=True),
             config=None if config is None else str(config.absolute()),
-            base={key: text_of(value) for key, value in common.items()},
+            base=base,
             threads=before.threads if before is not None and runs else threads,
             runs=runs,
         )
@@ -276,7 +278,7 @@ def read_plan(path: Path) -> SweepPlan:
     return plan
 
 
-def common_settings(definition: Definition, config: Path | None) -> dict[str, Any]:
+def common_settings(definition: Definition, config: Path | None) -> dict[str, str]:
     """Return the settings that a user has given to all runs, wherever: command line, environment, .env, files.
 
     Raises:
@@ -286,14 +288,13 @@ def common_settings(definition: Definition, config: Path | None) -> dict[str, An
     given = [key for key in keys() if key in settings.values and key != "output_dir"]
     settings.add_recipe()
     values = flatten(settings.validated().config)
-    return {key: values[key] for key in given}
+    return {key: text_of(values[key]) for key in given}
 
 
-def _check_common(path: Path, before: Mapping[str, str], common: Mapping[str, Any]) -> None:
-    """Refuse common settings that differ from those of a folder's runs, which older versions stored shortened."""
-    now = {key: text_of(value) for key, value in common.items()}
+def _check_common(path: Path, before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Refuse common settings that differ from those of a folder's runs."""
     for key in {**now, **before}:
-        if key in now and before.get(key) in (now[key], format_value(common[key])):
+        if before.get(key) == now.get(key):
             continue
         texts = [each.get(key, "its default") for each in (before, now)]
         shown = [format_value(text) for text in texts]

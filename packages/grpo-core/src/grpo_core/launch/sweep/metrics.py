@@ -6,11 +6,10 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from grpo_core.checkpoints import read_json
 from grpo_core.evaluation.intervals import RATE, UNBOUNDED, Bounds, bounds_in
 from grpo_core.launch.sweep.definition import Goal
 from grpo_core.tracking.evaluations import evaluation_metrics
-from grpo_core.tracking.runs import is_number
+from grpo_core.tracking.runs import is_number, read_summary
 from grpo_sdk.errors import UserError, near_match
 from grpo_sdk.intervals import Interval
 from grpo_sdk.records.jsonl import TRAIN_LOG, read_jsonl, read_last
@@ -43,22 +42,20 @@ def bounds_of(metric: str, path: Path | None) -> Bounds:
     folder, _, last = metric.rpartition("/")
     if last.endswith(("_rate", "_frac")) or last.startswith("pass@"):
         return RATE
-    if last == "mean_reward" and path is not None and (path / "summary.json").exists():
-        tasks = read_json(path / "summary.json", "the summary").get("tasks", {})
-        return bounds_in(tasks.get(folder.removeprefix("eval/"), {}).get("final", {}))
+    if last == "mean_reward" and path is not None and (summary := read_summary(path)):
+        return bounds_in(summary.get("tasks", {}).get(folder.removeprefix("eval/"), {}).get("final", {}))
     return UNBOUNDED
 
 
 def numbers_of(path: Path) -> dict[str, float]:
     """Return every number that a finished run ends with: of its last step, its cost, and its final evaluation."""
     numbers = {name: float(value) for name, value in read_last(path / TRAIN_LOG).items() if is_number(value)}
-    if (file := path / "summary.json").exists():
-        summary = read_json(file, "the summary")
-        numbers |= {name: float(summary[name]) for name in _SUMMARY if is_number(summary.get(name))}
-        tasks = summary.get("tasks")
-        for task, entry in tasks.items() if isinstance(tasks, dict) else ():
-            if isinstance(entry, dict) and isinstance(entry.get("final"), dict):
-                numbers |= evaluation_metrics(task, entry["final"])
+    summary = read_summary(path)
+    numbers |= {name: float(summary[name]) for name in _SUMMARY if is_number(summary.get(name))}
+    tasks = summary.get("tasks")
+    for task, entry in tasks.items() if isinstance(tasks, dict) else ():
+        if isinstance(entry, dict) and isinstance(entry.get("final"), dict):
+            numbers |= evaluation_metrics(task, entry["final"])
     return {name: value for name, value in numbers.items() if math.isfinite(value)}
 
 

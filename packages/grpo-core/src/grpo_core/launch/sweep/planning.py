@@ -43,24 +43,18 @@ class Sweep:
     settings: Sequence[dict[str, str]]
     is_begun: bool = False
 
-    def plan(self, threads: int | None) -> list[SweepRun]:
-        """Write the plan, and return its runs."""
-        plan = self.folder.begin(self.definition, self.config, threads)
-        runs = plan.runs if self.definition.method == "optuna" else self._runs()
-        self.folder.save()
-        return runs
+    @property
+    def is_search(self) -> bool:
+        """Whether Optuna proposes each run after the results of those before."""
+        return self.definition.method == "optuna"
 
-    def preview(self) -> list[SweepRun]:
-        """Return the runs of a list; the folder's plan has all of them, and nothing is written."""
-        self.folder.begin(self.definition, self.config, None)
-        return self._runs()
+    def plan(self, threads: int | None = None) -> list[SweepRun]:
+        """Return the runs that are known, every configuration with the first seed, then with the next one.
 
-    def _runs(self) -> list[SweepRun]:
-        """Every configuration with the first seed, then with the next one."""
-        if self.is_begun:
-            assert self.folder.plan is not None
-            runs = self.folder.plan.runs
-        else:
+        The folder's plan has all of them; nothing is written before it is saved.
+        """
+        runs = self.folder.begin(self.definition, self.config, threads).runs
+        if not self.is_begun and not self.is_search:
             runs = [run for settings in self.settings for run in self.folder.add(settings, self.definition.seeds)]
         seeds = [*dict.fromkeys(run.seed for run in runs)]
         return sorted(runs, key=lambda run: seeds.index(run.seed))

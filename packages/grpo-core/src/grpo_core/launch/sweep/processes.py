@@ -6,15 +6,17 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 from grpo_core.launch.processes import ending_with_parent
 from grpo_core.launch.sweep.folder import LOG, RunStatus, SweepFolder, SweepRun
 from grpo_core.tracking import presence
 from grpo_core.training.stop import stop_on_signal
+from grpo_sdk.display import lines
+from grpo_sdk.display.text import err, visible
 
 COMMAND = (sys.executable, "-m", "grpo_core")
 
@@ -25,52 +27,48 @@ THREADS = "OMP_NUM_THREADS"
 DEVICES = "CUDA_VISIBLE_DEVICES"
 
 
-class Queue(Protocol):
-    """Where the next run comes from."""
-
-    def take(self) -> SweepRun | None:
-        """Return the next run to start; None if there is none."""
-
-    def is_hopeless(self, run: SweepRun, path: Path) -> bool:
-        """Whether a run that goes on in `path` is to end early."""
-
-    def ended(self, status: RunStatus) -> None:
-        """Take note of a run that has ended."""
-
-
-class ListedRuns:
-    """Runs that are known beforehand.
+class Queue:
+    """Where the next run comes from: here a list of runs that are known beforehand.
 
     Args:
         runs: The runs, in their order.
     """
 
-    def __init__(self, runs: list[SweepRun]) -> None:
-        self._runs: Iterator[SweepRun] = iter(runs)
+    def __init__(self, runs: Sequence[SweepRun]) -> None:
+        self._runs = iter(runs)
 
     def take(self) -> SweepRun | None:
-        """Return the next run."""
+        """Return the next run to start; None if there is none."""
         return next(self._runs, None)
 
     def is_hopeless(self, run: SweepRun, path: Path) -> bool:
-        """No run is ended early."""
+        """Whether a run that goes on in `path` is to end early."""
         return False
 
     def ended(self, status: RunStatus) -> None:
-        """Nothing follows from it."""
+        """Take note of a run that has ended."""
 
 
-class Progress(Protocol):
-    """Notified of what happens to the runs."""
+class Progress:
+    """Prints a line when a run starts or ends.
 
-    def started(self, run: SweepRun, *, is_resumed: bool) -> None:
-        """A process of the run was started."""
+    Args:
+        count: Runs to do.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count, self._ended = count, 0
+
+    def line(self, label: str, text: str) -> None:
+        """Print a line."""
+        err().print(visible(f"{label:<9} {text}"), soft_wrap=True)
 
     def ended(self, status: RunStatus, seconds: float) -> None:
-        """The run has ended."""
-
-    def say(self, message: str) -> None:
-        """Something else happened."""
+        """Print a run that has ended."""
+        self._ended += 1
+        failed = f", exit code {status.exit_code}: {status.last_line}" if status.state in ("failed", "killed") else ""
+        number = f"{self._ended} of {self._count}"
+        self.line(status.state, f"{status.run.name}  {number}, {lines.duration(seconds)}{failed}")
 
 
 @dataclass(slots=True)
@@ -100,7 +98,7 @@ class Jobs:
     Args:
         folder: The sweep.
         count: Processes at a time.
-        progress: Notified of what happens.
+        progress: Prints what happens.
     """
 
     def __init__(self, folder: SweepFolder, count: int, progress: Progress) -> None:
@@ -115,7 +113,7 @@ class Jobs:
         Returns:
             Whether it was interrupted: the runs have saved themselves then.
         """
-        with stop_on_signal(self._request, lambda _: self._progress.say(STOPPING)):
+        with stop_on_signal(self._request, lambda _: self._progress.line("note", STOPPING)):
             try:
                 while self._fill(queue) or self._processes:
                     time.sleep(POLL_S)
@@ -148,7 +146,8 @@ class Jobs:
         slot = min(set(range(self._count)) - {process.slot for process in self._processes})
         path = self._folder.run_path(run)
         if path is not None and presence.is_alive(path):
-            self._progress.say(f"{run.name} goes on in {presence.noted(path)}, which an earlier sweep started")
+            writer = presence.noted(path)
+            self._progress.line("note", f"{run.name} goes on in {writer}, which an earlier sweep started")
             self._processes.append(_Process(run, slot, None, time.monotonic()))
             return
         words = self._folder.next_words(run)
@@ -157,7 +156,7 @@ class Jobs:
         with (folder / LOG).open("ab") as log:
             child = start_process(words, log, self._environment(slot))
         self._processes.append(_Process(run, slot, child, time.monotonic()))
-        self._progress.started(run, is_resumed=words[0] == "resume")
+        self._progress.line("resumed" if words[0] == "resume" else "started", f"{run.name}  {run}")
 
     def _look(self, process: _Process, queue: Queue) -> None:
         """Look whether a run has ended, or should."""
@@ -166,7 +165,7 @@ class Jobs:
             if path is not None and presence.is_alive(path):
                 return
             self._processes.remove(process)
-            if not self._stop and self._folder.status(run).state not in ("finished", "pruned"):
+            if not self._stop and not self._folder.status(run).is_done:
                 self._start(run)
                 return
         elif (code := process.child.poll()) is None:

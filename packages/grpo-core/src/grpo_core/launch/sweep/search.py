@@ -14,6 +14,7 @@ from optuna.trial import TrialState, create_trial
 from grpo_core.launch.sweep.definition import Range, text_of
 from grpo_core.launch.sweep.folder import RunStatus, SweepFolder, SweepRun
 from grpo_core.launch.sweep.metrics import DEFAULT, goal_of, interim_values, numbers_of, value_of
+from grpo_core.launch.sweep.processes import Queue
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -21,7 +22,7 @@ LOOK_EVERY = 5
 """Looks at a run's process for each look at its evaluations: once a second."""
 
 
-class Search:
+class Search(Queue):
     """A queue that asks Optuna for each next run.
 
     The study is made anew from the runs in the folder, so that nothing else has to survive a kill.
@@ -31,6 +32,7 @@ class Search:
     """
 
     def __init__(self, folder: SweepFolder) -> None:
+        super().__init__(())
         definition = folder.definition
         self._folder, self._definition = folder, definition
         self._metric = definition.metric or DEFAULT
@@ -49,7 +51,7 @@ class Search:
         self._again: list[SweepRun] = []
         self._left = (definition.trials or 0) - len(planned)
         for status in map(folder.status, planned):
-            if status.state in ("finished", "pruned"):
+            if status.is_done:
                 self._add(status)
             else:
                 self._again.append(status.run)
@@ -138,7 +140,7 @@ class Search:
 
 
 def _result(status: RunStatus, metric: str) -> float | None:
-    if status.path is None or status.state not in ("finished", "pruned"):
+    if status.path is None or not status.is_done:
         return None
     if status.state == "pruned":
         return next(reversed(interim_values(status.path, metric).values()), None)

@@ -73,7 +73,7 @@ def summarize(statuses: Sequence[RunStatus], metric: str | None, goal: Goal | No
     """
     wanted = metric or DEFAULT
     direction = goal_of(wanted, goal)
-    finished = {status.run.name: numbers_of(status.path) for status in statuses if status.path and has_result(status)}
+    finished = {each.run.name: numbers_of(each.path) for each in statuses if each.path and each.state == "finished"}
     name = next(filter(None, (name_in(numbers, wanted) for numbers in finished.values())), "")
     if finished and not name:
         known = sorted({each for numbers in finished.values() for each in numbers})
@@ -98,11 +98,6 @@ def summarize(statuses: Sequence[RunStatus], metric: str | None, goal: Goal | No
     best = _best(compared, direction)
     rivals = [each.number for each in compared if best is not None and _may_equal(best, each, bounds)]
     return Summary(name or wanted, direction, first, best.number if best else None, rivals, compared)
-
-
-def has_result(status: RunStatus) -> bool:
-    """Whether a run has ended with numbers that are compared."""
-    return status.state == "finished"
 
 
 def _difference(each: Configuration, base: Configuration | None, bounds: Bounds) -> Interval | None:
