@@ -18,8 +18,6 @@ Examples:
   ssh -t machine grpo watch /data/training_runs
 """
 
-EXTRA = "pip install 'grpo-core[watch]'"
-
 
 @click.command(epilog=EXAMPLES, context_settings=HELP)
 @click.argument("run", metavar="[RUN|DIR]", required=False)
@@ -37,12 +35,8 @@ def watch(run: str | None, every_s: float) -> int:
     path = _run(run)
     if not is_terminal():
         raise UserError(f"grpo watch needs a terminal. In a pipe or a file: grpo runs show {path} --json")
-    try:
-        from grpo_core.display.watch import WatchApp
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "textual":
-            raise
-        raise UserError(f"grpo watch needs textual: {EXTRA}") from None
+    from grpo_core.display.watch import WatchApp
+
     app = WatchApp(LiveRun(path), every_s)
     app.run()
     return app.return_code or ExitCode.DONE

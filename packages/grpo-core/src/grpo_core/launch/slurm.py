@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 from grpo_sdk.errors import UserError
 
 if TYPE_CHECKING:
+    from submitit import Job
     from submitit.slurm.slurm import SlurmExecutor
-
-EXTRA = "pip install 'grpo-core[slurm]'"
 
 OWN_OPTIONS = {
     "array": "--seeds or --each",
@@ -69,23 +68,6 @@ class SlurmOptions:
     sbatch: Mapping[str, str | bool] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class SubmittedRun:
-    """A run that SLURM has accepted.
-
-    Attributes:
-        job_id: As squeue and scancel know it: `123`, or `123_0` in an array.
-        folder: Folder of the run and its log.
-        log: Log of the job.
-        words: Words after `grpo`.
-    """
-
-    job_id: str
-    folder: Path
-    log: Path
-    words: Sequence[str]
-
-
 def read_minutes(text: str) -> int:
     """Read a time limit as sbatch does: `90`, `4:00:00`, `2-12`; seconds are rounded up to a minute.
 
@@ -119,7 +101,7 @@ def slurm_script(runs: Sequence[Sequence[str]], options: SlurmOptions, output_di
 
 def submit_runs(
     runs: Sequence[Sequence[str]], options: SlurmOptions, output_dir: Path, folders: Sequence[Path] | None = None
-) -> list[SubmittedRun]:
+) -> list[Job[None]]:
     """Submit runs as one job, or as one array.
 
     Args:
@@ -127,6 +109,9 @@ def submit_runs(
         options: What each asks for.
         output_dir: Folder that receives `slurm/JOB`, on a file system that the nodes share.
         folders: Folder of each run, if that is not the one of its job.
+
+    Returns:
+        The job of each run, whose `job_id` is `123`, or `123_0` in an array.
 
     Raises:
         UserError: there is no sbatch or srun here, or sbatch refuses the job.
@@ -145,7 +130,7 @@ def submit_runs(
     places: Sequence[Path | None] = [None] * len(runs) if folders is None else folders
     try:
         with redirect_stderr(StringIO()), executor.batch():  # submitit copies there what the error says
-            jobs = [
+            return [
                 executor.submit(SlurmRun(words, options.processes, folder))
                 for words, folder in zip(runs, places, strict=True)
             ]
@@ -154,10 +139,6 @@ def submit_runs(
         reason = next((line for line in reversed(lines) if "error:" in line), lines[0])
         reason = reason.strip().removeprefix("sbatch: ").removeprefix("error: ")
         raise UserError(f"sbatch refused the job: {reason}") from None
-    return [
-        SubmittedRun(job.job_id, job.paths.folder, job.paths.stdout, words)
-        for job, words in zip(jobs, runs, strict=True)
-    ]
 
 
 def check_sbatch_options(options: Mapping[str, str | bool]) -> None:
@@ -172,12 +153,7 @@ def check_sbatch_options(options: Mapping[str, str | bool]) -> None:
 
 
 def _executor(runs: Sequence[Sequence[str]], options: SlurmOptions, output_dir: Path) -> SlurmExecutor:
-    try:
-        from submitit.slurm.slurm import SlurmExecutor
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "submitit":
-            raise
-        raise UserError(f"grpo launch slurm needs submitit: {EXTRA}") from None
+    from submitit.slurm.slurm import SlurmExecutor
 
     class Executor(SlurmExecutor):
         """Also prints scripts where there is no SLURM."""

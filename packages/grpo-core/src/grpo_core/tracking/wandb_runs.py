@@ -61,7 +61,7 @@ def latest_runs(project: str, limit: int) -> list[RemoteRun]:
         limit: Runs at most.
 
     Raises:
-        UserError: there is no key, no wandb, or no such project.
+        UserError: there is no key, or no such project.
         WandBError: W&B cannot be reached, or refuses.
     """
     parts = project.split("/")
@@ -80,7 +80,7 @@ def remote_run(path: str, names: Sequence[str]) -> tuple[RemoteRun, dict[str, li
         names: Metrics; those that the run did not log are left out.
 
     Raises:
-        UserError: there is no key, no wandb, or no such run.
+        UserError: there is no key, or no such run.
         WandBError: W&B cannot be reached, or refuses.
     """
     parts = path.split("/")
@@ -124,13 +124,9 @@ def _remote(run: Any) -> RemoteRun:
 def _api(what: str) -> Iterator[Any]:
     """Open W&B's public API; its errors become one line."""
     os.environ.setdefault("WANDB_SILENT", "true")
-    try:
-        import wandb
-        from wandb.errors import AuthenticationError, CommError, UsageError
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "wandb":
-            raise
-        raise UserError("--wandb needs wandb: pip install 'grpo-core[wandb]'") from None
+    import wandb
+    from wandb.errors import AuthenticationError, CommError, UsageError
+
     host = os.environ.get("WANDB_BASE_URL") or wandb.setup().settings.base_url
     if not has_key(host, os.environ) and IDENTITY not in os.environ:
         raise UserError(  # wandb itself would ask for a key in a terminal

@@ -16,7 +16,7 @@ from grpo_core.launch.slurm import SlurmOptions, check_sbatch_options, read_minu
 from grpo_core.training.rank_shares import check_shares
 from grpo_sdk.cli.options import COUNT
 from grpo_sdk.display.invocation import command
-from grpo_sdk.display.text import print_json, print_out, table, visible
+from grpo_sdk.display.text import print_json, print_out, table
 from grpo_sdk.errors import UserError
 from grpo_sdk.paths import check_makeable
 
@@ -159,19 +159,20 @@ def _check(runs: Sequence[RunWords], options: SlurmOptions) -> None:
 
 def _submit(runs: Sequence[RunWords], options: SlurmOptions, output_dir: Path, *, as_json: bool) -> None:
     check_makeable(output_dir, f"--output-dir {output_dir}")
-    submitted = submit_runs([each.words for each in runs], options, output_dir)
+    jobs = submit_runs([each.words for each in runs], options, output_dir)
+    submitted: list[dict[str, Any]] = [
+        {"job": job.job_id, "folder": job.paths.folder, "log": job.paths.stdout, "words": run.words}
+        for job, run in zip(jobs, runs, strict=True)
+    ]
     if as_json:
-        print_json([{"job": run.job_id, "folder": run.folder, "log": run.log, "words": run.words} for run in submitted])
+        print_json(submitted)
         return
-    listing = table("job", "log", "command")
-    for run in submitted:
-        listing.add_row(run.job_id, visible(str(run.log)), visible(f"grpo {shlex.join(run.words)}"))
-    first = submitted[0]
-    job = first.job_id.partition("_")[0]
+    first, job = jobs[0].paths, jobs[0].job_id.partition("_")[0]
+    rows = ((each["job"], str(each["log"]), f"grpo {shlex.join(each['words'])}") for each in submitted)
     print_out(
-        listing,
+        table("job", "log", "command", rows=rows),
         "",
-        f"next      squeue --jobs {job}   tail -F {shlex.quote(str(first.log))}   scancel {job}",
+        f"next      squeue --jobs {job}   tail -F {shlex.quote(str(first.stdout))}   scancel {job}",
         f"          {command('runs', str(first.folder))}",
     )
     if any(each.config.trainer.save_every is None and each.config.trainer.save_minutes is None for each in runs):
