@@ -51,7 +51,7 @@ def test_a_key_knows_its_type_and_limits_in_words() -> None:
     }
     assert {name: keys()[name].allowed for name in words} == words
     assert choices(keys()["trainer.scale_rewards"].annotation) == ("none", "group", "batch")
-    assert (keys()["seed"].environment_name, environment_name("trainer.beta")) == ("GRPO_SEED", "GRPO_TRAINER__BETA")
+    assert (environment_name("seed"), environment_name("trainer.beta")) == ("GRPO_SEED", "GRPO_TRAINER__BETA")
 
 
 @pytest.mark.parametrize(("wrong", "meant"), [

@@ -37,7 +37,7 @@ def run(tracker: str, folder: Path, phase: str) -> list[str]:
     config = RunConfig(tracking=TrackingConfig(trackers=(tracker,), project="p", wandb_mode="offline"))
     with ExitStack() as resources:
         logs = RunFolder.reopen(folder, done)
-        callbacks = observe(config, [said], resources, branches="branch" in options).callbacks
+        callbacks, _ = observe(config, [said], resources, branches="branch" in options)
         callbacks.on_run_start(RunInfo(folder, {}, (), 100, step=done))
         for step in range(done, last + 1):
             if step > done:

@@ -85,8 +85,7 @@ def a_run(
     """What a trainer tells of a run."""
     (folder / "logs").mkdir(exist_ok=True)
     with ExitStack() as resources:
-        observed = observe(config, [ears], resources)
-        callbacks = observed.callbacks
+        callbacks, _ = observe(config, [ears], resources)
         settings = {"trainer.micro_batch_size": 16}  # found in place of auto
         info = RunInfo(folder, {"math.a": (8, 64)}, (), len(steps), step=resumed_at, settings=settings)
         callbacks.on_run_start(info)
@@ -199,7 +198,7 @@ def test_a_tracker_that_does_not_close_is_left(
 def test_an_evaluation_stands_at_its_step_where_few_steps_are_logged(tmp_path: Path, recorded: list[Recorder]) -> None:
     (tmp_path / "logs").mkdir()
     with ExitStack() as resources:
-        callbacks = observe(RunConfig(tracking=TrackingConfig(trackers=("recorder",))), [], resources).callbacks
+        callbacks, _ = observe(RunConfig(tracking=TrackingConfig(trackers=("recorder",))), [], resources)
         callbacks.on_run_start(RunInfo(tmp_path, {}, (), 60))
         callbacks.on_evaluation("math.a", "initial", RESULT)
         for step in range(1, 61):

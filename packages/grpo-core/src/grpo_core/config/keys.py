@@ -199,11 +199,6 @@ class Key:
         """Whether the value may be null."""
         return type(None) in members(self.annotation)
 
-    @property
-    def environment_name(self) -> str:
-        """Name of its environment variable: `GRPO_TRAINER__BETA`."""
-        return environment_name(self.name)
-
 
 def environment_name(key: str) -> str:
     """Return the environment variable of a dotted key: `GRPO_SECTION__KEY`."""

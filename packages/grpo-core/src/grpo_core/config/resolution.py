@@ -96,8 +96,7 @@ def resolve(
         profiles, loaded = (*profiles, sizes), _with(loaded, fitting, sizes.source)
         if shape is not None and trains:
             check_fits(loaded, hardware, shape)
-    choices += [*_preset_choices(loaded), *_recipe_choices(loaded, profiles), *_alias_choices(loaded)]
-    choices += _profile_choices(loaded, profiles, given)
+    choices += _chosen(loaded, profiles, given)
     for name, value, why in [*_left_out(loaded, profiles, given), *_dependent_defaults(loaded)]:
         loaded = _with(loaded, {name: value}, Source("chosen", why))
         shown = value if isinstance(value, str) else format_value(value)
@@ -151,60 +150,35 @@ def task_for_model(task: Tasks, model: str, host: PluginHost | None = None) -> t
     return ",".join(specs), f"{listed}: recommended for the embedded model {start.name}{trained}"
 
 
-def _profile_choices(
-    loaded: LoadedConfig, profiles: Iterable[Profile], given: Collection[str]
-) -> Iterator[ResolvedDefault]:
-    """Yield what each profile sets."""
+def _chosen(loaded: LoadedConfig, profiles: Iterable[Profile], given: Collection[str]) -> Iterator[ResolvedDefault]:
+    """Yield what preset, recipe, aliases and profiles set; a run's own configuration states every value itself."""
+    config, sources = loaded.config, loaded.sources
+    shown = {key: format_value(value_of(config, key)) for key in sources}
+    if (name := config.preset) and (of_preset := [key for key in sources if sources[key].kind == "preset"]):
+        yield ResolvedDefault("preset", name, f"{', '.join(f'{key}={shown[key]}' for key in of_preset)}: {SOURCE}")
+    if (name := config.recipe) and (of_recipe := {key for key in sources if sources[key].kind == "recipe"}):
+        yield ResolvedDefault("recipe", name, f"{recipe(name).source}; it says {len(of_recipe)} settings")
+        overridden = [
+            f"{key}={shown[key]}, not {format_value(value)}"
+            for profile in profiles
+            for key, value in profile.values.items()
+            if key in of_recipe and value_of(config, key) != value
+        ]
+        if overridden:
+            above = f"the recipe {name} stands above what is recommended for the model {config.model}"
+            yield ResolvedDefault("settings", name, f"{above}: {'; '.join(overridden)}")
+    for key, source in sources.items():
+        if source.alias:
+            why = f"given by the name {source.alias}, which is this setting here"
+            yield ResolvedDefault(key, shown[key], why)
     for profile in profiles:
         set_by_it = [
             f"{name}={format_value(value)}"
             for name, value in Settings.of(profile.values, profile.source).values.items()
-            if name not in given and loaded.sources.get(name) == profile.source
+            if name not in given and sources.get(name) == profile.source
         ]
         if set_by_it:
             yield ResolvedDefault("settings", ", ".join(set_by_it), profile.why)
-
-
-def _preset_choices(loaded: LoadedConfig) -> list[ResolvedDefault]:
-    """The preset, and what it sets."""
-    name = loaded.config.preset
-    keys_set = [key for key, source in loaded.sources.items() if source.kind == "preset"]
-    if name is None or not keys_set:
-        return []
-    listed = ", ".join(f"{key}={format_value(value_of(loaded.config, key))}" for key in keys_set)
-    return [ResolvedDefault("preset", name, f"{listed}: {SOURCE}")]
-
-
-def _recipe_choices(loaded: LoadedConfig, profiles: Iterable[Profile]) -> list[ResolvedDefault]:
-    """Return the recipe, and the recommendations for the model that it overrides."""
-    name = loaded.config.recipe
-    keys_set = {key for key, source in loaded.sources.items() if source.kind == "recipe"}
-    if name is None or not keys_set:
-        return []  # the configuration of an earlier run states every value itself
-    choices = [ResolvedDefault("recipe", name, f"{recipe(name).source}; it says {len(keys_set)} settings")]
-    overridden = [
-        f"{key}={format_value(value_of(loaded.config, key))}, not {format_value(value)}"
-        for profile in profiles
-        for key, value in profile.values.items()
-        if key in keys_set and value_of(loaded.config, key) != value
-    ]
-    if overridden:
-        above = f"the recipe {name} stands above what is recommended for the model {loaded.config.model}"
-        choices.append(ResolvedDefault("settings", name, f"{above}: {'; '.join(overridden)}"))
-    return choices
-
-
-def _alias_choices(loaded: LoadedConfig) -> list[ResolvedDefault]:
-    """Return the settings that were given under another name."""
-    return [
-        ResolvedDefault(
-            key,
-            format_value(value_of(loaded.config, key)),
-            f"given by the name {source.alias}, which is this setting here",
-        )
-        for key, source in loaded.sources.items()
-        if source.alias
-    ]
 
 
 def _left_out(
@@ -254,13 +228,13 @@ def _correction(loaded: LoadedConfig) -> Iterator[tuple[str, object, str]]:
         return
     if trainer.off_policy_steps:
         why = "trainer.off_policy_steps=1: a batch is sampled by weights of one step before (importance sampling)"
-        yield "trainer.rollout_correction", "token_truncate", why
     elif registry.get("engine", engine).has_own_numerics:
         why = f"engine.name={engine} computes log-probs with kernels of its own (truncated importance sampling)"
-        yield "trainer.rollout_correction", "token_truncate", why
     elif config.engine.args.get("dtype") == "bfloat16" and config.precision != "bfloat16":
         why = "engine.args.dtype=bfloat16: samples are rounded more than training (truncated importance sampling)"
-        yield "trainer.rollout_correction", "token_truncate", why
+    else:
+        return
+    yield "trainer.rollout_correction", "token_truncate", why
 
 
 def _scale(trainer: TrainerConfig) -> tuple[Literal["none", "group", "batch"], str]:

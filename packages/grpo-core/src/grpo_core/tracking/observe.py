@@ -6,7 +6,6 @@ import importlib.util
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -33,19 +32,6 @@ EXTRAS = ("aim", "clearml", "comet_ml", "mlflow", "swanlab", "tensorboard", "tra
 """Built-in trackers; each has the name of its package and of the extra of grpo-core that installs it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Observers:
-    """Observers of a run.
-
-    Attributes:
-        callbacks: The caller's callbacks, then the built-in ones.
-        choices: Values chosen for the user, with reasons.
-    """
-
-    callbacks: Callbacks
-    choices: tuple[ResolvedDefault, ...]
-
-
 def observe(
     config: RunConfig,
     callbacks: Sequence[Callback],
@@ -53,7 +39,7 @@ def observe(
     sources: Mapping[str, Source | str] | None = None,
     *,
     branches: bool = False,
-) -> Observers:
+) -> tuple[Callbacks, list[ResolvedDefault]]:
     """Add the event log, the trackers and the monitor to a run's callbacks; they get its folder when it starts.
 
     Args:
@@ -62,6 +48,9 @@ def observe(
         resources: Closes the observers with the error that ended the run, if any.
         sources: Dotted key -> source of its value, for the event log.
         branches: Whether the steps of a resumed run that are done again may differ from what they were.
+
+    Returns:
+        The caller's callbacks with the built-in ones behind them, and the values chosen for the user, with reasons.
 
     Raises:
         UserError: a tracker's package is not installed, or W&B is to be online without a key.
@@ -82,7 +71,7 @@ def observe(
         return False
 
     resources.push(close)
-    return Observers(observers, tuple(choices))
+    return observers, choices
 
 
 def kl_target(controller: str, arguments: Mapping[str, Any]) -> float:

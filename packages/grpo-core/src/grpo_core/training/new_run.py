@@ -15,7 +15,7 @@ from grpo_core.config.hardware import with_values
 from grpo_core.config.layers import Source
 from grpo_core.policy.ranks import Ranks, in_contact, joined
 from grpo_core.profiles import accelerator as accelerators
-from grpo_core.tracking.observe import Observers, observe
+from grpo_core.tracking.observe import observe
 from grpo_core.tracking.presence import working_in
 from grpo_core.training.result import RunResult
 from grpo_core.training.run_folder import shared_folder
@@ -41,17 +41,17 @@ def new_run(config: ResolvedConfig, callbacks: Sequence[Callback]) -> RunResult:
         ranks = resources.enter_context(joined(config.config.device, config.config.trainer.ddp_timeout))
         resolved = agreed(config, ranks)
         output_dir = Path(resolved.config.output_dir)
-        observed = Observers(Callbacks(), ())
+        observers, observed = Callbacks(), list[ResolvedDefault]()
         if ranks.is_main:
             check_makeable(output_dir, f"output_dir={output_dir} ({resolved.sources['output_dir']})")
-            observed = observe(resolved.config, callbacks, resources, resolved.sources)
+            observers, observed = observe(resolved.config, callbacks, resources, resolved.sources)
         setup = prepare(resolved.config, resources, ranks)
         folder = resources.enter_context(closing(shared_folder(output_dir, ranks)))
         if ranks.is_main:
             lock.enter_context(working_in(folder.path))
         resources.enter_context(in_contact(folder.path))
-        choices = [*resolved.choices, *observed.choices]
-        return Trainer(setup, folder, observed.callbacks, choices, resources, ranks).run()
+        choices = [*resolved.choices, *observed]
+        return Trainer(setup, folder, observers, choices, resources, ranks).run()
 
 
 def agreed(resolved: ResolvedConfig, ranks: Ranks) -> ResolvedConfig:

@@ -16,7 +16,7 @@ from grpo_core.config import load_config
 from grpo_core.display.progress import watched
 from grpo_core.policy.ranks import Ranks, in_contact, joined
 from grpo_core.tracking.events import EventLog, at_start_of
-from grpo_core.tracking.observe import Observers, observe
+from grpo_core.tracking.observe import observe
 from grpo_core.tracking.presence import working_in
 from grpo_core.training.provenance import check_identities, data_hash, versions
 from grpo_core.training.result import RunResult
@@ -81,11 +81,11 @@ def resume(
         check_shared(path, ranks)  # and what the others read is what the first one has locked
         stored = StoredRun.read(path, config, from_step, additional_steps=additional_steps, allow=allow)
         checkpoint, end = stored.checkpoint, stored.end
-        observed = Observers(Callbacks(), ())
+        observers, observed = Callbacks(), list[ResolvedDefault]()
         if ranks.is_main:
             branches = from_step != "latest" or bool(allow)
             sources = sources_of(path, config, stored)
-            observed = observe(config, callbacks, resources, sources, branches=branches)
+            observers, observed = observe(config, callbacks, resources, sources, branches=branches)
         setup = prepare(config, resources, ranks, stored)
         shared = _other_ranks(setup, ranks, stored.info["distributed_info"])
         _check_surroundings(setup, stored.info, allowed(allow), has_other_ranks=bool(shared))
@@ -96,9 +96,9 @@ def resume(
         anchor = "same KL anchor, " if setup.policy.has_reference else ""
         why = end.missing or f"{anchor}same data order"
         position = f"step {stored.state['step']}{of_planned(total_steps)} ({checkpoint.name} complete and verified)"
-        choices = [ResolvedDefault("resume", position, why), *directory, *shared, *observed.choices]
+        choices = [ResolvedDefault("resume", position, why), *directory, *shared, *observed]
         resources.enter_context(in_contact(path))
-        result = Trainer(setup, folder, observed.callbacks, choices, resources, ranks).run(checkpoint)
+        result = Trainer(setup, folder, observers, choices, resources, ranks).run(checkpoint)
         return replace(result, objects=named.objects)
 
 
