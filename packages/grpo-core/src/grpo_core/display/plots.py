@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -68,14 +68,9 @@ def curve(points: Sequence[Point], width: int, height: int, marks: Sequence[Mark
     Returns:
         The lines, none where there is nothing to draw.
     """
-    points = [point for point in points if math.isfinite(point[1])]
-    marks = [mark for mark in marks if math.isfinite(mark[1])]
-    values = [value for _, value in points] + [end for _, *ends in marks for end in ends if math.isfinite(end)]
-    if not values:
+    points, marks, (first, last), (low, high) = _drawn(points, marks)
+    if not points and not marks:
         return []
-    low, high = _range(values)
-    steps = [step for step, *_ in (*points, *marks)]
-    first, last = min(steps), max(steps)
     labels = axis_labels(low, high)
     margin = max(map(len, labels)) + 1
     canvas = _Canvas(max(2, width - margin), max(1, height - 1), (first, last), (low, high))
@@ -97,14 +92,9 @@ def svg_curve(title: str, points: Sequence[Point], marks: Sequence[Mark] = ()) -
         points: The curve, by step.
         marks: Points that are drawn above the curve, each with its interval.
     """
-    points = [point for point in points if math.isfinite(point[1])]
-    marks = [mark for mark in marks if math.isfinite(mark[1])]
-    values = [value for _, value in points] + [end for _, *ends in marks for end in ends if math.isfinite(end)]
-    if not values:
+    points, marks, (first, last), (low, high) = _drawn(points, marks)
+    if not points and not marks:
         return ""
-    low, high = _range(values)
-    steps = [step for step, *_ in (*points, *marks)]
-    first, last = min(steps), max(steps)
 
     def at(step: float, value: float) -> tuple[float, float]:
         x = (step - first) / (last - first) if last > first else 0.5
@@ -136,14 +126,20 @@ def axis_labels(low: float, high: float) -> tuple[str, str]:
     return labels
 
 
-def _range(values: Iterable[float]) -> Point:
-    """The range of an axis; that of a constant is widened, so that the curve is in the middle."""
-    known = list(values)
-    low, high = min(known), max(known)
+def _drawn(points: Sequence[Point], marks: Sequence[Mark]) -> tuple[list[Point], list[Mark], Point, Point]:
+    """The points and marks that are finite, and the ranges of their steps and of their values.
+
+    The range of a constant is widened, so that the curve is in the middle.
+    """
+    points = [point for point in points if math.isfinite(point[1])]
+    marks = [mark for mark in marks if math.isfinite(mark[1])]
+    steps = [step for step, *_ in (*points, *marks)] or [0.0]
+    values = [value for _, value in points] + [end for _, *ends in marks for end in ends if math.isfinite(end)]
+    low, high = min(values, default=0.0), max(values, default=0.0)
     if low == high:
         wider = abs(low) / 10 or 1.0
-        return max(low - wider, -sys.float_info.max), min(high + wider, sys.float_info.max)
-    return low, high
+        low, high = max(low - wider, -sys.float_info.max), min(high + wider, sys.float_info.max)
+    return points, marks, (min(steps), max(steps)), (low, high)
 
 
 class _Canvas:

@@ -81,24 +81,6 @@ class TaskTally:
         }
 
 
-class Curves:
-    """The tallies of a run's tasks."""
-
-    def __init__(self) -> None:
-        self._tasks: dict[str, TaskTally] = {}
-        self._last = 0
-
-    def add(self, group: Sequence[RolloutRecord]) -> None:
-        """Count the completions of one prompt and step."""
-        self._last = max(self._last, group[0].step)
-        self._tasks.setdefault(group[0].task, TaskTally()).add(group)
-
-    def as_json(self) -> dict[str, Any]:
-        """Task -> curves and distributions."""
-        edges = spans(self._last)
-        return {task: tally.as_json(edges) for task, tally in self._tasks.items()}
-
-
 def reward_of(record: RolloutRecord) -> float:
     """Reward that the advantage was computed from; of older runs the score's value; NaN where it was not scored."""
     value = record.score.value if record.reward is None else record.reward

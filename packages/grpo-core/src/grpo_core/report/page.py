@@ -6,8 +6,8 @@ import base64
 import hashlib
 import html
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import metadata, resources
-from pathlib import Path
 from string import Template
 from typing import Any
 
@@ -22,8 +22,6 @@ VEGA_LITE = "6.4"
 
 SCRIPTS = ("text.js", "charts.js", "sections.js", "browser.js", "page.js")
 """Our scripts, in their order."""
-
-_EXPORTED = "window.vegaEmbed = vegaEmbed;"
 
 
 def page(data: Mapping[str, Any], *, is_live: bool = False) -> str:
@@ -86,23 +84,12 @@ def chart_library() -> str:
     try:
         return kept.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
-        script = _closed(vl_convert.javascript_bundle(_EXPORTED, VEGA_LITE))
-    _keep(kept, script)
+        script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", VEGA_LITE)
+    script = script.replace("</script", "<\\/script").replace("<!--", "<\\!--")  # it ends no element of the page
+    with suppress(OSError):  # a cache that cannot be written costs seconds and nothing else
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(kept, script.encode())
     return script
-
-
-def _closed(script: str) -> str:
-    """Return a script that ends no element of the page."""
-    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
-
-
-def _keep(path: Path, text: str) -> None:
-    """Write a file whole; a cache that cannot be written costs seconds and nothing else."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, text.encode())
-    except OSError:
-        return
 
 
 def _alone(script: str) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
 
-from grpo_core.report.curves import Curves, reward_of
+from grpo_core.report.curves import TaskTally, reward_of, spans
 from grpo_core.tracking.base import plain
 from grpo_sdk.errors import PluginError
 from grpo_sdk.plugins.facts import Frame
@@ -220,25 +221,21 @@ def gather(run: Path, draw: Draw, limit: int = MAX_ROLLOUTS) -> Gathered:
     stride = -(-total // limit) if limit else 0
     kept = total // stride if stride else 1
     room = MAX_TEXT_CHARS if size <= MAX_CHARS else max(MIN_TEXT_CHARS, min(MAX_TEXT_CHARS, MAX_CHARS // max(1, kept)))
-    curves, columns, problems = Curves(), Columns(room, draw), list[str]()
-    group: list[RolloutRecord] = []
+    columns, problems = Columns(room, draw), list[str]()
+    tallies: dict[str, TaskTally] = {}
     steps: dict[int, int] = {}
-
-    def finish() -> None:
-        if group:
-            curves.add(group)
-            # The first step is kept, and then every so many.
-            if stride and steps.setdefault(group[0].step, len(steps)) % stride == 0:
-                columns.add(group)
-
-    for record in read_rollouts(run, problems=problems):
-        if group and (record.step, record.group, record.task) != (group[0].step, group[0].group, group[0].task):
-            finish()
-            group = []
-        group.append(record)
-    finish()
-    last_step = group[0].step if group else 0
-    return Gathered(curves.as_json(), columns.as_json(total) if limit else None, problems, last_step)
+    step = 0
+    records = read_rollouts(run, problems=problems)
+    for (step, _, task), members in groupby(records, key=lambda record: (record.step, record.group, record.task)):
+        group = list(members)
+        tallies.setdefault(task, TaskTally()).add(group)
+        # The first step is kept, and then every so many.
+        number = steps.setdefault(step, len(steps))
+        if stride and number % stride == 0:
+            columns.add(group)
+    edges = spans(max(steps, default=0))
+    tasks = {task: tally.as_json(edges) for task, tally in tallies.items()}
+    return Gathered(tasks, columns.as_json(total) if limit else None, problems, step)
 
 
 def _lines(path: Path) -> int:
