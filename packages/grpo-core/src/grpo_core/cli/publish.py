@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -49,7 +50,9 @@ def publish(run: str, target: str, step: str, private: bool, as_json: bool, **op
 
     DIR begins with . or / or is one word; owner/name is a hub id. Needs a hub login: hf auth login, or HF_TOKEN.
     """
-    if private and _is_folder(target, run):
+    from grpo_core.publish.publication import parse_target
+
+    if private and parse_target(target, Path(run)).repo_id is None:
         raise UserError(f"--private is for the hub, and {target} is a folder.")
     published = _publish(run, target, step=read_checkpoint(step, "--step"), private=private, **options)
     if as_json:
@@ -70,17 +73,7 @@ def _publish(run: str, target: str, **options: Any) -> Published:
         return publish(run, target, facts=facts, **options)
 
 
-def _is_folder(target: str, run: str) -> bool:
-    from pathlib import Path
-
-    from grpo_core.publish.publication import parse_target
-
-    return parse_target(target, Path(run)).repo_id is None
-
-
 def _print(published: Published) -> None:
-    from pathlib import Path
-
     from grpo_core.publish.card import evaluation_command
     from grpo_sdk.display.lines import fold
 

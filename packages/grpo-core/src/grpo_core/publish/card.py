@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_core.config import flatten
-from grpo_core.publish.evaluation_text import code, eval_results, evaluation_section, is_number, one_line, plain
+from grpo_core.publish.evaluation_text import code, eval_results, evaluation_section, one_line, plain
 from grpo_core.publish.source import Source
 from grpo_core.publish.weights import Form
+from grpo_core.tracking.runs import is_number
 from grpo_sdk import __version__
 from grpo_sdk.display.text import format_value
 from grpo_sdk.errors import UserError
@@ -274,21 +275,15 @@ def _datasets(source: Source) -> Iterable[str]:
 def _license(source: Source) -> str | None:
     """Return the license in the base's model card, if that is on this machine; the embedded model has grpo-core's."""
     import yaml
-    from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.repocard import metadata_load
 
-    if source.base is None or source.base.kind == "gguf":
-        return None
-    card: str | Path | None = Path(source.base.location) / "README.md"
-    if source.base.kind == "hub":
-        cached = try_to_load_from_cache(source.base.location, "README.md")
-        card = cached if isinstance(cached, str) else None
-    elif source.base.kind == "embedded" and Path(source.base.location).is_relative_to(Path(__file__).parents[1]):
+    base = source.base
+    if base and base.kind == "embedded" and Path(base.location).is_relative_to(Path(__file__).parents[1]):
         return "apache-2.0"
-    if card is None or not Path(card).is_file():
+    if (card := source.base_file("README.md")) is None:
         return None
     try:
-        metadata = metadata_load(str(card))
+        metadata = metadata_load(card)
     except (OSError, ValueError, yaml.YAMLError):  # a card from outside, which may hold anything
         return None
     license = (metadata or {}).get("license")

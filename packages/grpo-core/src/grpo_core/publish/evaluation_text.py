@@ -7,6 +7,7 @@ from typing import Any
 
 from grpo_core.display.results import pass_rows
 from grpo_core.publish.source import Evaluated, Source
+from grpo_core.tracking.runs import is_number
 
 
 def evaluation_section(source: Source) -> str:
@@ -68,18 +69,14 @@ def _pass_rates(evaluations: Sequence[Evaluated]) -> list[str]:
     """One line per evaluation with several completions per row: the unbiased pass@k."""
     lines = []
     for each in evaluations:
-        names = [name for name in each.this if name.startswith("pass@") and name.removeprefix("pass@").isdigit()]
-        if names:
-            rates = "; ".join(
-                f"{name} {_pass_rate(each.base, name)} → {_pass_rate(each.this, name)}"
-                for name in sorted(names, key=lambda name: int(name.removeprefix("pass@")))
-            )
-            lines.append(f"* {code(each.task)}, base → this model: {rates}")
+        numbers = sorted(int(name[5:]) for name in each.this if name.startswith("pass@") and name[5:].isdigit())
+        rates = []
+        for k in numbers:
+            base, this = (_interval(of, f"pass@{k}") + pass_rows(of, k) for of in (each.base, each.this))
+            rates.append(f"pass@{k} {base} → {this}")
+        if rates:
+            lines.append(f"* {code(each.task)}, base → this model: {'; '.join(rates)}")
     return [*lines, ""] if lines else []
-
-
-def _pass_rate(result: Mapping[str, Any], name: str) -> str:
-    return _interval(result, name) + pass_rows(result, int(name.removeprefix("pass@")))
 
 
 def eval_results(source: Source) -> list[Any]:
@@ -89,6 +86,7 @@ def eval_results(source: Source) -> list[Any]:
     entries = []
     for each in source.evaluated():
         label, result = each.task, each.this
+        entry = (source.summary.get("tasks") or {}).get(label) or {}
         for metric, words in (("solved_rate", "solved rate"), ("mean_reward", "mean reward")):
             if not is_number(result.get(metric)):
                 continue
@@ -101,7 +99,7 @@ def eval_results(source: Source) -> list[Any]:
                     dataset_type=one_line(label),
                     dataset_name=one_line(label),
                     dataset_split=str(result.get("split", "")) or None,
-                    dataset_args={"identity": _identity(source, label), "rows": result.get("n")},
+                    dataset_args={"identity": entry.get("identity"), "rows": result.get("n")},
                     metric_type=metric,
                     metric_args={
                         "temperature": result.get("temperature"),
@@ -112,11 +110,6 @@ def eval_results(source: Source) -> list[Any]:
                 )
             )
     return entries
-
-
-def _identity(source: Source, label: str) -> str | None:
-    entry = (source.summary.get("tasks") or {}).get(label) or {}
-    return entry.get("identity")
 
 
 def _rows(result: Mapping[str, Any]) -> str:
@@ -141,11 +134,6 @@ def _interval(result: Mapping[str, Any], name: str, form: str = ".3f") -> str:
         return "-"
     interval = f" [{low:.3f}, {high:.3f}]" if is_number(low) and is_number(high) else ""
     return f"{format(value, form)}{interval}"
-
-
-def is_number(value: Any) -> bool:
-    """Whether a value read from JSON is a number."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def one_line(text: str) -> str:

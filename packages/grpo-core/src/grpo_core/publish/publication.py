@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from grpo_core.checkpoints import Step
-from grpo_core.config import to_yaml
+from grpo_core.config import RunConfig, to_yaml
 from grpo_core.publish.card import CONFIG_FILE, CardFacts, model_card
 from grpo_core.publish.source import Source, read_source
 from grpo_core.publish.weights import Form, choose_form, write_model
@@ -83,17 +83,13 @@ def _one_line(folder: Path, repo_id: str) -> Iterator[None]:
             raise UserError(f"the hub does not accept this token: run 'hf auth login' again. {stays}") from None
         if status == 403:
             raise UserError(f"this token may not write to {repo_id}: it needs the right to. {stays}") from None
-        message = _without(get_token(), str(error.server_message or error).splitlines()[0])
+        message = str(error.server_message or error).splitlines()[0].replace(get_token() or "\0", "…")
         raise PublishError(f"the hub refused {repo_id} (HTTP {status}): {message}. {stays}") from None
     except errors.HFValidationError as error:
         raise UserError(f"{repo_id!r} is no hub id: {first_line(error)}") from None
     except (httpx2.HTTPError, ConnectionError, TimeoutError) as error:
-        reason = _without(get_token(), (str(error) or type(error).__name__).splitlines()[0])
+        reason = (str(error) or type(error).__name__).splitlines()[0].replace(get_token() or "\0", "…")
         raise PublishError(f"the hub cannot be reached ({reason}). {stays} Try again later.") from None
-
-
-def _without(token: str | None, text: str) -> str:
-    return text.replace(token, "…") if token else text
 
 
 HUB_PREFIX = "hub:"
@@ -244,7 +240,8 @@ def _write(source: Source, folder: Path, form: Form, card: str) -> str:
     try:
         with written_whole(folder) as partial:
             compared = write_model(source, partial, form)
-            (partial / CONFIG_FILE).write_text(_public_config(source), encoding="utf-8")
+            config = source.config.model_copy(update={"output_dir": RunConfig().output_dir})  # which is private
+            (partial / CONFIG_FILE).write_text(to_yaml(config), encoding="utf-8")
             (partial / "README.md").write_text(card, encoding="utf-8")
             for name in tree(partial)[0]:
                 (partial / name).chmod(FILE_MODE)
@@ -255,9 +252,3 @@ def _write(source: Source, folder: Path, form: Form, card: str) -> str:
         if isinstance(error, OSError):
             raise UserError(f"cannot write {folder}: {error.strerror or error}.") from error
         raise
-
-
-def _public_config(source: Source) -> str:
-    """Return the run's configuration without the location of its folder."""
-    default = type(source.config).model_fields["output_dir"].default
-    return to_yaml(source.config.model_copy(update={"output_dir": default}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any, Literal
 
 from grpo_core.checkpoints import CheckpointStore, Step, check_run, evaluation_dir, read_json
 from grpo_core.config import RunConfig, load_config
+from grpo_core.tracking.runs import read_summary
 from grpo_sdk.errors import UserError
+from grpo_sdk.hub.cache import cached_file
 from grpo_sdk.plugins.models import ADAPTER_FILE, ModelSource, base_model, model_source
 from grpo_sdk.records.jsonl import read_jsonl
 
@@ -82,6 +85,15 @@ class Source:
         """Task spec -> identity."""
         return dict(self.info.get("identities") or {})
 
+    def base_file(self, name: str) -> Path | None:
+        """Return a file of the base's folder; None where that is not on this machine, or does not have it."""
+        if self.base is None or self.base.kind == "gguf":
+            return None
+        if self.base.kind == "hub":
+            return cached_file(self.base.location, name)
+        path = Path(self.base.location) / name
+        return path if path.is_file() else None
+
     def evaluated(self) -> list[Evaluated]:
         """Return all held-out evaluations of the checkpoint: the run's own, if it ended with it, then later ones."""
         tasks = self.summary.get("tasks") or {}
@@ -117,38 +129,25 @@ def read_source(run_dir: Path, step: Step | Literal["latest"], eval_dir: Path | 
     number = info.get("step")
     if not isinstance(number, int):
         raise UserError(f"{checkpoint / 'training_info.json'} is damaged: it does not say its step.")
+    base_name, base = model, None
+    with suppress(UserError):  # a folder that no longer exists; a full checkpoint does not need it
+        base_name = base_model(model)
+        base = model_source(base_name)
+    reference = run_dir / "reference" / "reference.json"
     return Source(
         run_dir=run_dir,
         checkpoint=checkpoint,
         step=number,
         config=config,
-        base_name=_base_name(model),
-        base=_base(model),
-        summary=_json_if_there(run_dir / "summary.json", "the run's summary") or {},
+        base_name=base_name,
+        base=base,
+        summary=read_summary(run_dir),
         info=info,
-        reference=_json_if_there(run_dir / "reference" / "reference.json", "the run's reference"),
+        reference=read_json(reference, "the run's reference") if reference.is_file() else None,
         metrics=_metrics(run_dir / "logs" / "train_log.jsonl", number),
         is_adapter=(checkpoint / MODEL_FOLDER / ADAPTER_FILE).is_file(),
         evaluations=_evaluations(eval_dir or evaluation_dir(run_dir), run_dir.resolve().name, checkpoint.name),
     )
-
-
-def _base_name(model: str) -> str:
-    try:
-        return base_model(model)
-    except UserError:  # a folder that no longer exists; a full checkpoint does not need it
-        return model
-
-
-def _base(model: str) -> ModelSource | None:
-    try:
-        return model_source(base_model(model))
-    except UserError:
-        return None
-
-
-def _json_if_there(path: Path, what: str) -> dict[str, Any] | None:
-    return read_json(path, what) if path.is_file() else None
 
 
 def _metrics(log: Path, step: int) -> Mapping[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -121,8 +120,10 @@ def _name_base(source: Source, path: Path) -> None:
 
 def _write_generation_config(source: Source, folder: Path) -> None:
     trainer = source.config.trainer
+    written = folder / GENERATION_FILE  # the model's own settings, its end-of-text tokens; an adapter has its base's
+    own = written if written.is_file() else source.base_file(GENERATION_FILE)
     settings = {
-        **_generation_config(source, folder / GENERATION_FILE),
+        **({} if own is None else read_json(own.resolve(), "the model's generation settings")),
         "do_sample": True,
         "temperature": trainer.temperature,
         "top_p": trainer.top_p,
@@ -135,21 +136,4 @@ def _write_generation_config(source: Source, folder: Path) -> None:
     if not trainer.min_p:
         del settings["min_p"]
     text = orjson.dumps(settings, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
-    (folder / GENERATION_FILE).write_bytes(text)
-
-
-def _generation_config(source: Source, written: Path) -> Mapping[str, Any]:
-    """Read the model's own settings (its end-of-text tokens); for an adapter those of its base, if it is available."""
-    if written.is_file():
-        return read_json(written, "the model's generation settings")
-    if source.base is None or source.base.kind == "gguf":
-        return {}
-    file: str | Path | None = Path(source.base.location) / GENERATION_FILE
-    if source.base.kind == "hub":
-        from huggingface_hub import try_to_load_from_cache
-
-        cached = try_to_load_from_cache(source.base.location, GENERATION_FILE)
-        file = cached if isinstance(cached, str) else None
-    if file is None or not Path(file).is_file():
-        return {}
-    return read_json(Path(file).resolve(), "the base's generation settings")  # in the cache it is a link
+    written.write_bytes(text)
