@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
-from grpo_core.cli.wandb_runs import list_remote, show_remote
 from grpo_core.display.results import history_table
 from grpo_core.tracking.runs import (
     RunView,
@@ -47,6 +47,9 @@ MAX_CELL_CHARS = 60
 
 MIN_COMPARED = 2
 
+MAX_REMOTE, MAX_REMOTE_CHARS = 20, 200
+"""Runs in W&B that are listed by default, and the longest text of theirs in a cell."""
+
 
 class RunsGroup(click.Group):
     """A group whose default subcommand is `list`: `grpo runs [DIR]`."""
@@ -80,7 +83,7 @@ def list_runs(folder: str | None, project: str | None, limit: int | None, as_jso
     if project is not None:
         if folder is not None:
             raise UserError(f"--wandb lists runs in W&B, not in a folder: leave out {folder}.")
-        list_remote(project, limit, as_json=as_json)
+        _list_remote(project, limit or MAX_REMOTE, as_json=as_json)
         return
     if limit is not None:
         raise UserError(f"--limit {limit} is of --wandb: add --wandb, or leave it out.")
@@ -123,7 +126,7 @@ def show(run: str, metrics: tuple[str, ...], aliases: bool, is_remote: bool, as_
     if is_remote:
         if aliases:
             raise UserError("--aliases is of runs on this machine: leave it out with --wandb.")
-        show_remote(run, metrics or PLOTTED, as_json=as_json)
+        _show_remote(run, metrics or PLOTTED, as_json=as_json)
         return
     view = read_run(user_path(run, "RUN"))
     history = named_series(view.path, metrics) if metrics else series(view.path, PLOTTED)
@@ -146,22 +149,21 @@ def compare(paths: tuple[str, ...], as_json: bool) -> None:
         print_json({"settings": different, "runs": [facts_of(view) for view in views]})
         return
     names = [visible(view.path.name) for view in views]
-    settings = table("setting", *names)
-    for key, values in different.items():
-        settings.add_row(visible(key), *(visible(format_value(value)) for value in values))
-    print_out(settings if different else "all settings are equal.", "")
-    results = table("result", *names)
-    results.add_row("state", *(view.state for view in views))
-    results.add_row("steps", *(_progress(view) for view in views))
+    settings = ((key, *map(format_value, values)) for key, values in different.items())
+    print_out(table("setting", *names, rows=settings) if different else "all settings are equal.", "")
+    results = [("state", *(view.state for view in views)), ("steps", *map(_progress, views))]
     for task in dict.fromkeys(task for view in views for task in view.results):
         compared = [view.results.get(task, TaskResult()) for view in views]
-        results.add_row(f"{visible(task)}: initial", *(_rate(result.initial) for result in compared))
-        results.add_row("  latest", *(_rate(result.latest) for result in compared))
-        results.add_row("  over initial", *(_delta(result) for result in compared))
-        results.add_row("  mean reward", *(_number((result.latest or {}).get("mean_reward")) for result in compared))
-    results.add_row("warnings", *(str(view.n_warnings) for view in views))
-    results.add_row("reward, last step", *(_number(view.metrics.get("reward")) for view in views))
-    print_out(results)
+        rewards = (_number((result.latest or {}).get("mean_reward")) for result in compared)
+        results += [
+            (f"{task}: initial", *(_rate(result.initial) for result in compared)),
+            ("  latest", *(_rate(result.latest) for result in compared)),
+            ("  over initial", *map(_delta, compared)),
+            ("  mean reward", *rewards),
+        ]
+    results.append(("warnings", *(str(view.n_warnings) for view in views)))
+    results.append(("reward, last step", *(_number(view.metrics.get("reward")) for view in views)))
+    print_out(table("result", *names, rows=results))
 
 
 def facts_of(run: RunView) -> dict[str, Any]:
@@ -207,20 +209,67 @@ def _print_run(run: RunView, history: Mapping[str, Sequence[tuple[int, float | N
     print_out(*report)
     for task, result in run.results.items():
         if names := _evaluated(result):
-            measured = table("evaluated", "initial", result.phase or "latest")
-            for name in names:
-                measured.add_row(visible(name), *(_measured(each, name) for each in (result.initial, result.latest)))
+            rows = ((name, _measured(result.initial, name), _measured(result.latest, name)) for name in names)
+            measured = table("evaluated", "initial", result.phase or "latest", rows=rows)
             print_out("", visible(task), measured)  # the name stands above, since with options it is long
     if history:
         print_out("", history_table(history))
     if run.metrics:
-        last = table("last step", "value", *(("also called",) if aliases else ()))
-        others = _aliases(run) if aliases else {}
-        for name, value in run.metrics.items():
-            last.add_row(visible(name), _number(value), *((", ".join(others.get(name, ())),) if aliases else ()))
-        print_out("", last)
+        others = _aliases(run)
+        last = ((name, _number(value), ", ".join(others.get(name, ()))) for name, value in run.metrics.items())
+        shown = ("last step", "value", "also called")[: 3 if aliases else 2]
+        print_out("", table(*shown, rows=(row[: len(shown)] for row in last)))
     if run.warnings:
         print_out("", *(fold("warning", [visible(f"step {step}: {text}")], width) for step, text in run.warnings))
+
+
+def _list_remote(project: str, limit: int, *, as_json: bool) -> None:
+    """Print the latest runs of `ENTITY/PROJECT` or `PROJECT` in W&B; empty is what new runs are logged to."""
+    from grpo_core.config import load_config
+    from grpo_core.tracking.observe import DEFAULT_PROJECT
+    from grpo_core.tracking.wandb_runs import latest_runs
+
+    if not project:
+        project = load_config().config.tracking.project or os.environ.get("WANDB_PROJECT") or DEFAULT_PROJECT
+        entity = os.environ.get("WANDB_ENTITY", "")
+        project = f"{entity}/{project}" if entity and "/" not in project else project
+    runs = latest_runs(project, limit)
+    if as_json:
+        print_json([asdict(run) for run in runs])
+        return
+    if not runs:
+        print_out(_cell(f"{project} holds no runs yet."))
+        return
+    rows = []
+    for run in runs:
+        held_out = (name for name in run.metrics if name.startswith("eval/") and name.endswith("/solved_rate"))
+        numbers = [_number(run.metrics.get(name)) for name in ("reward", next(held_out, "solved_rate"))]
+        names = (run.settings.get("task", "-"), run.settings.get("model", "-"))
+        rows.append(map(_cell, (run.path, run.state, run.name, *numbers, *names, run.created)))
+    print_out(table("run", "state", "name", "reward", "solved", "task", "model", "started", rows=rows))
+
+
+def _show_remote(path: str, names: Sequence[str], *, as_json: bool) -> None:
+    """Print the run `ENTITY/PROJECT/ID` of W&B: its settings, some metrics over the steps, and last metrics."""
+    from grpo_core.tracking.wandb_runs import remote_run
+
+    run, history = remote_run(path, names)
+    if as_json:
+        print_json({**asdict(run), "history": history})
+        return
+    print_out(fold("run", map(_cell, (run.path, run.name, run.state, run.created)), None))
+    print_out(fold("page", [_cell(run.url)], None))
+    if history:
+        print_out("", history_table(history))
+    if run.metrics:
+        last = ((_cell(name), _number(value)) for name, value in run.metrics.items())
+        print_out("", table("last step", "value", rows=last))
+    if run.settings:
+        print_out("", table("setting", "value", rows=(map(_cell, item) for item in run.settings.items())))
+
+
+def _cell(value: object) -> str:
+    return visible(str(value)[:MAX_REMOTE_CHARS])
 
 
 def _aliases(run: RunView) -> dict[str, tuple[str, ...]]:
