@@ -10,7 +10,7 @@ import pytest
 from reported_runs import make_run, rollout
 
 from grpo_core.cli import rollout_selection, rollout_text
-from grpo_core.cli.rollout_selection import Selection, each_selected, select, survey
+from grpo_core.cli.rollout_selection import Selection, Survey, each_selected, select
 from grpo_sdk.cli import main as entry
 from grpo_sdk.records.rollouts import RolloutRecord
 
@@ -145,7 +145,7 @@ def test_what_a_record_says_more_is_shown(tmp_path: Path, monkeypatch: pytest.Mo
 def test_an_empty_result_says_what_exists(run: Path, tmp_path: Path, capsys: Capture) -> None:
     assert entry.main(["rollouts", str(run), "--abstained", "--step", "2", "--json"]) == 0
     out, err = capsys.readouterr()
-    assert json.loads(out) == [] and "steps 1 to 2" in err and str(survey(run)) in err
+    assert json.loads(out) == [] and "steps 1 to 2" in err and str(Survey(run)) in err
     assert f"{A}: 1 solved, 3 not solved, 0 not scored; {B}: 1 solved, 2 not solved, 1 not scored" in err
     assert entry.main(["rollouts", str(make_run(tmp_path / "none", []))]) == 0
     assert "the run has no completions yet" in capsys.readouterr().err

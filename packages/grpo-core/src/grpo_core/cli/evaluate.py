@@ -82,8 +82,9 @@ def evaluate(overrides: tuple[str, ...], config_file: str | None, as_json: bool,
     if options["run_dir"] is not None:
         models = ("model", "adapter", "endpoint", "concurrency", "tool_choice", "tool_form")
         _refuse(options, models, "--run takes the models of the run")
-        settings = _run_settings(given, overrides, config_file, options)
-        return _evaluate_run(settings, options, as_json=as_json, quiet=quiet)
+        if config_file is not None:
+            raise UserError("--run takes the configuration of the run; --config does not go with it.")
+        return _evaluate_run(given, overrides, options, as_json=as_json, quiet=quiet)
     _refuse(options, ("steps", "eval_tasks", "no_base", "timeout_s"), "without --run there are no checkpoints")
     if options["endpoint"] is None:
         _refuse(options, ("concurrency",), "it is for --endpoint")
@@ -233,25 +234,17 @@ def _check_scored(task: str, results: Sequence[Mapping[str, Any]]) -> None:
         )
 
 
-def _run_settings(
-    given: Mapping[str, Any], overrides: tuple[str, ...], config_file: str | None, options: Mapping[str, Any]
-) -> Settings:
-    """Read the configuration of the run to evaluate, overridden by the user's options."""
+def _evaluate_run(
+    given: Mapping[str, Any], overrides: tuple[str, ...], options: Mapping[str, Any], *, as_json: bool, quiet: bool
+) -> int:
     from grpo_core.checkpoints import check_run
+    from grpo_core.tracking.events import at_start_of
 
-    if config_file is not None:
-        raise UserError("--run takes the configuration of the run; --config does not go with it.")
     if options["no_base"] and options["base"] is not None:
         raise UserError("--base and --no-base contradict each other.")
     run_dir = user_path(options["run_dir"], "--run")
     check_run(run_dir)
-    return read_settings(given, overrides, str(run_dir / "config.yaml"), "eval")
-
-
-def _evaluate_run(settings: Settings, options: Mapping[str, Any], *, as_json: bool, quiet: bool) -> int:
-    from grpo_core.tracking.events import at_start_of
-
-    run_dir = user_path(options["run_dir"], "--run")
+    settings = read_settings(given, overrides, str(run_dir / "config.yaml"), "eval")
     # What is given here is of the working directory, what the run's settings say of where it began.
     is_given = options["eval_tasks"] or options["base"] or settings.source("task").kind in _EXPLICIT
     with (
@@ -289,15 +282,11 @@ class CheckpointProgress(Waiting):
 
 
 def _print_run(evaluation: RunEvaluation) -> None:
-    rows = [
-        (step.removeprefix("step_"), task, result)
-        for task, results in evaluation.results.items()
-        for step, result in results.items()
-    ]
-    if rows:
-        print_out(
-            evaluation_table("checkpoint", [(step, result) for step, _, result in rows], [task for _, task, _ in rows])
-        )
+    tasks = [task for task, results in evaluation.results.items() for _ in results]
+    steps = [step for results in evaluation.results.values() for step in results.items()]
+    if steps:
+        rows = [(step.removeprefix("step_"), result) for step, result in steps]
+        print_out(evaluation_table("checkpoint", rows, tasks))
 
 
 def _speed(result: Mapping[str, Any]) -> list[str]:

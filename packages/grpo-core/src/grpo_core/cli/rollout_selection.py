@@ -6,8 +6,9 @@ import heapq
 import math
 import sys
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Literal
@@ -115,7 +116,7 @@ def select(run_dir: Path, selection: Selection) -> list[RolloutRecord]:
     """
     chosen = _first(_matching(run_dir, selection), selection)
     if not chosen:
-        _check_exists(survey(run_dir), selection)
+        _check_exists(Survey(run_dir), selection)
     return _with_their_groups(run_dir, chosen, selection) if selection.whole_groups else chosen
 
 
@@ -134,7 +135,7 @@ def each_selected(run_dir: Path, selection: Selection) -> Iterator[RolloutRecord
         is_empty = False
         yield record
     if is_empty:
-        _check_exists(survey(run_dir), selection)
+        _check_exists(Survey(run_dir), selection)
 
 
 def _matching(run_dir: Path, selection: Selection) -> Iterable[RolloutRecord]:
@@ -169,24 +170,24 @@ def _with_their_groups(run_dir: Path, chosen: Sequence[RolloutRecord], selection
     return [record for group in members.values() for record in sorted(group, key=selection.rank)]
 
 
-@dataclass(slots=True)
 class Survey:
     """Counts of the completions in a run's log.
+
+    Args:
+        run_dir: Folder of the run.
 
     Attributes:
         steps: First and last step; None where there are no completions.
         counts: Task spec -> number of completions by judgement.
     """
 
-    steps: tuple[int, int] | None = None
-    counts: dict[str, dict[Judgement, int]] = field(default_factory=dict)
-
-    def add(self, record: RolloutRecord) -> None:
-        """Count a completion."""
-        first, last = self.steps or (record.step, record.step)
-        self.steps = min(first, record.step), max(last, record.step)
-        counts = self.counts.setdefault(record.task, {"solved": 0, "unsolved": 0, "abstained": 0})
-        counts[judgement(record)] += 1
+    def __init__(self, run_dir: Path) -> None:
+        steps: set[int] = set()
+        self.counts: dict[str, Counter[Judgement]] = {}
+        for record in read_rollouts(run_dir):
+            steps.add(record.step)
+            self.counts.setdefault(record.task, Counter())[judgement(record)] += 1
+        self.steps = (min(steps), max(steps)) if steps else None
 
     def __str__(self) -> str:
         if self.steps is None:
@@ -196,14 +197,6 @@ class Survey:
             for task, counts in self.counts.items()
         )
         return f"steps {self.steps[0]} to {self.steps[1]} of {tasks}"
-
-
-def survey(run_dir: Path) -> Survey:
-    """Count the completions of a run."""
-    counts = Survey()
-    for record in read_rollouts(run_dir):
-        counts.add(record)
-    return counts
 
 
 def _check_exists(survey: Survey, selection: Selection) -> None:

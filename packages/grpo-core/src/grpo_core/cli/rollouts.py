@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Literal, cast
 
 import click
 
-from grpo_core.cli.rollout_selection import Judgement, Selection, each_selected, part_times, select, survey
+from grpo_core.cli.rollout_selection import Judgement, Selection, Survey, each_selected, part_times, select
 from grpo_core.cli.rollout_text import COLUMNS, print_lines, print_pages, print_times
-from grpo_sdk.cli.options import COUNT, HELP, JSON, read_number
+from grpo_sdk.cli.options import COUNT, HELP, JSON, only_one, read_number
 from grpo_sdk.display.text import err, print_json, visible
 from grpo_sdk.errors import UserError
 from grpo_sdk.paths import user_path
@@ -69,14 +68,12 @@ def rollouts(
     In a terminal, completions are printed below one another, in a pager if there are many; in a pipe, one per line
     with columns separated by tabs. Unprintable characters are escaped.
     """
-    chosen = [name for name, is_chosen in (("worst", worst), ("best", best), ("slow", slow)) if is_chosen]
-    if len(chosen) > 1:
-        raise UserError(f"--{chosen[0]} and --{chosen[1]} exclude one another.")
+    only_one({"--worst": worst, "--best": best, "--slow": slow})
     folder = user_path(run, "RUN")
     selection = Selection(
         task=task,
         step=_step(step) if step is not None or not slow else "all",
-        judged=_judgement(judged),
+        judged=cast(Judgement, only_one({f"--{kind}": is_given for kind, is_given in judged.items()})[2:]) or None,
         order="slowest" if slow else "best" if best else "worst",
         limit=limit or (SHOWN if export_format is None else ALL),
         whole_groups=whole_groups,
@@ -100,7 +97,7 @@ def rollouts(
     elif records:
         print_lines(records, with_times=slow)
     if not records:
-        err().print(visible(f"no completion of {run} matches; the run has {survey(folder)}"), soft_wrap=True)
+        err().print(visible(f"no completion of {run} matches; the run has {Survey(folder)}"), soft_wrap=True)
 
 
 def _export(run: str, selection: Selection, name: str, output: str | None) -> None:
@@ -110,7 +107,7 @@ def _export(run: str, selection: Selection, name: str, output: str | None) -> No
     target = folder / f"rollouts_{name}" if output is None else user_path(output, "--output")
     exported = export_rollouts(each_selected(folder, selection), folder, name, target)
     if not exported.count:
-        raise UserError(f"nothing to export: no completion of {run} matches; the run has {survey(folder)}")
+        raise UserError(f"nothing to export: no completion of {run} matches; the run has {Survey(folder)}")
     counts = f"{exported.count} completions in {exported.files} file{'s' if exported.files > 1 else ''}"
     of = "all steps" if selection.step == "all" else f"step {selection.step}" if selection.step else ""
     click.echo(visible(f"wrote     {target}: {counts} of {of or 'the last step; --step all writes every step'}"))
@@ -123,11 +120,3 @@ def _step(text: str | None) -> int | Literal["all"] | None:
     if number := read_number(text):
         return number
     raise UserError(f"--step {text[:40]}: give a step, counted from 1, or all.")
-
-
-def _judgement(options: Mapping[str, Any]) -> Judgement | None:
-    kinds: tuple[Judgement, ...] = ("solved", "unsolved", "abstained")
-    chosen = [kind for kind in kinds if options[kind]]
-    if len(chosen) > 1:
-        raise UserError(f"{' and '.join(f'--{kind}' for kind in chosen)} exclude one another: nothing is both.")
-    return chosen[0] if chosen else None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -18,9 +17,6 @@ from grpo_sdk.display.progress import Waiting
 from grpo_sdk.display.text import err, print_json, visible
 from grpo_sdk.errors import ExitCode
 from grpo_sdk.paths import user_path_text
-
-if TYPE_CHECKING:
-    from grpo_sdk.callbacks import Callback
 
 EXAMPLES = """\b
 Examples:
@@ -100,10 +96,14 @@ def warm_start(folder: str, as_json: bool, quiet: bool, **options: Any) -> ExitC
     """Fine-tune a model on a task's gold completions by TRL (pip install 'grpo-core[trl]'), as a start for GRPO."""
     from grpo_core.cli.evaluate import print_results
 
-    folder = user_path_text(folder, "--out")
+    task, folder, words = options.pop("task"), user_path_text(folder, "--out"), shlex.join(["grpo", *sys.argv[1:]])
     with Waiting(err(), quiet=quiet) as progress:
-        task = options["task"]
-        record = fine_tune(folder, (progress,), **options)
+        WarmStartOptions(**options).check(task, folder)  # before torch is imported, which takes seconds
+        check_device(options["device"])
+        with only_results_on_stdout((progress,)):
+            from grpo_core.training import warm_start as training
+
+            record = training.warm_start(task, folder, command=words, callbacks=(progress,), **options)
         model = folder if folder.startswith(("/", ".")) else f"./{folder}"
         if record["interrupted"]:
             left = f"stopped after {record['steps']} of {options['max_steps']} steps, and not evaluated"
@@ -118,15 +118,3 @@ def warm_start(folder: str, as_json: bool, quiet: bool, **options: Any) -> ExitC
             print_results(record["evaluation"])
         click.echo(folder)
     return ExitCode.INTERRUPTED if record["interrupted"] else ExitCode.DONE
-
-
-def fine_tune(folder: str, callbacks: tuple[Callback, ...], **options: Any) -> Mapping[str, Any]:
-    """Call `grpo_core.training.warm_start`, which is imported here because it imports torch."""
-    task = options.pop("task")
-    command = shlex.join(["grpo", *sys.argv[1:]])
-    WarmStartOptions(**options).check(task, folder)  # before torch is imported, which takes seconds
-    check_device(options["device"])
-    with only_results_on_stdout(callbacks):
-        from grpo_core.training import warm_start as training
-
-        return training.warm_start(task, folder, command=command, callbacks=callbacks, **options)

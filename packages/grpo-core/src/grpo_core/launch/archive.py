@@ -6,7 +6,7 @@ import hashlib
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -73,7 +73,7 @@ class Manifest(BaseModel):
     @property
     def checkpoints(self) -> list[str]:
         """Names of the checkpoints, in the order of their steps."""
-        return _sorted({name for each in self.files if (name := _checkpoint_of(each))})
+        return _sorted(_checkpoints_in(self.files))
 
     def facts(self) -> dict[str, Any]:
         """Plain values for `--json`."""
@@ -106,9 +106,8 @@ def archive_run(run: Path, url: str, *, keep_latest: int | None, progress: Progr
     before = read_manifest(storage)
     archived = {} if before is None else before.files
     sizes, left_out = _scan(run)
-    here = {name for each in sizes if (name := _checkpoint_of(each))}
+    here, there = _checkpoints_in(sizes), _checkpoints_in(archived)
     latest = read_latest(run / CHECKPOINTS)
-    there = set() if before is None else set(before.checkpoints)
     kept = {*_sorted(here | there)[-(keep_latest or 0) :], *([latest] if latest in here else [])}
     wanted = {name: size for name, size in sizes.items() if _checkpoint_of(name) in {None, *kept}}
     contents = _hashed(run, wanted, progress)
@@ -281,7 +280,7 @@ def _scan(run: Path) -> tuple[dict[str, int], list[str]]:
 def _hashed(run: Path, sizes: Mapping[str, int], progress: Progress) -> dict[str, Content]:
     """Return checksums: those of checkpoints are known, other files are read, up to the sizes that they had."""
     contents: dict[str, Content] = {}
-    for checkpoint in {name for each in sizes if (name := _checkpoint_of(each))}:
+    for checkpoint in _checkpoints_in(sizes):
         try:
             known = check_complete(run / CHECKPOINTS / checkpoint).files
         except CheckpointError as error:
@@ -342,6 +341,10 @@ def _checkpoint_of(name: str) -> str | None:
     parts = name.split("/")
     is_inside = len(parts) > 2 and parts[0] == CHECKPOINTS and parse_checkpoint(parts[1]) is not None
     return parts[1] if is_inside else None
+
+
+def _checkpoints_in(files: Iterable[str]) -> set[str]:
+    return {name for each in files if (name := _checkpoint_of(each))}
 
 
 def _sorted(names: set[str]) -> list[str]:

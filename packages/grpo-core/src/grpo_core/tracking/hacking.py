@@ -95,14 +95,9 @@ def _held_out_falls(history: History, diagnosis: Diagnosis) -> Iterator[Observat
     best, newest = max(known, key=lambda each: each["ci_low"]), known[-1]
     has_fallen = best["ci_low"] - newest["ci_high"] > diagnosis.threshold
     rises = f"the training reward rises ({reward.start:.3g} to {reward.now:.3g})"
-    falls = f"the held-out solved rate has fallen from {_interval(best)} to {_interval(newest)}"
+    was, now = (f"{each['solved_rate']:.2f} [{each['ci_low']:.2f}, {each['ci_high']:.2f}]" for each in (best, newest))
+    falls = f"the held-out solved rate has fallen from {was} to {now}"
     yield label, f"task {label}: {rises} while {falls}." if has_fallen and reward.errors > ERRORS else ""
-
-
-def _interval(result: dict[str, float] | object) -> str:
-    assert isinstance(result, dict)
-    rate, low, high = (result.get(name, math.nan) for name in ("solved_rate", "ci_low", "ci_high"))
-    return f"{rate:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def _also_trained(history: History, diagnosis: Diagnosis) -> Iterator[Observation]:
@@ -130,10 +125,6 @@ def _more_rows(history: History, about: str) -> str:
         f"put more rows into the split {evaluation.split}: a file for each split (path={{split}}.jsonl), or more rows "
         "in one file, of which a share is held out. 200 rows tell a rate to about ±0.07."
     )
-
-
-def _task_of(about: str) -> str:
-    return about.partition(" ")[0]
 
 
 SIGNS = (
@@ -199,8 +190,8 @@ SIGNS = (
         _falling_parts,
         "The reward may be earned in a way that it is not meant for.",
         lambda history, about: (
-            f"read completions: grpo rollouts RUN --best --task {_task_of(about)}. Then let the reward demand what is "
-            "missing, or give the watched part a weight."
+            f"read completions: grpo rollouts RUN --best --task {about.partition(' ')[0]}. Then let the reward demand "
+            "what is missing, or give the watched part a weight."
         ),
     ),
     Diagnosis(
