@@ -226,11 +226,11 @@ def _print_run(run: RunView, history: Mapping[str, Sequence[tuple[int, float | N
 def _list_remote(project: str, limit: int, *, as_json: bool) -> None:
     """Print the latest runs of `ENTITY/PROJECT` or `PROJECT` in W&B; empty is what new runs are logged to."""
     from grpo_core.config import load_config
-    from grpo_core.tracking.observe import DEFAULT_PROJECT
+    from grpo_core.tracking.base import project_of
     from grpo_core.tracking.wandb_runs import latest_runs
 
     if not project:
-        project = load_config().config.tracking.project or os.environ.get("WANDB_PROJECT") or DEFAULT_PROJECT
+        project = project_of(load_config().config.tracking)
         entity = os.environ.get("WANDB_ENTITY", "")
         project = f"{entity}/{project}" if entity and "/" not in project else project
     runs = latest_runs(project, limit)

@@ -7,10 +7,15 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from grpo_sdk.callbacks import Sample
 from grpo_sdk.files import replace_file
+
+if TYPE_CHECKING:
+    from grpo_core.config import TrackingConfig
+
+DEFAULT_PROJECT = "grpo"
 
 Mode = Literal["online", "offline", "disabled"]
 Cell = str | float | bool | None
@@ -83,6 +88,11 @@ class Tracker(Protocol):
 
     def close(self, *, failed: bool) -> None:
         """Flush and close."""
+
+
+def project_of(settings: TrackingConfig) -> str:
+    """Return the project that runs with these settings are logged to."""
+    return settings.project or os.environ.get("WANDB_PROJECT") or DEFAULT_PROJECT
 
 
 def row_of(step: int, sample: Sample) -> list[Cell]:

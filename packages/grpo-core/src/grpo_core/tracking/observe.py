@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from grpo_core.config import flatten
 from grpo_core.config.layers import DEFAULT, Source
-from grpo_core.tracking.base import Mode, TrackedRun
+from grpo_core.tracking.base import Mode
 from grpo_core.tracking.diagnoses import DEFAULT_KL_TARGET
 from grpo_core.tracking.events import EventLog
 from grpo_core.tracking.monitor import Monitor
@@ -25,8 +21,6 @@ from grpo_sdk.plugins import variants as registry
 
 if TYPE_CHECKING:
     from grpo_core.config import RunConfig
-
-DEFAULT_PROJECT = "grpo"
 
 EXTRAS = ("aim", "clearml", "comet_ml", "mlflow", "swanlab", "tensorboard", "trackio", "wandb")
 """Built-in trackers; each has the name of its package and of the extra of grpo-core that installs it."""
@@ -58,7 +52,15 @@ def observe(
     """
     observers = Callbacks(callbacks)
     log = EventLog({key: str(source) for key, source in (sources or {}).items() if source != DEFAULT})
-    trackers, choices = _trackers(config, observers.on_warning, branches)
+    trackers: list[TrackerCallback] = []
+    choices: list[ResolvedDefault] = []
+    check_trackers(config.tracking.trackers)
+    for name in config.tracking.trackers:
+        mode: Mode = "online"
+        if name == "wandb":
+            mode, why = choose_mode(config.tracking.wandb_mode, offline=bool(config.offline))
+            choices.append(ResolvedDefault("wandb", mode, why))
+        trackers.append(TrackerCallback(config, name, mode, observers.on_warning, branches=branches))
     observers.add(log, *trackers)
     if config.tracking.monitor:
         target = kl_target(config.trainer.kl_controller, config.trainer.kl_controller_args)
@@ -104,40 +106,3 @@ def check_trackers(names: Sequence[str]) -> None:
                 f"tracking.trackers: {name} needs the package {name}, which is not installed: "
                 f"pip install 'grpo-core[{name}]'"
             )
-
-
-def _trackers(
-    config: RunConfig, warn: Callable[[str], None], branches: bool
-) -> tuple[list[TrackerCallback], list[ResolvedDefault]]:
-    tracking = config.tracking
-    trackers: list[TrackerCallback] = []
-    choices: list[ResolvedDefault] = []
-    check_trackers(tracking.trackers)
-    for name in tracking.trackers:
-        mode: Mode = "online"
-        if name == "wandb":
-            mode, why = choose_mode(tracking.wandb_mode, offline=bool(config.offline))
-            choices.append(ResolvedDefault("wandb", mode, why))
-        trackers.append(
-            TrackerCallback(
-                name,
-                registry.resolve("tracker", name),
-                partial(_describe, config, mode),
-                warn,
-                reference_names=tracking.reference_names,
-                branches=branches,
-            )
-        )
-    return trackers, choices
-
-
-def _describe(config: RunConfig, mode: Mode, run_dir: Path, is_resumed: bool) -> TrackedRun:
-    tracking = config.tracking
-    return TrackedRun(
-        run_dir=run_dir,
-        project=tracking.project or os.environ.get("WANDB_PROJECT") or DEFAULT_PROJECT,
-        name=tracking.run_name or run_dir.name,
-        config=flatten(config),
-        mode=mode,
-        is_resumed=is_resumed,
-    )

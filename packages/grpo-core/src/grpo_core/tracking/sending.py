@@ -5,19 +5,31 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import orjson
 
+from grpo_core.config import RunConfig, flatten
 from grpo_core.tracking.aliases import with_reference_names
-from grpo_core.tracking.base import COLUMNS, TrackedRun, Tracker, forget_id, plain, recall_id, row_of, without_secrets
+from grpo_core.tracking.base import (
+    COLUMNS,
+    Mode,
+    TrackedRun,
+    Tracker,
+    forget_id,
+    plain,
+    project_of,
+    recall_id,
+    row_of,
+    without_secrets,
+)
 from grpo_core.tracking.evaluations import evaluation_metrics
 from grpo_core.tracking.events import read_branch
 from grpo_sdk.callbacks import Callback, EvalPhase, Finding, RunInfo, StepRecord
 from grpo_sdk.errors import first_line
+from grpo_sdk.plugins import variants as registry
 from grpo_sdk.records.jsonl import TRAIN_LOG, open_log, read_jsonl, read_lines, with_step
 
 TABLE = "completions"
@@ -70,28 +82,18 @@ class TrackerCallback(Callback):
     its own in the tracker.
 
     Args:
-        kind: Name of the tracker in the configuration.
-        open_tracker: Function that creates the tracker.
-        describe: (folder of the run, whether it is resumed) -> description of the run.
+        config: Resolved configuration of the run.
+        kind: Name of the tracker in it.
+        mode: Whether the tracker may use the network.
         warn: Function that sends a warning to all callbacks.
-        reference_names: Whether to log metrics also under their names in the reference systems.
         branches: Whether the steps of a resumed run that are done again may differ from what they were.
-        clock: Monotonic clock, in seconds.
     """
 
     def __init__(
-        self,
-        kind: str,
-        open_tracker: Callable[[TrackedRun], Tracker],
-        describe: Callable[[Path, bool], TrackedRun],
-        warn: Callable[[str], None],
-        *,
-        reference_names: bool = False,
-        branches: bool = False,
-        clock: Callable[[], float] = time.monotonic,
+        self, config: RunConfig, kind: str, mode: Mode, warn: Callable[[str], None], *, branches: bool = False
     ) -> None:
-        self._kind, self._open, self._describe, self._warn = kind, open_tracker, describe, warn
-        self._reference_names, self._branches, self._clock = reference_names, branches, clock
+        self._config, self._kind, self._mode, self._warn, self._branches = config, kind, mode, warn, branches
+        self._open: Callable[[TrackedRun], Tracker] = registry.resolve("tracker", kind)
         self._tracker: Tracker | None = None
         self._before: dict[str, int] = {}
         self._step, self._tabled = 0, -math.inf
@@ -109,8 +111,8 @@ class TrackerCallback(Callback):
         """Log the metrics of a step, and its completions every `TABLE_EVERY_S`."""
         is_new = record.step > self._before.get("", -1)
         self._log("", record.step, self._named(record.metrics))
-        if is_new and record.samples and self._clock() - self._tabled >= TABLE_EVERY_S:
-            self._tabled = self._clock()
+        if is_new and record.samples and time.monotonic() - self._tabled >= TABLE_EVERY_S:
+            self._tabled = time.monotonic()
             rows = [row_of(record.step, sample) for sample in record.samples]
             self._use(lambda tracker: tracker.table(record.step, TABLE, COLUMNS, rows))
 
@@ -148,11 +150,17 @@ class TrackerCallback(Callback):
         if is_branch:
             forget_id(info.run_dir, self._kind)  # before the branch is written: a kill in between begins no other run
             sent.write(branch=f"branch_{sent.n_branches + 1}_from_step_{info.step}")
-        run = self._describe(info.run_dir, info.step > 0 and not is_branch)
-        parent, run = run.name, replace(run, config={**run.config, **info.settings})
-        if sent.branch:
-            config = {**run.config, "branch_of": parent}
-            run = replace(run, name=f"{parent}_{sent.branch}", branch=sent.branch, config=config)
+        tracking = self._config.tracking
+        parent = tracking.run_name or info.run_dir.name
+        run = TrackedRun(
+            run_dir=info.run_dir,
+            project=project_of(tracking),
+            name=f"{parent}_{sent.branch}" if sent.branch else parent,
+            config={**flatten(self._config), **info.settings, **({"branch_of": parent} if sent.branch else {})},
+            mode=self._mode,
+            is_resumed=info.step > 0 and not is_branch,
+            branch=sent.branch,
+        )
         tracker = self._tracker = self._open(run)
         earlier, run_id = sent.run_id, recall_id(info.run_dir, self._kind)
         if run_id != earlier:
@@ -180,7 +188,7 @@ class TrackerCallback(Callback):
                 self._log(f"{event['phase']} {event['task']}", event["step"], numbers)
 
     def _named(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
-        return with_reference_names(metrics) if self._reference_names else metrics
+        return with_reference_names(metrics) if self._config.tracking.reference_names else metrics
 
     def _log(self, stream: str, step: int, values: Mapping[str, float]) -> None:
         finite = {name: float(value) for name, value in values.items() if math.isfinite(value)}

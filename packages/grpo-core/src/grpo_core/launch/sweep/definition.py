@@ -12,6 +12,7 @@ from annotated_types import Ge, Le, MinLen
 from pydantic import Field, ValidationError, model_validator
 
 from grpo_core.config.section import Section
+from grpo_sdk import environment
 from grpo_sdk.errors import UserError, near_match
 from grpo_sdk.records import yaml_text
 from grpo_sdk.records.run_folder import flat
@@ -232,12 +233,9 @@ def _read_file(name: str) -> dict[str, Any]:
     if path.is_dir():
         raise UserError(f"{name}: a folder without a sweep.json: give that of a sweep, a file, or KEY=A,B,C.")
     try:
-        if path.stat().st_size > yaml_text.MAX_FILE_BYTES:
-            raise UserError(f"{name}: more than {yaml_text.MAX_FILE_BYTES} bytes: not a sweep.")
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise UserError(f"{name}: cannot be read: {reason}. A setting is written KEY=VALUE or KEY=A,B,C.") from None
+        text = environment.text_of(path, name)
+    except UserError as error:
+        raise UserError(f"{error} A setting is written KEY=VALUE or KEY=A,B,C.") from None
     top = yaml_text.compose_file(text, name)
     data = {} if top is None else yaml_text.value_of(top, name)
     if not isinstance(data, dict) or not data:
