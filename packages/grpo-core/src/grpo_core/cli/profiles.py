@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from grpo_sdk.cli.options import HELP, JSON
 from grpo_sdk.display.text import err, format_value, print_json, print_out, table, visible
 from grpo_sdk.errors import ExitCode
 
@@ -29,10 +30,10 @@ Examples:
 """
 
 
-@click.command(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(epilog=EXAMPLES, context_settings=HELP)
 @click.argument("name", required=False)
 @click.option("--model", metavar="MODEL", help="Show the settings for this model; by default for some sizes.")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@JSON
 def profiles(name: str | None, model: str | None, as_json: bool) -> int:
     """List the GPU profiles, or show what one sets; without a NAME, that of this machine.
 

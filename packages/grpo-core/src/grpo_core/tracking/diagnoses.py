@@ -92,22 +92,10 @@ def _without_signal(history: History, diagnosis: Diagnosis) -> Iterator[Observat
         yield label, f"task {label}: {equal}, while the other tasks of the mixture learn." if alone else ""
 
 
-def _identical(value: float, history: History, threshold: float) -> bool:
-    return value < threshold and not history.value("solved_rate") >= SOLVED
-
-
-def _empty(value: float, history: History, threshold: float) -> bool:
-    return value <= threshold and history.value("completions/truncated_frac") < 1
-
-
 def _truncated(value: float, history: History, diagnosis: Diagnosis) -> str:
     what = "every completion" if value == 1 else f"{value:.0%} of the completions"
     limit = history.config.trainer.max_completion_length
     return f"{what} hit trainer.max_completion_length={limit}{diagnosis.since}."
-
-
-def _far(value: float, history: History, factor: float) -> bool:
-    return value > factor * history.kl_target
 
 
 def _collapsed(value: float, history: History, share: float) -> bool:
@@ -125,18 +113,6 @@ def _spikes(value: float, history: History, factor: float) -> bool:
 def _spike(value: float, history: History, diagnosis: Diagnosis) -> str:
     usual = statistics.median(history.trends["grad_norm"].newest)
     return f"the gradient norm is {value:.3g}, {value / usual:.0f} times the median of the steps before ({usual:.3g})."
-
-
-def _mismatched(value: float, history: History, threshold: float) -> bool:
-    return value > threshold and not history.config.trainer.off_policy_steps  # else they have different weights
-
-
-def _never_clips(value: float, history: History, threshold: float) -> bool:
-    return value <= threshold and history.steps_per_batch > 1
-
-
-def _unfilled(value: float, history: History, threshold: float) -> bool:
-    return value > threshold * history.config.trainer.prompts_per_step
 
 
 DIAGNOSES: tuple[Diagnosis, ...] = (
@@ -237,7 +213,7 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
         0.05,
         "two different answers in a group of eight, as to a yes-or-no question, make 0.14",
         whole_run(
-            _identical,
+            lambda value, history, limit: value < limit and not history.value("solved_rate") >= SOLVED,
             "the completions of a prompt are identical{rule.since} (distinct {value:.0%}).",
             "completions/distinct_frac",
         ),
@@ -261,7 +237,9 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
         1.0,
         "one token is the end of the text alone",
         whole_run(
-            _empty, "every completion is empty{rule.since}: the model ends it at once.", "completions/max_length"
+            lambda value, history, limit: value <= limit and history.value("completions/truncated_frac") < 1,
+            "every completion is empty{rule.since}: the model ends it at once.",
+            "completions/max_length",
         ),
         "There is no answer to score.",
         lambda history, about: advice.empty(history),
@@ -273,7 +251,7 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
         5.0,
         "a controller corrects twice the target by itself, but no longer this much",
         whole_run(
-            _far,
+            lambda value, history, factor: value > factor * history.kl_target,
             "the policy is {value:.3g} nats per token from where it started{rule.since}, more than "
             "{rule.threshold:g} × {history.kl_target:g}.",
             "kl/k3",
@@ -324,7 +302,7 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
         0.0,
         "of some hundred tokens in each of so many steps not one: the clip is without effect",
         whole_run(
-            _never_clips,
+            lambda value, history, limit: value <= limit and history.steps_per_batch > 1,
             "no token is clipped{rule.since}, although each batch is used for "
             "{history.steps_per_batch} optimizer steps.",
             "clip_ratio/region",
@@ -339,7 +317,8 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
         1e-2,
         "nats per token; a hundred times that of float32, and where training gets unstable",
         whole_run(
-            _mismatched,
+            # Those of off-policy steps have different weights.
+            lambda value, history, limit: value > limit and not history.config.trainer.off_policy_steps,
             "sampler and trainer disagree by {value:.2g} nats per token{rule.since} (above {rule.threshold:g}).",
             "sampler_mismatch",
         ),
@@ -354,7 +333,7 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
         0.25,
         "a quarter of the batch teaches nothing although others were drawn in its place",
         whole_run(
-            _unfilled,
+            lambda value, history, share: value > share * history.config.trainer.prompts_per_step,
             "{value:.0f} of {history.config.trainer.prompts_per_step} groups have equal rewards although others "
             "were drawn in their place{rule.since}.",
             "dynamic_sampling/unfilled",
