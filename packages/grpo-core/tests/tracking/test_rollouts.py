@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_core import train
+from grpo_core.config import RunConfig
 from grpo_core.rollouts.rollout import Rollout, Turn
 from grpo_core.rollouts.thinking import think_tokens
 from grpo_core.tracking.rollout_lines import BatchOrigin, GroupOrigin, difficulty_of, rollout_lines
@@ -30,16 +31,19 @@ def rollout(group: int, score: Score, text: str = "ab", finish: Any = "stop") ->
     return Rollout(SPEC, Row(id=f"r{group}", gold="ab"), group, "", (Turn((1,), completion),), score)
 
 
-def origin(rollouts: list[Rollout], pass_rate: float | None = None, **changed: Any) -> BatchOrigin:
+def origin(
+    rollouts: list[Rollout], pass_rate: float | None = None, logs_tokens: bool = False, **changed: Any
+) -> BatchOrigin:
+    trainer, tracking = {"mask_truncated_completions": True}, {"token_logprobs": logs_tokens}
     return BatchOrigin(
         **{
+            "config": RunConfig.model_validate({"trainer": trainer, "tracking": tracking}),
             "groups": [GroupOrigin(f"math.echo/r{group}", f"Say {group}", pass_rate) for group in range(3)],
             "rewards": [math.nan if r.score.value is None else r.score.value - 0.5 for r in rollouts],
             "think_tokens": [0] * len(rollouts),
             "generate_s": 1.5,
-            "boundaries": (0.2, 0.8),
-            "masks_truncated": True,
-            "logs_tokens": False,
+            "conditions": {},
+            "decode": lambda ids: [100 * str(each) for each in ids],
             **changed,
         }
     )
@@ -50,6 +54,11 @@ def run_with(folder: Path, *lines: bytes) -> Path:
     (folder / "config.yaml").write_text("seed: 0\n")
     (folder / "logs" / "rollouts.jsonl").write_bytes(b"".join(lines))
     return folder
+
+
+def solved_line(step: int) -> bytes:
+    (line,) = rollout_lines(step, [rollout(0, SOLVED)], {SPEC: ""}, origin([rollout(0, SOLVED)]))
+    return line
 
 
 def written(folder: Path, rollouts: list[Rollout], step: int = 1, **changed: Any) -> list[RolloutRecord]:
@@ -80,9 +89,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 def test_log_probs_of_tokens_are_written_where_asked_for(tmp_path: Path) -> None:
     (record,) = written(tmp_path, [rollout(0, SOLVED)], logs_tokens=True)
     assert record.token_logprobs == (-0.5, -0.25)
-    assert record.token_surprisals == (0.5, 0.25) and record.token_texts is None
-    decode = {"decode": lambda ids: [100 * str(each) for each in ids]}
-    (record,) = written(tmp_path, [rollout(0, SOLVED)], logs_tokens=True, **decode)
+    assert record.token_surprisals == (0.5, 0.25)
     assert record.token_texts == (64 * "5", 64 * "6"), "of each token, bounded"
 
 
@@ -96,7 +103,7 @@ def test_chat_prompts_and_lone_surrogates_survive(tmp_path: Path) -> None:
 
 
 def test_filters_take_steps_and_tasks_with_or_without_options(tmp_path: Path) -> None:
-    lines = [line for step in (1, 2) for line in rollout_lines(step, [rollout(0, SOLVED)], {SPEC: ""})]
+    lines = [solved_line(step) for step in (1, 2)]
     run = run_with(tmp_path, *lines, lines[0][:40])
     assert [record.step for record in read_rollouts(run)] == [1, 2], "an unfinished last line is passed over"
     assert [record.step for record in read_rollouts(run, step=2)] == [2]
@@ -105,8 +112,8 @@ def test_filters_take_steps_and_tasks_with_or_without_options(tmp_path: Path) ->
 
 
 def test_a_log_of_an_older_or_newer_version_is_read(tmp_path: Path) -> None:
-    (line,) = rollout_lines(1, [rollout(0, SOLVED)], {SPEC: ""})
-    newer = orjson.loads(line) | {"added_later": 1}
+    newer = orjson.loads(solved_line(1)) | {"added_later": 1}
+    del newer["prompt"]
     newer["score"]["added_later"] = 2
     (record,) = read_rollouts(run_with(tmp_path, orjson.dumps(newer) + b"\n"))
     assert record.score == SOLVED and record.prompt is None and record.prompt_text == ""
@@ -126,7 +133,7 @@ def test_a_damaged_line_is_named_and_others_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes, said: str
 ) -> None:
     monkeypatch.setattr(jsonl, "MAX_LINE_BYTES", 200_000)
-    first, last = (next(iter(rollout_lines(step, [rollout(0, SOLVED)], {SPEC: ""}))) for step in (1, 2))
+    first, last = map(solved_line, (1, 2))
     run = run_with(tmp_path, first, line, last)
     with pytest.warns(DamagedFileWarning) as warned:
         assert [record.step for record in read_rollouts(run)] == [1, 2]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -13,6 +13,9 @@ from grpo_core.rollouts.rollout import Rollout
 from grpo_core.tracking.base import plain
 from grpo_sdk.records.rollouts import DifficultyTag
 from grpo_sdk.task.row import Prompt
+
+if TYPE_CHECKING:
+    from grpo_core.config import RunConfig
 
 MAX_TOKEN_CHARS = 64
 """Characters of a token that are written; the longest tokens of vocabularies are runs of spaces."""
@@ -38,30 +41,26 @@ class BatchOrigin:
     """Facts of a step's batch that its rollouts do not contain.
 
     Attributes:
+        config: Configuration of the run.
         groups: Prompts by index of the group.
         rewards: Reward of each rollout; NaN where it abstained.
         think_tokens: Number of thinking tokens of each rollout.
         generate_s: Seconds in which the whole batch was sampled.
-        boundaries: Pass rates that separate hard from normal and normal from easy.
-        masks_truncated: Whether truncated completions are left out of the loss.
-        logs_tokens: Whether to write each token's text and log-prob.
-        decode: Token ids -> text of each; needed where `logs_tokens`.
         conditions: Task spec -> facts of this machine that its scores depend on.
+        decode: Token ids -> text of each.
     """
 
+    config: RunConfig
     groups: Sequence[GroupOrigin]
     rewards: Sequence[float]
     think_tokens: Sequence[int]
     generate_s: float
-    boundaries: tuple[float, float]
-    masks_truncated: bool
-    logs_tokens: bool
-    conditions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    decode: Callable[[Sequence[int]], Sequence[str]] | None = None
+    conditions: Mapping[str, Mapping[str, str]]
+    decode: Callable[[Sequence[int]], Sequence[str]]
 
 
 def rollout_lines(
-    step: int, rollouts: Sequence[Rollout], identities: Mapping[str, str], origin: BatchOrigin | None = None
+    step: int, rollouts: Sequence[Rollout], identities: Mapping[str, str], origin: BatchOrigin
 ) -> Iterator[bytes]:
     """Yield the lines of a step's completions.
 
@@ -69,23 +68,22 @@ def rollout_lines(
         step: Step, from 1.
         rollouts: Scored rollouts.
         identities: Task spec -> identity.
-        origin: Facts of the batch, if known.
+        origin: Facts of the batch.
     """
     solved = _group_rates(rollouts)
     for index, rollout in enumerate(rollouts):
-        record = _rollout_fields(step, rollout, identities[rollout.spec])
-        if origin is not None:
-            record |= _batch_fields(index, rollout, origin, solved.get(rollout.group))
-        yield _dumped(record) + b"\n"
+        fields = {"step": step, "task": rollout.spec, "identity": identities[rollout.spec], "group": rollout.group}
+        fields |= _rollout_fields(rollout) | _batch_fields(index, rollout, origin, solved.get(rollout.group))
+        try:
+            line = orjson.dumps(fields)
+        except orjson.JSONEncodeError:  # a lone surrogate, which JSON cannot represent
+            line = orjson.dumps(_plain(fields))
+        yield line + b"\n"
 
 
-def _rollout_fields(step: int, rollout: Rollout, identity: str) -> dict[str, Any]:
+def _rollout_fields(rollout: Rollout) -> dict[str, Any]:
     score = rollout.score
     return {
-        "step": step,
-        "task": rollout.spec,
-        "identity": identity,
-        "group": rollout.group,
         **({"role": rollout.role} if rollout.role else {}),
         **({"turns": len(rollout.turns)} if len(rollout.turns) != 1 else {}),
         **({"messages": rollout.messages} if rollout.messages else {}),
@@ -105,24 +103,23 @@ def _rollout_fields(step: int, rollout: Rollout, identity: str) -> dict[str, Any
 def _batch_fields(index: int, rollout: Rollout, origin: BatchOrigin, group_rate: float | None) -> dict[str, Any]:
     group = origin.groups[rollout.group]
     rate = group_rate if group.pass_rate is None else group.pass_rate
-    is_masked = origin.masks_truncated and rollout.is_truncated
+    is_masked = origin.config.trainer.mask_truncated_completions and rollout.is_truncated
     fields: dict[str, Any] = {
         "prompt_id": group.prompt_id,
         "prompt": group.prompt,
         "reward": origin.rewards[index],  # orjson writes NaN as null
         "included": not rollout.score.abstained and not is_masked,
         "pass_rate": rate,
-        "difficulty": None if rate is None else difficulty_of(rate, origin.boundaries),
+        "difficulty": None if rate is None else difficulty_of(rate, origin.config.curriculum.boundaries),
         "think_tokens": origin.think_tokens[index],
         "generate_s": round(origin.generate_s, 6),
     }
     if conditions := origin.conditions.get(rollout.spec):
         fields["conditions"] = dict(conditions)
-    if origin.logs_tokens:
+    if origin.config.tracking.token_logprobs:
+        ids = [token for turn in rollout.turns for token in turn.completion.token_ids]
         fields["token_logprobs"] = rollout.logprobs
-        if origin.decode is not None:
-            ids = [token for turn in rollout.turns for token in turn.completion.token_ids]
-            fields["token_texts"] = [text[:MAX_TOKEN_CHARS] for text in origin.decode(ids)]
+        fields["token_texts"] = [text[:MAX_TOKEN_CHARS] for text in origin.decode(ids)]
     return fields
 
 
@@ -139,13 +136,6 @@ def _group_rates(rollouts: Sequence[Rollout]) -> dict[int, float]:
         if not rollout.score.abstained:
             counts.setdefault(rollout.group, []).append(rollout.score.solved)
     return {group: sum(each) / len(each) for group, each in counts.items()}
-
-
-def _dumped(record: Mapping[str, Any]) -> bytes:
-    try:
-        return orjson.dumps(record)
-    except orjson.JSONEncodeError:  # a lone surrogate, which JSON cannot represent
-        return orjson.dumps(_plain(record))
 
 
 def _plain(value: Any) -> Any:

@@ -121,13 +121,14 @@ def _rates(scores: Sequence[Score]) -> dict[str, float]:
 
 def origin_of(setup: Setup, collected: Collected) -> BatchOrigin:
     """Facts for the log of completions: prompts, rewards, pass rates, thinking."""
-    config, orders, tokenizer = setup.config, setup.data.mixture.orders, setup.policy.tokenizer
+    orders, tokenizer = setup.data.mixture.orders, setup.policy.tokenizer
     groups = []
     for draw in (group.draw for group in collected.groups):
         order = orders[draw.label]
         rate = order.pass_rate(draw.row.id) if isinstance(order, PassRateCurriculum) else None
         groups.append(GroupOrigin(draw.prompt_id, draw.task.prompt(draw.row), rate))
     return BatchOrigin(
+        config=setup.config,
         groups=groups,
         rewards=collected.rewards.tolist(),
         think_tokens=[
@@ -135,9 +136,6 @@ def origin_of(setup: Setup, collected: Collected) -> BatchOrigin:
             for rollout in collected.rollouts
         ],
         generate_s=collected.generate_s,
-        boundaries=config.curriculum.boundaries,
-        masks_truncated=config.trainer.mask_truncated_completions,
-        logs_tokens=config.tracking.token_logprobs,
         conditions={task.spec: task.conditions for task in setup.tasks.trained.values()},
         decode=lambda ids: tokenizer.batch_decode([[token] for token in ids]),
     )

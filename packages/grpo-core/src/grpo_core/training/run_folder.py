@@ -101,11 +101,7 @@ class RunFolder:
         self._text_log.write(f"step={step} {line}\n".encode())
 
     def log_rollouts(
-        self,
-        step: int,
-        rollouts: Sequence[Rollout],
-        identities: Mapping[str, str],
-        origin: BatchOrigin | None = None,
+        self, step: int, rollouts: Sequence[Rollout], identities: Mapping[str, str], origin: BatchOrigin
     ) -> None:
         """Append the step's completions with their rows, score trees and origin to `rollouts.jsonl`."""
         self._rollouts.writelines(rollout_lines(step, rollouts, identities, origin))
