@@ -14,9 +14,9 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from grpo_core.checkpoints import CheckpointStore
 from grpo_core.checkpoints.checksums import seal
 from grpo_core.checkpoints.latest import point_latest
-from grpo_core.checkpoints.reader import CheckpointReader
 from grpo_core.launch import archive
 from grpo_core.launch.storage import ArchiveError
 from grpo_sdk.cli import main as entry
@@ -124,7 +124,7 @@ def test_a_restored_run_is_the_run_and_only_what_is_new_is_sent(call: Callable[.
     assert (listed["checkpoints"], listed["latest"], listed["problem"]) == (["step_1", "step_2"], "step_2", "")
     assert call("restore", f"{url}/run_1", "back") == {"run": "back/run_1"}
     assert content(Path("back/run_1")) == content(run)
-    assert CheckpointReader(Path("back/run_1")).path("latest").name == "step_2"
+    assert CheckpointStore(Path("back/run_1")).path("latest").name == "step_2"
     assert sorted(os.listdir("back")) == ["run_1"]
     assert "back/run_1 is there already" in call("restore", f"{url}/run_1", "back", code=2)
     assert call("archive", str(run), url)["sent_files"] == 0
@@ -143,7 +143,7 @@ def test_the_latest_checkpoints_are_kept_and_what_is_left_out_is_said(call: Call
     assert (done["checkpoints"], done["removed"]) == (["step_2", "step_10"], ["step_1"])
     assert done["left_out"] == [r"'a\nb': a name that not every system has", "folder: a link", "logs/secret: a link"]
     call("restore", "file:archive/run_1", "back")
-    assert CheckpointReader(Path("back/run_1")).steps() == [2, 10]
+    assert CheckpointStore(Path("back/run_1")).steps() == [2, 10]
     (run / "training_state" / "step_2" / "model" / "weights").write_bytes(b"y" * 50_000)
     assert "step_2/model/weights is damaged" in call("archive", str(run), "file:elsewhere", code=1)
 

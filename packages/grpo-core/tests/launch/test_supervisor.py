@@ -17,7 +17,6 @@ from launched_ranks import run_in
 from resumed_runs import assert_same, model_and_tasks
 
 from grpo_core.checkpoints import CheckpointStore
-from grpo_core.checkpoints.reader import CheckpointReader
 from grpo_core.launch.meeting import Meeting
 from grpo_core.launch.processes import Machine
 from grpo_core.launch.supervisor import SAVING_S, SIGNALS, Command, Failure, _advice, supervise
@@ -50,7 +49,7 @@ def test_a_checkpoint_that_replaces_another_is_new(tmp_path: Path, monkeypatch: 
     for step in ("final", 7):
         with store.writing(step) as checkpoint:
             (checkpoint / "weights").write_text(str(step))
-    checkpoint = CheckpointReader(tmp_path).path("final")
+    checkpoint = CheckpointStore(tmp_path).path("final")
     monkeypatch.setattr("grpo_core.launch.supervisor._failure", failure)
     words = ["resume", str(tmp_path), "--from-step", "final", "--additional-steps", "9"]
     assert supervise(Command(words, [], run=tmp_path), 2, Machine(), 2, print) == 0
@@ -121,10 +120,10 @@ def test_a_killed_rank_ends_the_run_in_seconds_and_one_line_says_how_to_go_on(fo
     assert launcher.returncode == 1 and time.monotonic() - killed < SOON_S
     (line,) = [line for line in stderr.splitlines() if not line.startswith("warning")]
     run = run_in(tmp_path)
-    latest = CheckpointReader(run).path("latest")
+    latest = CheckpointStore(run).path("latest")
     assert line.startswith("error: rank 1 was killed by SIGKILL, and the others were ended.")
     assert line.endswith(f"The last checkpoint is {latest}: grpo resume {run} --nproc 2")
-    CheckpointReader(run).verify(latest)
+    CheckpointStore(run).verify(latest)
 
 
 def test_of_ctrl_c_while_the_model_loads_only_that_is_said(folder: Path, tmp_path: Path) -> None:
@@ -293,8 +292,8 @@ def test_a_machine_whose_network_is_silent_is_given_up_in_time(folder: Path, tmp
     second.communicate()
 
     assert first.returncode == 1 and "the processes of this machine have lost contact with the others" in stderr
-    latest = CheckpointReader(run_in(tmp_path)).path("latest")
-    CheckpointReader(run_in(tmp_path)).verify(latest)
+    latest = CheckpointStore(run_in(tmp_path)).path("latest")
+    CheckpointStore(run_in(tmp_path)).verify(latest)
     assert f"The last checkpoint is {latest}: grpo resume {run_in(tmp_path)}" in stderr
 
 

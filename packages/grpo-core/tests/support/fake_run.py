@@ -13,8 +13,8 @@ from typing import Any
 
 import orjson
 
+from grpo_core.checkpoints import CheckpointStore
 from grpo_core.checkpoints.checksums import seal
-from grpo_core.checkpoints.reader import CheckpointReader
 from grpo_core.tracking import presence
 
 is_stopped = False
@@ -30,7 +30,7 @@ def main(words: list[str]) -> int:
     if words[0] == "resume":
         path = Path(words[1])
         settings = dict(line.split(": ", 1) for line in (path / "settings").read_text().splitlines())
-        first = CheckpointReader(path).steps()[-1] + 1
+        first = CheckpointStore(path).steps()[-1] + 1
     else:
         settings = dict(word.split("=", 1) for word in words if "=" in word)
         path, first = Path(words[words.index("--output-dir") + 1]) / f"run_2026-01-01_00-00-00_{os.getpid()}", 1

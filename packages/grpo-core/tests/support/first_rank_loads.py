@@ -51,7 +51,7 @@ def passes(policy: Policy) -> dict[str, list[float]]:
     found = {"policy": logprobs(policy)}
     if policy.sampled is not None:
         found["sampled"] = logprobs(policy.sampled)
-    if policy.has_reference:
+    if policy.anchor is not None:
         with policy.reference() as reference:
             found["reference"] = logprobs(reference)
     if policy.value_head is not None:

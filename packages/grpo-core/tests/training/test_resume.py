@@ -19,7 +19,7 @@ from launched_ranks import edited, run_in
 from resumed_runs import VARIANTS, assert_same, config, evaluations, log
 
 from grpo_core import resume, train
-from grpo_core.checkpoints.reader import CheckpointReader
+from grpo_core.checkpoints import CheckpointStore
 from grpo_core.config import EvalConfig
 from grpo_core.evaluation.evaluator import HeldOutEvaluator
 from grpo_core.tracking.events import read_events, read_sources
@@ -195,7 +195,7 @@ def test_a_run_killed_after_it_went_back_goes_on_from_there(
         patched.setattr(Trainer, "run", killed)
         resume(run, from_step=1)
     assert steps(run) == [1]
-    assert CheckpointReader(run).path("latest").name == "step_1"
+    assert CheckpointStore(run).path("latest").name == "step_1"
     view = read_run(run)
     assert (view.state, view.steps, view.planned) == ("killed", 1, 3), "no longer finished"
     assert all(each.phase != "final" for each in view.results.values()), "the result of the abandoned steps"

@@ -96,12 +96,11 @@ def replay(run: str, task: str | None, step: str | None, limit: int, workers: in
 
 def _ingredients(folder: Path) -> Mapping[str, Mapping[str, str]]:
     """The ingredients of the tasks' identities, from the newest checkpoint; empty where there is none that has them."""
-    from grpo_core.checkpoints import CheckpointError, read_json
-    from grpo_core.checkpoints.reader import CheckpointReader
+    from grpo_core.checkpoints import CheckpointError, CheckpointStore, read_json
     from grpo_core.training.stored_run import INFO_FILE
 
     try:
-        checkpoint = CheckpointReader(folder).path("latest")
+        checkpoint = CheckpointStore(folder).path("latest")
     except CheckpointError:  # completions can be scored again without one
         return {}
     ingredients: Mapping[str, Mapping[str, str]] = read_json(checkpoint / INFO_FILE, "training info").get(

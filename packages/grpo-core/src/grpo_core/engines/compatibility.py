@@ -49,19 +49,13 @@ def check_model(model: PreTrainedModel) -> None:
         )
 
 
-def length_limits(config: PretrainedConfig) -> list[LengthLimit]:
-    """Return every limit on prompt + completion that the model sets, tightest first."""
-    return sorted(_limits(config))
-
-
 def check_requests(requests: Iterable[Request], sampling: Sampling, config: PretrainedConfig) -> None:
     """Refuse requests that the model cannot read or that cannot fit, before anything is computed.
 
     Raises:
         UserError: with the arithmetic.
     """
-    limits = length_limits(config)
-    check_fits(requests, sampling, config.vocab_size, limits[0] if limits else LengthLimit(sys.maxsize, ""))
+    check_fits(requests, sampling, config.vocab_size, min(_limits(config), default=LengthLimit(sys.maxsize, "")))
 
 
 def check_fits(requests: Iterable[Request], sampling: Sampling, vocab_size: int, limit: LengthLimit) -> None:
@@ -86,8 +80,8 @@ def check_fits(requests: Iterable[Request], sampling: Sampling, vocab_size: int,
 
 def max_context(model: PreTrainedModel) -> int | None:
     """Tokens that a prompt and its completion may have together, if the model bounds them."""
-    limits = length_limits(model.config.get_text_config(decoder=True))
-    return limits[0].tokens if limits else None
+    limits = _limits(model.config.get_text_config(decoder=True))
+    return min((limit.tokens for limit in limits), default=None)
 
 
 def context_of(engine: Engine, model: PreTrainedModel) -> int | None:
@@ -97,6 +91,7 @@ def context_of(engine: Engine, model: PreTrainedModel) -> int | None:
 
 
 def _limits(config: PretrainedConfig) -> Iterator[LengthLimit]:
+    """Every limit on prompt + completion that the model sets."""
     context = getattr(config, "max_position_embeddings", None)
     if context:
         yield LengthLimit(context, "the model's context (max_position_embeddings)")

@@ -489,12 +489,11 @@ class _Batch:
     def until_some_finish(self) -> list[SampledRow]:
         """Decode until at least one row is finished; return those that are, and forget them."""
         while True:
-            if not self._started:
-                self._draw(self._prefill())
-            elif self._decodes_statically():
+            if self._started and self._decodes_statically():
                 self._step()
             else:
-                self._draw(self._decode_one())
+                hidden = self._decode_one() if self._started else self._prefill()
+                draw(self._parts, hidden, self.rows, self._sampling, self._eos_ids)
             if finished := [index for index, row in enumerate(self.rows) if row.finished is not None]:
                 done = [self.rows[index] for index in finished]
                 self._drop(finished)
@@ -563,9 +562,6 @@ class _Batch:
         ids = torch.tensor(token_ids, device=self._device)
         places = torch.tensor(positions, device=self._device)
         return _hidden(self._parts, self._body, ids, places, self.cache)
-
-    def _draw(self, hidden: Tensor) -> None:
-        draw(self._parts, hidden, self.rows, self._sampling, self._eos_ids)
 
 
 def _hidden(parts: CausalLM, body: FusedBody | None, ids: Tensor, positions: Tensor, cache: SampledCache) -> Tensor:

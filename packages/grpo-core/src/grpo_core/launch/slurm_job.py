@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from grpo_core.checkpoints import CheckpointError
-from grpo_core.checkpoints.reader import CheckpointReader
+from grpo_core.checkpoints import CheckpointError, CheckpointStore
 from grpo_core.launch.processes import Machine, run_command
 from grpo_core.tracking.runs import find_runs, has_ended
 
@@ -99,7 +98,7 @@ def newest_saved(folder: Path) -> Path | None:
     """Return the last checkpoint of the newest run in a job's folder that has one."""
     for run in reversed(find_runs(folder) if folder.is_dir() else []):
         with suppress(CheckpointError):
-            return CheckpointReader(run).path("latest")
+            return CheckpointStore(run).path("latest")
     return None
 
 

@@ -19,9 +19,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from grpo_core.checkpoints import CheckpointError
+from grpo_core.checkpoints import CheckpointError, CheckpointStore
 from grpo_core.checkpoints.checksums import read_checksums
-from grpo_core.checkpoints.reader import CheckpointReader
 from grpo_core.launch.meeting import MEETING_S, Meeting
 from grpo_core.launch.processes import Machine, several
 from grpo_sdk.errors import ExitCode, InfrastructureError, first_line
@@ -105,7 +104,7 @@ def supervise(command: Command, processes: int, machine: Machine, restarts: int,
         tempfile.TemporaryDirectory(prefix="grpo_") as folder,
     ):
         meeting, note = Meeting(machine, say), Path(folder) / "run"
-        saved = 0 if command.run is None else CheckpointReader(command.run).newest_serial()
+        saved = 0 if command.run is None else CheckpointStore(command.run).newest_serial()
         words, attempt = command.words, 0
         while (failure := _failure(words, processes, meeting, attempt, note)) is not None:
             if failure.code in FINAL_CODES:
@@ -147,7 +146,7 @@ def _advice(run: Path | None, latest: Path | None, command: Command, options: Se
 
 def _latest(run: Path) -> Path | None:
     try:
-        return CheckpointReader(run).path("latest")
+        return CheckpointStore(run).path("latest")
     except CheckpointError:
         return None
 

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
@@ -20,19 +20,6 @@ CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limi
 
 _highest: defaultdict[str, int] = defaultdict(int)
 """Peak of each device before its last reset, in bytes: of the whole process, whatever meters reset."""
-
-
-class MemoryMeter(Protocol):
-    """Measures the peak memory since a reset."""
-
-    def reset(self) -> None:
-        """Start anew from the memory that is in use."""
-
-    def peak(self) -> int:
-        """Most bytes in use since the reset."""
-
-    def limit(self) -> int:
-        """Bytes that there are."""
 
 
 class CudaMeter:
@@ -50,7 +37,7 @@ class CudaMeter:
 
     def reset(self) -> None:
         """Start anew from the memory that is in use."""
-        _keep(self._name, self.peak())
+        _highest[self._name] = self.highest()
         self._cuda.reset_peak_memory_stats(self._device)
 
     def peak(self) -> int:
@@ -74,7 +61,7 @@ class ProcessMeter:
 
     def reset(self) -> None:
         """Start anew from the memory that is in use."""
-        _keep("process", self.peak())
+        _highest["process"] = self.highest()
         try:
             Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark (man 5 proc)
         except OSError:
@@ -101,7 +88,10 @@ class ProcessMeter:
         return max(_highest["process"], self.peak())
 
 
-def memory_meter(device: torch.device | None) -> CudaMeter | ProcessMeter:
+MemoryMeter = CudaMeter | ProcessMeter
+
+
+def memory_meter(device: torch.device | None) -> MemoryMeter:
     """The meter for what runs on a device."""
     return CudaMeter(device) if device is not None and device.type == "cuda" else ProcessMeter()
 
@@ -135,10 +125,6 @@ class PhaseMemory:
         metric, peak = f"memory/{name}_mib", self._meter.peak() / MIB
         self.latest[metric] = peak
         self.highest[metric] = max(peak, self.highest.get(metric, 0.0))
-
-
-def _keep(device: str, peak: int) -> None:
-    _highest[device] = max(_highest[device], peak)
 
 
 def _container_limits() -> Iterator[int]:

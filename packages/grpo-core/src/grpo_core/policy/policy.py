@@ -151,11 +151,6 @@ class Policy:
             agreed = check_answers(start, self.model, "the policy beside its reference", cure)
             self.choices.append(ResolvedDefault("reference", f"equal to the policy, {agreed}", "the adapter's own"))
 
-    @property
-    def has_reference(self) -> bool:
-        """Whether there is a reference, frozen or loaded."""
-        return self.anchor is not None
-
     def load_reference(self, folder: Path) -> None:
         """Take the reference that `Reference.save` stored, whatever the policy has become since.
 

@@ -185,11 +185,6 @@ def backend_of(device: torch.device) -> str:
     return "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
 
 
-def is_launched() -> bool:
-    """Whether torchrun (or `--nproc`) started this process as one of several."""
-    return process_count() > 1
-
-
 @contextmanager
 def joined(device: str, timeout_s: float) -> Iterator[Ranks]:
     """The ranks that torchrun's variables describe; a single one without them.
@@ -202,7 +197,7 @@ def joined(device: str, timeout_s: float) -> Iterator[Ranks]:
         UserError: the variables are incomplete, or torchrun has restarted this process.
         LostContactError: another rank has ended, or cannot be reached.
     """
-    if not is_launched():
+    if process_count() == 1:
         yield Ranks()
         return
     try:

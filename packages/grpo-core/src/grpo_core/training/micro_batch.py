@@ -274,7 +274,7 @@ def _key(policy: Policy, config: TrainerConfig, sizes: Sequence[int], meter: Mem
         "attention": model.config._attn_implementation,
         "precision": [policy.precision_name, str(policy.model.dtype), policy.quantization is not None],
         "trained": [[list(parameter.shape), str(parameter.dtype)] for parameter in _trained(policy)],
-        "reference": policy.has_reference,
+        "reference": policy.anchor is not None,
         "reference states": placement.in_loss and placement.is_full,
         "checkpointing": config.gradient_checkpointing,
         "entropy": bool(config.entropy_coef),

@@ -93,7 +93,7 @@ def resume(
         folder = resources.enter_context(
             closing(_reopened(path, stored, total_steps) if ranks.is_main else SilentFolder(path))
         )
-        anchor = "same KL anchor, " if setup.policy.has_reference else ""
+        anchor = "same KL anchor, " if setup.policy.anchor is not None else ""
         why = end.missing or f"{anchor}same data order"
         position = f"step {stored.state['step']}{of_planned(total_steps)} ({checkpoint.name} complete and verified)"
         choices = [ResolvedDefault("resume", position, why), *directory, *shared, *observed]

@@ -170,7 +170,7 @@ class RunState:
             "data_hash": data_hash(setup.data.rows),
             "identities": tasks.identities,
             "ingredients": {task.spec: dict(task.ingredients) for task in tasks.trained.values()},
-            "reference": REFERENCE_DIR if setup.policy.has_reference or config.trainer.beta else None,
+            "reference": REFERENCE_DIR if setup.policy.anchor is not None or config.trainer.beta else None,
             "distributed_info": {
                 "world_size": self.ranks.size,
                 "sharding": config.trainer.sharding,

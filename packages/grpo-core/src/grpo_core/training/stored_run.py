@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 import orjson
 
-from grpo_core.checkpoints import Step, check_run, read_json
-from grpo_core.checkpoints.reader import CheckpointReader
+from grpo_core.checkpoints import CheckpointStore, Step, check_run, read_json
 from grpo_core.config import RunConfig, flatten, load_config, resolve
 from grpo_core.config.keys import find
 from grpo_core.evaluation.held_out import trained_tasks
@@ -96,7 +95,7 @@ class StoredRun:
             UserError: no such or a damaged checkpoint, nothing left to do, or a changed setting.
         """
         allow = allowed(allow)
-        reader = CheckpointReader(path)
+        reader = CheckpointStore(path)
         checkpoint = reader.path(from_step)
         reader.verify(checkpoint, only=None if verifies_weights else (STATE_FILE, INFO_FILE))
         state, info = read_state(checkpoint), read_json(checkpoint / INFO_FILE, "training info")

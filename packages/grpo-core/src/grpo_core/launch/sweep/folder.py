@@ -13,8 +13,7 @@ from typing import Any, Literal
 import filelock
 from pydantic import Field, ValidationError
 
-from grpo_core.checkpoints import CheckpointError, read_json, write_json
-from grpo_core.checkpoints.reader import CheckpointReader
+from grpo_core.checkpoints import CheckpointError, CheckpointStore, read_json, write_json
 from grpo_core.config import RunConfig, flatten, read_config
 from grpo_core.config.keys import keys
 from grpo_core.config.section import Section
@@ -215,7 +214,7 @@ class SweepFolder:
     def next_words(self, run: SweepRun) -> list[str]:
         """Return the words after `grpo` of a run's next process: a new run, or the last one resumed."""
         path = self.run_path(run)
-        has_saved = path is not None and CheckpointReader(path).newest_serial() > 0  # also after the last step
+        has_saved = path is not None and CheckpointStore(path).newest_serial() > 0  # also after the last step
         return ["resume", str(path)] if has_saved else self.start_words(run)
 
     def run_path(self, run: SweepRun) -> Path | None:
