@@ -213,7 +213,7 @@ def _reward(part: ForeignReward, config: ForeignConfig | None) -> Callable[..., 
     """The reward of a part of the library's score."""
     name = part.name
     weight = part.weight if config is None else config.weights.get(name, part.weight)
-    maximum = 1.0 if config is None else _maximum(config, name)
+    maximum = 1.0 if config is None else config.maximum.get(name, config.maximum.get("", 1.0))
 
     def value(answer: Mapping[str, float]) -> float:
         if name not in answer:
@@ -224,10 +224,6 @@ def _reward(part: ForeignReward, config: ForeignConfig | None) -> Callable[..., 
 
     value.__name__ = value.__qualname__ = name
     return reward(weight, maximum=maximum)(value)
-
-
-def _maximum(config: ForeignConfig, name: str) -> float:
-    return config.maximum.get(name, config.maximum.get("", 1.0))
 
 
 def _frozen(prompt: str | list[Message]) -> Any:

@@ -36,39 +36,28 @@ def load(file: str, name: str, args: Mapping[str, Any]) -> tuple[Task, str]:
             raise UserError(f"no installed package registers the inspect-ai task {name}; pip install {package}?")
         library = f"{library} {package} {_version(package)}"
     else:
-        name = name or _only_name(Path(file))
-        _check_name(Path(file), name)
+        name = _name_in(Path(file), name)
         spec = f"{file}@{name}"
     tasks = load_tasks([spec], dict(args))
     _check_args(name, args)
     return tasks[0], version_of(library, [Path(file)] if file else [])
 
 
-def _names(file: Path) -> list[str]:
+def _name_in(file: Path, name: str) -> str:
+    """Return the name of a task of a file: the given one, or that of the only one."""
     if not file.is_file():
         raise UserError(f"file={file} does not exist.")
     try:
-        names = [name for name, _ in parse_decorators(file, "task")]
+        names = [each for each, _ in parse_decorators(file, "task")]
     except (SyntaxError, UnicodeDecodeError, ValueError) as error:
         raise UserError(f"file={file} is no Python: {error}.") from None
     if not names:
         raise UserError(f"file={file} has no function marked @task of inspect_ai.")
-    return names
-
-
-def _only_name(file: Path) -> str:
-    names = _names(file)
-    if len(names) > 1:
+    if not name and len(names) > 1:
         raise UserError(f"file={file} has {len(names)} tasks: choose with &name= one of {', '.join(names)}.")
-    return names[0]
-
-
-def _check_name(file: Path, name: str) -> None:
-    names = _names(file)
-    if name not in names:
-        near = get_close_matches(name, names, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise UserError(f"file={file} has no task {name!r}.{hint} It has: {', '.join(names)}.")
+    if name and name not in names:
+        raise UserError(f"file={file} has no task {name!r}.{_hint(name, names)} It has: {', '.join(names)}.")
+    return name or names[0]
 
 
 def _check_args(name: str, args: Mapping[str, Any]) -> None:
@@ -76,11 +65,13 @@ def _check_args(name: str, args: Mapping[str, Any]) -> None:
     known: list[str] = registry_info(registry_lookup("task", name)).metadata["params"]
     for argument in args:
         if argument not in known:
-            near = get_close_matches(argument, known, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise UserError(
-                f"task {name} takes no argument {argument!r}.{hint} It takes: {', '.join(known) or 'none'}."
-            )
+            takes = f"It takes: {', '.join(known) or 'none'}."
+            raise UserError(f"task {name} takes no argument {argument!r}.{_hint(argument, known)} {takes}")
+
+
+def _hint(name: str, known: list[str]) -> str:
+    near = get_close_matches(name, known, n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
 
 
 def _version(package: str) -> str:

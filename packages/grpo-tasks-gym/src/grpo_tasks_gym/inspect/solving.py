@@ -41,26 +41,16 @@ class _Stop(BaseException):
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What the solvers showed the model.
-
-    Attributes:
-        prompt: The messages.
-    """
-
-    prompt: list[Message]
-
-
-@dataclass(frozen=True)
-class Answered(Shown):
-    """What was made of a completion.
+class Answered:
+    """What the solvers showed the model, and what was made of a completion.
 
     Attributes:
         prompt: The messages before it.
-        scores: Score of each scorer, in order; None where it gave none.
+        scores: Score of each scorer, in order; None where it gave none. Empty where there was no completion.
     """
 
-    scores: list[Score | None]
+    prompt: list[Message]
+    scores: Sequence[Score | None] = ()
 
 
 @asynccontextmanager
@@ -107,7 +97,7 @@ async def begun(task: Task, sample: Sample, answer: Callable[..., Any]) -> Async
         yield model, state
 
 
-async def run(task: Task, plan: Plan, sample: Sample, text: str | None = None) -> Any:
+async def run(task: Task, plan: Plan, sample: Sample, text: str | None = None) -> Answered:
     """Run the solvers on a sample, and the scorers where there is a completion.
 
     Args:
@@ -115,9 +105,6 @@ async def run(task: Task, plan: Plan, sample: Sample, text: str | None = None) -
         plan: Its solvers.
         sample: The sample.
         text: The completion; None stops at the first prompt.
-
-    Returns:
-        `Answered` for a completion, otherwise `Shown`.
 
     Raises:
         Unsupported: solvers ask the model twice or not at all, with tools, or with more than text, or a scorer asks it.
@@ -133,7 +120,7 @@ async def run(task: Task, plan: Plan, sample: Sample, text: str | None = None) -
         if generate.prompt is None:
             raise Unsupported(f"its solver, {_names(plan.steps)}, never calls generate, so that there is no prompt.")
         if text is None:
-            return Shown(generate.prompt)
+            return Answered(generate.prompt)
         try:
             scores = [await scorer(state, Target(sample.target)) for scorer in task.scorer or []]
         except Unsupported as error:

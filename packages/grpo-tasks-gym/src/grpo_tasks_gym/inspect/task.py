@@ -23,7 +23,7 @@ from grpo_sdk import Message, ToolTurn, UserError
 from grpo_tasks_gym.foreign.source import Description, ForeignReward, ForeignTool, NoVerdict, Record, identifier
 from grpo_tasks_gym.inspect.episode import Episode
 from grpo_tasks_gym.inspect.loading import load
-from grpo_tasks_gym.inspect.solving import Answered, NeedsTools, Shown, Unsupported, run
+from grpo_tasks_gym.inspect.solving import Answered, NeedsTools, Unsupported, run
 from grpo_tasks_gym.inspect.values import numbers, parts_of
 
 TRIED = 4
@@ -104,14 +104,14 @@ class InspectTask:
             raise NoVerdict("the solvers show another prompt than before, so that no score is sure")
         return episode
 
-    def _run(self, sample: Sample, text: str | None = None) -> Any:
+    def _run(self, sample: Sample, text: str | None = None) -> Answered:
         """Run the solvers as `run` does."""
         if not self._tools:
             with _drawing(sample):
                 return asyncio.run(run(self._task, self._plan, sample, text))
         episode = self._episode(sample)
         try:
-            return Shown(episode.prompt) if text is None else episode.answered([ToolTurn(text)])
+            return Answered(episode.prompt) if text is None else episode.answered([ToolTurn(text)])
         finally:
             episode.close()
 
