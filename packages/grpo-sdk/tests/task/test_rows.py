@@ -34,7 +34,7 @@ def test_size_takes_the_first_rows_and_asks_for_no_more() -> None:
 
 
 def test_rows_without_end_end_in_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("REPORT_S", 0.0), ("MANY_ROWS", 2), ("MOST_ROWS", 3)):
+    for name, value in (("REPORT_S", 0.0), ("MANY_ROWS", 2), ("MAX_ROWS", 3)):
         monkeypatch.setattr(f"grpo_sdk.task.rows.{name}", value)
     reports: list[str] = []
     with (

@@ -55,11 +55,12 @@ class ModelLimits:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Environment variables that worker processes do not get."""
-        return ()
+        """Environment variables that worker processes do not get: the one of the key, if there is one."""
+        variable = getattr(self, "api_key_env", None)
+        return () if variable is None else (variable,)
 
     def check_limits(self) -> None:
-        """Check the settings.
+        """Check the settings, and withhold the secrets from workers.
 
         Raises:
             UserError: one is of the wrong type or out of range; names it.
@@ -79,6 +80,7 @@ class ModelLimits:
                     "a judge's api_key_env is the name of an environment variable in capitals, as OPENAI_API_KEY, "
                     "which holds the key: never the key itself."
                 )
+            withhold(variable)
         if self.max_cost is not None and self.input_price is None and self.output_price is None:
             raise UserError(
                 f"a judge's max_cost={self.max_cost} needs input_price and output_price, per million tokens."
@@ -116,7 +118,6 @@ class Endpoint(ModelLimits):
     def __post_init__(self) -> None:
         self.check_limits()
         self.client()
-        withhold(self.api_key_env)
 
     def client(self) -> OpenAIEngine:
         """A client for it."""
@@ -130,11 +131,6 @@ class Endpoint(ModelLimits):
             max_retries=self.max_retries,
             api_key_env=self.api_key_env,
         )
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """Environment variables that worker processes do not get."""
-        return (self.api_key_env,)
 
     @property
     def address(self) -> str:
@@ -228,18 +224,11 @@ class CustomModel(ModelLimits):
             json.dumps(self.options)
         except (TypeError, ValueError) as error:
             raise UserError(f"judge backend {self.name!r}: options must be plain JSON values: {error}.") from None
-        if self.api_key_env is not None:
-            withhold(self.api_key_env)
 
     @property
     def backend(self) -> str:
         """Registered name of what asks it."""
         return self.name
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """Environment variables that worker processes do not get."""
-        return () if self.api_key_env is None else (self.api_key_env,)
 
     @property
     def address(self) -> str:

@@ -49,10 +49,32 @@ def submit_judged(
         finished: Called with the score, which it returns.
     """
     asked: list[Future[Verdict]] = []
+    judges = {judge.name: judge for judge in task.task.judges()}
+
+    async def judged() -> Score:
+        known: dict[str, float] = {}
+        reasons: list[str] = []
+        while isinstance(graded := await asyncio.wrap_future(grade(known)), Pending):
+            asked.extend(ask(judges[name], question) for name, question in graded.questions.items())
+            verdicts = await asyncio.gather(*map(asyncio.wrap_future, asked[-len(graded.questions) :]))
+            known = dict(graded.parts)
+            for name, verdict in zip(graded.questions, verdicts, strict=True):
+                if verdict.is_refused:
+                    raise UserError(f"{verdict.why}.")
+                if verdict.is_too_long:
+                    return await asyncio.wrap_future(out_of_time(verdict.why))
+                if verdict.value is None:
+                    return abstention(verdict.why, task.name, "infrastructure")
+                known[name] = verdict.value
+                if reason := _reason(verdict.why):
+                    reasons.append(f"{name}: {reason}")
+        if graded.abstained or not reasons:
+            return graded
+        return replace(graded, why=one_line("; ".join(filter(None, [graded.why, *reasons]))))
 
     async def score() -> Score:
         try:
-            return finished(await _judged(task, grade, out_of_time, ask, asked))
+            return finished(await judged())
         except UserError:
             raise
         except GrpoError as error:  # the scorer was closed
@@ -66,35 +88,6 @@ def submit_judged(
     future = _background.submit(score())
     future.add_done_callback(take_back)
     return future
-
-
-async def _judged(
-    task: BoundTask,
-    grade: Callable[[Mapping[str, float]], Future[Graded]],
-    out_of_time: Callable[[str], Future[Score]],
-    ask: Ask,
-    asked: list[Future[Verdict]],
-) -> Score:
-    judges = {judge.name: judge for judge in task.task.judges()}
-    known: dict[str, float] = {}
-    reasons: list[str] = []
-    while isinstance(graded := await asyncio.wrap_future(grade(known)), Pending):
-        asked += (ask(judges[name], question) for name, question in graded.questions.items())
-        verdicts = await asyncio.gather(*map(asyncio.wrap_future, asked[-len(graded.questions) :]))
-        known = dict(graded.parts)
-        for name, verdict in zip(graded.questions, verdicts, strict=True):
-            if verdict.is_refused:
-                raise UserError(f"{verdict.why}.")
-            if verdict.is_too_long:
-                return await asyncio.wrap_future(out_of_time(verdict.why))
-            if verdict.value is None:
-                return abstention(verdict.why, task.name, "infrastructure")
-            known[name] = verdict.value
-            if reason := _reason(verdict.why):
-                reasons.append(f"{name}: {reason}")
-    if graded.abstained or not reasons:
-        return graded
-    return replace(graded, why=one_line("; ".join(filter(None, [graded.why, *reasons]))))
 
 
 def _reason(text: str) -> str:

@@ -16,7 +16,7 @@ def all_parts(task: BoundTask, score: Score) -> dict[str, float]:
 
 def part_names(task: BoundTask) -> tuple[str, ...]:
     """Names of a task's rewards, those that compare the completions of a prompt last."""
-    return (*(spec.name for spec in task.rewards), *(spec.name for spec in task.task.group_specs()))
+    return tuple(spec.name for spec in (*task.rewards, *task.task.group_specs()))
 
 
 def log_values(task: BoundTask, score: Score) -> dict[str, float]:
@@ -35,7 +35,10 @@ class PartColumns:
     """
 
     def __init__(self, tasks: Mapping[str, BoundTask]) -> None:
-        self._weights = {label: _weights(task) for label, task in tasks.items()}
+        self._weights = {
+            label: {spec.name: spec.weight for spec in (*task.rewards, *task.task.group_specs()) if spec.weight}
+            for label, task in tasks.items()
+        }
         self._names = tuple(dict.fromkeys(name for weights in self._weights.values() for name in weights))
 
     def values(self, labels: Sequence[str], scores: Sequence[Score]) -> list[list[float]]:
@@ -51,9 +54,3 @@ class PartColumns:
     def weights(self, labels: Sequence[str]) -> list[list[float]]:
         """[N][K] weights in each completion's task; 0 where it has no such function."""
         return [[self._weights[label].get(name, 0.0) for name in self._names] for label in labels]
-
-
-def _weights(task: BoundTask) -> dict[str, float]:
-    own = {spec.name: spec.weight for spec in task.rewards}
-    weights = own | {spec.name: spec.weight for spec in task.task.group_specs()}
-    return {name: weight for name, weight in weights.items() if weight}

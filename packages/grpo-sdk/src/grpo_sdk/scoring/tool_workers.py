@@ -241,10 +241,11 @@ class ToolSession:
             else:
                 calls += [Call(call.name, call.arguments or {}, answered["why"], ok=False, ran=False) for call in group]
             if is_end(task, calls[-1]):  # what stands behind it is not run
-                return self._workers.toolbox.state((*turns, ToolTurn(text, tuple(calls), reading.problem)), opened)
-        if (surplus := len(reading.calls) - task.max_calls) > 0:
-            note = f"{surplus} more calls were not run: a turn has at most {task.max_calls}."
-            calls.append(Call(reading.calls[task.max_calls].name, {}, note, ok=False, ran=False))
+                break
+        else:
+            if (surplus := len(reading.calls) - task.max_calls) > 0:
+                note = f"{surplus} more calls were not run: a turn has at most {task.max_calls}."
+                calls.append(Call(reading.calls[task.max_calls].name, {}, note, ok=False, ran=False))
         return self._workers.toolbox.state((*turns, ToolTurn(text, tuple(calls), reading.problem)), opened)
 
     async def _graded(self, text: str, known: Verdicts) -> Graded:

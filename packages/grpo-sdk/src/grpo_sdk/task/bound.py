@@ -348,8 +348,7 @@ def scores_by_config(bound: BoundTask) -> bool:
         return True
     functions = (function for function in (task.validate, task.solved, task.respond) if function is not None)
     arguments = [asked_for(function, ("config",)) for function in functions]
-    arguments += [spec.arguments for spec in bound.rewards]
-    arguments += [spec.arguments for spec in task.group_specs()]
+    arguments += [spec.arguments for spec in (*bound.rewards, *task.group_specs())]
     return any("config" in names for names in arguments)
 
 

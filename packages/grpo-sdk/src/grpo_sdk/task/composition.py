@@ -97,8 +97,6 @@ def reward_specs(task: str, functions: Sequence[Callable[..., float]]) -> tuple[
         UserError: no reward, a duplicate name, an argument that does not exist, or a `needs` that names no earlier
             reward; each names the task and the function.
     """
-    if callable(functions):
-        raise UserError(f"task {task!r}: rewards={name_of(functions)} must be a tuple, e.g. ({name_of(functions)},).")
     if not functions:
         raise UserError(
             f"task {task!r} has no rewards; give at least one function marked with @reward (@reward(0) only records)."

@@ -14,7 +14,7 @@ from grpo_sdk.distributions import missing
 from grpo_sdk.errors import InfrastructureError
 from grpo_sdk.task.calling import BOUNDS, LARGEST_REWARD, call_by_name, raised
 from grpo_sdk.task.composition import RewardSpec
-from grpo_sdk.task.judging import Graded, JudgedReward, JudgeQuestion, Pending, TooLong, arguments_of, question_of, told
+from grpo_sdk.task.judging import Graded, JudgedReward, JudgeQuestion, Pending, TooLong, question_of, told
 from grpo_sdk.task.opponent import Opponent
 from grpo_sdk.task.row import Prompt, Row, TaskConfig, as_prompt
 from grpo_sdk.task.score import TOOLS, Fault, Invalid, Score, one_line
@@ -107,7 +107,7 @@ class Grader:
                 elif not self._is_asked(spec, parts, valid):
                     parts[spec.name] = 0.0
                 elif known is not None and isinstance(spec.function, JudgedReward):
-                    of = arguments_of(row, self._config)
+                    of = {"row": row, "config": self._config}
                     questions[spec.name] = question_of(spec.function, self._task.prompt, [shown], [answer], of)
                     waiting.add(spec.name)
                 else:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.composition import RewardSpec
 from grpo_sdk.task.grading import Returned, fault_of, raw_of
-from grpo_sdk.task.judging import JudgedReward, JudgeQuestion, arguments_of, question_of
+from grpo_sdk.task.judging import JudgedReward, JudgeQuestion, question_of
 from grpo_sdk.task.row import Row
 from grpo_sdk.task.score import Fault, Score, one_line
 
@@ -56,7 +56,7 @@ def group_parts(task: BoundTask, texts: Sequence[str], row: Row) -> GroupParts:
         for spec in task.task.group_specs():
             where = f"group reward {spec.name}()"
             if isinstance(spec.function, JudgedReward):
-                of = arguments_of(row, task.config)
+                of = {"row": row, "config": task.config}
                 questions[spec.name] = question_of(spec.function, task.task.prompt, texts, answers, of)
                 continue
             started = time.perf_counter()

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 
 from grpo_sdk.errors import InfrastructureError
 from grpo_sdk.task.calling import call_by_name
-from grpo_sdk.task.row import Prompt, Row, TaskConfig, as_prompt, prompt_text
+from grpo_sdk.task.row import Prompt, as_prompt, prompt_text
 from grpo_sdk.task.score import Score
 from grpo_sdk.task.tools.calls import ToolTurn
 
@@ -226,16 +226,6 @@ def told(turns: Sequence[ToolTurn], opening: Prompt | None) -> str:
             asked = {"name": call.name, "arguments": dict(call.arguments)}
             said += [("call of a tool", json.dumps(asked, ensure_ascii=False)), ("result", call.result)]
     return "\n".join(f"{who}:\n{indent(text, '    ', lambda line: True)}" for who, text in said)
-
-
-def judged_rewards(functions: Sequence[Callable[..., Any]]) -> tuple[JudgedReward, ...]:
-    """The judged rewards among a task's, in order."""
-    return tuple(function for function in functions if isinstance(function, JudgedReward))
-
-
-def arguments_of(row: Row, config: TaskConfig) -> dict[str, Any]:
-    """What the functions of a judge may ask for."""
-    return {"row": row, "config": config}
 
 
 def _text(content: Any, what: str) -> str:

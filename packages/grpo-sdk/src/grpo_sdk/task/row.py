@@ -58,7 +58,7 @@ class Row(BaseModel):
 
 
 MAX_ROWS = 10**7
-"""Most rows that `size` asks for: all of them are held in memory."""
+"""Most rows of a task: all of them are held in memory."""
 
 
 class TaskConfig(BaseModel):

@@ -16,7 +16,7 @@ from pydantic_core import PydanticSerializationError
 from grpo_sdk.errors import MAX_NAME_CHARS, DataError, RowError, UserError, near_match
 from grpo_sdk.paths import kind_of, user_path
 from grpo_sdk.task.calling import call_by_name, errors_named
-from grpo_sdk.task.row import Row, Split, TaskConfig, first_problem
+from grpo_sdk.task.row import MAX_ROWS, Row, Split, TaskConfig, first_problem
 from grpo_sdk.task.task import Task
 from grpo_sdk.task.watching import calling, watcher
 
@@ -25,9 +25,6 @@ SPLIT_IN_PATH = "{split}"
 
 REPORT_S = 0.1
 """Shortest time between reports of rows that are loaded."""
-
-MOST_ROWS = 10_000_000
-"""Rows of a split, at most: a generator that does not end would fill the memory."""
 
 MANY_ROWS = 1_000_000
 """Rows from which on the option that limits them is named."""
@@ -56,7 +53,7 @@ class RowLoader:
             limit: Number of rows after which loading stops; None for all rows.
 
         Raises:
-            DataError: no row, more than `MOST_ROWS`, a row of the wrong class, a repeated id, a row that does not
+            DataError: no row, more than `MAX_ROWS`, a row of the wrong class, a repeated id, a row that does not
                 survive JSON, or another exception of `load`.
         """
         try:
@@ -124,9 +121,9 @@ class RowLoader:
                 row: Any = next(rows, _END)
             if row is _END:
                 return
-            if number == MOST_ROWS:
+            if number == MAX_ROWS:  # a generator that does not end would fill the memory
                 raise DataError(
-                    f"task {self._name!r}: load() gave more than {MOST_ROWS:,} rows. If it does not end, give the size "
+                    f"task {self._name!r}: load() gave more than {MAX_ROWS:,} rows. If it does not end, give the size "
                     "that is wanted: ?size=10000."
                 )
             if watch is not None and time.monotonic() - reported >= REPORT_S:

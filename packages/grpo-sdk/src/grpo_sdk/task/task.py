@@ -11,12 +11,12 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 from grpo_sdk.errors import UserError
-from grpo_sdk.task.calling import asked_for, check_function
+from grpo_sdk.task.calling import asked_for, check_function, name_of
 from grpo_sdk.task.composition import Composer, RewardSpec, check_composer, reward_specs, weighted_sum
 from grpo_sdk.task.evaluation import EvaluationDefaults
 from grpo_sdk.task.exemptions import check_exemptions
 from grpo_sdk.task.group_rewards import group_reward_specs, is_group_reward
-from grpo_sdk.task.judging import JudgedReward, judged_rewards
+from grpo_sdk.task.judging import JudgedReward
 from grpo_sdk.task.opponent import Opponent
 from grpo_sdk.task.remote import Remote
 from grpo_sdk.task.row import Message, Prompt, Row, TaskConfig
@@ -160,6 +160,9 @@ class Task:
             raise UserError(
                 f"task {self.name!r}: stop={self.stop!r} must be a tuple of strings, e.g. ({self.stop!r},)."
             )
+        if callable(self.rewards):
+            name = name_of(self.rewards)
+            raise UserError(f"task {self.name!r}: rewards={name} must be a tuple, e.g. ({name},).")
         if not all(self.stop):
             raise UserError(f"task {self.name!r}: an empty stop string would end every completion at once.")
         if not 0 < self.timeout_s < math.inf:
@@ -223,7 +226,7 @@ class Task:
             raise UserError(f"task {self.name!r}: ends='tool', but no tool is marked @tool(ends=True).")
 
     def _check_judges(self) -> None:
-        judges = [] if callable(self.rewards) else [each.name for each in judged_rewards(self.rewards)]
+        judges = [each.name for each in self.judges()]
         if judges and self._may_have_turns and not self.has_tools:
             raise UserError(
                 f"task {self.name!r}: judge {judges[0]!r} sees one completion; a task with turns cannot have one."
@@ -251,8 +254,6 @@ class Task:
 
     def own_tools(self) -> tuple[Tool, ...]:
         """The tools without those of MCP servers."""
-        if callable(self.tools):
-            return _tools_of(self.tools, self.environment)  # which refuses it
         return _tools_of(tuple(each for each in self.tools if not isinstance(each, McpServer)), self.environment)
 
     def servers(self) -> tuple[McpServer, ...]:
@@ -266,8 +267,6 @@ class Task:
 
     def specs(self) -> tuple[RewardSpec, ...]:
         """The rewards of a completion by itself with their marks, in order."""
-        if callable(self.rewards):
-            return reward_specs(self.name, self.rewards)  # which refuses it
         return reward_specs(self.name, [function for function in self.rewards if not is_group_reward(function)])
 
     def group_specs(self) -> tuple[RewardSpec, ...]:
@@ -276,7 +275,7 @@ class Task:
 
     def judges(self) -> tuple[JudgedReward, ...]:
         """The rewards that a judge decides, in order, those relative to the group too."""
-        return judged_rewards(self.rewards)
+        return tuple(function for function in self.rewards if isinstance(function, JudgedReward))
 
     def row_type(self) -> type[Row]:
         """The class of the rows: `row`, else what `load`'s return annotation iterates over.
