@@ -19,7 +19,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from grpo_sdk.errors import GrpoError
 from grpo_sdk.killable.pool import MAX_DEFAULT_WORKERS
 from grpo_sdk.killable.ray import node as node_module
-from grpo_sdk.killable.ray.cluster import FAILED, LOST, READY, REPLY, REQUEST, RESTARTS, SETTLED, STATUSES, Node
+from grpo_sdk.killable.ray.cluster import REPLY, REQUEST, STATUSES, Kind, Node
 from grpo_sdk.killable.scheduling import patience_s
 
 REACH_S = 5.0
@@ -83,10 +83,10 @@ class Bridge:
             await asyncio.to_thread(_connect, self._setup["address"])
             await self._search(is_first=True)
         except ClusterError as error:
-            self._reply(FAILED, value=str(error).encode())
+            self._reply(Kind.FAILED, value=str(error).encode())
             return
         while True:
-            self._reply(SETTLED)
+            self._reply(Kind.SETTLED)
             self._has_changed.clear()
             while not self._has_changed.is_set():
                 try:
@@ -164,7 +164,7 @@ class Bridge:
         member = _Member(node["NodeID"], name, actor)
         self._members[self._joined] = member
         ready = Node(name, self._setup["workers"] or workers, greeting)
-        self._reply(READY, self._joined, value=json.dumps(asdict(ready)).encode())
+        self._reply(Kind.READY, self._joined, value=json.dumps(asdict(ready)).encode())
         self._spawn(self._listen(self._joined, member))
         return ""
 
@@ -183,7 +183,7 @@ class Bridge:
                 member.heard = time.monotonic()
                 if count != restarts:
                     restarts = count
-                    self._reply(RESTARTS, node, value=str(count).encode())
+                    self._reply(Kind.RESTARTS, node, value=str(count).encode())
                 for item, status, value, seconds in replies:
                     member.limits_s.pop(item, None)
                     self._reply(STATUSES.index(status), item, seconds, value)
@@ -202,7 +202,7 @@ class Bridge:
             return
         ray.kill(member.actor)
         print(f"warning: node {member.name} of the Ray cluster was lost: {why}", file=sys.stderr, flush=True)
-        self._reply(LOST, node, value=f"node {member.name} of the Ray cluster was lost: {why}".encode())
+        self._reply(Kind.LOST, node, value=f"node {member.name} of the Ray cluster was lost: {why}".encode())
         self._has_changed.set()
 
     def _reply(self, kind: int, number: int = 0, seconds: float = 0.0, value: bytes = b"") -> None:
@@ -256,7 +256,7 @@ def _reason(error: BaseException) -> str:
 
 def _end(writer: asyncio.StreamWriter, why: str) -> None:
     value = why.encode("utf-8", "replace")
-    writer.write(REPLY.pack(FAILED, 0, 0.0, len(value)) + value)
+    writer.write(REPLY.pack(Kind.FAILED, 0, 0.0, len(value)) + value)
 
 
 async def _read(reader: asyncio.StreamReader) -> tuple[int, int, float, bytes]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum, auto
 
 from grpo_sdk.killable.outcome import Status
 
@@ -15,9 +16,19 @@ REPLY = struct.Struct("<BQdI")
 STATUSES: tuple[Status, ...] = ("ok", "error", "timeout", "crashed", "unavailable")
 """Kinds of replies that are outcomes; the value is the handler's, or says why there is none."""
 
-READY, LOST, SETTLED, FAILED, RESTARTS = range(len(STATUSES), len(STATUSES) + 5)
-"""Other kinds, of a node in place of the item: it can be given items (its `Node` as JSON), or is lost (why); every node
-that there is is ready; the bridge fails (why); the workers that a node has replaced so far."""
+
+class Kind(IntEnum):
+    """Other kinds of replies, most of which are of a node in place of the item.
+
+    READY: it can be given items; the value is its `Node` as JSON. LOST: it is lost; why. SETTLED: every node that there
+    is is ready. FAILED: the bridge fails; why. RESTARTS: the workers that a node has replaced so far.
+    """
+
+    READY = len(STATUSES)
+    LOST = auto()
+    SETTLED = auto()
+    FAILED = auto()
+    RESTARTS = auto()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,18 +18,7 @@ from grpo_sdk.killable.items import Item, ItemQueue
 from grpo_sdk.killable.outcome import Outcome
 from grpo_sdk.killable.pool import KillablePool
 from grpo_sdk.killable.process import Frames, Launch
-from grpo_sdk.killable.ray.cluster import (
-    FAILED,
-    LOST,
-    READY,
-    REPLY,
-    REQUEST,
-    RESTARTS,
-    SETTLED,
-    STATUSES,
-    Node,
-    RayCluster,
-)
+from grpo_sdk.killable.ray.cluster import REPLY, REQUEST, STATUSES, Kind, Node, RayCluster
 from grpo_sdk.killable.secrets import withheld, worker_environment
 from grpo_sdk.killable.supervisor import FIRST_PAUSE_S, LONGEST_PAUSE_S, fork_lock
 
@@ -267,18 +256,18 @@ class NodeSet(Executor):
     def _accept(self, kind: int, number: int, seconds: float, value: bytes) -> None:
         if kind < len(STATUSES):
             self._finished(kind, number, seconds, value)
-        elif kind == READY:
+        elif kind == Kind.READY:
             self._loads[number] = _Load(Node(**json.loads(value)))
-        elif kind == SETTLED:
+        elif kind == Kind.SETTLED:
             self._is_settled, self._deadline, self._failures = True, math.inf, 0
-        elif kind == RESTARTS:
+        elif kind == Kind.RESTARTS:
             self._restarts[self._bridges, number] = int(value)
             self.restarts = sum(self._restarts.values())
-        elif kind == LOST:
+        elif kind == Kind.LOST:
             self._is_settled, self._trouble = False, value.decode("utf-8", "replace")
             del self._loads[number]
             self._lose({item for item, (_, node) in self._held.items() if node == number}, self._trouble)
-        elif kind == FAILED:
+        elif kind == Kind.FAILED:
             self._failed(value.decode("utf-8", "replace"))
 
     def _finished(self, kind: int, number: int, seconds: float, value: bytes) -> None:
