@@ -1,6 +1,6 @@
 """Whoever reaches a remote sandbox: strangers, slow ones, web pages, and clients that ask for nonsense.
 
-Further limits of the server, which `grpo serve` shares, are in packages/grpo-core/tests/serving.
+Further limits of the server, which `grpo serve` shares, are in packages/grpo-sdk/tests/serve.
 """
 
 import http.client
