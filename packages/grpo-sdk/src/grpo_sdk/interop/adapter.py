@@ -409,16 +409,6 @@ class Conversation:
         """Whether no turn follows."""
         return self.episode.is_over
 
-    @property
-    def turns(self) -> int:
-        """Completions so far."""
-        return len(self.episode.turns)
-
-    @property
-    def story(self) -> str:
-        """The episode as people read it."""
-        return self.episode.story
-
     def begin(self) -> Steps[Messages]:
         """Begin; returns the messages of the first turn.
 
@@ -520,6 +510,13 @@ def write_jsonl(
     """
     with open(path, "wb") as file:
         file.writelines(orjson.dumps(record(adapter, row)) + b"\n" for row in adapter.task.rows())
+
+
+def dataset_of(adapter: TaskAdapter, record: Callable[[TaskAdapter, Row], Mapping[str, Any]]) -> Any:
+    """The rows of a task as a `datasets.Dataset`; arguments are those of `write_jsonl`."""
+    import datasets
+
+    return datasets.Dataset.from_list([record(adapter, row) for row in adapter.task.rows()])
 
 
 def label_of(adapter: TaskAdapter, row: Row) -> str:

@@ -25,6 +25,7 @@ from grpo_sdk.episodes.player import arun
 from grpo_sdk.errors import UnscoredError, UserError
 from grpo_sdk.interop.adapter import Conversation, TaskAdapter, requires, shared_adapter
 from grpo_sdk.scoring.parts import log_values
+from grpo_sdk.task.score import Score
 
 with requires("atroposlib", "pip install atroposlib"):
     from atroposlib.envs.base import BaseEnv, BaseEnvConfig, ScoredDataGroup
@@ -96,14 +97,8 @@ class TaskEnv(BaseEnv):
         values: dict[str, list[float]] = defaultdict(list)
 
         async def one(row: str) -> None:
-            try:
-                _, score = await self._rollout(adapter, row, 0, temperature=0.0)
-            except UnscoredError:
-                values["abstained_rate"].append(1.0)
-                return
-            values["abstained_rate"].append(0.0)
-            for name, value in ({"reward": score.value} | log_values(adapter.task, score)).items():
-                values[name].append(value)
+            if rollout := await self._rollout(adapter, row, 0, 0.0, values):
+                values["reward"].append(rollout[1])
 
         await asyncio.gather(*(one(row.model_dump_json()) for row in adapter.task.rows()))
         self._evaluated = {f"eval/{name}": fmean(each) for name, each in values.items()}
@@ -118,22 +113,25 @@ class TaskEnv(BaseEnv):
 
     async def _rollouts(self, row: str, samples: range) -> list[tuple[Any, float]]:
         """Tokens and reward of the rollouts that could be scored."""
+        temperature = self.config.temperature
+        rollouts = [self._rollout(self._adapter, row, sample, temperature, self._logged) for sample in samples]
+        return [each for each in await asyncio.gather(*rollouts) if each is not None]
 
-        async def one(sample: int) -> tuple[Any, float] | None:
-            try:
-                node, score = await self._rollout(self._adapter, row, sample, temperature=self.config.temperature)
-            except UnscoredError as error:
-                logger.warning("%s", error)
-                self._logged["abstained_rate"].append(1.0)
-                return None
-            self._logged["abstained_rate"].append(0.0)
-            for name, value in log_values(self._adapter.task, score).items():
-                self._logged[name].append(value)
-            return node, score.value
+    async def _rollout(
+        self, adapter: TaskAdapter, row: str, sample: int, temperature: float, values: dict[str, list[float]]
+    ) -> tuple[Any, float] | None:
+        """Play an episode and log it in `values`; returns its tokens and its reward, None where it has none."""
+        try:
+            node, score = await self._play(adapter, row, sample, temperature)
+        except UnscoredError as error:
+            logger.warning("%s", error)
+            values["abstained_rate"].append(1.0)
+            return None
+        for name, value in {"abstained_rate": 0.0, **log_values(adapter.task, score)}.items():
+            values[name].append(value)
+        return node, adapter.value(score)
 
-        return [each for each in await asyncio.gather(*map(one, samples)) if each is not None]
-
-    async def _rollout(self, adapter: TaskAdapter, row: str, sample: int, *, temperature: float) -> tuple[Any, Any]:
+    async def _play(self, adapter: TaskAdapter, row: str, sample: int, temperature: float) -> tuple[Any, Score]:
         """Play an episode; returns its tokens and its score, which has not abstained."""
         conversation = Conversation(adapter, row, sample)
         messages = list(await arun(conversation.begin()))

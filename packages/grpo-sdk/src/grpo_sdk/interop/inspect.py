@@ -197,7 +197,7 @@ async def _tool_score(adapter: TaskAdapter, state: TaskState) -> OwnScore:
         again = Conversation(adapter, state.metadata["row"]).score_again(state.store.get(_EPISODE, ""))
         return await arun(again)
     said = [message for message in state.messages if _is_sampled(message)][-1:]
-    played = episode.episode.turns[-1].text if episode.turns else ""
+    played = episode.episode.turns[-1].text if episode.episode.turns else ""
     if said and not (episode.is_over or said[0].tool_calls or _text(said[0]) == played):
         await arun(episode.call(_said(_text(said[0]))))  # to a solver of inspect's
     state.store.set(_EPISODE, episode.scored_text)

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from grpo_sdk.interop.adapter import TaskAdapter, label_of, read_label, requires, shared_adapter
+from grpo_sdk.interop.adapter import TaskAdapter, dataset_of, label_of, read_label, requires, shared_adapter
 from grpo_sdk.plugins.task_objects import AnyTask
+from grpo_sdk.task.row import Row
 from grpo_sdk.task.score import Score
 
 with requires("open_instruct", "clone github.com/allenai/open-instruct and install it"):
@@ -33,19 +34,13 @@ def dataset(task: AnyTask) -> Any:
     Raises:
         UserError: open-instruct cannot train the task.
     """
-    import datasets
-
     with TaskAdapter(task, "open-instruct") as adapter:
-        return datasets.Dataset.from_list(
-            [
-                {
-                    "messages": adapter.first_messages(row),
-                    "ground_truth": label_of(adapter, row),
-                    "dataset": VERIFIER,
-                }
-                for row in adapter.task.rows()
-            ]
-        )
+        return dataset_of(adapter, _record)
+
+
+def _record(adapter: TaskAdapter, row: Row) -> dict[str, Any]:
+    messages = adapter.first_messages(row)
+    return {"messages": messages, "ground_truth": label_of(adapter, row), "dataset": VERIFIER}
 
 
 class TaskVerifier(VerifierFunction):

@@ -153,7 +153,7 @@ class TaskEnvironment(Environment[TaskAction, Observation, State]):
     @property
     def state(self) -> State:
         """Facts about the episode."""
-        turns = 0 if self._conversation is None else self._conversation.turns
+        turns = 0 if self._conversation is None else len(self._conversation.episode.turns)
         return State(episode_id=self._episode_id, step_count=turns, task=self._adapter.task.spec, row=self._row)
 
     def get_metadata(self) -> EnvironmentMetadata:
@@ -242,7 +242,7 @@ class TaskEnvironment(Environment[TaskAction, Observation, State]):
             valid=score.valid,
             solved=score.solved,
             why=score.why,
-            story=conversation.story.encode(errors="replace").decode(),  # JSON has no lone surrogates
+            story=conversation.episode.story.encode(errors="replace").decode(),  # JSON has no lone surrogates
             **facts,
         )
 

@@ -19,9 +19,10 @@ from typing import Any
 
 from grpo_sdk.episodes.player import run
 from grpo_sdk.errors import UserError
-from grpo_sdk.interop.adapter import Conversation, Messages, TaskAdapter, requires, shared_adapter
+from grpo_sdk.interop.adapter import Conversation, Messages, TaskAdapter, dataset_of, requires, shared_adapter
 from grpo_sdk.plugins.task_objects import AnyTask
 from grpo_sdk.scoring.parts import log_values
+from grpo_sdk.task.row import Row
 
 with requires("skyrl_gym", "pip install skyrl-gym"):
     import skyrl_gym
@@ -42,21 +43,18 @@ def dataset(task: AnyTask) -> Any:
     Raises:
         UserError: SkyRL cannot train the task.
     """
-    import datasets
-
     with TaskAdapter(task, "SkyRL", "episode", workers=1, takes_tools="text") as adapter:
-        return datasets.Dataset.from_list(
-            [
-                {
-                    "data_source": adapter.task.name,
-                    "prompt": adapter.first_messages(row),
-                    "env_class": ENVIRONMENT,
-                    "reward_spec": {"method": "rule", "ground_truth": row.model_dump_json()},
-                    "task": adapter.task.spec,
-                }
-                for row in adapter.task.rows()
-            ]
-        )
+        return dataset_of(adapter, _record)
+
+
+def _record(adapter: TaskAdapter, row: Row) -> dict[str, Any]:
+    return {
+        "data_source": adapter.task.name,
+        "prompt": adapter.first_messages(row),
+        "env_class": ENVIRONMENT,
+        "reward_spec": {"method": "rule", "ground_truth": row.model_dump_json()},
+        "task": adapter.task.spec,
+    }
 
 
 class TaskEnv(BaseTextEnv):

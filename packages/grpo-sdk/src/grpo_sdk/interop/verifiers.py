@@ -129,7 +129,7 @@ async def _tool_score(adapter: TaskAdapter, row: str, trace: vf.Trace) -> Score:
         )
     if played is None:
         return await arun(Conversation(adapter, row).score_again(trace.info.get("episode", "")))
-    if len(said) > played.turns and not played.is_over and not said[-1].tool_calls:
+    if len(said) > len(played.episode.turns) and not played.is_over and not said[-1].tool_calls:
         await arun(played.call(_said(said[-1])))
     trace.info["episode"] = played.scored_text
     return await arun(played.score())

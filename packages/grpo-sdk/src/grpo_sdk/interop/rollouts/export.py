@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import importlib
 import os
-import shutil
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from grpo_sdk.errors import UserError, unknown_name
+from grpo_sdk.files import written_whole
 from grpo_sdk.paths import check_makeable
 from grpo_sdk.records.rollouts import RolloutRecord, rollouts_path
 from grpo_sdk.records.run_folder import read_settings
@@ -66,17 +65,6 @@ class ExportedRollouts:
     files: int
 
 
-def check_new(folder: Path) -> None:
-    """Refuse a folder that exists or that cannot be made.
-
-    Raises:
-        UserError: it is so.
-    """
-    if os.path.lexists(folder):
-        raise UserError(f"{folder} exists already, and nothing is overwritten: give another --output, or remove it.")
-    check_makeable(folder, f"--output {folder}")
-
-
 def export_rollouts(records: Iterable[RolloutRecord], run_dir: Path, name: str, folder: Path) -> ExportedRollouts:
     """Write rollouts into a new folder, whole or not at all; one step is in memory at a time.
 
@@ -90,26 +78,18 @@ def export_rollouts(records: Iterable[RolloutRecord], run_dir: Path, name: str, 
         UserError: the folder exists or cannot be written, or the package is not installed.
     """
     run = RunFacts.read(run_dir)
-    check_new(folder)
+    if os.path.lexists(folder):
+        raise UserError(f"{folder} exists already, and nothing is overwritten: give another --output, or remove it.")
+    check_makeable(folder, f"--output {folder}")
     write_logs = importlib.import_module(format_of(name).module).write_logs
-    folder.absolute().parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.absolute().parent))
     try:
-        exported = ExportedRollouts(*write_logs(records, run, partial))
-        if exported.count:
-            partial.chmod(0o777 & ~_umask())  # mkdtemp's folder is its owner's alone
-            partial.rename(folder)
+        with written_whole(folder.absolute()) as partial:
+            exported = ExportedRollouts(*write_logs(records, run, partial))
+        if not exported.count:
+            folder.rmdir()
     except OSError as error:
         raise UserError(f"{folder} cannot be written: {error.strerror or error}.") from None
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return exported
-
-
-def _umask() -> int:
-    umask = os.umask(0)
-    os.umask(umask)
-    return umask
 
 
 ROLES = ("system", "user", "assistant")

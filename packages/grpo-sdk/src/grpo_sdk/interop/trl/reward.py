@@ -14,11 +14,12 @@ from grpo_sdk.interop.trl.completions import Completion, completion_text
 from grpo_sdk.interop.trl.environment import Environment, FunctionTools, ToolEnvironment
 from grpo_sdk.interop.trl.rows import check_single_turn
 from grpo_sdk.killable.pool import wait_all
-from grpo_sdk.plugins.task_objects import AnyTask, Tasks, name_tasks, send
-from grpo_sdk.plugins.tasks import bind, received_task
+from grpo_sdk.plugins.task_objects import AnyTask, Tasks, name_tasks
+from grpo_sdk.plugins.tasks import bind
 from grpo_sdk.scoring.abstention import check_abstentions
 from grpo_sdk.scoring.groups import group_scores
 from grpo_sdk.scoring.parts import part_names
+from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.mixture import task_labels
 from grpo_sdk.task.row import Row
 from grpo_sdk.task.score import Score
@@ -39,7 +40,6 @@ class TaskReward:
 
     Attributes:
         adapter: The task behind its workers.
-        task: The task.
 
     Args:
         task: Task or its spec.
@@ -68,15 +68,17 @@ class TaskReward:
         self.adapter = TaskAdapter(
             task, "TRL", "episodes", workers=workers, opponent_url=opponent_url, end_tokens=(), takes_tools=True
         )
-        self.task = self.adapter.task
-        options = (workers, opponent_url, max_abstain_share, num_generations, labels, num_generations_eval)
-        self._arguments = (send(self.task), label, *options)
         self._max_abstain_share = max_abstain_share
         self._num_generations, self._num_generations_eval = num_generations, num_generations_eval
         self._labels, self._is_warned = frozenset(labels), False
 
-    def __reduce__(self) -> tuple[Callable[..., TaskReward], tuple[object, ...]]:
-        return _remade, self._arguments
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "tools"}
+
+    @property
+    def task(self) -> BoundTask:
+        """The task."""
+        return self.adapter.task
 
     def __repr__(self) -> str:
         return f"TaskReward({self.task.spec!r})"
@@ -209,10 +211,6 @@ class TaskReward:
         return {f"{self.__name__}/{name}": mean for name, mean in metrics.items()}
 
 
-def _remade(sent: tuple[str, ...], label: str, *arguments: Any) -> TaskReward:
-    return TaskReward(received_task(*sent), label, *arguments)
-
-
 def reward_funcs(
     task: Tasks,
     *,
@@ -236,50 +234,21 @@ def reward_funcs(
     Raises:
         UserError: TRL cannot train the task; gives the reason.
     """
-    sizes = (num_generations, num_generations_eval)
-    return reward_functions(name_tasks(task).spec, workers, opponent_url, max_abstain_share, sizes, with_turns=False)
+    sizes = {"num_generations": num_generations, "num_generations_eval": num_generations_eval}
+    options = {"workers": workers, "opponent_url": opponent_url, "max_abstain_share": max_abstain_share, **sizes}
+    return reward_functions(name_tasks(task).spec, with_turns=False, **options)
 
 
-def reward_functions(
-    spec: str,
-    workers: int | None,
-    opponent_url: str | None,
-    max_abstain_share: float,
-    group_sizes: tuple[int | None, int | None],
-    *,
-    with_turns: bool,
-) -> list[TaskReward]:
-    """Like `reward_funcs`, of a spec; `with_turns` also for tasks of several turns and games.
-
-    Args:
-        spec: Spec of the tasks.
-        workers: As for `reward_funcs`.
-        opponent_url: As for `reward_funcs`.
-        max_abstain_share: As for `reward_funcs`.
-        group_sizes: `num_generations` and `num_generations_eval`.
-        with_turns: Whether tasks of several turns and games are accepted.
-    """
-    num_generations, num_generations_eval = group_sizes
+def reward_functions(spec: str, *, with_turns: bool, **options: Any) -> list[TaskReward]:
+    """Like `reward_funcs`, of a spec; `with_turns` also for tasks of several turns and games."""
     tasks = [bind(each) for each in parse_task_specs(spec)]
     for each in tasks:
         if not with_turns:
             check_single_turn(each)
-        if each.task.group_specs() and num_generations is None:
+        if each.task.group_specs() and options["num_generations"] is None:
             raise UserError(
                 f"task {each.name!r} has the group reward {each.task.group_specs()[0].name}(): give num_generations=N, "
                 "the number of TRL's configuration."
             )
     labels = task_labels(tasks)
-    return [
-        TaskReward(
-            each,
-            label,
-            workers,
-            opponent_url,
-            max_abstain_share,
-            num_generations,
-            labels,
-            num_generations_eval,
-        )
-        for each, label in zip(tasks, labels, strict=True)
-    ]
+    return [TaskReward(each, label, labels=labels, **options) for each, label in zip(tasks, labels, strict=True)]

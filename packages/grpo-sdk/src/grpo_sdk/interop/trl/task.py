@@ -55,10 +55,9 @@ class TrlTask:
     ) -> None:
         self._spec, self._seed = name_tasks(task).spec, seed
         self._workers = workers
-        sizes = (num_generations, num_generations_eval)
-        self.reward_funcs = reward_functions(
-            self._spec, workers, opponent_url, max_abstain_share, sizes, with_turns=True
-        )
+        sizes = {"num_generations": num_generations, "num_generations_eval": num_generations_eval}
+        options = {"workers": workers, "opponent_url": opponent_url, "max_abstain_share": max_abstain_share, **sizes}
+        self.reward_funcs = reward_functions(self._spec, with_turns=True, **options)
         self.tasks = {function.__name__: function.task for function in self.reward_funcs}
         self._closing: list[Callable[[], None]] = [function.close for function in self.reward_funcs]
 
