@@ -61,7 +61,7 @@ def plugin(*names: str) -> str:
 
 
 def of(findings: list[Finding], source: str) -> list[Diagnosis]:
-    return [found.diagnosis for found in findings if found.source.startswith(source)]
+    return [diagnosis for origin, diagnosis in findings if origin.startswith(source)]
 
 
 def test_a_plugins_findings_stand_beside_ours(site: Site, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +114,7 @@ def test_a_broken_plugin_makes_the_exit_code_1_and_is_imported_again(
     assert any(line.split()[:5] == ["engine", "warn", "not", "found:", "install"] for line in lines)
     assert "Did you mean 'grpo_diagnostics'?" in next(line for line in lines if line.startswith("plugin broken"))
     default_host.cache_clear()
-    found = {each.diagnosis.name: each.diagnosis for each in examine()}
+    found = {diagnosis.name: diagnosis for _, diagnosis in examine()}
     assert found["plugin one"].text == "no tasks; remembered, its files have not changed since"
     assert found["sandbox"].text == "L3"
     assert "grpo_diagnostics" in found["plugin broken"].text and "remembered" not in found["plugin broken"].text

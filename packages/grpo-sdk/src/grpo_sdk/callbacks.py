@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -189,53 +189,20 @@ class Callbacks(Callback):
             self.warned.add(key)
             self.on_warning(message)
 
-    def on_run_start(self, info: RunInfo) -> None:
-        """Notify every callback."""
-        for callback in self._callbacks:
-            callback.on_run_start(info)
-
-    def on_choices(self, choices: Sequence[ResolvedDefault]) -> None:
-        """Notify every callback."""
-        for callback in self._callbacks:
-            callback.on_choices(choices)
-
-    def on_progress(self, what: str, done: int, total: int) -> None:
-        """Notify every callback."""
-        for callback in self._callbacks:
-            callback.on_progress(what, done, total)
-
-    def on_evaluation(self, task: str, phase: EvalPhase, result: Mapping[str, Any]) -> None:
-        """Notify every callback."""
-        for callback in self._callbacks:
-            callback.on_evaluation(task, phase, result)
-
-    def on_step_end(self, step: int) -> None:
-        """Notify every callback."""
-        for callback in self._callbacks:
-            callback.on_step_end(step)
-
-    def on_step(self, record: StepRecord) -> None:
-        """Notify every callback."""
-        for callback in self._callbacks:
-            callback.on_step(record)
-
-    def on_warning(self, message: str) -> None:
-        """Notify every callback."""
-        for callback in self._callbacks:
-            callback.on_warning(message)
-
-    def on_stop(self, message: str) -> None:
-        """Notify every callback."""
-        for callback in self._callbacks:
-            callback.on_stop(message)
-
     def on_diagnosis(self, finding: Finding) -> None:
         """Keep the finding, and notify every callback."""
         self.findings.append(finding)
         for callback in self._callbacks:
             callback.on_diagnosis(finding)
 
-    def on_run_end(self, summary: Mapping[str, Any], run_dir: Path) -> None:
-        """Notify every callback."""
+
+def _of_each(method: str) -> Callable[..., None]:
+    def notify(self: Callbacks, *arguments: Any, **named: Any) -> None:
         for callback in self._callbacks:
-            callback.on_run_end(summary, run_dir)
+            getattr(callback, method)(*arguments, **named)
+
+    return notify
+
+
+for _method in [name for name in vars(Callback) if name.startswith("on_") and name not in vars(Callbacks)]:
+    setattr(Callbacks, _method, _of_each(_method))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from transformers import PretrainedConfig, PreTrainedModel
 
-from grpo_sdk.endpoints.base import Bounded, Engine, Request, Sampling
+from grpo_sdk.endpoints.base import Engine, Request, Sampling
 from grpo_sdk.errors import UserError
 
 INSTEAD = "Choose another model, or train this one through TRL (grpo_sdk.interop.trl)."
@@ -86,7 +86,7 @@ def max_context(model: PreTrainedModel) -> int | None:
 
 def context_of(engine: Engine, model: PreTrainedModel) -> int | None:
     """Tokens that a prompt and its completion may have together, if the model or the engine bounds them."""
-    bounds = [max_context(model), engine.max_context if isinstance(engine, Bounded) else None]
+    bounds = [max_context(model), getattr(engine, "max_context", None)]
     return min((bound for bound in bounds if bound is not None), default=None)
 
 

@@ -12,7 +12,7 @@ from grpo_core.policy.parts import gathered_state
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
 from grpo_sdk.callbacks import ResolvedDefault
-from grpo_sdk.endpoints.base import ONE_PROCESS, Chooses, Closes, Described, Engine, Processes, Sampling
+from grpo_sdk.endpoints.base import ONE_PROCESS, Engine, Processes, Sampling
 from grpo_sdk.errors import EngineError, UserError
 from grpo_sdk.plugins import variants as registry
 
@@ -80,9 +80,9 @@ def open_engine(
         engine = _open(bind_engine(fallback), policy, resources, offered)
         said = [ResolvedDefault("engine", config.fallback, f"engine.fallback, since {error}")]
     else:
-        said = [ResolvedDefault("engine", config.name, engine.description)] if isinstance(engine, Described) else []
-    if isinstance(engine, Chooses):
-        said += [ResolvedDefault(*choice) for choice in engine.choices]
+        description = getattr(engine, "description", None)
+        said = [] if description is None else [ResolvedDefault("engine", config.name, description)]
+    said += [ResolvedDefault(*choice) for choice in getattr(engine, "choices", ())]
     return engine, said
 
 
@@ -101,6 +101,6 @@ def bind_engine(config: EngineConfig) -> registry.BoundVariant:
 def _open(variant: registry.BoundVariant, policy: Policy, resources: ExitStack, offered: Mapping[str, Any]) -> Engine:
     provided = {name: value for name, value in offered.items() if name in variant.provided}
     engine: Engine = variant(policy.model, policy.tokenizer, **provided)
-    if isinstance(engine, Closes):
+    if hasattr(engine, "close"):
         resources.callback(engine.close)
     return engine

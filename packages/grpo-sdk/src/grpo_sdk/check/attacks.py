@@ -62,20 +62,6 @@ TAMPERINGS: Mapping[str, str] = {
 """Programs that solve nothing and try to end, deceive or change what tests them."""
 
 
-NO_ANSWER = "nothing"
-CONSTANT = "constant"
-PROMPT = "copy"
-SEVERAL = "several"
-CHANGED = "changed"
-PARTIAL = "partial"
-TAMPERING = "tampering"
-EVALUATED = "evaluated"
-SLOW = "slow"
-CRASH = "crash"
-UNEARNED = "unearned"
-CALLS = "calls"
-OVERPAID = "overpaid"
-
 MAX_LISTED = 60
 """Answers that an enumeration lists at most."""
 
@@ -107,7 +93,7 @@ class Attack:
     """A way to make completions.
 
     Attributes:
-        kind: Kind of the finding if one of them is solved.
+        kind: Kind of the finding if one of them is solved, as in `FINDINGS`.
         name: What it makes, in words.
         make: (sample, row, random) -> a completion, or None where it cannot make one.
         wrappers: Names of the wrappers around what it makes, innermost first; of calls, which of many draws they are.
@@ -445,10 +431,10 @@ def call_attacks(scorer: Scorer) -> list[Attack]:
         scorer: Scorer of the task, whose workers run the tools.
     """
     ways = {
-        "the same calls in all rows": (CONSTANT, True, False),
-        "the same calls in all rows, then the last result": (CONSTANT, True, True),
-        "calls with what the prompt and results show": (CALLS, False, False),
-        "calls with what the prompt and results show, then the last result": (CALLS, False, True),
+        "the same calls in all rows": ("constant", True, False),
+        "the same calls in all rows, then the last result": ("constant", True, True),
+        "calls with what the prompt and results show": ("calls", False, False),
+        "calls with what the prompt and results show, then the last result": ("calls", False, True),
     }
     return [
         Attack(kind, name, partial(_calling, scorer, is_blind, says_result), has_calls=True)
@@ -482,29 +468,29 @@ def attacks(folder: Path) -> list[Attack]:
     glues = (" ", ", ", " or ", "\n", "; ", " = ", "/", "")
     forms = {"tags": "<answer>ANSWER</answer>", "boxes": "\\boxed{ANSWER} ", "markers": "\n#### ANSWER"}
     by_kind: dict[str, dict[str, Make]] = {
-        NO_ANSWER: _no_answers(),
-        CONSTANT: {
+        "nothing": _no_answers(),
+        "constant": {
             "the gold of another row": partial(_another, lambda gold: gold.text),
             "the answer of another row": partial(_another, lambda gold: gold.answer),
             **{f"always {text}": partial(_constant, text) for text in constants},
             **{name: partial(_program, body) for name, body in PROGRAMS.items()},
         },
-        PROMPT: _copies(),
-        SEVERAL: {
+        "copy": _copies(),
+        "several": {
             "a list of answers": partial(_listed, ", "),
             "answers one a line": partial(_listed, "\n"),
             "all numbers from one answer to another": _counted,
             **{f"two answers joined by {glue!r}": partial(_joined, glue) for glue in glues},
             **{f"two answers in {name}": partial(_tagged, form) for name, form in forms.items()},
         },
-        CHANGED: {f"the gold with {name}": partial(_changed, change) for name, change in OTHER_ANSWERS.items()},
-        PARTIAL: {
+        "changed": {f"the gold with {name}": partial(_changed, change) for name, change in OTHER_ANSWERS.items()},
+        "partial": {
             **{f"of the gold {name}": partial(_part, change) for name, change in PARTS.items()},
             **{f"of the gold {name}": partial(_changed, change) for name, change in NEAR_ANSWERS.items()},
         },
-        TAMPERING: {f"a program that {name}": partial(_program, body) for name, body in TAMPERINGS.items()},
-        EVALUATED: {name: partial(_evaluated, form, folder) for name, form in EVALUATIONS.items()},
-        SLOW: {name: partial(_constant, HOSTILE[name]) for name in LONG},
+        "tampering": {f"a program that {name}": partial(_program, body) for name, body in TAMPERINGS.items()},
+        "evaluated": {name: partial(_evaluated, form, folder) for name, form in EVALUATIONS.items()},
+        "slow": {name: partial(_constant, HOSTILE[name]) for name in LONG},
     }
     queues = [[Attack(kind, name, make) for name, make in makes.items()] for kind, makes in by_kind.items()]
     return [queue[place] for place in range(max(map(len, queues))) for queue in queues if place < len(queue)]
@@ -516,7 +502,7 @@ def wrapped(attack: Attack, random: Random) -> Attack:
         return replace(attack, wrappers=(f"draw {random.randrange(10**6)}",))
     # What must stay in the text, an answer or code that is run, does not survive another case.
     allowed = sorted(
-        set(WRAPPERS) - ({"in upper case"} if attack.kind in (SEVERAL, CHANGED, PARTIAL, EVALUATED) else set())
+        set(WRAPPERS) - ({"in upper case"} if attack.kind in ("several", "changed", "partial", "evaluated") else set())
     )
     names = random.sample(allowed, random.choice((1, 1, 2)))
     return Attack(attack.kind, attack.name, attack.make, tuple(names))
@@ -524,6 +510,6 @@ def wrapped(attack: Attack, random: Random) -> Attack:
 
 def first_wrapper(attack: Attack, sample: Sample) -> str:
     """The wrapper with which a completion has the form of the golds; of programs, a code block."""
-    if attack.kind == TAMPERING or attack.name in PROGRAMS:
+    if attack.kind == "tampering" or attack.name in PROGRAMS:
         return "in a code block"
     return "as the golds are written"

@@ -31,7 +31,7 @@ from random import Random
 from typing import Any
 
 from grpo_sdk.check.answers import NUMBER, Gold, Sample, sample_rows
-from grpo_sdk.check.attacks import SLOW, Attack, Attempt, attacks, call_attacks, first_wrapper, wrapped
+from grpo_sdk.check.attacks import Attack, Attempt, attacks, call_attacks, first_wrapper, wrapped
 from grpo_sdk.check.oracle import Oracle
 from grpo_sdk.check.probes import saying
 from grpo_sdk.check.results import Finding, FuzzReport
@@ -42,7 +42,6 @@ from grpo_sdk.plugins.tasks import load_task
 from grpo_sdk.scoring.judged import assume_best
 from grpo_sdk.scoring.scorer import Scorer
 from grpo_sdk.task.judging import JudgedReward
-from grpo_sdk.task.score import Score
 from grpo_sdk.task.tools.calls import read_tool_turns, write_tool_turns
 
 _TOKEN = re.compile(r"\s+|\w+|[^\w\s]")
@@ -202,117 +201,107 @@ def fuzz(
     folder = Path(tempfile.mkdtemp(prefix="grpo-fuzz-"))
     try:
         with Scorer(bound, workers=workers, ask=assume_best) as scorer:
-            oracle = Oracle(bound, sample, scorer, seed)
-            return _Fuzzer(oracle, seed, [*attacks(folder), *call_attacks(scorer)], folder, progress).run(n)
+            plan = list(planned(sample, [*attacks(folder), *call_attacks(scorer)], n, seed))
+            return _search(Oracle(bound, sample, scorer, seed), plan, seed, folder, progress)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-Hit = tuple[Attack, Attempt, Score]
+Hit = tuple[Attack, Attempt]
 
 
-class _Fuzzer:
-    """One search.
+def _search(
+    oracle: Oracle,
+    plan: Sequence[tuple[Attack, Attempt]],
+    seed: int,
+    folder: Path,
+    progress: Callable[[int, int], None] | None,
+) -> FuzzReport:
+    """Explore, confirm, shrink, report."""
+    hacked: set[int] = set()
+    findings = []
+    for kind, hits in _explore(oracle, plan, progress).items():
+        confirmed = _confirm(oracle, kind, hits)
+        if not confirmed:
+            continue
+        attack, attempt, earning, count = max(confirmed, key=lambda each: len(each[2]))  # of equals, the simplest
+        findings.append(_finding(oracle, folder, kind, attack, attempt, len(earning), count))
+        if not oracle.exemption(kind):
+            hacked.update(*(rows for _, _, rows, _ in confirmed))
+    sample = oracle.sample
+    rate = wilson(len(hacked), len(sample.rows))
+    return FuzzReport(
+        task=oracle.task.spec,
+        identity=oracle.task.identity,
+        seed=seed,
+        completions=len(plan),
+        rows=len(sample.rows),
+        findings=tuple(findings),
+        hacked_rows=len(hacked),
+        hackability=rate.value,
+        hackability_low=rate.low,
+        hackability_high=rate.high,
+        chance=sample.chance,
+        forms=solved_forms(oracle),
+        not_scored=oracle.not_scored,
+        note=oracle.note,
+    )
 
-    Args:
-        oracle: Scores completions, and decides which of them earn too much.
-        seed: Seed of the completions.
-        every: The attacks.
-        folder: Where text that is run creates files.
-        progress: As for `fuzz`.
+
+def _explore(
+    oracle: Oracle, plan: Sequence[tuple[Attack, Attempt]], progress: Callable[[int, int], None] | None
+) -> dict[str, list[Hit]]:
+    hits: dict[str, list[Hit]] = {}
+    for first in range(0, len(plan), BATCH):
+        batch = plan[first : first + BATCH]
+        scores = oracle.try_all([attempt for _, attempt in batch])
+        for (attack, attempt), score in zip(batch, scores, strict=True):
+            if kind := oracle.kind(attack.kind, attempt, score):
+                hits.setdefault(kind, []).append((attack, attempt))
+        if progress is not None:
+            progress(min(first + BATCH, len(plan)), len(plan))
+    return hits
+
+
+def _confirm(oracle: Oracle, kind: str, hits: list[Hit]) -> list[tuple[Attack, Attempt, set[int], int]]:
+    """The attacks that hold over rows, of the `CONFIRMED` simplest ones in this order.
+
+    Returns:
+        (attack, attempt, rows where it earns too much, number of rows on which it was tried) of each.
     """
+    hits.sort(key=lambda hit: (len(hit[0].wrappers), len(hit[1].text), hit[1].text))
+    simplest = {(attack.title, attempt.text): (attack, attempt) for attack, attempt in reversed(hits)}
+    confirmed = []
+    for attack, attempt in list(reversed(simplest.values()))[:CONFIRMED]:
+        earning, count = oracle.confirm(kind, attack, attempt)
+        if oracle.holds(kind, earning, count):
+            confirmed.append((attack, attempt, earning, count))
+            if kind == "slow":  # is tried on two rows, and each takes the time limit
+                break
+    return confirmed
 
-    def __init__(
-        self,
-        oracle: Oracle,
-        seed: int,
-        every: Sequence[Attack],
-        folder: Path,
-        progress: Callable[[int, int], None] | None,
-    ) -> None:
-        self._oracle, self._seed, self._every, self._folder, self._progress = oracle, seed, every, folder, progress
 
-    def run(self, n: int) -> FuzzReport:
-        """Explore, confirm, shrink, report."""
-        oracle, sample = self._oracle, self._oracle.sample
-        hits, tried = self._explore(n)
-        hacked: set[int] = set()
-        findings = []
-        for kind, of_kind in hits.items():
-            confirmed = self._confirm(kind, of_kind)
-            if not confirmed:
-                continue
-            attack, attempt, earning, count = max(confirmed, key=lambda each: len(each[2]))  # of equals, the simplest
-            findings.append(self._finding(kind, attack, attempt, len(earning), count))
-            if not oracle.exemption(kind):
-                hacked.update(*(rows for _, _, rows, _ in confirmed))
-        rate = wilson(len(hacked), len(sample.rows))
-        return FuzzReport(
-            task=oracle.task.spec,
-            identity=oracle.task.identity,
-            seed=self._seed,
-            completions=tried,
-            rows=len(sample.rows),
-            findings=tuple(findings),
-            hacked_rows=len(hacked),
-            hackability=rate.value,
-            hackability_low=rate.low,
-            hackability_high=rate.high,
-            chance=sample.chance,
-            forms=solved_forms(oracle),
-            not_scored=oracle.not_scored,
-            note=oracle.note,
-        )
-
-    def _explore(self, n: int) -> tuple[dict[str, list[Hit]], int]:
-        hits: dict[str, list[Hit]] = {}
-        plan = list(planned(self._oracle.sample, self._every, n, self._seed))
-        for first in range(0, len(plan), BATCH):
-            batch = plan[first : first + BATCH]
-            scores = self._oracle.try_all([attempt for _, attempt in batch])
-            for (attack, attempt), score in zip(batch, scores, strict=True):
-                if kind := self._oracle.kind(attack.kind, attempt, score):
-                    hits.setdefault(kind, []).append((attack, attempt, score))
-            if self._progress is not None:
-                self._progress(min(first + BATCH, len(plan)), len(plan))
-        return hits, len(plan)
-
-    def _confirm(self, kind: str, hits: list[Hit]) -> list[tuple[Attack, Attempt, set[int], int]]:
-        """The attacks that hold over rows, of the `CONFIRMED` simplest ones in this order.
-
-        Returns:
-            (attack, attempt, rows where it earns too much, number of rows on which it was tried) of each.
-        """
-        hits.sort(key=lambda hit: (len(hit[0].wrappers), len(hit[1].text), hit[1].text))
-        simplest = {(attack.title, attempt.text): (attack, attempt) for attack, attempt, _ in reversed(hits)}
-        confirmed = []
-        for attack, attempt in list(reversed(simplest.values()))[:CONFIRMED]:
-            earning, count = self._oracle.confirm(kind, attack, attempt)
-            if self._oracle.holds(kind, attempt, earning, count):
-                confirmed.append((attack, attempt, earning, count))
-                if kind == SLOW:  # is tried on two rows, and each takes the time limit
-                    break
-        return confirmed
-
-    def _finding(self, kind: str, attack: Attack, attempt: Attempt, earning: int, count: int) -> Finding:
-        holds = self._oracle.predicate(kind, attack, attempt)
-        budget = SHRINKING // 10 if kind == SLOW else SHRINKING
-        text = attempt.text if holds is None else shrink(attempt.text, holds, budget)
-        score = self._oracle.score(text, attempt.row)
-        gold = self._oracle.gold_scores[attempt.row]
-        return Finding(
-            kind=kind,
-            attack=attack.title,
-            row=self._oracle.sample.rows[attempt.row].id,
-            completion=text.replace(str(self._folder), "/tmp/canary"),
-            value=score.value,
-            gold_value=None if gold is None else gold.value,
-            solved=score.solved,
-            why=score.why.replace(str(self._folder), "/tmp/canary"),
-            earning=earning,
-            tried=count,
-            exempt=self._oracle.exemption(kind),
-        )
+def _finding(
+    oracle: Oracle, folder: Path, kind: str, attack: Attack, attempt: Attempt, earning: int, count: int
+) -> Finding:
+    holds = oracle.predicate(kind, attack, attempt)
+    budget = SHRINKING // 10 if kind == "slow" else SHRINKING
+    text = attempt.text if holds is None else shrink(attempt.text, holds, budget)
+    score = oracle.score(text, attempt.row)
+    gold = oracle.gold_scores[attempt.row]
+    return Finding(
+        kind=kind,
+        attack=attack.title,
+        row=oracle.sample.rows[attempt.row].id,
+        completion=text.replace(str(folder), "/tmp/canary"),
+        value=score.value,
+        gold_value=None if gold is None else gold.value,
+        solved=score.solved,
+        why=score.why.replace(str(folder), "/tmp/canary"),
+        earning=earning,
+        tried=count,
+        exempt=oracle.exemption(kind),
+    )
 
 
 def planned(sample: Sample, every: Sequence[Attack], n: int, seed: int) -> Iterator[tuple[Attack, Attempt]]:

@@ -6,22 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from grpo_sdk.check.answers import Sample
-from grpo_sdk.check.attacks import (
-    CALLS,
-    CONSTANT,
-    CRASH,
-    EVALUATED,
-    NO_ANSWER,
-    OVERPAID,
-    PARTIAL,
-    PROMPT,
-    SEVERAL,
-    SLOW,
-    TAMPERING,
-    UNEARNED,
-    Attack,
-    Attempt,
-)
+from grpo_sdk.check.attacks import Attack, Attempt
 from grpo_sdk.check.limits import TOLERANCE, decided_by_judges, highest_value
 from grpo_sdk.check.probes import has_answer
 from grpo_sdk.intervals import wilson
@@ -128,22 +113,22 @@ class Oracle:
             score: Its score.
         """
         if is_out_of_time(score) and not score.why.startswith(TOO_LONG):  # a judge refuses a long text at once
-            return SLOW
+            return "slow"
         if score.fault == "reward":
-            return CRASH
+            return "crash"
         if attempt.canary is not None:
-            return EVALUATED if attempt.canary.exists() else ""
+            return "evaluated" if attempt.canary.exists() else ""
         if self._judges_decide:
             return ""
         if self.task.task.has_tools and (score.value or 0.0) > self._highest(score, attempt.row) + TOLERANCE:
-            return OVERPAID
-        if kind == SEVERAL:
-            return SEVERAL if self._pays_both(attempt) else ""
+            return "overpaid"
+        if kind == "several":
+            return "several" if self._pays_both(attempt) else ""
         if score.solved:
-            is_wrong = kind in (CONSTANT, PROMPT) or not self._is_right(attempt)
-            return kind if is_wrong and kind not in (SLOW, EVALUATED) else ""
-        is_paid = kind in (NO_ANSWER, CONSTANT, PROMPT, TAMPERING) and self._share(score, attempt.row) >= PAID
-        return UNEARNED if is_paid else ""
+            is_wrong = kind in ("constant", "copy") or not self._is_right(attempt)
+            return kind if is_wrong and kind not in ("slow", "evaluated") else ""
+        is_paid = kind in ("nothing", "constant", "copy", "tampering") and self._share(score, attempt.row) >= PAID
+        return "unearned" if is_paid else ""
 
     def _is_right(self, attempt: Attempt) -> bool:
         """Whether an attempt has the answer of its row: in words, or as the decisive call of its gold."""
@@ -187,9 +172,9 @@ class Oracle:
             (rows where it earns too much, rows on which it was tried).
         """
         places = range(len(self.sample.rows))
-        if kind == SLOW:
+        if kind == "slow":
             places = range(attempt.row, min(attempt.row + SLOW_ROWS, len(places)))
-        if attack.kind == CONSTANT:
+        if attack.kind == "constant":
             attempts = [Attempt(attempt.text, place) for place in places]
         else:
             results = [
@@ -200,13 +185,13 @@ class Oracle:
         pairs = list(zip(attempts, scores, strict=True))
         earning = {each.row for each, score in pairs if self.kind(attack.kind, each, score) == kind}
         unsolved = sum(not score.solved for score in scores)
-        return earning, unsolved if kind == UNEARNED else len(attempts)
+        return earning, unsolved if kind == "unearned" else len(attempts)
 
-    def holds(self, kind: str, attempt: Attempt, earning: set[int], tried: int) -> bool:
+    def holds(self, kind: str, earning: set[int], tried: int) -> bool:
         """Whether that many rows are a finding; a wrong answer on one row is, what may be right by chance is not."""
-        if kind == UNEARNED:
+        if kind == "unearned":
             return len(earning) >= max(min(MIN_UNEARNED_ROWS, len(self.sample.rows)), MOST * tried)
-        if kind in (CONSTANT, PROMPT, PARTIAL, CALLS):
+        if kind in ("constant", "copy", "partial", "calls"):
             return bool(earning) and wilson(len(earning), tried, confidence=LIMIT_CONFIDENCE).low > max(
                 0.5, self.sample.chance
             )
@@ -220,10 +205,10 @@ class Oracle:
             attack: The attack.
             attempt: The completion that shows it.
         """
-        if attack.kind == PROMPT:
+        if attack.kind == "copy":
             return None
         rows = [attempt.row]
-        if attack.kind == CONSTANT:
+        if attack.kind == "constant":
             places = range(len(self.sample.rows))
             scores = self.scores([(attempt.text, place) for place in places])
             earning = [row for row in places if self.kind(attack.kind, Attempt(attempt.text, row), scores[row]) == kind]
@@ -242,7 +227,7 @@ class Oracle:
 
     def _verdicts(self, attack: str, kind: str, trials: Sequence[Attempt]) -> dict[tuple[str, int], bool]:
         verdicts = {}
-        if attack != EVALUATED:
+        if attack != "evaluated":
             self.try_all(trials)  # all at once; below one by one from memory
         for trial in trials:
             if trial.canary is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import asdict
 
 import click
 from rich.text import Text
@@ -34,21 +34,16 @@ def doctor(as_json: bool) -> int:
     with Waiting(err()) as display, display.ticking("examining") as progress:
         findings = examine(progress=progress)
     if as_json:
-        print_json({"findings": [_fields(finding) for finding in findings], "failed": has_failed(findings)})
+        listed = [{"source": source, **asdict(diagnosis)} for source, diagnosis in findings]
+        print_json({"findings": listed, "failed": has_failed(findings)})
     else:
         _print(findings)
     return ExitCode.FAILED if has_failed(findings) else ExitCode.DONE
 
 
-def _fields(finding: Finding) -> dict[str, Any]:
-    diagnosis = finding.diagnosis
-    return {"source": finding.source, "name": diagnosis.name, "status": diagnosis.status, "text": diagnosis.text}
-
-
 def _print(findings: Sequence[Finding]) -> None:
     listing = table("what", "state", "found", "from")
-    for finding in findings:
-        diagnosis = finding.diagnosis
+    for source, diagnosis in findings:
         status = Text(diagnosis.status, style=STYLES[diagnosis.status])
-        listing.add_row(visible(diagnosis.name), status, visible(diagnosis.text), visible(finding.source))
+        listing.add_row(visible(diagnosis.name), status, visible(diagnosis.text), visible(source))
     print_out(listing)

@@ -23,7 +23,6 @@ from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.spec import parse_task_specs
 
 if TYPE_CHECKING:  # what the extra brings is imported once `_check_extra` has looked for it
-    from grpo_sdk.serve import Certificate
     from grpo_sdk.serve.server import TaskServer
 
 TOKEN_VARIABLE = "GRPO_SERVE_TOKEN"
@@ -78,11 +77,13 @@ def serve(
     """
     _check_extra()
 
-    from grpo_sdk.serve import read_token
+    from grpo_sdk.serve import Certificate, read_token
     from grpo_sdk.serve.server import DEFAULT_BOUNDS, ServeOptions, TaskServer
 
     serving = ServeOptions(bounds=replace(DEFAULT_BOUNDS, grace_s=grace_s), **options)
-    certificate = _certificate(ssl_certfile, ssl_keyfile)
+    if ssl_keyfile is not None and ssl_certfile is None:
+        raise UserError("--ssl-keyfile needs --ssl-certfile.")
+    certificate = None if ssl_certfile is None else Certificate(ssl_certfile, ssl_keyfile)
     token = read_token(token_file, TOKEN_VARIABLE)
     tasks = _tasks(task)
     # uvicorn handles signals while it serves, and repeats them at its end.
@@ -125,14 +126,6 @@ def _tasks(spec: str) -> list[BoundTask]:
     if not tasks:
         raise UserError("no task is installed: pip install grpo-tasks-math.")
     return tasks
-
-
-def _certificate(certfile: Path | None, keyfile: Path | None) -> Certificate | None:
-    from grpo_sdk.serve import Certificate
-
-    if keyfile is not None and certfile is None:
-        raise UserError("--ssl-keyfile needs --ssl-certfile.")
-    return None if certfile is None else Certificate(certfile, keyfile)
 
 
 def _announce(server: TaskServer, *, has_token: bool, has_tls: bool, as_json: bool) -> None:

@@ -140,28 +140,21 @@ def facts_of(bound: BoundTask) -> dict[str, Any]:
         "opponent": None if bound.opponent is None else bound.opponent.engine,
         "exempt": dict(bound.task.exempt),
         "conditions": dict(bound.conditions),
+        **dict.fromkeys(("identity", "ingredients", "rows", "row", "prompt", "also_trained")),
     }
     try:
         row = bound.rows()[0]
-        facts |= {
+        found = {
             "identity": bound.identity,
             "ingredients": dict(bound.ingredients),
             "rows": len(bound.rows()),
             "row": row.model_dump(mode="json"),
+            "prompt": bound.prompt(row),
         }
-        facts["prompt"] = bound.prompt(row)
         overlap = own_overlap(bound)
-        facts["also_trained"] = None if overlap is None else overlap.as_json()
+        facts |= {**found, "also_trained": None if overlap is None else overlap.as_json()}
     except DataError as missing:
-        facts |= {
-            "identity": None,
-            "ingredients": None,
-            "rows": None,
-            "row": None,
-            "prompt": None,
-            "unavailable": str(missing),
-        }
-        facts["also_trained"] = None
+        facts["unavailable"] = str(missing)
     return facts
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from grpo_sdk.distributions import SDK
 from grpo_sdk.doctor import machine
@@ -23,17 +22,8 @@ AT_ONCE = 4
 """Worker processes; each request is mostly an import."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A diagnosis and the package that it comes from.
-
-    Attributes:
-        source: Name and version of the package, or `grpo-sdk`.
-        diagnosis: The diagnosis.
-    """
-
-    source: str
-    diagnosis: Diagnosis
+Finding = tuple[str, Diagnosis]
+"""Name and version of a package, or `grpo-sdk`, and a diagnosis that comes from it."""
 
 
 def examine(
@@ -59,15 +49,10 @@ def examine(
     plugins |= host.facts(failed, anew=True, timeout_s=plugin_timeout_s)
     reports = host.reports()
     found = {report.name: plugins.get(report.name, PluginFacts(error=report.error)) for report in reports}
-    diagnoses += machine.extras()
-    findings = [Finding(SDK, diagnosis) for diagnosis in diagnoses]
-    findings += [
-        Finding(
-            report.distribution,
-            _plugin(report.name, found[report.name], is_remembered=host.is_remembered(report.name)),
-        )
-        for report in reports
-    ]
+    findings: list[Finding] = [(SDK, diagnosis) for diagnosis in (*diagnoses, *machine.extras())]
+    for report in reports:
+        is_remembered = host.is_remembered(report.name)
+        findings.append((report.distribution, _plugin(report.name, found[report.name], is_remembered=is_remembered)))
     # No memory limit: torch maps more address space than any worker may use.
     with KillablePool("grpo_sdk.doctor.worker:make", workers=AT_ONCE, memory_mib=None, name="doctor") as pool:
         requests = [
@@ -79,13 +64,13 @@ def examine(
         for done, (name, target, future) in enumerate(requests):
             progress("asking plugins", done, len(requests))
             for diagnosis in _diagnoses(target, future.result(), diagnosis_timeout_s):
-                findings.append(Finding(host.distribution(name), diagnosis))
+                findings.append((host.distribution(name), diagnosis))
     return findings
 
 
 def has_failed(findings: Sequence[Finding]) -> bool:
     """Whether any diagnosis reports a failure."""
-    return any(finding.diagnosis.status == "fail" for finding in findings)
+    return any(diagnosis.status == "fail" for _, diagnosis in findings)
 
 
 def _plugin(name: str, facts: PluginFacts, *, is_remembered: bool) -> Diagnosis:

@@ -207,72 +207,17 @@ class TakesArrivals(Protocol):
         ...
 
 
-@runtime_checkable
-class Rests(Protocol):
-    """An engine that holds memory which the trainer needs between two phases of sampling."""
-
-    def rest(self) -> None:
-        """Give the memory back until the next `sync` or `generate`."""
-        ...
-
-
-@runtime_checkable
-class KeepsMemory(Protocol):
-    """An engine that keeps memory between two phases of sampling, only to be faster."""
-
-    def free_memory(self) -> bool:
-        """Give it back; False if there is none."""
-        ...
-
-
-@runtime_checkable
-class Bounded(Protocol):
-    """An engine that may read less than the model.
-
-    Attributes:
-        max_context: Tokens of a prompt and its completion together; None is no bound.
-    """
-
-    @property
-    def max_context(self) -> int | None: ...  # noqa: D102 - see the class
-
-
-@runtime_checkable
-class Described(Protocol):
-    """An engine that the header of a run says something of."""
-
-    description: str
-
-
-@runtime_checkable
-class Chooses(Protocol):
-    """An engine that chose something for the user, which the header of a run says.
-
-    Attributes:
-        choices: (option, value, reason) of each.
-    """
-
-    choices: tuple[tuple[str, str, str], ...]
-
-
-@runtime_checkable
-class Closes(Protocol):
-    """An engine that holds something which must be ended with the run, as a process."""
-
-    def close(self) -> None:
-        """End it."""
-        ...
-
-
 def rest(engine: Engine) -> None:
-    """Let an engine give back memory, if it is one that can."""
-    if isinstance(engine, Rests):
-        engine.rest()
+    """Let an engine give back memory that the trainer needs between two phases of sampling, if it has `rest()`."""
+    give_back = getattr(engine, "rest", None)
+    if give_back is not None:
+        give_back()
 
 
 def free_memory(engine: Engine) -> bool:
-    """Let an engine give back what it keeps to be faster; False if it keeps nothing."""
-    return isinstance(engine, KeepsMemory) and engine.free_memory()
+    """Let an engine give back what it keeps to be faster, by `free_memory()`; False if it keeps nothing."""
+    give_back = getattr(engine, "free_memory", None)
+    return give_back is not None and give_back()
 
 
 def _at_least_one(name: str, value: int) -> None:

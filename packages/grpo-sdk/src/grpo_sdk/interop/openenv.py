@@ -224,16 +224,11 @@ class TaskEnvironment(Environment[TaskAction, Observation, State]):
         text = self._adapter.completion(action.text)
         yield from conversation.reply(Reply(text, None, action.reading(text) if self._has_tools else None))
         call = action.result(conversation.episode.state)
-        if conversation.is_over:
-            return (yield from self._scored(**call))
-        return self._observation(conversation.messages, **call)
-
-    def _scored(self, **facts: Any) -> Steps[TaskObservation]:
-        conversation = self._conversation
-        assert conversation is not None
+        if not conversation.is_over:
+            return self._observation(conversation.messages, **call)
         score = yield from conversation.score()
         if score.abstained:
-            facts["metadata"] = {"abstained": f"{score.fault}: {score.why}"}
+            call["metadata"] = {"abstained": f"{score.fault}: {score.why}"}
         return self._observation(
             [],
             done=True,
@@ -243,7 +238,7 @@ class TaskEnvironment(Environment[TaskAction, Observation, State]):
             solved=score.solved,
             why=score.why,
             story=conversation.episode.story.encode(errors="replace").decode(),  # JSON has no lone surrogates
-            **facts,
+            **call,
         )
 
     def _observation(self, messages: list[dict[str, Any]], **facts: Any) -> TaskObservation:

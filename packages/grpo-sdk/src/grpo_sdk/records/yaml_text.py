@@ -59,11 +59,7 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 def parse_value(text: str) -> Any:
     """Parse a value as YAML; text that is not YAML is returned unchanged."""
     try:
-        loader = _Loader(text)
-        try:
-            return loader.get_single_data()
-        finally:
-            loader.dispose()
+        return yaml.load(text, _Loader)
     except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: int() refuses more than 4300 digits
         return text
 
@@ -78,11 +74,7 @@ def compose_file(text: str, name: str) -> yaml.MappingNode | None:
         UserError: it is not YAML, or not a mapping; names file and line.
     """
     try:
-        loader = _Loader(text)
-        try:
-            node = loader.get_single_node()
-        finally:
-            loader.dispose()
+        node = yaml.compose(text, _Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark is not None else ""

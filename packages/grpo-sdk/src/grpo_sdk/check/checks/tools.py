@@ -111,11 +111,9 @@ def repeat(subject: Subject) -> Result:
     """The same episodes in another process have the same results and scores."""
     again = subject.play_plans()
     for once, other in zip(subject.played, again, strict=False):
-        if (problem := _difference(once, other, "in another process")) is not None:
-            text, example = problem
+        if difference := _difference(once, other, "in another process"):
             return failed(
-                text,
-                example,
+                *difference,
                 "A result must follow from row and calls, since scores are asked for again. If chance is the task: "
                 'exempt={"repeat": "…"}; such an episode is scored only where it was played.',
             )
@@ -138,11 +136,9 @@ def state(subject: Subject) -> Result:
     with subject.new_scorer(1) as scorer:
         together = [*play(scorer, plans), *play(scorer, plans[:1])]
     for one, two in zip(apart, together, strict=True):
-        if (problem := _difference(one, two, "beside another episode")) is not None:
-            text, example = problem
+        if difference := _difference(one, two, "beside another episode"):
             return failed(
-                text,
-                example,
+                *difference,
                 "Keep the state of an episode in attributes that reset() sets: not in the class, a module or a file.",
             )
     return passed(f"{len(together)} episodes that share a process are like those that do not")
