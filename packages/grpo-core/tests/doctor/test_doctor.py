@@ -12,9 +12,9 @@ import pytest
 
 from grpo_core.doctor import settings, torch_and_device
 from grpo_sdk import distributions
+from grpo_sdk.cli.doctor import Finding, examine
 from grpo_sdk.cli.main import main
 from grpo_sdk.doctor import machine
-from grpo_sdk.doctor.examination import Finding, examine
 from grpo_sdk.doctor.worker import diagnosed
 from grpo_sdk.plugins import finder
 from grpo_sdk.plugins.facts import Diagnosis
@@ -141,7 +141,7 @@ def test_bfloat16_that_a_cpu_emulates_is_warned_of(emulates: bool, status: str, 
 
 def test_it_brings_no_torch_into_this_process() -> None:
     # Torch is imported in a process that may be ended.
-    code = "import sys, grpo_sdk.cli.doctor, grpo_sdk.doctor.examination; assert 'torch' not in sys.modules"
+    code = "import sys, grpo_sdk.cli.doctor; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from grpo_sdk.display.text import format_value
 from grpo_sdk.errors import UserError
 from grpo_sdk.paths import kind_of
-from grpo_sdk.records import yaml_text
+from grpo_sdk.records.yaml_text import text_of
 
 PREFIX = "GRPO_"
 
@@ -57,22 +57,3 @@ def read_dotenv(path: Path | str | None) -> dict[str, str]:
             raise UserError(f"{where}: {name} is given twice, first in line {lines[name]}.")
         variables[name], lines[name] = binding.value, binding.original.line
     return variables
-
-
-def text_of(path: Path, name: str) -> str:
-    """Read the text of a configuration file.
-
-    Raises:
-        UserError: it is too large, cannot be read, or is not UTF-8.
-    """
-    try:
-        with path.open("rb") as file:
-            content = file.read(yaml_text.MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise UserError(f"{name}: cannot be read: {error.strerror or error}.") from None
-    if len(content) > yaml_text.MAX_FILE_BYTES:
-        raise UserError(f"{name}: more than {yaml_text.MAX_FILE_BYTES} bytes: not a configuration.")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{name}: not UTF-8 text ({error.reason} at byte {error.start}).") from None

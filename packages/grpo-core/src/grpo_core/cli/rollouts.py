@@ -105,10 +105,10 @@ def _export(run: str, selection: Selection, name: str, output: str | None) -> No
 
     chosen, folder = format_of(name), user_path(run, "RUN")
     target = folder / f"rollouts_{name}" if output is None else user_path(output, "--output")
-    exported = export_rollouts(each_selected(folder, selection), folder, name, target)
-    if not exported.count:
+    count, files = export_rollouts(each_selected(folder, selection), folder, name, target)
+    if not count:
         raise UserError(f"nothing to export: no completion of {run} matches; the run has {Survey(folder)}")
-    counts = f"{exported.count} completions in {exported.files} file{'s' if exported.files > 1 else ''}"
+    counts = f"{count} completions in {files} file{'s' if files > 1 else ''}"
     of = "all steps" if selection.step == "all" else f"step {selection.step}" if selection.step else ""
     click.echo(visible(f"wrote     {target}: {counts} of {of or 'the last step; --step all writes every step'}"))
     click.echo(visible(f"next      {chosen.next_step.format(shlex.quote(str(target)))}"))

@@ -29,7 +29,7 @@ from grpo_core.config.layers import LoadedConfig, Settings, Source, SourceKind, 
 from grpo_core.config.models import RunConfig
 from grpo_core.config.section import Section
 from grpo_sdk.display.text import format_value
-from grpo_sdk.environment import PREFIX, RESERVED_ENVIRONMENT, read_dotenv, text_of
+from grpo_sdk.environment import PREFIX, RESERVED_ENVIRONMENT, read_dotenv
 from grpo_sdk.errors import UnknownNameError, UserError, near_match
 from grpo_sdk.paths import kind_of, user_path
 from grpo_sdk.records import yaml_text
@@ -205,7 +205,7 @@ def _file(path: Path) -> Settings:
         what = f"it is {kind}; give a file" if kind else "there is no such file"
         raise UserError(f"--config {path}: {what}.{near_match(str(path), siblings)}")
     settings = Settings()
-    top = yaml_text.compose_file(text_of(path, f"--config {path}"), str(path))
+    top = yaml_text.compose_file(yaml_text.text_of(path, f"--config {path}"), str(path))
     if top is not None:
         _walk(top, "", str(path), settings)
     return settings

@@ -237,24 +237,22 @@ def _junk(sample: Sample, row: int, random: Random) -> str:
     return "".join(random.choices("qxzjvk", k=random.randint(4, 9)))
 
 
-def _no_answers() -> dict[str, Make]:
-    texts = {
-        "nothing": "",
-        "white space": " \n\t\n",
-        "a full stop": ".",
-        "question marks": "???",
-        "a refusal": "I cannot help with that.",
-        "a placeholder": "your answer here",
-        "empty tags": "<answer></answer>",
-        "an empty thought and empty tags": "<think></think><answer></answer>",
-        "ten pairs of empty tags": "<answer></answer>" * 10,
-        "an empty box": "\\boxed{}",
-        "a marker without an answer": "\n####",
-        "an invisible character": "\N{ZERO WIDTH SPACE}",
-        "an emoji": "\N{SHRUG}",
-    }
-    makes: dict[str, Make] = {name: partial(_constant, text) for name, text in texts.items()}
-    return {"a word that is none": _junk, **makes}
+NO_ANSWERS: Mapping[str, str] = {
+    "nothing": "",
+    "white space": " \n\t\n",
+    "a full stop": ".",
+    "question marks": "???",
+    "a refusal": "I cannot help with that.",
+    "a placeholder": "your answer here",
+    "empty tags": "<answer></answer>",
+    "an empty thought and empty tags": "<think></think><answer></answer>",
+    "ten pairs of empty tags": "<answer></answer>" * 10,
+    "an empty box": "\\boxed{}",
+    "a marker without an answer": "\n####",
+    "an invisible character": "\N{ZERO WIDTH SPACE}",
+    "an emoji": "\N{SHRUG}",
+}
+"""Name -> text that answers nothing."""
 
 
 def _constant(text: str, sample: Sample, row: int, random: Random) -> str:
@@ -468,7 +466,10 @@ def attacks(folder: Path) -> list[Attack]:
     glues = (" ", ", ", " or ", "\n", "; ", " = ", "/", "")
     forms = {"tags": "<answer>ANSWER</answer>", "boxes": "\\boxed{ANSWER} ", "markers": "\n#### ANSWER"}
     by_kind: dict[str, dict[str, Make]] = {
-        "nothing": _no_answers(),
+        "nothing": {
+            "a word that is none": _junk,
+            **{name: partial(_constant, text) for name, text in NO_ANSWERS.items()},
+        },
         "constant": {
             "the gold of another row": partial(_another, lambda gold: gold.text),
             "the answer of another row": partial(_another, lambda gold: gold.answer),

@@ -8,13 +8,13 @@ from dataclasses import replace
 from functools import partial
 from textwrap import shorten
 from time import perf_counter
-from typing import Any
+from typing import get_args
 
 import click
 from rich.text import Text
 
 from grpo_sdk.check.fuzz import fuzz
-from grpo_sdk.check.results import Result, TaskReport
+from grpo_sdk.check.results import Result, Status, TaskReport
 from grpo_sdk.check.table import check_available, check_task, chosen_checks
 from grpo_sdk.cli.options import COUNT, HELP, JSON, SEED
 from grpo_sdk.display.lines import duration
@@ -32,6 +32,9 @@ ALL = "all"
 STYLES = {"passed": "green", "warning": "yellow", "failed": "bold red", "exempt": "yellow", "not applicable": "dim"}
 
 LABELS = {"passed": "ok", "warning": "warning", "failed": "FAILED", "exempt": "exempt", "not applicable": "-"}
+
+IN_SUMMARY = {"passed": "ok", "warning": "with a warning"}
+"""Words of the summary, where they are not those of the status."""
 
 REASON_CHARS = 60
 """Of the reason why a task has no rows here, in the table of several tasks; --json has all of it."""
@@ -190,16 +193,16 @@ def _print_many(reports: Sequence[TaskReport]) -> None:
             )
             continue
         status = "failed" if report.failures else "passed"
-        exempt = [f"{result.check} (exempt)" for result in report.results if result.status == "exempt"]
-        warnings = [f"{result.check} (warning)" for result in report.results if result.status == "warning"]
-        noted = ", ".join([*(result.check for result in report.failures), *warnings, *exempt])
+        noted = [result.check for result in report.failures]
+        for other in ("warning", "exempt"):
+            noted += [f"{result.check} ({other})" for result in report.results if result.status == other]
         applicable = len(report.results) - report.count("not applicable")
         listing.add_row(
             report.task,
             Text(LABELS[status], style=STYLES[status]),
             f"{report.count('passed')}/{applicable}",
             f"{sum(result.seconds for result in report.results):.1f}",
-            noted or "-",
+            ", ".join(noted) or "-",
         )
     print_out(listing)
     for report in reports:
@@ -233,17 +236,8 @@ def _print_hackability(report: TaskReport) -> None:
 
 
 def _summary(reports: Sequence[TaskReport]) -> str:
-    def counted(status: Any, words: str) -> str:
-        count = sum(report.count(status) for report in reports)
-        return f"{count} {words}" if count else ""
-
-    unavailable = sum(bool(report.unavailable) for report in reports)
-    parts = (
-        counted("passed", "ok"),
-        counted("warning", "with a warning"),
-        counted("failed", "failed"),
-        counted("exempt", "exempt"),
-        counted("not applicable", "not applicable"),
-        f"{unavailable} tasks without rows here" if unavailable else "",
-    )
-    return ", ".join(part for part in parts if part) or "nothing was checked"
+    counts = {
+        IN_SUMMARY.get(status, status): sum(report.count(status) for report in reports) for status in get_args(Status)
+    }
+    counts["tasks without rows here"] = sum(bool(report.unavailable) for report in reports)
+    return ", ".join(f"{count} {words}" for words, count in counts.items() if count) or "nothing was checked"

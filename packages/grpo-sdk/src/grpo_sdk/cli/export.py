@@ -6,13 +6,11 @@ from pathlib import Path
 
 import click
 
-from grpo_sdk.cli.new_project import write
+from grpo_sdk.cli.new_project import check_new, write
 from grpo_sdk.cli.options import COUNT, HELP, JSON
 from grpo_sdk.display.lines import fold
 from grpo_sdk.display.text import print_json, visible
-from grpo_sdk.errors import UserError
 from grpo_sdk.interop.export import Cluster, export_files, target_of
-from grpo_sdk.paths import check_makeable
 
 MODEL = "Qwen/Qwen2.5-1.5B-Instruct"
 """A small model that every trainer knows."""
@@ -52,9 +50,7 @@ def export(
     to start on one machine or many, and what happens to completions that could not be scored.
     """
     target = target_of(trainer)
-    if folder.exists() or folder.is_symlink():
-        raise UserError(f"{folder} exists already, and nothing is overwritten: give another name, or remove it first.")
-    check_makeable(folder, f"folder {folder}")
+    check_new(folder)
     files = export_files(target, task, model, Cluster(nodes, gpus), size=size, test_size=test_size)
     write(folder, files)
     if as_json:

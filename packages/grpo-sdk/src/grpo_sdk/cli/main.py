@@ -8,7 +8,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +17,16 @@ import click
 from grpo_sdk.cli.group import HelpFormatter, LazyGroup
 from grpo_sdk.cli.options import HELP
 from grpo_sdk.cli.terminal import Interrupts, interrupts, standard_streams
-from grpo_sdk.distributions import SDK, TRAINER, missing
+from grpo_sdk.distributions import SDK, TRAINER, missing, version_of
 from grpo_sdk.errors import DamagedFileWarning, ExitCode, GrpoError, LostContactError, UserError, first_line
 
 
 def _print_versions(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if not value or ctx.resilient_parsing:
         return
-    from importlib.metadata import PackageNotFoundError, version
-
     for package in (SDK, TRAINER):
-        with suppress(PackageNotFoundError):
-            click.echo(f"{package} {version(package)}")
+        if version := version_of(package):
+            click.echo(f"{package} {version}")
     ctx.exit()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import orjson
 
-from grpo_sdk.cli.new_project import KINDS, Kind, Project, check_name, write
+from grpo_sdk.cli.new_project import KINDS, Kind, Project, check_name, check_new, write
 from grpo_sdk.cli.options import HELP, JSON
 from grpo_sdk.data import DatasetConfig, read_records
 from grpo_sdk.display.invocation import command
@@ -19,7 +19,6 @@ from grpo_sdk.display.progress import Waiting
 from grpo_sdk.display.text import err, print_json, visible
 from grpo_sdk.distributions import TRAINER, version_of
 from grpo_sdk.errors import UserError, near_match
-from grpo_sdk.paths import check_makeable
 from grpo_sdk.plugins.host import default_host
 from grpo_sdk.plugins.tasks import load_task
 from grpo_sdk.tasks.columns import check_texts, guess_columns, verifier_package
@@ -77,9 +76,7 @@ def new(
         raise UserError("--fields and --verifier are about the file of --from-jsonl, which is missing.")
     check_name(name)
     folder = Path(name)
-    if folder.exists() or folder.is_symlink():
-        raise UserError(f"{name} exists already, and nothing is overwritten: give another name, or remove it first.")
-    check_makeable(folder, f"folder {name}")
+    check_new(folder)
     if dataset is not None:
         _check_dataset(dataset)
     with Waiting(err()) as display, display.ticking(f"reading {source or dataset or 'templates'}"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import keyword
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from typing import Literal, NamedTuple
 from grpo_sdk import __version__
 from grpo_sdk.distributions import version_of
 from grpo_sdk.errors import UserError, near_match
+from grpo_sdk.paths import check_makeable
 from grpo_sdk.plugins.host import default_host
 
 Kind = Literal["task", "game", "turns", "tools", "rows", "gym"]
@@ -181,6 +183,17 @@ def check_name(name: str) -> None:
     is_beside = module.lower() in BESIDE or module.startswith("grpo_tasks_")
     if is_beside or importlib.util.find_spec(module) or version_of(name):
         raise UserError(f"name {name!r} is that of another package; try my-{name}.")
+
+
+def check_new(folder: Path) -> None:
+    """Refuse a folder that exists, or that cannot be made.
+
+    Raises:
+        UserError: it is so.
+    """
+    if os.path.lexists(folder):
+        raise UserError(f"{folder} exists already, and nothing is overwritten: give another name, or remove it first.")
+    check_makeable(folder, f"folder {folder}")
 
 
 def write(folder: Path, files: Mapping[str, str | bytes]) -> None:

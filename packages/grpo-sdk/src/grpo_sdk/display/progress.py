@@ -151,21 +151,20 @@ class Waiting(Callback):
 
     def on_warning(self, message: str) -> None:
         """Print the warning, also when quiet."""
-        text = Text(lines.fold("warning", [visible(message)], self.console.width if self.console.is_terminal else None))
-        text.stylize("yellow", 0, len("warning"))
-        self.console.print(text, soft_wrap=True)
+        self._print("warning", [visible(message)], "yellow")
 
     def on_diagnosis(self, finding: Finding) -> None:
         """Print what was found, why it matters and what to try, also when quiet."""
         self.on_warning(finding.headline)
         for part in (f"why: {finding.why}", f"try: {finding.fix}"):
-            text = lines.fold("", [visible(part)], self.console.width if self.console.is_terminal else None)
-            self.console.print(Text(text), soft_wrap=True)
+            self._print("", [visible(part)])
 
     def say(self, label: str, segments: Sequence[str], style: str = "bold cyan", gap: str = lines.GAP) -> None:
         """Print a permanent line above the live one."""
-        if self.quiet:
-            return
+        if not self.quiet:
+            self._print(label, segments, style, gap)
+
+    def _print(self, label: str, segments: Sequence[str], style: str = "", gap: str = lines.GAP) -> None:
         text = Text(lines.fold(label, segments, self.console.width if self.console.is_terminal else None, gap))
         text.stylize(style, 0, len(label))
         self.console.print(text, soft_wrap=True)

@@ -376,9 +376,7 @@ def shared_adapter(spec: str, trainer: str, completes: Completes = "answer", **o
         return _shared(spec, trainer, completes, **options)
 
 
-@lru_cache(maxsize=32)
-def _shared(spec: str, trainer: str, completes: Completes, **options: Any) -> TaskAdapter:
-    return TaskAdapter(spec, trainer, completes, **options)
+_shared = lru_cache(maxsize=32)(TaskAdapter)
 
 
 def _remade(sent: tuple[str, ...], trainer: str, completes: Completes, **options: Any) -> TaskAdapter:

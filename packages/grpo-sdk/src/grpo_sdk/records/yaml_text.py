@@ -90,19 +90,32 @@ def compose_file(text: str, name: str) -> yaml.MappingNode | None:
     return node
 
 
+def text_of(path: Path, name: str) -> str:
+    """Read the text of a configuration file.
+
+    Raises:
+        UserError: it is too large, cannot be read, or is not UTF-8.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise UserError(f"{name}: cannot be read: {error.strerror or error}.") from None
+    if len(content) > MAX_FILE_BYTES:
+        raise UserError(f"{name}: more than {MAX_FILE_BYTES} bytes: not a configuration.")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{name}: not UTF-8 text ({error.reason} at byte {error.start}).") from None
+
+
 def read_mapping(file: Path) -> dict[str, Any]:
     """Read a YAML file as plain data, whatever its keys are.
 
     Raises:
         UserError: it cannot be read, or is no mapping.
     """
-    try:
-        if file.stat().st_size > MAX_FILE_BYTES:
-            raise UserError(f"{file}: more than {MAX_FILE_BYTES} bytes: not a run's configuration.")
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{file}: cannot be read: {error}.") from None
-    top = compose_file(text, str(file))
+    top = compose_file(text_of(file, str(file)), str(file))
     return {} if top is None else dict(value_of(top, str(file)))
 
 

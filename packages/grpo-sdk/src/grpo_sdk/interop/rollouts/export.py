@@ -52,20 +52,7 @@ def format_of(name: str) -> RolloutFormat:
     return FORMATS[name]
 
 
-@dataclass(frozen=True, slots=True)
-class ExportedRollouts:
-    """What an export wrote.
-
-    Attributes:
-        count: Number of rollouts.
-        files: Number of files.
-    """
-
-    count: int
-    files: int
-
-
-def export_rollouts(records: Iterable[RolloutRecord], run_dir: Path, name: str, folder: Path) -> ExportedRollouts:
+def export_rollouts(records: Iterable[RolloutRecord], run_dir: Path, name: str, folder: Path) -> tuple[int, int]:
     """Write rollouts into a new folder, whole or not at all; one step is in memory at a time.
 
     Args:
@@ -73,6 +60,9 @@ def export_rollouts(records: Iterable[RolloutRecord], run_dir: Path, name: str, 
         run_dir: Folder of the run.
         name: Format: `inspect` writes one `.eval` log per step and task, `verifiers` one `traces.jsonl`.
         folder: Folder, which does not exist yet. Without a rollout it is not made.
+
+    Returns:
+        (number of rollouts, number of files).
 
     Raises:
         UserError: the folder exists or cannot be written, or the package is not installed.
@@ -84,12 +74,12 @@ def export_rollouts(records: Iterable[RolloutRecord], run_dir: Path, name: str, 
     write_logs = importlib.import_module(format_of(name).module).write_logs
     try:
         with written_whole(folder.absolute()) as partial:
-            exported = ExportedRollouts(*write_logs(records, run, partial))
-        if not exported.count:
+            count, files = write_logs(records, run, partial)
+        if not count:
             folder.rmdir()
     except OSError as error:
         raise UserError(f"{folder} cannot be written: {error.strerror or error}.") from None
-    return exported
+    return count, files
 
 
 ROLES = ("system", "user", "assistant")
