@@ -10,7 +10,7 @@ from grpo_sdk.cli.new_project import check_new, write
 from grpo_sdk.cli.options import COUNT, HELP, JSON
 from grpo_sdk.display.lines import fold
 from grpo_sdk.display.text import print_json, visible
-from grpo_sdk.interop.export import Cluster, export_files, target_of
+from grpo_sdk.interop.export import TARGETS, Cluster, export_files, target_of
 
 MODEL = "Qwen/Qwen2.5-1.5B-Instruct"
 """A small model that every trainer knows."""
@@ -24,7 +24,7 @@ Examples:
 
 
 @click.command(epilog=EXAMPLES, context_settings=HELP)
-@click.argument("trainer", metavar="verl|openrlhf|slime|areal|swift|prime-rl|nemo-rl")
+@click.argument("trainer", metavar="|".join(TARGETS))
 @click.argument("task", metavar="TASK")
 @click.argument("folder", metavar="DIR", type=Path)
 @click.option("--model", metavar="NAME", default=MODEL, show_default=True, help="Model: a name on the hub or a path.")

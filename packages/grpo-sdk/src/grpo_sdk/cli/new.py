@@ -21,7 +21,8 @@ from grpo_sdk.distributions import TRAINER, version_of
 from grpo_sdk.errors import UserError, near_match
 from grpo_sdk.plugins.host import default_host
 from grpo_sdk.plugins.tasks import load_task
-from grpo_sdk.tasks.columns import check_texts, guess_columns, verifier_package
+from grpo_sdk.tasks.columns import check_texts, guess_columns
+from grpo_sdk.tasks.verifiers import VERIFIERS
 
 SHOWN_RECORDS = 1000
 """Records from which columns and verifier are guessed."""
@@ -30,8 +31,6 @@ GOLD_ROWS = 4
 """Rows of a data set that are looked at for golds."""
 
 GYM_PLUGIN, GYM_PACKAGE = "reasoning_gym", "grpo-tasks-gym"
-
-VERIFIERS = ("exact", "number", "math", "choice", "regex", "json", "code")
 
 EXAMPLES = """\b
 Examples:
@@ -50,7 +49,7 @@ Examples:
     "--from-jsonl", "source", metavar="FILE", help="Begin with the questions of a file (.jsonl, .csv, .parquet)."
 )
 @click.option("--fields", metavar="FIELD:COLUMN,…", help="Columns of the file, if they cannot be guessed.")
-@click.option("--verifier", type=click.Choice(VERIFIERS), help="How its answers are compared; guessed from them.")
+@click.option("--verifier", type=click.Choice(list(VERIFIERS)), help="How its answers are compared; guessed from them.")
 @click.option("--from-reasoning-gym", "dataset", metavar="NAME", help="Begin with a data set of reasoning-gym.")
 @click.option("--game", is_flag=True, help="Begin with a two-player game.")
 @click.option("--multi-turn", is_flag=True, help="Begin with a task that responds and lets the model try again.")
@@ -149,7 +148,7 @@ def _project(
         "core.qa", path=source, fields=",".join(f"{field}:{column}" for field, column in columns.fields.items()),
         verifier=columns.verifier, template=columns.template,
     ).rows()  # fmt: skip
-    package = verifier_package(columns.verifier)
+    package = VERIFIERS[columns.verifier].package
     values = {
         "fields": repr(dict(columns.fields)).replace("'", '"'),
         "verifier": columns.verifier,

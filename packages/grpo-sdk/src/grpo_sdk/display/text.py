@@ -58,11 +58,10 @@ def err() -> Console:
 
 def print_out(*renderables: RenderableType) -> None:
     """Print results on stdout; in a pipe, tables have `TABLE_WIDTH` columns or more, and no line ends in spaces."""
-    if sys.stdout.isatty():
-        console = _console(stderr=False)
-        console.print(*(fitted(each, console, console.width) for each in renderables), sep="\n")
-        return
-    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in rendered(*renderables).splitlines()))
+    text = rendered(*renderables)
+    if not sys.stdout.isatty():
+        text = "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+    sys.stdout.write(text)
     sys.stdout.flush()  # a pipe would keep it until the command ends, as `grpo serve` may never
 
 

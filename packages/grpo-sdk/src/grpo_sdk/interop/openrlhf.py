@@ -27,6 +27,7 @@ from grpo_sdk.errors import UnscoredError, UserError
 from grpo_sdk.interop.adapter import ELSEWHERE, TaskAdapter, requires
 from grpo_sdk.plugins.task_objects import AnyTask
 from grpo_sdk.scoring.parts import log_values
+from grpo_sdk.task.marks import after_prompt
 from grpo_sdk.task.row import Prompt, Row
 
 if TYPE_CHECKING:
@@ -78,18 +79,6 @@ class TaskReward:
         logged = [log_values(self.adapter.task, score) for score in scores]
         logs = {name: torch.tensor([each[name] for each in logged]) for name in logged[0]}
         return {"rewards": torch.tensor(values), "scores": torch.tensor(values), "extra_logs": logs}
-
-
-def after_prompt(prompt: str, query: str) -> str:
-    """The completion in a query, which may have a token before the prompt, as some tokenizers add.
-
-    Raises:
-        UserError: the query does not contain the prompt.
-    """
-    start = query.find(prompt) if prompt else -1
-    if start < 0:
-        raise UserError(f"the query {query!r:.60} does not contain its prompt {prompt!r:.60}, so where does it end?")
-    return query[start + len(prompt) :]
 
 
 def agent_executor(task: AnyTask, *, attempts: int = ATTEMPTS, **options: Any) -> type[AgentExecutorBase]:
@@ -149,8 +138,6 @@ class _Sequence:
     ) -> None:
         self._given, self._tokenizer, self._engine, self._adapter = prompt, tokenizer, engine, adapter
         self._sampling, self._max_length = sampling, max_length
-        self._prompt: Prompt = ""  # of the last turn
-        self._text = ""  # its completion, as the task got it
         self._tokens: list[int] = []
         self._ranges: list[tuple[int, int]] = []
         self._logprobs: list[float] = []
@@ -158,10 +145,9 @@ class _Sequence:
 
     async def answer(self, episode: Episode[Any]) -> str | None:
         """Sample a turn; None where the sequence is full."""
-        prompt = episode.prompt
-        context = self._continuation(prompt) if self._ranges else self._beginning(prompt)
+        context = self._continuation(episode) if self._ranges else self._beginning(episode.prompt)
         self._logprobs += [0.0] * (len(context) - len(self._tokens))
-        self._prompt, self._tokens = prompt, context
+        self._tokens = context
         budget = self._max_length - len(self._tokens)
         if budget <= 0:
             return None
@@ -173,7 +159,7 @@ class _Sequence:
         tokens = list(output.token_ids)
         text = str(self._tokenizer.decode(tokens, skip_special_tokens=False))
         self._ranges.append((len(self._tokens), len(self._tokens) + len(tokens)))
-        self._tokens, self._text = self._tokens + tokens, self._adapter.completion(text)
+        self._tokens = self._tokens + tokens
         if output.logprobs is not None:
             self._logprobs += [step[token].logprob for token, step in zip(tokens, output.logprobs, strict=True)]
         self._is_truncated = output.finish_reason == "length"
@@ -200,12 +186,12 @@ class _Sequence:
             )
         return list(self._tokenizer(self._given, add_special_tokens=False)["input_ids"])
 
-    def _continuation(self, prompt: Prompt) -> list[int]:
+    def _continuation(self, episode: Episode[Any]) -> list[int]:
         """Tokens so far, as they were sampled, and those of what the task said after the last turn."""
-        self._adapter.messages(prompt)  # refuses a prefill, which the template would close
-        start, _ = self._ranges[-1]
+        self._adapter.messages(episode.prompt)  # refuses a prefill, which the template would close
+        (start, _), last = self._ranges[-1], episode.turns[-1]
         before, sampled = self._tokens[:start], self._tokens[start:]
-        return list(encode_continuation(self._tokenizer, before, sampled, self._prompt, self._text, prompt))
+        return list(encode_continuation(self._tokenizer, before, sampled, last.prompt, last.text, episode.prompt))
 
 
 def record(adapter: TaskAdapter, row: Row) -> dict[str, Any]:

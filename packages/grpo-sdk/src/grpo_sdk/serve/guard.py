@@ -148,7 +148,8 @@ class Guard:
 
     def _too_long(self) -> HTTPException:
         most = self._bounds.body_bytes
-        return HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request may have {most} bytes at most")
+        why = f"a request may have {most} bytes at most"
+        return HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why, {"Connection": "close"})
 
     def _limited(self, receive: Receive) -> Receive:
         deadline = asyncio.get_running_loop().time() + self._bounds.body_s

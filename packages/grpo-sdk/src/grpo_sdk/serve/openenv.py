@@ -21,13 +21,13 @@ from http import HTTPStatus
 from typing import Any
 
 from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from grpo_sdk.episodes.turn_action import TurnAction
 from grpo_sdk.errors import GrpoError
 from grpo_sdk.plugins.loading import describe
-from grpo_sdk.serve.body import Message, dumps, loads, parse
-from grpo_sdk.serve.errors import RequestError, bad_request
+from grpo_sdk.serve.body import Message, bad_request, dumps, loads, parse
 from grpo_sdk.serve.sessions import Session
 from grpo_sdk.serve.tasks import ServedTask
 from grpo_sdk.task.row import Row
@@ -147,7 +147,7 @@ class OpenEnv:
     async def reset(self, task: ServedTask, body: dict[str, Any]) -> dict[str, Any]:
         """Begin an episode over HTTP."""
         if full := self._full():
-            raise RequestError(HTTPStatus.TOO_MANY_REQUESTS, full, {"Retry-After": "1"})
+            raise HTTPException(HTTPStatus.TOO_MANY_REQUESTS, full, {"Retry-After": "1"})
         session = Session(task)
         result = await session.reset(body)
         if not result["done"]:
@@ -171,7 +171,7 @@ class OpenEnv:
         session = self._sessions.get(episode_id or "")
         if session is None or session.task is not task:
             why = "no such episode: give the 'episode_id' that reset answered with in 'metadata'; it may have expired."
-            raise RequestError(HTTPStatus.NOT_FOUND, why)
+            raise HTTPException(HTTPStatus.NOT_FOUND, why)
         return session
 
     def _full(self) -> str:
@@ -206,8 +206,8 @@ class OpenEnv:
         """Answer a message; None ends the connection."""
         try:
             body = loads(message)
-        except RequestError as error:
-            return _error("INVALID_JSON", error.why)
+        except HTTPException as error:
+            return _error("INVALID_JSON", error.detail)
         kind, data = body.get("type"), body.get("data", {})
         if not isinstance(data, dict):
             return _error("VALIDATION_ERROR", "'data' is an object.")
@@ -216,9 +216,9 @@ class OpenEnv:
                 return {"type": "observation", "data": await session.reset(data)}
             if kind == "step":
                 return {"type": "observation", "data": await session.step(parse(Action, data))}
-        except RequestError as error:
-            code = "VALIDATION_ERROR" if error.status == HTTPStatus.BAD_REQUEST else "EXECUTION_ERROR"
-            return _error(code, error.why)
+        except HTTPException as error:
+            code = "VALIDATION_ERROR" if error.status_code == HTTPStatus.BAD_REQUEST else "EXECUTION_ERROR"
+            return _error(code, error.detail)
         except GrpoError as error:
             return _error("EXECUTION_ERROR", str(error))
         except Exception as error:  # a bug, here or in a task: the server goes on for the others
@@ -240,7 +240,7 @@ async def rows_answer(kind: str, task: ServedTask, body: Mapping[str, Any]) -> d
         body: Request: `split`, and `index` or `start` and `stop`.
 
     Raises:
-        RequestError: no such split or index.
+        HTTPException: no such split or index.
     """
     split = body.get("split")
     if not isinstance(split, str):

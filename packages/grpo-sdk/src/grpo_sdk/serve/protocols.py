@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from grpo_sdk.scoring.parts import all_parts, log_values
-from grpo_sdk.serve.body import Message, check_count, parse
-from grpo_sdk.serve.errors import abstention_of, bad_request, not_scored
+from grpo_sdk.serve.body import Message, abstention_of, bad_request, check_count, not_scored, parse
 from grpo_sdk.serve.tasks import Sample, ServedTask
+from grpo_sdk.task.marks import after_prompt
 from grpo_sdk.task.score import Score
 
 Handler = Callable[[ServedTask, dict[str, Any]], Awaitable[Any]]
@@ -113,7 +113,7 @@ async def get_reward(task: ServedTask, body: dict[str, Any]) -> dict[str, Any]:
     if not len(queries) == len(prompts) == len(labels):
         raise bad_request(f"{len(queries)} query, {len(prompts)} prompts, {len(labels)} labels: give as many of each.")
     samples = [
-        Sample(task.completion(_after(prompt, query)), await task.row(label))
+        Sample(task.completion(after_prompt(prompt, query)), await task.row(label))
         for query, prompt, label in zip(queries, prompts, labels, strict=True)
     ]
     scores = await task.score(samples)
@@ -134,14 +134,6 @@ def _texts(body: dict[str, Any], name: str) -> list[str]:
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise bad_request(f"{name!r} is a list of texts in OpenRLHF's protocol.")
     return values
-
-
-def _after(prompt: str, query: str) -> str:
-    """The completion in a query, which may have a token before the prompt, as some tokenizers add."""
-    start = query.find(prompt) if prompt else -1
-    if start < 0:
-        raise bad_request(f"the query {query!r:.60} does not contain its prompt {prompt!r:.60}, so where does it end?")
-    return query[start + len(prompt) :]
 
 
 async def remote_rm(task: ServedTask, body: dict[str, Any]) -> float:

@@ -27,7 +27,6 @@ from grpo_sdk.scoring.scorer import Scorer
 from grpo_sdk.serve import openenv
 from grpo_sdk.serve.body import dumps, loads
 from grpo_sdk.serve.bounded import BoundedServer, Certificate
-from grpo_sdk.serve.errors import RequestError
 from grpo_sdk.serve.guard import JSON, Access, Bounds
 from grpo_sdk.serve.openenv import OpenEnv
 from grpo_sdk.serve.protocols import POSTED, Handler
@@ -212,7 +211,7 @@ class TaskApplication:
     async def _answer(self, name: str, handler: Handler, request: Request) -> Any:
         if request.method != "POST":
             why = f"{name} takes POST requests, with a body of JSON"
-            raise RequestError(HTTPStatus.METHOD_NOT_ALLOWED, why, {"Allow": "POST"})
+            raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED, why, {"Allow": "POST"})
         data = await request.body()
         body = await asyncio.to_thread(loads, data) if len(data) > LARGE_BODY_BYTES else loads(data)
         label = request.path_params.get("task", body.get("task"))  # the body names it where the path has none
@@ -224,7 +223,7 @@ class TaskApplication:
             try:
                 task = self._tasks[request.path_params.get("task")]
                 return _json(answer(task, request.query_params.get("episode_id")))
-            except RequestError as error:
+            except HTTPException as error:
                 return _refusal(error)
 
         return respond
@@ -232,7 +231,7 @@ class TaskApplication:
     async def _socket(self, socket: WebSocket) -> None:
         try:
             task = self._tasks[socket.path_params.get("task")]
-        except RequestError as error:
+        except HTTPException as error:
             await socket.send_denial_response(_refusal(error))
             return
         await self._openenv.play(task, socket)
@@ -244,7 +243,7 @@ class TaskApplication:
         names, last = (*POSTED, "reset", "step"), request.url.path.rpartition("/")[2]
         near = near_match(last[:MAX_NAME_CHARS], names)
         why = f"no path {request.url.path[:MAX_NAME_CHARS]!r}.{near} Each task has {', '.join(names)}; GET /tasks."
-        return _refusal(RequestError(HTTPStatus.NOT_FOUND, why))
+        return _refusal(HTTPException(HTTPStatus.NOT_FOUND, why))
 
 
 def facts_of(task: ServedTask) -> dict[str, Any]:
@@ -267,8 +266,8 @@ def facts_of(task: ServedTask) -> dict[str, Any]:
 def _problem(check: Callable[[], None]) -> str:
     try:
         check()
-    except RequestError as error:
-        return error.why
+    except HTTPException as error:
+        return error.detail
     return ""
 
 
@@ -305,28 +304,23 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-def _failure(error: BaseException) -> RequestError:
+def _failure(error: BaseException) -> HTTPException:
     """The answer to a request that failed."""
-    if isinstance(error, RequestError):
+    if isinstance(error, HTTPException):
         return error
-    if isinstance(error, HTTPException):  # the guard's: the body is too long, or too slow
-        # The rest of the body is not read, so that nothing else can be on this connection.
-        return RequestError(
-            HTTPStatus(error.status_code), error.detail, {**(error.headers or {}), "Connection": "close"}
-        )
     if isinstance(error, asyncio.CancelledError):  # the time that a shutdown gives is over
-        return RequestError(HTTPStatus.SERVICE_UNAVAILABLE, "the server stops")
+        return HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "the server stops")
     if isinstance(error, UserError):
-        return RequestError(HTTPStatus.BAD_REQUEST, str(error))
+        return HTTPException(HTTPStatus.BAD_REQUEST, str(error))
     if isinstance(error, InfrastructureError):
-        return RequestError(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+        return HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
     logger.error("a request failed", exc_info=error)  # the server goes on for the others
-    return RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, f"the server failed: {type(error).__name__}")
+    return HTTPException(HTTPStatus.INTERNAL_SERVER_ERROR, f"the server failed: {type(error).__name__}")
 
 
 def _json(value: Any) -> Response:
     return Response(dumps(value), media_type=JSON)
 
 
-def _refusal(error: RequestError) -> Response:
-    return Response(dumps({"error": error.why}), error.status, error.headers, media_type=JSON)
+def _refusal(error: HTTPException) -> Response:
+    return Response(dumps({"error": error.detail}), error.status_code, error.headers, media_type=JSON)

@@ -11,13 +11,15 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
+from starlette.exceptions import HTTPException
+
 from grpo_sdk.chat.text_form import in_text_form
 from grpo_sdk.endpoints.base import SampleKey
 from grpo_sdk.endpoints.openai import sent_messages
 from grpo_sdk.episodes.player import Player, SteppedEpisode, arun
 from grpo_sdk.episodes.turn_action import TurnAction
 from grpo_sdk.scoring.scorer import Scorer
-from grpo_sdk.serve.errors import RequestError, abstention_of, bad_request
+from grpo_sdk.serve.body import abstention_of, bad_request
 from grpo_sdk.serve.tasks import ServedTask
 from grpo_sdk.task.row import Prompt, Row
 from grpo_sdk.task.score import Score
@@ -52,7 +54,7 @@ class Session:
                 random row. `episode_id` names the episode.
 
         Raises:
-            RequestError: there is no such row, or the task cannot be played here.
+            HTTPException: there is no such row, or the task cannot be played here.
         """
         self.task.check_playable()
         episode_id = options.get("episode_id")
@@ -73,7 +75,7 @@ class Session:
         """Play a completion or a call and return what follows.
 
         Raises:
-            RequestError: the episode is over, or has not begun; or a call, and the task has no tools.
+            HTTPException: the episode is over, or has not begun; or a call, and the task has no tools.
         """
         own = self.task.task.task
         if action.type == "list_tools":
@@ -84,7 +86,7 @@ class Session:
             self.used = time.monotonic()
             stepped = self._stepped
             if stepped is None or stepped.is_over:
-                raise RequestError(HTTPStatus.CONFLICT, "the episode is over: reset begins another.")
+                raise HTTPException(HTTPStatus.CONFLICT, "the episode is over: reset begins another.")
             text = self.task.completion(action.text)
             reading = action.reading(text) if own.has_tools else None
             if reading and (action.calls or not action.text) and isinstance(stepped.episode.prompt, str):

@@ -14,6 +14,7 @@ from itertools import chain, islice
 from typing import Any, get_args
 
 import prometheus_client
+from starlette.exceptions import HTTPException
 
 from grpo_sdk.endpoints.base import SampleKey
 from grpo_sdk.episodes.opponents import endpoint_opponent, opponent_of, play_opponents
@@ -21,7 +22,7 @@ from grpo_sdk.errors import MAX_NAME_CHARS, GrpoError, UserError, near_match, un
 from grpo_sdk.scoring.abstention import ScorerStats
 from grpo_sdk.scoring.groups import group_scores
 from grpo_sdk.scoring.scorer import Scorer
-from grpo_sdk.serve.errors import RequestError, bad_request
+from grpo_sdk.serve.body import bad_request
 from grpo_sdk.task.bound import BoundTask
 from grpo_sdk.task.marks import cut_at_stop, strip_end_tokens
 from grpo_sdk.task.row import Row, Split
@@ -92,7 +93,7 @@ class ServedTask:
         """Rows of a split, by default that of the task's options.
 
         Raises:
-            RequestError: there is no such split, or its rows cannot be loaded.
+            HTTPException: there is no such split, or its rows cannot be loaded.
         """
         return list((await self._by_id(self.task.config.split if split is None else split)).values())
 
@@ -104,7 +105,7 @@ class ServedTask:
             split: Split to look in; by default all of them, that of the task's options first.
 
         Raises:
-            RequestError: there is no such row, or it does not fit the task.
+            HTTPException: there is no such row, or it does not fit the task.
         """
         if isinstance(reference, dict):
             reference = json.dumps(reference)
@@ -118,7 +119,7 @@ class ServedTask:
         for name in self.splits if split is None else (split,):
             try:
                 rows = await self._by_id(name)
-            except RequestError:
+            except HTTPException:
                 if split is not None or name == self.task.config.split:
                     raise
                 continue  # a split that this task does not have
@@ -127,7 +128,7 @@ class ServedTask:
         name, where = reference[:MAX_NAME_CHARS], f"split {split}" if split else "any split"
         known = list(islice(chain.from_iterable(self._rows.values()), MAX_COMPARED))
         near = await asyncio.to_thread(near_match, name, known)
-        raise RequestError(HTTPStatus.NOT_FOUND, f"task {self.label!r} has no row {name!r} in {where}.{near}")
+        raise HTTPException(HTTPStatus.NOT_FOUND, f"task {self.label!r} has no row {name!r} in {where}.{near}")
 
     async def _by_id(self, split: str) -> Mapping[str, Row]:
         if split not in self.splits:
@@ -145,13 +146,13 @@ class ServedTask:
             try:
                 self._rows[split] = {row.id: row for row in task.rows()}
             except GrpoError as error:
-                raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from None
+                raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from None
 
     def completion(self, text: Any) -> str:
         """The completion in a text that another trainer decoded: without end tokens, up to the task's stop string.
 
         Raises:
-            RequestError: it is no text.
+            HTTPException: it is no text.
         """
         if not isinstance(text, str):
             raise bad_request(f"a completion is text, not a {type(text).__name__}.")
@@ -161,7 +162,7 @@ class ServedTask:
         """Score completions; those of one row are a group where the task compares them.
 
         Raises:
-            RequestError: the task has an opponent, and there are neither predictions nor a sampler of them.
+            HTTPException: the task has an opponent, and there are neither predictions nor a sampler of them.
         """
         with self.server.scorer(self) as scorer:
             if self.task.opponent is not None and any(sample.predictions is None for sample in samples):
@@ -185,7 +186,7 @@ class ServedTask:
         """Check that a completion by itself can be scored, as other trainers' protocols send it.
 
         Raises:
-            RequestError: the task has tools or several turns, compares the completions of a prompt, or has an opponent
+            HTTPException: the task has tools or several turns, compares the completions of a prompt, or has an opponent
                 that this server cannot ask.
         """
         why = ""
@@ -199,18 +200,18 @@ class ServedTask:
         elif self.task.opponent is not None and self.opponent is None:
             why = "has an opponent: start grpo serve with --opponent-url, or send its predictions to /score"
         if why:
-            raise RequestError(HTTPStatus.NOT_IMPLEMENTED, f"{protocol}: task {self.label!r} {why}.")
+            raise HTTPException(HTTPStatus.NOT_IMPLEMENTED, f"{protocol}: task {self.label!r} {why}.")
 
     def check_playable(self) -> None:
         """Check that the task can be played turn by turn.
 
         Raises:
-            RequestError: it cannot; says why.
+            HTTPException: it cannot; says why.
         """
         if self.task.has_turns:
             if opponent_of(self.task) is not None and self.opponent is None:
                 why = f"plays against the model {getattr(self.task.config, 'opponent', '')!r}, which is not here"
-                raise RequestError(HTTPStatus.NOT_IMPLEMENTED, f"OpenEnv: task {self.label!r} {why}.")
+                raise HTTPException(HTTPStatus.NOT_IMPLEMENTED, f"OpenEnv: task {self.label!r} {why}.")
             return
         self.check_single_completion("OpenEnv")
 
@@ -308,16 +309,16 @@ class ServedTasks:
         """The task of a label, or the only one.
 
         Raises:
-            RequestError: there is none, or none is named where there are several.
+            HTTPException: there is none, or none is named where there are several.
         """
         if label is None:
             if len(self.by_label) != 1:
-                raise RequestError(
+                raise HTTPException(
                     HTTPStatus.NOT_FOUND, "this server has several tasks: put one into the path, /TASK/…; GET /tasks."
                 )
             return next(iter(self.by_label.values()))
         if label not in self.by_label:
-            raise RequestError(HTTPStatus.NOT_FOUND, str(unknown_name("task", label[:MAX_NAME_CHARS], self.by_label)))
+            raise HTTPException(HTTPStatus.NOT_FOUND, str(unknown_name("task", label[:MAX_NAME_CHARS], self.by_label)))
         return self.by_label[label]
 
     @contextmanager

@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from grpo_sdk.errors import UserError
+
 _NAME = r"(?:think(?:ing)?|thought|seed:think)"
 _THINKING = re.compile(
     # The ends: tags, Mistral, Gemma 4, gpt-oss, Cohere, Kimi.
@@ -62,6 +64,18 @@ def cut_at_stop(text: str, stop: Sequence[str]) -> tuple[str, bool]:
             if ends := [at + len(string) for string in stop if (at := text.find(string, *span)) >= 0]:
                 return text[: min(ends)], True
     return text, False
+
+
+def after_prompt(prompt: str, query: str) -> str:
+    """The completion in a query, which may have a token before the prompt, as some tokenizers add.
+
+    Raises:
+        UserError: the query does not contain the prompt.
+    """
+    start = query.find(prompt) if prompt else -1
+    if start < 0:
+        raise UserError(f"the query {query!r:.60} does not contain its prompt {prompt!r:.60}, so where does it end?")
+    return query[start + len(prompt) :]
 
 
 def strip_end_tokens(text: str, end_tokens: Sequence[str] = END_TOKENS) -> str:

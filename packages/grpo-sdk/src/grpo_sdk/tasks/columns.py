@@ -9,7 +9,7 @@ from typing import Any
 from grpo_sdk.errors import UserError, near_match
 from grpo_sdk.tasks.answers import answer_of
 from grpo_sdk.tasks.numbers import read_number
-from grpo_sdk.tasks.verifiers import VERIFIERS, tests_of
+from grpo_sdk.tasks.verifiers import tests_of
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "question": ("question", "prompt", "problem", "instruction", "query", "input", "task"),
@@ -137,8 +137,3 @@ def _are_tests(answer: str) -> bool:
         return bool(tests_of(answer))
     except ValueError:
         return False
-
-
-def verifier_package(verifier: str) -> str:
-    """Distribution that a verifier needs beside grpo-sdk; empty for none."""
-    return VERIFIERS[verifier].package
