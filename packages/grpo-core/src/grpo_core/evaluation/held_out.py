@@ -11,7 +11,7 @@ from grpo_core.config import RunConfig
 from grpo_core.evaluation.plan import EvaluationPlan, matchups, plan_of, settings_of
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_sdk.callbacks import ResolvedDefault
-from grpo_sdk.check.overlap import Overlap, TrainedProblems, held_out, overlap_choices
+from grpo_sdk.check.overlap import Overlap, TrainedProblems, of_size, overlap_choices
 from grpo_sdk.episodes.opponents import check_opponent
 from grpo_sdk.errors import UserError
 from grpo_sdk.paths import file_digest
@@ -50,7 +50,7 @@ class HeldOutTask:
         Raises:
             UserError: the settings' share of the rows is out of range.
         """
-        held = held_out(task, size=plan.settings.size, split=plan.settings.split)
+        held = of_size(task, plan.settings.size, split=plan.settings.split)
         rows = subset(held.rows(), plan.settings.subset_frac)
         return cls(held, plan, rows, None if trained is None else trained.overlap(held, rows))
 

@@ -12,7 +12,7 @@ from grpo_sdk.callbacks import ResolvedDefault
 from grpo_sdk.display.text import visible
 from grpo_sdk.errors import ExhaustedError, UserError
 from grpo_sdk.task.bound import BoundTask
-from grpo_sdk.task.row import Row, Split, prompt_text
+from grpo_sdk.task.row import Row, prompt_text
 
 NAMED = 5
 """Pairs of rows that are named; more are counted."""
@@ -84,14 +84,14 @@ class TrainedProblems:
         return Overlap(len(rows), pairs) if compared else None
 
 
-def held_out(task: BoundTask, *, size: int | None, split: Split) -> BoundTask:
-    """The task on its held-out rows: `size` of `split`, or as many as there are."""
-    held = task.with_options(split=split, size=size)
+def of_size(task: BoundTask, size: int | None, **options: object) -> BoundTask:
+    """The task with options and `size` rows, or as many as there are."""
+    sized = task.with_options(**options, size=size)
     try:
-        held.rows()
+        sized.rows()
     except ExhaustedError as exhausted:
-        held = task.with_options(split=split, size=exhausted.available)
-    return held
+        sized = task.with_options(**options, size=exhausted.available)
+    return sized
 
 
 def own_overlap(task: BoundTask) -> Overlap | None:
@@ -103,7 +103,7 @@ def own_overlap(task: BoundTask) -> Overlap | None:
     try:
         if task.config.split != "train":
             task = task.with_options(split="train")
-        held = held_out(task, size=task.config.size, split="test")
+        held = of_size(task, task.config.size, split="test")
         return TrainedProblems([task]).overlap(held, held.rows())
     except UserError:  # no such split, no file, no network: the task says so itself where its rows are asked for
         return None

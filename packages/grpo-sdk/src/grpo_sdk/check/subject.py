@@ -12,6 +12,7 @@ from functools import cached_property, partial
 from typing import Any, Self
 
 from grpo_sdk.check.answers import prompt_text, said_in
+from grpo_sdk.check.overlap import of_size
 from grpo_sdk.check.probes import Plan, Played, plan_of, play, rewritten, saying
 from grpo_sdk.check.texts import BLANKS, HOSTILE, JUNK, LEVELS, damaged
 from grpo_sdk.errors import DataError, ExhaustedError
@@ -110,7 +111,9 @@ class Subject:
         progress: Callable[[str, int, int], None] = lambda what, done, total: None,
     ) -> None:
         self.seed, self.progress, self.whole = seed, progress, task
-        self.task, self.loaded = load_rows(task, max(LOADED_ROWS, rows))
+        limit = max(LOADED_ROWS, rows)
+        self.task = task if task.config.size is not None and task.config.size <= limit else of_size(task, limit)
+        self.loaded: Sequence[Row] = self.task.rows()
         self.rows = random.Random(f"check/{seed}").sample(self.loaded, min(rows, len(self.loaded)))
         self._timeouts = 0
         self.timeout_s = min(task.task.timeout_s, LONGEST_S)
@@ -370,19 +373,3 @@ def own_rows(task: BoundTask, limit: int) -> tuple[Row, ...]:
         if not error.available:
             raise
         return first_rows(task.with_options(size=error.available), limit)
-
-
-def load_rows(task: BoundTask, limit: int) -> tuple[BoundTask, Sequence[Row]]:
-    """A task and its first rows, at most a number of them.
-
-    Raises:
-        DataError: it has none.
-    """
-    if task.config.size is not None and task.config.size <= limit:
-        return task, task.rows()
-    try:
-        bounded = task.with_options(size=limit)
-        return bounded, bounded.rows()
-    except ExhaustedError as error:
-        bounded = task.with_options(size=error.available)
-        return bounded, bounded.rows()
