@@ -11,7 +11,7 @@ from typing import Any
 from grpo_sdk.check.checks import processes, rows, scores, tools
 from grpo_sdk.check.results import Result, TaskReport, failed, not_applicable
 from grpo_sdk.check.subject import DEFAULT_ROWS, Subject
-from grpo_sdk.errors import DataError, UserError, unknown_name
+from grpo_sdk.errors import UserError, unknown_name
 from grpo_sdk.plugins.task_objects import AnyTask
 from grpo_sdk.plugins.tasks import load_task
 from grpo_sdk.task.bound import BoundTask
@@ -117,14 +117,6 @@ def check_task(
                 break
         judges = tuple(judge.name for judge in task.task.judges())
         return TaskReport(task.label, task.spec, len(subject.rows), seed, results, judges=judges)
-
-
-def check_available(task: BoundTask, **options: object) -> TaskReport:
-    """Like `check_task`; where the rows cannot be loaded, the report says why."""
-    try:
-        return check_task(task, **options)  # type: ignore[arg-type] # the same keywords
-    except DataError as error:
-        return TaskReport(task.label, task.spec, 0, 0, unavailable=str(error))
 
 
 def conformance(

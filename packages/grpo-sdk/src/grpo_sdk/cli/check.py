@@ -15,12 +15,12 @@ from rich.text import Text
 
 from grpo_sdk.check.fuzz import fuzz
 from grpo_sdk.check.results import Result, Status, TaskReport
-from grpo_sdk.check.table import check_available, check_task, chosen_checks
+from grpo_sdk.check.table import check_task, chosen_checks
 from grpo_sdk.cli.options import COUNT, HELP, JSON, SEED
 from grpo_sdk.display.lines import duration
 from grpo_sdk.display.progress import Waiting
 from grpo_sdk.display.text import err, print_json, print_out, table, visible
-from grpo_sdk.errors import ExitCode, UserError, unknown_name
+from grpo_sdk.errors import DataError, ExitCode, UserError, unknown_name
 from grpo_sdk.plugins.host import default_host
 from grpo_sdk.plugins.task_files import tasks_of_file
 from grpo_sdk.plugins.tasks import bind, load_task
@@ -77,7 +77,6 @@ def check(
     names = chosen_checks(selection) if selection.strip() else []  # all that are about the task
     broken = not_loaded() if target == ALL else {}
     tasks = [] if broken and exit_first else tasks_of(target)
-    run = check_available if len(tasks) > 1 or target == ALL else check_task
     reports: list[TaskReport] = []
     with Waiting(err()) as display, display.ticking("loading rows") as progress:
         if len(tasks) > 1:
@@ -86,7 +85,12 @@ def check(
             display.say("check", [f"{len(tasks)} tasks", length])
         for index, task in enumerate(tasks):
             report_progress = progress if len(tasks) == 1 else _of_all(progress, index, len(tasks))
-            report = run(task, rows=rows, seed=seed, checks=names, progress=report_progress, exit_first=exit_first)
+            try:
+                report = check_task(task, rows, seed, names, report_progress, exit_first)
+            except DataError as error:
+                if len(tasks) == 1 and target != ALL:
+                    raise
+                report = TaskReport(task.label, task.spec, 0, 0, unavailable=str(error))
             if completions is not None and not report.unavailable and not (exit_first and report.failures):
                 report = _fuzzed(task, report, completions, report_progress)
             reports.append(report)
