@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import random
 import re
 import secrets
 import threading
@@ -147,6 +148,13 @@ class TaskAdapter:
                 f"{type(reference).__name__}."
             )
         return self.task.row_from_json(reference)
+
+    def shuffled(self, seed: int) -> Iterator[str]:
+        """The task's rows as JSON without end, in an order of its own for each pass."""
+        rows = [row.model_dump_json() for row in self.task.rows()]
+        order = random.Random(seed)
+        while True:
+            yield from order.sample(rows, len(rows))
 
     def completion(self, text: str) -> str:
         """The completion in a decoded text: without end tokens, up to the task's first stop string."""

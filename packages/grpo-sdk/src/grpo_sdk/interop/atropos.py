@@ -11,11 +11,8 @@ cannot be scored is sampled once more; if that fails, too, its group is not sent
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
-import random
 from collections import defaultdict
-from collections.abc import Iterator
 from statistics import fmean
 from typing import Any
 
@@ -65,7 +62,7 @@ class TaskEnv(BaseEnv):
         if not self.config.task:
             raise UserError("no task: give --env.task, e.g. math.gsm8k; `grpo tasks` lists them.")
         self._adapter = _adapter(self.config.task)
-        self._items = self._shuffled()
+        self._items = self._adapter.shuffled(self.config.seed)
         self._logged: dict[str, list[float]] = defaultdict(list)
         self._evaluated: dict[str, float] = {}
 
@@ -153,12 +150,6 @@ class TaskEnv(BaseEnv):
                 "are no sequence of tokens that Atropos can train on. Choose another template."
             )
         return nodes[0], adapter.scored(await arun(conversation.score()))
-
-    def _shuffled(self) -> Iterator[str]:
-        """The rows without end, in an order of its own for each pass."""
-        rows = [row.model_dump_json() for row in self._adapter.task.rows()]
-        order = random.Random(self.config.seed)
-        return itertools.chain.from_iterable(order.sample(rows, len(rows)) for _ in itertools.count())
 
 
 def _adapter(spec: str) -> TaskAdapter:

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from grpo_sdk.chat import encode_prompt
@@ -178,12 +178,11 @@ class TaskDataset(types.RLDataset):
         self, task: str, renderer: renderers.Renderer, batch_size: int, group_size: int, passes: int, seed: int
     ) -> None:
         adapter = _adapter(task)
-        rows = [row.model_dump_json() for row in adapter.task.rows()]
-        order = random.Random(seed)
-        self._rows = [row for _ in range(passes) for row in order.sample(rows, len(rows))]
+        count = len(adapter.task.rows())
+        self._rows = list(islice(adapter.shuffled(seed), passes * count))
         self._task, self._renderer, self._batch_size, self._group_size = task, renderer, batch_size, group_size
         if len(self) == 0:
-            raise UserError(f"task {adapter.task.name!r} has {len(rows)} rows, fewer than batch_size={batch_size}.")
+            raise UserError(f"task {adapter.task.name!r} has {count} rows, fewer than batch_size={batch_size}.")
         if adapter.task.task.has_tools:
             asked = Message(role="user", content="?")
             written = renderer.build_generation_prompt([asked]).to_ints()
