@@ -12,7 +12,6 @@ from annotated_types import Ge, Le, MinLen
 from pydantic import Field, ValidationError, model_validator
 
 from grpo_core.config.section import Section
-from grpo_sdk import environment
 from grpo_sdk.errors import UserError, near_match
 from grpo_sdk.records import yaml_text
 from grpo_sdk.records.run_folder import flat
@@ -233,7 +232,7 @@ def _read_file(name: str) -> dict[str, Any]:
     if path.is_dir():
         raise UserError(f"{name}: a folder without a sweep.json: give that of a sweep, a file, or KEY=A,B,C.")
     try:
-        text = environment.text_of(path, name)
+        text = yaml_text.text_of(path, name)
     except UserError as error:
         raise UserError(f"{error} A setting is written KEY=VALUE or KEY=A,B,C.") from None
     top = yaml_text.compose_file(text, name)
