@@ -126,7 +126,7 @@ def test_a_run_is_trained_on_group_rewards(trained: Trained) -> None:
         relative = 0.2 * parts["diversity"] + 0.3 * parts["pairwise_ranking"]
         assert math.isclose(rollout.reward, 0.5 * parts["has_a"] + relative)
     assert any(rollout.score.parts["diversity"] > 0 for rollout in rollouts)
-    times = {part.part: part.n for part in part_times(result.run_dir, Selection(step="all"))}
+    times = {each["part"]: each["n"] for each in part_times(result.run_dir, Selection(step="all"))}
     assert times["diversity"] == times["pairwise_ranking"] == 8, "grpo rollouts --slow lists them"
     evaluated = result.summary["tasks"]["group_tasks.varied"]["initial"]
     assert evaluated["mean_reward"] <= 0.5, "held-out completions are scored by themselves"

@@ -96,17 +96,13 @@ def replay(run: str, task: str | None, step: str | None, limit: int, workers: in
 
 def _ingredients(folder: Path) -> Mapping[str, Mapping[str, str]]:
     """The ingredients of the tasks' identities, from the newest checkpoint; empty where there is none that has them."""
-    from grpo_core.checkpoints import CheckpointError, CheckpointStore, read_json
+    from grpo_core.checkpoints import read_json
+    from grpo_core.launch.processes import latest_checkpoint
     from grpo_core.training.stored_run import INFO_FILE
 
-    try:
-        checkpoint = CheckpointStore(folder).path("latest")
-    except CheckpointError:  # completions can be scored again without one
+    if (checkpoint := latest_checkpoint(folder)) is None:  # completions can be scored again without one
         return {}
-    ingredients: Mapping[str, Mapping[str, str]] = read_json(checkpoint / INFO_FILE, "training info").get(
-        "ingredients", {}
-    )
-    return ingredients
+    return dict(read_json(checkpoint / INFO_FILE, "training info").get("ingredients", {}))
 
 
 def _config(folder: Path, workers: int | None) -> RunConfig:

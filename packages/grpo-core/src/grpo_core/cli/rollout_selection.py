@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from grpo_sdk.errors import UserError, unknown_name
 from grpo_sdk.records.rollouts import RolloutRecord, read_rollouts
@@ -72,39 +72,24 @@ def scoring_seconds(record: RolloutRecord) -> float:
     return math.fsum((record.score_s or {}).values())
 
 
-@dataclass(frozen=True, slots=True)
-class PartTime:
-    """How long a part of scoring took over some completions, in seconds.
+def part_times(run_dir: Path, selection: Selection) -> list[dict[str, Any]]:
+    """Return the durations of each part of scoring over the completions of a task and step, all by default.
 
-    Attributes:
-        task: Spec of the task.
-        part: `validate`, or the name of a reward.
-        n: Completions that were measured.
-        p50: Median.
-        p99: 99th percentile.
-        longest: Longest duration.
+    Returns:
+        Of each task and part (`validate`, or a reward): `n` completions that were measured, and the median `p50`, the
+        99th percentile `p99` and the `longest` of their seconds.
     """
-
-    task: str
-    part: str
-    n: int
-    p50: float
-    p99: float
-    longest: float
-
-
-def part_times(run_dir: Path, selection: Selection) -> list[PartTime]:
-    """Return the durations of each part of scoring over the completions of a task and step, all by default."""
     import numpy as np
 
     times: dict[tuple[str, str], array[float]] = {}
     for record in read_rollouts(run_dir, step=selection.exact_step, task=selection.task):
         for part, seconds in (record.score_s or {}).items():
             times.setdefault((record.task, part), array("d")).append(seconds)
-    return [
-        PartTime(task, part, len(values), *(float(end) for end in np.quantile(values, (0.5, 0.99, 1.0))))
-        for (task, part), values in times.items()
-    ]
+    found = []
+    for (task, part), values in times.items():
+        p50, p99, longest = np.quantile(values, (0.5, 0.99, 1.0)).tolist()
+        found.append({"task": task, "part": part, "n": len(values), "p50": p50, "p99": p99, "longest": longest})
+    return found
 
 
 def select(run_dir: Path, selection: Selection) -> list[RolloutRecord]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import orjson
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from grpo_core.cli.rollout_selection import PartTime
     from grpo_sdk.records.rollouts import RolloutRecord
 
 COLUMNS = (
@@ -63,16 +62,16 @@ def print_lines(records: Sequence[RolloutRecord], *, with_times: bool = False) -
         sys.stdout.write("\t".join(map(visible, cells)) + "\n")
 
 
-def print_times(times: Sequence[PartTime]) -> None:
+def print_times(times: Sequence[Mapping[str, Any]]) -> None:
     """Print how long the parts of scoring took: on stdout in a terminal, else on stderr, beside the lines."""
     if not times:
         err().print("the run holds no times of scoring: it is of an earlier version, or nothing was scored")
         return
+    ends = ("p50", "p99", "longest")
     rows = (
-        (each.task, each.part, str(each.n), *(f"{1000 * s:.3g} ms" for s in (each.p50, each.p99, each.longest)))
-        for each in times
+        (each["task"], each["part"], str(each["n"]), *(f"{1000 * each[end]:.3g} ms" for end in ends)) for each in times
     )
-    listing = table("task", "part", "completions", "p50", "p99", "longest", rows=rows)
+    listing = table("task", "part", "completions", *ends, rows=rows)
     if sys.stdout.isatty():
         print_out(listing, "")
     else:

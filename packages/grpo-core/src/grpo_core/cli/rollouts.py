@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import asdict
 from typing import Literal, cast
 
 import click
@@ -91,7 +90,7 @@ def rollouts(
         print_times(times)
     if as_json:
         found = [record.model_dump(mode="json") for record in records]
-        print_json({"parts": [asdict(each) for each in times], "rollouts": found} if slow else found)
+        print_json({"parts": times, "rollouts": found} if slow else found)
     elif records and sys.stdout.isatty():
         print_pages(records)
     elif records:

@@ -84,9 +84,9 @@ def hardware_of(
     return Hardware(profile, imagined, f"profile={profile.name}, for {profile.memory_gib:g} GiB; here is {found}")
 
 
-def machine_choice(config: RunConfig, host: PluginHost | None = None) -> ResolvedDefault:
+def machine_choice(config: RunConfig) -> ResolvedDefault:
     """The platform and the GPU profile of a run, with how they were recognised."""
-    platform, hardware = platforms.detect(), hardware_of(config, host)
+    platform, hardware = platforms.detect(), hardware_of(config)
     profile = "no GPU profile" if hardware is None else f"GPU profile {hardware.profile.name}"
     why = f"{platform.why}; {'profile=null' if hardware is None else hardware.why}"
     if platform.advice:

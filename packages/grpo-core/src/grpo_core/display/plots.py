@@ -9,6 +9,9 @@ from html import escape
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 
+SPARKLINE_WIDTH = 40
+"""Columns of a series at most; a longer one shows means over equal spans."""
+
 GAP = " "
 """Shown where nothing was measured."""
 
@@ -28,14 +31,9 @@ Mark = tuple[float, float, float, float]
 """Step, value, and the ends of its interval, which may be NaN."""
 
 
-def sparkline(values: Sequence[float | None], width: int = 40) -> str:
-    """Draw a series as blocks scaled from its lowest to its highest value.
-
-    Args:
-        values: Values of the series; None where nothing was measured.
-        width: Largest number of columns; a longer series shows means over equal spans.
-    """
-    count = min(width, len(values))
+def sparkline(values: Sequence[float | None]) -> str:
+    """Draw a series as blocks scaled from its lowest to its highest value; None is where nothing was measured."""
+    count = min(SPARKLINE_WIDTH, len(values))
     spans = [values[len(values) * i // count : len(values) * (i + 1) // count] for i in range(count)]
     means = [_mean(span) for span in spans]
     known = [mean for mean in means if mean is not None]

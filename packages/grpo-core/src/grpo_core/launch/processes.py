@@ -6,7 +6,11 @@ import ctypes
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+
+from grpo_core.checkpoints import CheckpointError, CheckpointStore
 
 _PR_SET_PDEATHSIG = 1
 """`<linux/prctl.h>`: a signal for this process when its parent dies."""
@@ -45,6 +49,13 @@ class Machine:
             return []
         machine = ["--nnodes", str(self.count), "--node-rank", str(self.number)]
         return [*machine, "--rdzv-endpoint", f"{self.first}:{self.port}"]
+
+
+def latest_checkpoint(run: Path) -> Path | None:
+    """Return the checkpoint that a run goes on from, if it has one."""
+    with suppress(CheckpointError):
+        return CheckpointStore(run).path("latest")
+    return None
 
 
 def several(processes: int) -> list[str]:

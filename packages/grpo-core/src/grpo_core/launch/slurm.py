@@ -162,6 +162,8 @@ def _executor(runs: Sequence[Sequence[str]], options: SlurmOptions, output_dir: 
         def affinity(cls) -> int:
             return 2
 
+    comments = [f"# {number}: grpo {shlex.join(words)}" for number, words in enumerate(runs[:MAX_LISTED])]
+    comments += [f"# and {len(runs) - MAX_LISTED} more"] if len(runs) > MAX_LISTED else []
     executor = Executor(folder=output_dir / "slurm" / "%j", max_num_timeout=options.max_requeues)
     parameters: dict[str, Any] = {
         "time": options.minutes,
@@ -172,14 +174,9 @@ def _executor(runs: Sequence[Sequence[str]], options: SlurmOptions, output_dir: 
         "array_parallelism": options.parallel,
         "stderr_to_stdout": True,
         "wckey": None,  # submitit's own, which some clusters refuse
-        "setup": [*_comments(runs), *options.setup],
+        "setup": [*comments, *options.setup],
         # submitit's names have underscores, and the last one of a name counts.
         "additional_parameters": {"requeue": True} | {name.replace("-", "_"): v for name, v in options.sbatch.items()},
     }
     executor.update_parameters(**parameters)
     return executor
-
-
-def _comments(runs: Sequence[Sequence[str]]) -> list[str]:
-    commands = [f"# {number}: grpo {shlex.join(words)}" for number, words in enumerate(runs[:MAX_LISTED])]
-    return [*commands, *([f"# and {len(runs) - MAX_LISTED} more"] if len(runs) > MAX_LISTED else [])]

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from grpo_core.checkpoints import CheckpointError, CheckpointStore
-from grpo_core.launch.processes import Machine, run_command
+from grpo_core.launch.processes import Machine, latest_checkpoint, run_command
 from grpo_core.tracking.runs import find_runs, has_ended
 
 if TYPE_CHECKING:
@@ -96,10 +95,8 @@ class SlurmRun:
 
 def newest_saved(folder: Path) -> Path | None:
     """Return the last checkpoint of the newest run in a job's folder that has one."""
-    for run in reversed(find_runs(folder) if folder.is_dir() else []):
-        with suppress(CheckpointError):
-            return CheckpointStore(run).path("latest")
-    return None
+    runs = reversed(find_runs(folder) if folder.is_dir() else [])
+    return next(filter(None, map(latest_checkpoint, runs)), None)
 
 
 def next_words(folder: Path, words: Sequence[str]) -> list[str]:

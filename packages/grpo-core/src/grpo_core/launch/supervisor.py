@@ -19,10 +19,10 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from grpo_core.checkpoints import CheckpointError, CheckpointStore
+from grpo_core.checkpoints import CheckpointStore
 from grpo_core.checkpoints.checksums import read_checksums
 from grpo_core.launch.meeting import MEETING_S, Meeting
-from grpo_core.launch.processes import Machine, several
+from grpo_core.launch.processes import Machine, latest_checkpoint, several
 from grpo_sdk.errors import ExitCode, InfrastructureError, first_line
 from grpo_sdk.launched import FOLDER_FILE, LOST_CONTACT, saving_mark
 
@@ -110,7 +110,7 @@ def supervise(command: Command, processes: int, machine: Machine, restarts: int,
             if failure.code in FINAL_CODES:
                 return failure.code
             run = Path(os.fsdecode(note.read_bytes())) if note.exists() else command.run
-            latest = None if run is None else _latest(run)
+            latest = None if run is None else latest_checkpoint(run)
             if attempt == restarts:
                 return _end(
                     failure, _advice(run, latest, command, [*machine.options, *several(processes)]), latest, say
@@ -142,13 +142,6 @@ def _advice(run: Path | None, latest: Path | None, command: Command, options: Se
     each = command.save_every
     when = "trainer.save_every=N saves one every N steps" if each is None else f"trainer.save_every={each}"
     return f"No checkpoint was saved before it ({when})."
-
-
-def _latest(run: Path) -> Path | None:
-    try:
-        return CheckpointStore(run).path("latest")
-    except CheckpointError:
-        return None
 
 
 def _failure(words: Sequence[str], processes: int, meeting: Meeting, attempt: int, note: Path) -> Failure | None:

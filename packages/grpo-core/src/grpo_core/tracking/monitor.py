@@ -94,7 +94,7 @@ class Monitor(Callback):
                 self._history.add_evaluation(str(event.get("task")), event["result"])
 
 
-def finding(diagnosis: Diagnosis, history: History, seen: str, about: str = "", step: int | None = None) -> Finding:
+def finding(diagnosis: Diagnosis, history: History, seen: str, about: str = "") -> Finding:
     """What a diagnosis has found.
 
     Args:
@@ -102,10 +102,8 @@ def finding(diagnosis: Diagnosis, history: History, seen: str, about: str = "", 
         history: What is known of the run.
         seen: What was seen.
         about: Task, or task and reward function.
-        step: Step of the finding, by default the newest one.
     """
-    number = history.step if step is None else step
-    return Finding(diagnosis.name, number, seen, diagnosis.why, diagnosis.fix(history, about), about)
+    return Finding(diagnosis.name, history.step, seen, diagnosis.why, diagnosis.fix(history, about), about)
 
 
 def diagnose_held_out(config: RunConfig, held_out: Mapping[str, int], callbacks: Callbacks) -> None:
