@@ -50,32 +50,30 @@ ALL = sys.maxsize
 @JSON
 def rollouts(
     run: str,
-    worst: bool,
-    best: bool,
-    slow: bool,
     task: str | None,
     step: str | None,
-    whole_groups: bool,
     limit: int | None,
     as_json: bool,
     export_format: str | None,
     output: str | None,
-    **judged: bool,
+    **flags: bool,
 ) -> None:
     """Read a run's completions with prompt, score and the parts of the score; filters combine.
 
     In a terminal, completions are printed below one another, in a pager if there are many; in a pipe, one per line
     with columns separated by tabs. Unprintable characters are escaped.
     """
-    only_one({"--worst": worst, "--best": best, "--slow": slow})
+    order = only_one({f"--{name}": flags[name] for name in ("worst", "best", "slow")})
+    judged = only_one({f"--{name}": flags[name] for name in ("solved", "unsolved", "abstained")})
+    slow = order == "--slow"
     folder = user_path(run, "RUN")
     selection = Selection(
         task=task,
         step=_step(step) if step is not None or not slow else "all",
-        judged=cast(Judgement, only_one({f"--{kind}": is_given for kind, is_given in judged.items()})[2:]) or None,
-        order="slowest" if slow else "best" if best else "worst",
+        judged=cast(Judgement, judged.removeprefix("--")) or None,
+        order="slowest" if slow else "best" if order == "--best" else "worst",
         limit=limit or (SHOWN if export_format is None else ALL),
-        whole_groups=whole_groups,
+        whole_groups=flags["whole_groups"],
     )
     if export_format is not None:
         if as_json:

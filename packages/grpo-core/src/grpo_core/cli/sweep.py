@@ -6,7 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,7 +20,6 @@ from grpo_sdk.paths import check_makeable
 
 if TYPE_CHECKING:
     from grpo_core.launch.slurm import SlurmOptions
-    from grpo_core.launch.sweep.definition import Goal
     from grpo_core.launch.sweep.folder import SweepRun
     from grpo_core.launch.sweep.planning import Sweep
     from grpo_core.launch.sweep.summary import Configuration, Summary
@@ -48,16 +47,13 @@ Examples:
 @JSON
 def sweep(
     words: tuple[str, ...],
-    config_file: str | None,
     jobs: int,
-    output_dir: str | None,
-    metric: str | None,
-    goal: Goal | None,
     baseline: int | None,
     slurm: str | None,
     is_shown: bool,
     dry_run: bool,
     as_json: bool,
+    **given: Any,
 ) -> int:
     """Run every combination of some settings, and compare the results.
 
@@ -68,7 +64,7 @@ def sweep(
     from grpo_core.launch.sweep.planning import check, read_sweep
 
     only_one({"--show": is_shown, "--dry-run": dry_run, "--slurm": slurm})
-    chosen = read_sweep(words, output_dir, config_file, metric, goal)
+    chosen = read_sweep(words, **given)
     from grpo_core.launch.sweep.metrics import DEFAULT, goal_of  # SciPy takes seconds: not before a wrong file is told
 
     goal_of(chosen.definition.metric or DEFAULT, chosen.definition.goal)
@@ -82,8 +78,8 @@ def sweep(
         check(chosen, processes * (options.nodes if options else 1), processes)
     if baseline is not None and baseline > (count := _count(chosen)):
         raise UserError(f"--baseline {baseline}: configurations are numbered from 1 to {count}.")
-    if output_dir is not None:
-        check_makeable(chosen.folder.path, f"--output-dir {output_dir}")
+    if given["output_dir"] is not None:
+        check_makeable(chosen.folder.path, f"--output-dir {given['output_dir']}")
     if dry_run:
         _show_runs(chosen, as_json=as_json)
         return ExitCode.DONE
