@@ -117,7 +117,7 @@ def test_one_process_works_in_a_run_and_a_killed_one_leaves_no_lock(tmp_path: Pa
     for name in ("train_log.jsonl", "events.jsonl"):
         os.utime(run / "logs" / name, (0, 0))
     assert state(host="elsewhere", pid=1) == "killed"
-    for text in (b"", b"[]", b"{}", b'{"pid": 1, "started": 1e300, "host": "h"}', b"1" * 9000):
+    for text in (b"", b"[]", b"{}", b'{"pid": 1, "started": 1e300, "host": "h", "since": 1e300}', b"1" * 9000):
         (run / presence.NOTE).write_bytes(text)
         assert presence.noted(run) is None, "it names nobody"
 

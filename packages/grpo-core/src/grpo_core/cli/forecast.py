@@ -6,6 +6,7 @@ import click
 
 from grpo_core.cli.settings import only_results_on_stdout, read_settings
 from grpo_core.config import resolve
+from grpo_core.evaluation.held_out import labelled
 from grpo_core.training.checks import check_training
 from grpo_sdk.callbacks import Callbacks
 from grpo_sdk.cli.options import HELP, JSON
@@ -14,7 +15,6 @@ from grpo_sdk.display.text import err, print_json
 from grpo_sdk.errors import UserError
 from grpo_sdk.plugins import variants as registry
 from grpo_sdk.plugins.tasks import bind
-from grpo_sdk.task.mixture import task_labels
 from grpo_sdk.task.spec import parse_task_specs
 
 EXAMPLES = """\b
@@ -68,8 +68,7 @@ def forecast(
     group without signal has equal rewards, from which most baselines learn nothing. Every number has a 95% interval.
     """
     config = resolve(read_settings({**settings, "task": task}, overrides, config_file)).config
-    bound = [bind(spec) for spec in parse_task_specs(config.task)]
-    tasks = dict(zip(task_labels(bound), bound, strict=True))
+    tasks = labelled(map(bind, parse_task_specs(config.task)))
     generations = config.trainer.num_generations
     if samples is not None and samples < generations:
         raise UserError(

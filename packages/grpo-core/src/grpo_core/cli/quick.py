@@ -65,13 +65,11 @@ def _fine_tuned(config: RunConfig, folder: Path, start: str | None, *, quiet: bo
     """The folder of the fine-tuned model; None where the named one can learn as it is."""
     with Waiting(err(), quiet=quiet) as progress, only_results_on_stdout((progress,)):
         from grpo_core.evaluation.evaluate import evaluate
-        from grpo_core.evaluation.held_out import held_out_tasks
+        from grpo_core.evaluation.held_out import held_out_tasks, labelled
         from grpo_core.training.warm_start import warm_start
-        from grpo_sdk.task.mixture import task_labels
 
         task, seed, device = config.task, config.seed, config.device
-        bound = [bind(spec) for spec in parse_task_specs(task)]
-        held_out_tasks(config, dict(zip(task_labels(bound), bound, strict=True)))  # refuses rows that are trained on
+        held_out_tasks(config, labelled(map(bind, parse_task_specs(task))))  # refuses rows that are trained on
         if start is not None:
             tried = evaluate(
                 task, start, size=ROWS, split="validation", temperature=1.0, seed=seed, device=device,

@@ -141,8 +141,7 @@ def noted(run_dir: Path) -> Writer | None:
     try:
         with (run_dir / NOTE).open("rb") as file:
             note = orjson.loads(file.read(MAX_NOTE_BYTES))
-        started = float(note["started"])  # notes of an earlier version have no `since`
-        writer = Writer(int(note["pid"]), started, str(note["host"]), float(note.get("since", started)))
+        writer = Writer(int(note["pid"]), float(note["started"]), str(note["host"]), float(note["since"]))
         str(writer)  # raises for a time outside the calendar
     except (OSError, ValueError, KeyError, TypeError, OverflowError, AttributeError):  # missing, or half written
         return None

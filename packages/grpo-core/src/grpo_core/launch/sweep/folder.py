@@ -319,15 +319,11 @@ def last_line(log: Path) -> str:
 
 
 def _state(view: RunView | None, code: object, *, is_pruned: bool) -> State:
-    if view is not None and view.state in ("running", "finished"):
-        return "running" if view.state == "running" else "finished"
+    state: State = "pending" if view is None else "failed" if view.state == "unreadable" else view.state
+    if state in ("running", "finished"):
+        return state
     if is_pruned:
         return "pruned"
     if isinstance(code, int) and code not in STOPPED:
         return "killed" if code < 0 else "failed"
-    match None if view is None else view.state:
-        case "interrupted" | "killed" | "failed" as state:
-            return state
-        case "unreadable":
-            return "failed"
-    return "pending"
+    return state
