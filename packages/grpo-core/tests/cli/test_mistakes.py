@@ -227,7 +227,8 @@ def stored_run(folder: Path, *, seed: int = 0) -> None:
     (folder / "logs").mkdir(parents=True)
     (folder / "config.yaml").write_text(to_yaml(config.model_copy(update={"seed": seed})))
     with CheckpointStore(folder).writing("final") as checkpoint:
-        state = {"step": 2, "planned_steps": 2, "seconds": 1.0, "best": {"waited": 0}}
+        steps = {"step": 2, "planned_steps": 2, "end_step": 2, "is_extension": False}
+        state = {**steps, "seconds": 1.0, "best": {"waited": 0}}
         (checkpoint / "trainer_state.json").write_bytes(orjson.dumps(state))
         identities = {"./letters.py:letters": "0" * 16}
         info = {
