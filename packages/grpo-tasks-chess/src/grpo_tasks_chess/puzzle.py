@@ -205,14 +205,10 @@ def _generated(board: chess.Board, move: str, themes: tuple[str, ...]) -> Puzzle
 
 
 def _rows(config: PuzzleConfig) -> Iterator[PuzzleRow]:
-    needs = ("FEN", "Moves")
-    if config.path is not None:
-        yield from read_rows(config, make_row, needs=needs, content=content)
-        return
-    published = config.model_copy(update={"path": f"hub:{HUB}", "split": "train"})  # the only one there is
-    for row in read_rows(published, make_row, needs=needs, content=content):
-        if split_of(content(row)) == config.split:
-            yield row
+    is_published = config.path is None  # with one split, train
+    source = config.model_copy(update={"path": f"hub:{HUB}", "split": "train"}) if is_published else config
+    rows = read_rows(source, make_row, needs=("FEN", "Moves"), content=content)
+    return (row for row in rows if not is_published or split_of(content(row)) == config.split)
 
 
 def content(row: PuzzleRow) -> str:

@@ -11,21 +11,8 @@ from collections.abc import Collection, Mapping
 from grpo_sdk import Invalid, UserError
 from grpo_sdk.rewards import outside_thinking
 from grpo_tasks_chess.environment.grading import fen_distance, prediction
-from grpo_tasks_chess.formats import (
-    EnvironmentAnswer,
-    is_uci,
-    read_policy_fields,
-    read_policy_line,
-)
-from grpo_tasks_chess.policy.grading import (
-    Answer,
-    Truth,
-    best_move_grade,
-    candidates_grade,
-    evaluations_grade,
-    format_grade,
-    read_answer,
-)
+from grpo_tasks_chess.formats import EnvironmentAnswer, is_uci, read_policy_fields, read_policy_line
+from grpo_tasks_chess.policy import grading
 from grpo_tasks_chess.rules import legal_moves, position
 
 __all__ = ["best_move", "candidates", "evaluations", "legal_move", "next_position", "outcome", "policy", "solution"]
@@ -33,7 +20,7 @@ __all__ = ["best_move", "candidates", "evaluations", "legal_move", "next_positio
 WEIGHTS: Mapping[str, float] = {"best_move": 4.0, "format": 2.0, "candidates": 1.5, "evaluations": 1.0}
 """Weights of the parts in `policy`, as in `chess.policy`."""
 
-Known = tuple[Answer, Truth, Collection[str]]
+Known = tuple[grading.Answer, grading.Truth, Collection[str]]
 
 
 def legal_move(completion: str, gold: str) -> float:
@@ -80,7 +67,7 @@ def best_move(completion: str, gold: str) -> float:
         (0.7, 0.0)
     """
     known = _known(completion, gold)
-    return 0.0 if known is None else best_move_grade(known[0].best, *known[1:])
+    return 0.0 if known is None else grading.best_move_grade(known[0].best, *known[1:])
 
 
 def candidates(completion: str, gold: str) -> float:
@@ -100,7 +87,7 @@ def candidates(completion: str, gold: str) -> float:
         0.5
     """
     known = _known(completion, gold)
-    return 0.0 if known is None else candidates_grade(known[0].moves, *known[1:])
+    return 0.0 if known is None else grading.candidates_grade(known[0].moves, *known[1:])
 
 
 def evaluations(completion: str, gold: str) -> float:
@@ -120,7 +107,7 @@ def evaluations(completion: str, gold: str) -> float:
         0.75
     """
     known = _known(completion, gold)
-    return 0.0 if known is None else evaluations_grade(known[0].evaluations, known[1])
+    return 0.0 if known is None else grading.evaluations_grade(known[0].evaluations, known[1])
 
 
 def policy(completion: str, gold: str) -> float:
@@ -144,10 +131,10 @@ def policy(completion: str, gold: str) -> float:
         return 0.0
     answer, truth, legal = known
     parts = {
-        "best_move": best_move_grade(answer.best, truth, legal),
-        "format": format_grade(answer, legal),
-        "candidates": candidates_grade(answer.moves, truth, legal),
-        "evaluations": evaluations_grade(answer.evaluations, truth),
+        "best_move": grading.best_move_grade(answer.best, truth, legal),
+        "format": grading.format_grade(answer, legal),
+        "candidates": grading.candidates_grade(answer.moves, truth, legal),
+        "evaluations": grading.evaluations_grade(answer.evaluations, truth),
     }
     return sum(WEIGHTS[name] * value for name, value in parts.items())
 
@@ -226,10 +213,10 @@ def _known(completion: str, gold: str) -> Known | None:
         ) from None
     legal = legal_moves(position(fen)).keys()
     try:
-        answer = read_answer(completion)
+        answer = grading.read_answer(completion)
     except Invalid:
         return None
-    return answer, Truth("labels", labels.best, dict(zip(labels.moves, labels.evaluations, strict=True))), legal
+    return answer, grading.Truth("labels", labels.best, dict(zip(labels.moves, labels.evaluations, strict=True))), legal
 
 
 def _true_outcome(gold: str) -> EnvironmentAnswer:

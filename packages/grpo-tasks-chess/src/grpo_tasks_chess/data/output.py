@@ -10,13 +10,7 @@ from typing import Any, Literal
 import orjson
 
 from grpo_sdk import UserError
-from grpo_tasks_chess.formats import (
-    EnvironmentAnswer,
-    PolicyAnswer,
-    Transition,
-    write_environment_line,
-    write_policy_line,
-)
+from grpo_tasks_chess import formats
 
 Format = Literal["jsonl", "parquet", "text"]
 Kind = Literal["policy", "environment"]
@@ -94,14 +88,14 @@ def read_meta(path: Path) -> dict[str, Any] | None:
 def line_of(record: Mapping[str, Any]) -> str:
     """Return a record as a line of RookWorld's text."""
     if "moves" in record:
-        answer = PolicyAnswer(tuple(record["moves"]), tuple(record["evaluations"]), record["best"])
-        return write_policy_line(record["fen"], answer)
-    transition = Transition(record["fen"], record["move"], tuple(record["history"]))
-    outcome = EnvironmentAnswer(record["next_fen"], record["reward"], record["terminated"], record["truncated"])
-    return write_environment_line(transition, outcome)
+        answer = formats.PolicyAnswer(tuple(record["moves"]), tuple(record["evaluations"]), record["best"])
+        return formats.write_policy_line(record["fen"], answer)
+    transition = formats.Transition(record["fen"], record["move"], tuple(record["history"]))
+    outcome = formats.EnvironmentAnswer(record["next_fen"], record["reward"], record["terminated"], record["truncated"])
+    return formats.write_environment_line(transition, outcome)
 
 
-def environment_record(transition: Transition, outcome: EnvironmentAnswer) -> dict[str, Any]:
+def environment_record(transition: formats.Transition, outcome: formats.EnvironmentAnswer) -> dict[str, Any]:
     """Return a move and its outcome as a record."""
     return {
         "fen": transition.fen,

@@ -7,15 +7,8 @@ from typing import Any
 
 from grpo_sdk import Invalid
 from grpo_sdk.data import stable_id
+from grpo_tasks_chess import formats
 from grpo_tasks_chess.data.output import environment_record
-from grpo_tasks_chess.formats import (
-    EnvironmentAnswer,
-    Transition,
-    read_environment_line,
-    transition_problem,
-    write_environment_completion,
-    write_environment_prompt,
-)
 from grpo_tasks_chess.records import PositionRow, flag, is_text, number, word, words
 from grpo_tasks_chess.rules import play, read_fen
 
@@ -40,21 +33,21 @@ class EnvironmentRow(PositionRow):
     truncated: bool
 
     @property
-    def transition(self) -> Transition:
+    def transition(self) -> formats.Transition:
         """The contents of the prompt."""
-        return Transition(self.fen, self.move, self.history)
+        return formats.Transition(self.fen, self.move, self.history)
 
     @property
-    def outcome(self) -> EnvironmentAnswer:
+    def outcome(self) -> formats.EnvironmentAnswer:
         """The contents of the right completion."""
-        return EnvironmentAnswer(self.next_fen, self.reward, self.terminated, self.truncated)
+        return formats.EnvironmentAnswer(self.next_fen, self.reward, self.terminated, self.truncated)
 
 
-def row_of(transition: Transition, outcome: EnvironmentAnswer) -> EnvironmentRow:
+def row_of(transition: formats.Transition, outcome: formats.EnvironmentAnswer) -> EnvironmentRow:
     """Make the row of a move and its outcome."""
     return EnvironmentRow(
-        id=stable_id(write_environment_prompt(transition)),
-        gold=write_environment_completion(outcome),
+        id=stable_id(formats.write_environment_prompt(transition)),
+        gold=formats.write_environment_completion(outcome),
         **environment_record(transition, outcome),
     )
 
@@ -71,8 +64,8 @@ def make_row(record: Mapping[str, Any]) -> EnvironmentRow:
         transition, outcome = _line(record)
     else:
         move = word(record, "move")
-        transition = Transition(word(record, "fen"), move, words(record, "history") or (move,))
-        if problem := transition_problem(transition):
+        transition = formats.Transition(word(record, "fen"), move, words(record, "history") or (move,))
+        if problem := formats.transition_problem(transition):
             raise ValueError(problem)
         if record.get("next_fen") is None:
             return row_of(transition, play(transition.fen, transition.move, transition.history))
@@ -82,15 +75,15 @@ def make_row(record: Mapping[str, Any]) -> EnvironmentRow:
     return row_of(transition, outcome)
 
 
-def _line(record: Mapping[str, Any]) -> tuple[Transition, EnvironmentAnswer]:
+def _line(record: Mapping[str, Any]) -> tuple[formats.Transition, formats.EnvironmentAnswer]:
     try:
-        return read_environment_line(word(record, "text"))
+        return formats.read_environment_line(word(record, "text"))
     except Invalid as problem:
         raise ValueError(f"text: {problem}") from None
 
 
-def _labels(record: Mapping[str, Any]) -> EnvironmentAnswer:
-    return EnvironmentAnswer(
+def _labels(record: Mapping[str, Any]) -> formats.EnvironmentAnswer:
+    return formats.EnvironmentAnswer(
         word(record, "next_fen"),
         number(record.get("reward"), "reward"),
         flag(record.get("terminated"), "terminated"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -10,13 +11,7 @@ from typing import Literal
 from grpo_sdk import Score, Task, reward
 from grpo_sdk.data import DatasetConfig
 from grpo_sdk.rewards import graduated
-from grpo_tasks_chess.environment.grading import (
-    LARGEST_REWARD_ERROR,
-    fen_distance,
-    game_state_grade,
-    prediction,
-    reward_grade,
-)
+from grpo_tasks_chess.environment import grading
 from grpo_tasks_chess.environment.rows import EnvironmentRow, make_row
 from grpo_tasks_chess.formats import EnvironmentAnswer, read_environment, write_environment_prompt
 from grpo_tasks_chess.loading import packaged, rows_of
@@ -75,19 +70,19 @@ def format(answer: EnvironmentAnswer) -> float:
 @reward(3.0)
 def fen_match(answer: EnvironmentAnswer, row: EnvironmentRow) -> float:
     """1 for the right position; else 1 − Levenshtein distance / length of the longer FEN."""
-    return 1.0 - fen_distance(answer.fen, row.next_fen)
+    return 1.0 - grading.fen_distance(answer.fen, row.next_fen)
 
 
 @reward(2.0)
 def game_state(answer: EnvironmentAnswer, row: EnvironmentRow) -> float:
     """The share of the two flags that are right."""
-    return game_state_grade(answer, row.outcome)
+    return grading.game_state_grade(answer, row.outcome)
 
 
 @reward(1.0)
 def reward_value(answer: EnvironmentAnswer, row: EnvironmentRow) -> float:
     """How near the reward is, in steps; see `reward_grade`."""
-    return reward_grade(answer.reward, row.reward)
+    return grading.reward_grade(answer.reward, row.reward)
 
 
 @reward(0.0)
@@ -99,21 +94,22 @@ def next_state_exact(answer: EnvironmentAnswer, row: EnvironmentRow) -> float:
 @reward(0.0)
 def next_state_distance(text: str, row: EnvironmentRow) -> float:
     """Levenshtein distance to the right position / length of the longer FEN; 1 for an invalid completion."""
-    answer = prediction(text)
-    return 1.0 if answer is None else fen_distance(answer.fen, row.next_fen)
+    answer = grading.prediction(text)
+    return 1.0 if answer is None else grading.fen_distance(answer.fen, row.next_fen)
 
 
 @reward(0.0)
 def flags_accuracy(answer: EnvironmentAnswer, row: EnvironmentRow) -> float:
     """1 when both flags are right."""
-    return float(game_state_grade(answer, row.outcome) == 1.0)
+    return float(grading.game_state_grade(answer, row.outcome) == 1.0)
 
 
 @reward(0.0)
 def reward_error(text: str, row: EnvironmentRow) -> float:
     """The reward's absolute error, at most 2; 2 for an invalid completion."""
-    answer = prediction(text)
-    return LARGEST_REWARD_ERROR if answer is None else min(abs(answer.reward - row.reward), LARGEST_REWARD_ERROR)
+    answer = grading.prediction(text)
+    error = math.inf if answer is None else abs(answer.reward - row.reward)
+    return min(error, grading.LARGEST_REWARD_ERROR)
 
 
 FACTS = (next_state_exact, next_state_distance, flags_accuracy, reward_error)

@@ -9,13 +9,7 @@ import chess
 
 from grpo_sdk import Invalid
 from grpo_sdk.data import stable_id
-from grpo_tasks_chess.formats import (
-    MATE_PAWNS,
-    PolicyAnswer,
-    format_evaluation,
-    read_policy_line,
-    write_policy_completion,
-)
+from grpo_tasks_chess import formats
 from grpo_tasks_chess.records import PositionRow, is_text, numbers, position_key_of, word, words
 from grpo_tasks_chess.rules import legal_moves, position
 
@@ -58,19 +52,19 @@ def generated_row(board: chess.Board) -> PolicyRow:
     return PolicyRow(id=stable_id(position_key_of(board)), fen=board.fen(), difficulty=float(board.legal_moves.count()))
 
 
-def _line(record: Mapping[str, Any]) -> tuple[str, PolicyAnswer | None]:
+def _line(record: Mapping[str, Any]) -> tuple[str, formats.PolicyAnswer | None]:
     try:
-        return read_policy_line(word(record, "text"))
+        return formats.read_policy_line(word(record, "text"))
     except Invalid as problem:
         raise ValueError(f"text: {problem}") from None
 
 
-def _labels(record: Mapping[str, Any]) -> PolicyAnswer | None:
+def _labels(record: Mapping[str, Any]) -> formats.PolicyAnswer | None:
     moves = words(record, "moves")
-    return PolicyAnswer(moves, numbers(record, "evaluations"), word(record, "best")) if moves else None
+    return formats.PolicyAnswer(moves, numbers(record, "evaluations"), word(record, "best")) if moves else None
 
 
-def _checked(row: PolicyRow, answer: PolicyAnswer, legal: Mapping[str, Any]) -> PolicyRow:
+def _checked(row: PolicyRow, answer: formats.PolicyAnswer, legal: Mapping[str, Any]) -> PolicyRow:
     for move in answer.moves:
         if move not in legal:
             raise ValueError(f"moves: {move[:20]!r} is no legal move, in UCI, of {row.fen}")
@@ -78,8 +72,8 @@ def _checked(row: PolicyRow, answer: PolicyAnswer, legal: Mapping[str, Any]) -> 
         raise ValueError(f"evaluations: {len(answer.evaluations)} for {len(set(answer.moves))} different moves")
     if answer.best not in answer.moves:
         raise ValueError(f"best: {answer.best[:20]!r} is none of the moves")
-    if any(abs(each) > MATE_PAWNS for each in answer.evaluations):
-        raise ValueError(f"evaluations: in pawns, within ±{MATE_PAWNS:g}: a mate in n is 1000 − n/100")
+    if any(abs(each) > formats.MATE_PAWNS for each in answer.evaluations):
+        raise ValueError(f"evaluations: in pawns, within ±{formats.MATE_PAWNS:g}: a mate in n is 1000 − n/100")
     return labelled(row, answer)
 
 
@@ -90,16 +84,17 @@ def _refuse_better(row: PolicyRow) -> None:
         raise ValueError(f"best: {row.best} is evaluated {worth[row.best]:g}, and {better} {worth[better]:g}")
 
 
-def labelled(row: PolicyRow, answer: PolicyAnswer) -> PolicyRow:
+def labelled(row: PolicyRow, answer: formats.PolicyAnswer) -> PolicyRow:
     """Return a row with labels and the gold completion that they make."""
     # Rounded as in the gold completion, so that it is graded as exact.
-    evaluations = tuple(float(format_evaluation(each)) for each in answer.evaluations)
+    evaluations = tuple(float(formats.format_evaluation(each)) for each in answer.evaluations)
     labels = {"moves": answer.moves, "evaluations": evaluations, "best": answer.best}
-    return row.model_copy(update={**labels, "gold": write_policy_completion(answer, row.fen)})
+    return row.model_copy(update={**labels, "gold": formats.write_policy_completion(answer, row.fen)})
 
 
 def best_first(row: PolicyRow) -> str:
     """Return the gold completion of a row with labels, with its moves from best to worst."""
     worth = dict(zip(row.moves, row.evaluations, strict=True))
     moves = sorted(row.moves, key=lambda move: (move != row.best, -worth[move]))
-    return write_policy_completion(PolicyAnswer(tuple(moves), tuple(worth[move] for move in moves), row.best), row.fen)
+    answer = formats.PolicyAnswer(tuple(moves), tuple(worth[move] for move in moves), row.best)
+    return formats.write_policy_completion(answer, row.fen)

@@ -18,27 +18,7 @@ from grpo_tasks_chess.data.mates import ThemesConfig, mates_in_one, themes_of
 from grpo_tasks_chess.data.positions import positions
 from grpo_tasks_chess.formats import without_best, write_policy_prompt
 from grpo_tasks_chess.loading import packaged, rows_of
-from grpo_tasks_chess.policy.grading import (
-    EVALUATION_LIMIT,
-    Answer,
-    Truth,
-    best_move_grade,
-    candidates_grade,
-    evaluation_errors,
-    evaluations_grade,
-    format_grade,
-    is_full_form,
-    read_answer,
-)
-from grpo_tasks_chess.policy.labels import (
-    TASK_TIMEOUT_S,
-    Labeller,
-    LabelsConfig,
-    conditions_of,
-    source_of,
-    truth_of,
-    with_labels,
-)
+from grpo_tasks_chess.policy import grading, labels
 from grpo_tasks_chess.policy.rows import PolicyRow, best_first, generated_row, make_row
 from grpo_tasks_chess.records import distinct as each_once
 from grpo_tasks_chess.rules import legal_moves, position
@@ -48,7 +28,7 @@ GENERATED = 2000
 """Default number of generated rows, which take a second."""
 
 
-class PositionsConfig(ThemesConfig, LabelsConfig):
+class PositionsConfig(ThemesConfig, labels.LabelsConfig):
     """Options of tasks whose rows are positions with best moves.
 
     Attributes:
@@ -90,8 +70,8 @@ class PolicyConfig(ShapedConfig, PositionsConfig):
 class Judged(NamedTuple):
     """An answer with everything that its rewards are computed from."""
 
-    answer: Answer
-    truth: Truth
+    answer: grading.Answer
+    truth: grading.Truth
     legal: Collection[str]
 
     def __repr__(self) -> str:
@@ -132,7 +112,7 @@ def demos(config: PolicyConfig) -> Iterator[tuple[str, str]]:
     """Yield the prompt and gold completion of each row, in the configured order and with errors."""
     random = Random(f"demos/{config.seed}/{config.split}")
     for each in load(config):
-        row = with_labels(each, config.labeller, random)
+        row = labels.with_labels(each, config.labeller, random)
         if row is not None and row.gold is not None:
             completion = best_first(row) if config.demo_order == "best_first" else row.gold
             yield prompt(row), without_best(completion) if random.random() < config.demo_errors else completion
@@ -149,49 +129,49 @@ def validate(text: str, row: PolicyRow, config: PolicyConfig) -> Judged:
 
 
 @lru_cache(maxsize=64)  # facts that an invalid completion has too ask again
-def _judge(text: str, row: PolicyRow, labeller: Labeller) -> Judged:
-    answer = read_answer(text)
-    return Judged(answer, truth_of(row, labeller), legal_moves(position(row.fen)).keys())
+def _judge(text: str, row: PolicyRow, labeller: labels.Labeller) -> Judged:
+    answer = grading.read_answer(text)
+    return Judged(answer, labels.truth_of(row, labeller), legal_moves(position(row.fen)).keys())
 
 
 def conditions(config: PositionsConfig) -> Mapping[str, str]:
     """Return the source of the labels, and what grades the rows without labels."""
-    if config.path is not None:
-        return {
-            "chess labels": f"of {config.path}, for the rows that have them there",
-            **conditions_of(config.labeller),
-        }
-    return {"chess labels": "of the package, for every row"} if config.is_packaged else conditions_of(config.labeller)
+    if config.is_packaged:
+        return {"chess labels": "of the package, for every row"}
+    graded_by = labels.conditions_of(config.labeller)
+    if config.path is None:
+        return graded_by
+    return {"chess labels": f"of {config.path}, for the rows that have them there", **graded_by}
 
 
 @reward(4.0)
 def best_move(answer: Judged) -> float:
     """The best move's worth by its rank; see `best_move_grade`."""
-    return best_move_grade(answer.answer.best, answer.truth, answer.legal)
+    return grading.best_move_grade(answer.answer.best, answer.truth, answer.legal)
 
 
 @reward(2.0)
 def format(answer: Judged) -> float:
     """1 for the full form: as many evaluations as moves, the best one among them, all legal; see `format_grade`."""
-    return format_grade(answer.answer, answer.legal)
+    return grading.format_grade(answer.answer, answer.legal)
 
 
 @reward(1.5)
 def candidates(answer: Judged) -> float:
     """The share of the best moves that is listed; see `candidates_grade`."""
-    return candidates_grade(answer.answer.moves, answer.truth, answer.legal)
+    return grading.candidates_grade(answer.answer.moves, answer.truth, answer.legal)
 
 
 @reward(1.0)
 def evaluations(answer: Judged) -> float:
     """How near the evaluations of the best moves are; see `evaluations_grade`."""
-    return evaluations_grade(answer.answer.evaluations, answer.truth)
+    return grading.evaluations_grade(answer.answer.evaluations, answer.truth)
 
 
 @reward(0.0)
 def format_validity(answer: Judged) -> float:
     """1 for the full form, else 0."""
-    return float(is_full_form(answer.answer, answer.legal))
+    return float(grading.is_full_form(answer.answer, answer.legal))
 
 
 @reward(0.0)
@@ -223,7 +203,7 @@ def legality(answer: Judged) -> float:
 @reward(0.0)
 def evaluations_compared(answer: Judged) -> float:
     """How many moves have an evaluation and a known one."""
-    return float(len(evaluation_errors(answer.answer.evaluations, answer.truth)))
+    return float(len(grading.evaluation_errors(answer.answer.evaluations, answer.truth)))
 
 
 @reward(0.0)
@@ -232,32 +212,32 @@ def evaluation_error(text: str, row: PolicyRow, config: PolicyConfig) -> float:
     try:
         judged = validate(text, row, config)
     except Invalid:
-        return EVALUATION_LIMIT
-    errors = evaluation_errors(judged.answer.evaluations, judged.truth)
-    return sum(errors) / len(errors) if errors else EVALUATION_LIMIT
+        return grading.EVALUATION_LIMIT
+    errors = grading.evaluation_errors(judged.answer.evaluations, judged.truth)
+    return sum(errors) / len(errors) if errors else grading.EVALUATION_LIMIT
 
 
 @reward(0.0)
 def graded_by_labels(row: PolicyRow, config: PolicyConfig) -> float:
     """1 when the row's labels grade its completions."""
-    return float(source_of(row, config.labeller) == "labels")
+    return float(labels.source_of(row, config.labeller) == "labels")
 
 
 @reward(0.0)
 def graded_by_engine(row: PolicyRow, config: PolicyConfig) -> float:
     """1 when an engine grades them."""
-    return float(source_of(row, config.labeller) == "engine")
+    return float(labels.source_of(row, config.labeller) == "engine")
 
 
 @reward(0.0)
 def graded_by_search(row: PolicyRow, config: PolicyConfig) -> float:
     """1 when the built-in search grades them; where all three are 0, legality alone does."""
-    return float(source_of(row, config.labeller) == "search")
+    return float(labels.source_of(row, config.labeller) == "search")
 
 
 def solved(answer: Judged) -> bool:
     """Whether the best move is found, in the full form."""
-    return answer.truth.rank(answer.answer.best) == 1 and is_full_form(answer.answer, answer.legal)
+    return answer.truth.rank(answer.answer.best) == 1 and grading.is_full_form(answer.answer, answer.legal)
 
 
 MEANS = (
@@ -321,7 +301,7 @@ TASK = Task(
     default_model="chess-tiny",
     stop=("\n",),
     max_completion_length=176,  # a token per character of the longest completion; most tokenizers need half of it
-    timeout_s=TASK_TIMEOUT_S,
+    timeout_s=labels.TASK_TIMEOUT_S,
     on_timeout="fail",
     conditions=conditions,
     metrics=metrics,
