@@ -58,8 +58,6 @@ def steps(text: str) -> list[Step]:
 
 def _clauses(text: str) -> Iterator[str]:
     text = text[:MAX_CHARS]
-    if "=" not in text and "≈" not in text and "\\approx" not in text:
-        return
     yield from _CALCULATOR.findall(text)
     for line in _CALCULATOR.sub("", text).splitlines():
         if "=" in line or "≈" in line or "\\approx" in line:

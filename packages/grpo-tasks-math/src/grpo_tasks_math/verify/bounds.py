@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from grpo_tasks_math.verify.exact import MAX_DIGITS
 
@@ -57,7 +58,8 @@ def computations(text: str) -> frozenset[str]:
 
 def is_too_large(text: str) -> bool:
     """Return whether a cleaned answer exceeds the bounds."""
-    if len(text) > MAX_CHARS or _depth(text) > MAX_DEPTH:
+    depths = accumulate((char in "([{") - (char in ")]}") for char in text)
+    if len(text) > MAX_CHARS or max(depths, default=0) > MAX_DEPTH:
         return True
     if any(sum(1 for _ in pattern.finditer(text)) > most for most, pattern in _COUNTED):
         return True
@@ -66,14 +68,6 @@ def is_too_large(text: str) -> bool:
     except _TooLargeError:
         return True
     return False
-
-
-def _depth(text: str) -> int:
-    depth = deepest = 0
-    for char in text:
-        depth += (char in "([{") - (char in ")]}")
-        deepest = max(deepest, depth)
-    return deepest
 
 
 _FLOAT_BITS = 1000

@@ -71,21 +71,14 @@ _Token = Fraction | str
 
 
 def _tokens(text: str) -> list[_Token]:
-    tokens: list[_Token] = []
-    position = 0
-    while position < len(text):
-        match = _TOKEN.match(text, position)
-        if match is None:
-            raise _NotExactError
-        position = match.end()
-        kind = match.lastgroup
-        if kind == "space":
-            continue
-        if kind in ("command", "operator"):
-            tokens.append(match[0])
-        else:
-            tokens.append(_literal(match))
-    return tokens
+    matches = list(_TOKEN.finditer(text))
+    if sum(len(match[0]) for match in matches) < len(text):  # something between them is no token
+        raise _NotExactError
+    return [
+        match[0] if match.lastgroup in ("command", "operator") else _literal(match)
+        for match in matches
+        if match.lastgroup != "space"
+    ]
 
 
 def _literal(match: re.Match[str]) -> Fraction:

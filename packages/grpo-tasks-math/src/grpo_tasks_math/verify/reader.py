@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from itertools import accumulate
 
 from grpo_tasks_math.verify import units
 from grpo_tasks_math.verify.exact import evaluate
@@ -379,12 +380,9 @@ def _unwrap(text: str) -> tuple[str, str] | None:
 
 def _is_balanced(text: str) -> bool:
     """Whether no bracket closes that was not opened inside, so that the outer pair belongs together."""
-    depth = 0
-    for match in _MARK.finditer(text):
-        depth += (match[0] in _OPENING) - (match[0] in _CLOSING)
-        if depth < 0:
-            return False
-    return depth == 0
+    steps = ((match[0] in _OPENING) - (match[0] in _CLOSING) for match in _MARK.finditer(text))
+    depths = [*accumulate(steps, initial=0)]
+    return min(depths) == depths[-1] == 0
 
 
 _RUN_OF_LETTERS = re.compile(r"[^\W\d_]+")
