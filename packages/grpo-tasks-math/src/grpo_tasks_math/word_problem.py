@@ -182,13 +182,10 @@ def _make(random: Random, level: int) -> WordProblemRow:
             break
     name, other = random.sample(NAMES, 2)
     story = template.text.format(name=name, other=other, things=random.choice(THINGS), **numbers)
-    problem = " ".join([template.name, *map(str, _canonical(template, numbers))])
-    return WordProblemRow(id="", story=story, problem=problem, result=result, gold=f" {result}")
-
-
-def _canonical(template: Template, numbers: Numbers) -> list[int]:
     a, b, *rest = numbers.values()
-    return [*(sorted((a, b)) if template.commutes else (a, b)), *rest]
+    pair = sorted((a, b)) if template.commutes else (a, b)
+    problem = " ".join([template.name, *map(str, (*pair, *rest))])
+    return WordProblemRow(id="", story=story, problem=problem, result=result, gold=f" {result}")
 
 
 def prompt(row: WordProblemRow) -> str:
