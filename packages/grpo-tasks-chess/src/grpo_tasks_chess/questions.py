@@ -120,7 +120,7 @@ def demos(config: BestMoveConfig) -> Iterator[tuple[str, str]]:
     """Yield the prompt and best move of each row."""
     random = Random(f"demos/{config.seed}/{config.split}")
     for row in load_positions(config):
-        labelled = with_labels(row, config.labeller, random)
+        labelled = with_labels(row, config, random)
         if labelled is not None:
             yield ask_best_move(row, config), f" {labelled.best}"
 
@@ -133,13 +133,13 @@ def ask_best_move(row: PolicyRow, config: BestMoveConfig) -> str:
 @reward(1.0)
 def best_move(answer: str, row: PolicyRow, config: BestMoveConfig) -> float:
     """The move's worth by its rank: 1.0 the best, 0.7 to the third, 0.5 to the fifth, 0.2 if legal, 0 if illegal."""
-    return best_move_grade(answer, truth_of(row, config.labeller), legal_moves(position(row.fen)))
+    return best_move_grade(answer, truth_of(row, config), legal_moves(position(row.fen)))
 
 
 @reward(0.0)
 def best_move_accuracy(answer: str, row: PolicyRow, config: BestMoveConfig) -> float:
     """1 when no known move is better; 0 also where none is known."""
-    return float(truth_of(row, config.labeller).rank(answer) == 1)
+    return float(truth_of(row, config).rank(answer) == 1)
 
 
 @reward(0.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
 from typing import TYPE_CHECKING
@@ -32,15 +31,6 @@ So a hanging engine is reported as such: beyond the task's limit, a completion i
 NO_ENGINE = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class Labeller:
-    """What labels positions; the attributes are those of `LabelsConfig`."""
-
-    engine: str
-    depth: int
-    search_depth: int
-
-
 class LabelsConfig(DatasetConfig):
     """Options of tasks that grade moves.
 
@@ -55,13 +45,8 @@ class LabelsConfig(DatasetConfig):
     depth: int = Field(default=10, ge=1, le=20)
     search_depth: int = Field(default=SEARCH_DEPTH, ge=1, le=MAX_DEPTH)
 
-    @property
-    def labeller(self) -> Labeller:
-        """What labels positions under these options."""
-        return Labeller(self.engine, self.depth, self.search_depth)
 
-
-def truth_of(row: PolicyRow, labeller: Labeller) -> Truth:
+def truth_of(row: PolicyRow, config: LabelsConfig) -> Truth:
     """Return what is known of a row's moves.
 
     Raises:
@@ -70,58 +55,58 @@ def truth_of(row: PolicyRow, labeller: Labeller) -> Truth:
     """
     if row.moves:
         return Truth("labels", row.best, dict(zip(row.moves, row.evaluations, strict=True)))
-    return _looked_up(row.fen, labeller)
+    return _looked_up(row.fen, config.engine, config.depth, config.search_depth)
 
 
 @lru_cache(maxsize=256)  # the completions of a group have one position
-def _looked_up(fen: str, labeller: Labeller) -> Truth:
-    source, engine = _source(labeller)
+def _looked_up(fen: str, wanted: str, depth: int, search_depth: int) -> Truth:
+    source, engine = _source(wanted)
     lines: tuple[Line, ...] = ()
     if engine is not None:
         from grpo_tasks_chess.engine.pool import analyse
 
-        lines = analyse(fen, depth=labeller.depth, timeout_s=TIMEOUT_S, engine=engine)
+        lines = analyse(fen, depth=depth, timeout_s=TIMEOUT_S, engine=engine)
     elif source == "search":
-        lines = best_moves(fen, lines=MAX_CANDIDATES, depth=labeller.search_depth)
+        lines = best_moves(fen, lines=MAX_CANDIDATES, depth=search_depth)
     if not lines:  # the game is over, or nothing may be looked up
         return Truth("legality")
     return Truth(source, lines[0].move, {line.move: line.evaluation for line in lines})
 
 
-def with_labels(row: PolicyRow, labeller: Labeller, random: Random) -> PolicyRow | None:
+def with_labels(row: PolicyRow, config: LabelsConfig, random: Random) -> PolicyRow | None:
     """Return a row with labels, those that it lacks in random order; None where nothing labels it.
 
     Raises: as `truth_of`.
     """
     if row.moves:
         return row
-    truth = truth_of(row, labeller)
+    truth = truth_of(row, config)
     if truth.source == "legality":
         return None
     moves = random.sample(list(truth.evaluations), len(truth.evaluations))
     return labelled(row, PolicyAnswer(tuple(moves), tuple(truth.evaluations[move] for move in moves), truth.best))
 
 
-def source_of(row: PolicyRow, labeller: Labeller) -> Source:
+def source_of(row: PolicyRow, config: LabelsConfig) -> Source:
     """Return what grades the completions of a row."""
-    return "labels" if row.moves else _source(labeller)[0]
+    return "labels" if row.moves else _source(config.engine)[0]
 
 
-def _source(labeller: Labeller) -> tuple[Source, FoundEngine | None]:
-    if labeller.engine in (NO_ENGINE, SEARCH):
-        return ("search" if labeller.engine == SEARCH else "legality"), None
+def _source(wanted: str) -> tuple[Source, FoundEngine | None]:
+    if wanted in (NO_ENGINE, SEARCH):
+        return ("search" if wanted == SEARCH else "legality"), None
     from grpo_tasks_chess.engine.finding import find_engine  # rows with labels need no engine, and do not import it
 
-    found = find_engine(None if labeller.engine == "auto" else labeller.engine)
+    found = find_engine(None if wanted == "auto" else wanted)
     return ("search", None) if found is None else ("engine", found)
 
 
-def conditions_of(labeller: Labeller) -> Mapping[str, str]:
+def conditions_of(config: LabelsConfig) -> Mapping[str, str]:
     """Return what grades the rows that have no labels, for the start of a run."""
-    source, found = _source(labeller)
+    source, found = _source(config.engine)
     if found is not None:
         try:
-            text = f"{found.name} to depth {labeller.depth}, for rows without labels: {found.path}, {found.why}"
+            text = f"{found.name} to depth {config.depth}, for rows without labels: {found.path}, {found.why}"
         except InfrastructureError as problem:
             text = f"{found.path}, {found.why}, does not work, so rows without labels are not scored: {problem}"
     elif source == "legality":
@@ -129,6 +114,6 @@ def conditions_of(labeller: Labeller) -> Mapping[str, str]:
     else:
         from grpo_tasks_chess.engine.finding import why_not
 
-        why = "as asked" if labeller.engine == SEARCH else why_not()
-        text = f"the built-in search to depth {labeller.search_depth}, for rows without labels: {why}"
+        why = "as asked" if config.engine == SEARCH else why_not()
+        text = f"the built-in search to depth {config.search_depth}, for rows without labels: {why}"
     return {"chess engine": text}

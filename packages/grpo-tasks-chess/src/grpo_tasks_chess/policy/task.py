@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from itertools import islice
 from random import Random
 from typing import Literal, NamedTuple
@@ -112,7 +111,7 @@ def demos(config: PolicyConfig) -> Iterator[tuple[str, str]]:
     """Yield the prompt and gold completion of each row, in the configured order and with errors."""
     random = Random(f"demos/{config.seed}/{config.split}")
     for each in load(config):
-        row = labels.with_labels(each, config.labeller, random)
+        row = labels.with_labels(each, config, random)
         if row is not None and row.gold is not None:
             completion = best_first(row) if config.demo_order == "best_first" else row.gold
             yield prompt(row), without_best(completion) if random.random() < config.demo_errors else completion
@@ -125,20 +124,15 @@ def validate(text: str, row: PolicyRow, config: PolicyConfig) -> Judged:
         Invalid: it has no candidates, no evaluations or no best move.
         InfrastructureError: the engine that grades it fails; the completion is not scored.
     """
-    return _judge(text, row, config.labeller)
-
-
-@lru_cache(maxsize=64)  # facts that an invalid completion has too ask again
-def _judge(text: str, row: PolicyRow, labeller: labels.Labeller) -> Judged:
     answer = grading.read_answer(text)
-    return Judged(answer, labels.truth_of(row, labeller), legal_moves(position(row.fen)).keys())
+    return Judged(answer, labels.truth_of(row, config), legal_moves(position(row.fen)).keys())
 
 
 def conditions(config: PositionsConfig) -> Mapping[str, str]:
     """Return the source of the labels, and what grades the rows without labels."""
     if config.is_packaged:
         return {"chess labels": "of the package, for every row"}
-    graded_by = labels.conditions_of(config.labeller)
+    graded_by = labels.conditions_of(config)
     if config.path is None:
         return graded_by
     return {"chess labels": f"of {config.path}, for the rows that have them there", **graded_by}
@@ -210,29 +204,29 @@ def evaluations_compared(answer: Judged) -> float:
 def evaluation_error(text: str, row: PolicyRow, config: PolicyConfig) -> float:
     """Mean |Δ| in pawns over these moves, held to ±10; 10 where there are none, as in an invalid completion."""
     try:
-        judged = validate(text, row, config)
+        answer = grading.read_answer(text)
     except Invalid:
         return grading.EVALUATION_LIMIT
-    errors = grading.evaluation_errors(judged.answer.evaluations, judged.truth)
+    errors = grading.evaluation_errors(answer.evaluations, labels.truth_of(row, config))
     return sum(errors) / len(errors) if errors else grading.EVALUATION_LIMIT
 
 
 @reward(0.0)
 def graded_by_labels(row: PolicyRow, config: PolicyConfig) -> float:
     """1 when the row's labels grade its completions."""
-    return float(labels.source_of(row, config.labeller) == "labels")
+    return float(labels.source_of(row, config) == "labels")
 
 
 @reward(0.0)
 def graded_by_engine(row: PolicyRow, config: PolicyConfig) -> float:
     """1 when an engine grades them."""
-    return float(labels.source_of(row, config.labeller) == "engine")
+    return float(labels.source_of(row, config) == "engine")
 
 
 @reward(0.0)
 def graded_by_search(row: PolicyRow, config: PolicyConfig) -> float:
     """1 when the built-in search grades them; where all three are 0, legality alone does."""
-    return float(labels.source_of(row, config.labeller) == "search")
+    return float(labels.source_of(row, config) == "search")
 
 
 def solved(answer: Judged) -> bool:
