@@ -57,7 +57,7 @@ def reasoning(completion: str) -> float:
         (0.5, 0.0)
     """
     written = steps(completion)
-    return sum(step.is_true for step in written) / len(written) if written else 0.0
+    return sum(written.values()) / len(written) if written else 0.0
 
 
 MENTIONED = 0.5

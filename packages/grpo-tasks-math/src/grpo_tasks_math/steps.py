@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 
 from grpo_tasks_math.verify.exact import decimal_places, evaluate
@@ -17,20 +16,6 @@ MAX_CHARS = 16_384
 MAX_LINE = 1000
 """Characters of a line that are read."""
 
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One equation of a text.
-
-    Attributes:
-        text: `left=right`, without spaces.
-        is_true: Whether both sides have the same value, or the right one is the left one rounded to its decimals.
-    """
-
-    text: str
-    is_true: bool
-
-
 _CALCULATOR = re.compile(r"<<([^<>\n]{0,200})>>")
 _TIMES = re.compile(r"(?<=[0-9)%])\s?[xX]\s?(?=[0-9($])")
 _CURRENCY = re.compile(r"[$€£¥₹]")
@@ -40,20 +25,21 @@ _EQUALS = re.compile(r"(=|\\approx)")
 _OPERATION = re.compile(r"[0-9)%}!]\s*(?:\*\*|[-+*/^])\s*[-+(\\0-9.]|\\(?:frac|sqrt)|[0-9)]\(|[0-9)]!")
 
 
-def steps(text: str) -> list[Step]:
-    """Return the first `MAX_STEPS` distinct steps of a text, those in `<<…>>` first.
+def steps(text: str) -> dict[str, bool]:
+    """Return the first `MAX_STEPS` distinct steps of a text, those in `<<…>>` first -> whether they are true.
 
     A step is `left = right` (or ≈) where both sides are numeric expressions and one has an operation; a chain
     `a = b = c` gives two. Currency signs, thousands separators, `%`, × and LaTeX are read. Equations with letters are
-    not steps, nor are those whose beginning or end belongs to words.
+    not steps, nor are those whose beginning or end belongs to words. One is true where both sides have the same value,
+    or the right one is the left one rounded to its decimals.
     """
-    distinct: dict[str, Step] = {}
+    distinct: dict[str, bool] = {}
     for clause in _clauses(text):
-        for step in _steps_of(clause):
-            distinct.setdefault(step.text, step)
+        for step, is_true in _steps_of(clause):
+            distinct.setdefault(step, is_true)
             if len(distinct) == MAX_STEPS:
-                return list(distinct.values())
-    return list(distinct.values())
+                return distinct
+    return distinct
 
 
 def _clauses(text: str) -> Iterator[str]:
@@ -64,7 +50,7 @@ def _clauses(text: str) -> Iterator[str]:
             yield from _SENTENCE_END.split(_TIMES.sub("*", _CURRENCY.sub("", clean(line[:MAX_LINE]))))
 
 
-def _steps_of(clause: str) -> Iterator[Step]:
+def _steps_of(clause: str) -> Iterator[tuple[str, bool]]:
     for span in _SPAN.finditer(clause):
         pieces = _EQUALS.split(span[0])
         if len(pieces) < 3:
@@ -101,14 +87,14 @@ def _belongs_to_words(before: str, span: str) -> bool:
     return start[:1] in "+*/^)]}!%" or (start[:1] == "-" and (start[1:2] == " " and bool(before.strip())))
 
 
-def _step(left: str, right: str, *, is_approximate: bool) -> Step | None:
+def _step(left: str, right: str, *, is_approximate: bool) -> tuple[str, bool] | None:
     if not (_OPERATION.search(left) or _OPERATION.search(right)):
         return None
     a, b = evaluate(left), evaluate(right)
     if a is None or b is None:
         return None
     is_true = a == b or (right.endswith("%") and a == 100 * b) or _is_rounded(a, b, right, is_approximate)
-    return Step(f"{left}={right}".replace(" ", ""), is_true)
+    return f"{left}={right}".replace(" ", ""), is_true
 
 
 def _is_rounded(value: Fraction, rounded: Fraction, text: str, is_approximate: bool) -> bool:
