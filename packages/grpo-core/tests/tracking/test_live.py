@@ -62,7 +62,7 @@ def test_a_resumed_run_begins_anew_where_its_log_was_cut(run: GrowingRun, again:
     run.group(10, 0, "old")
     for step in (5, 9):
         run.event("warning", step=step, message="too long")
-    assert poll(followed).step == followed.abstained == 10 and followed.warnings == 2
+    assert poll(followed).step == followed.abstained == 10 and len(followed.warnings) == 2
     run.cut("train_log.jsonl", 5)
     run.cut("rollouts.jsonl", 0)
     run.event("start", step=5, total_steps=40)
@@ -74,7 +74,7 @@ def test_a_resumed_run_begins_anew_where_its_log_was_cut(run: GrowingRun, again:
     assert [step for step, _ in followed.series["reward"].points] == list(range(1, 6 + again))
     assert [group.records[0].text for group in followed.groups] == ["new"]
     assert [each.step for each in followed.evaluations["math.a"]] == [0]
-    assert followed.warnings == 1
+    assert len(followed.warnings) == 1
 
 
 def test_a_folder_may_disappear_and_come_back(run: GrowingRun, tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def status_text(run: LiveRun, width: int) -> Text:
         text.append(f"\n{_folded(facts, width)}")
     troubles = [
         f"{run.abstained} completions not scored" if run.abstained else "",
-        f"{run.warnings} warning{'s' if run.warnings > 1 else ''}" if run.warnings else "",
+        f"{len(run.warnings)} warning{'s' if len(run.warnings) > 1 else ''}" if run.warnings else "",
         visible(run.problem[:MAX_EVENT_CHARS]),
     ]
     if any(troubles):

@@ -138,7 +138,7 @@ class LiveRun:
         series: Metric -> its values.
         evaluations: Task -> evaluations, in order.
         events: Newest events, oldest first.
-        warnings: Number of warnings, without those of steps that a resume has abandoned.
+        warnings: Steps of the warnings, without those that a resume has abandoned.
         groups: Newest groups of completions, oldest first.
     """
 
@@ -176,11 +176,6 @@ class LiveRun:
             problems += self._read_state()
         self.problem = "; ".join(problems)
         return more
-
-    @property
-    def warnings(self) -> int:
-        """Number of warnings."""
-        return len(self._warned)
 
     def seconds_left(self, now: float) -> float | None:
         """Estimate the time to the end of the run; None where it has no known end, or is not running.
@@ -234,7 +229,7 @@ class LiveRun:
         self.events.clear()
         self.evaluations: dict[str, list[Evaluated]] = {}
         self.planned: int | None = None
-        self._warned: list[int] = []
+        self.warnings: list[int] = []
         self._started: float | None = None
         self._last: Mapping[str, Any] = {}
 
@@ -245,7 +240,7 @@ class LiveRun:
                 if event["kind"] == "start":
                     self._add_start(event)
             case "warning":
-                self._warned.append(_whole(event.get("step", 0)))
+                self.warnings.append(_whole(event.get("step", 0)))
             case "evaluation":
                 task, step = str(event["task"]), _whole(event.get("step", 0))
                 earlier = [each for each in self.evaluations.get(task, []) if each.step < step]
@@ -259,7 +254,7 @@ class LiveRun:
         self._started = datetime.fromisoformat(event["time"]).timestamp() if "time" in event else None
         for task, evaluations in self.evaluations.items():
             self.evaluations[task] = [each for each in evaluations if each.step <= step]
-        self._warned = [each for each in self._warned if each <= step]
+        self.warnings = [each for each in self.warnings if each <= step]
 
     def _forget_rollouts(self) -> None:
         self.groups: deque[Group] = deque()
