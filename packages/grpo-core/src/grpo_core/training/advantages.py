@@ -78,7 +78,9 @@ class AdvantageEstimator:
             is_cut = episodes.total(tokens.is_cut.double()).bool() & ~rewards.isnan()
             last = self.config.gae_gamma * episodes.total(snapshot.last_values.double())
             rewards = torch.where(is_cut, last, rewards)
-        returns = self._returns(tokens, snapshot, episodes, rewards, penalties)
+        returns = None
+        if snapshot.old_values is not None:
+            returns = self._returns(tokens, snapshot.old_values, episodes, rewards, penalties)
         if penalties is not None and not per_token:
             spent = masked_sum(penalties, tokens.mask, dim=1)
             rewards = rewards.index_add(0, owners, spent, alpha=-1)
@@ -145,17 +147,10 @@ class AdvantageEstimator:
         return self.config.gae_lambda if self.config.use_gae else 1.0
 
     def _returns(
-        self,
-        tokens: TokenBatch,
-        snapshot: Snapshot,
-        episodes: Episodes,
-        rewards: Tensor,
-        penalties: Tensor | None,
-    ) -> Tensor | None:
+        self, tokens: TokenBatch, old_values: Tensor, episodes: Episodes, rewards: Tensor, penalties: Tensor | None
+    ) -> Tensor:
         """[B, T] what the value head learns to predict."""
-        if snapshot.old_values is None:
-            return None
-        values, mask = episodes.join(snapshot.old_values.double()), episodes.join(tokens.mask)
+        values, mask = episodes.join(old_values.double()), episodes.join(tokens.mask)
         earned = token_rewards(
             rewards.where(~rewards.isnan(), 0.0), mask, None if penalties is None else episodes.join(penalties)
         )

@@ -81,11 +81,9 @@ class Batches:
         self._sampler: SamplingAhead | None = None
         if setup.config.trainer.off_policy_steps:
             sampler = self._sampler = resources.enter_context(closing(SamplingAhead(setup, ranks)))
-            self._collector = Collector(
-                sampler.setup, sampler.ranks, greedy=greedy, should_stop=lambda: sampler.abandoned
-            )
-        else:
-            self._collector = Collector(setup, ranks, greedy=greedy, should_stop=should_stop, on_wait=on_wait)
+            setup, ranks = sampler.setup, sampler.ranks
+            should_stop, on_wait = lambda: sampler.abandoned, lambda done, total: None
+        self._collector = Collector(setup, ranks, greedy=greedy, should_stop=should_stop, on_wait=on_wait)
         self.ahead: AheadBatch | None = None
         self._failure: BaseException | None = None
 

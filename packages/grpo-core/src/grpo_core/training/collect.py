@@ -110,8 +110,8 @@ class Collector:
         ranks: Ranks,
         *,
         greedy: bool,
-        should_stop: Callable[[], bool] = lambda: False,
-        on_wait: Callable[[int, int], None] = lambda done, total: None,
+        should_stop: Callable[[], bool],
+        on_wait: Callable[[int, int], None],
     ) -> None:
         self.config, self.setup, self.ranks, self._greedy = setup.config, setup, ranks, greedy
         trainer = self.config.trainer

@@ -72,7 +72,7 @@ class RunFolder:
         _cut_after(path / "logs" / "train.log", _step_of_text, steps)
         _cut_after(path / "logs" / "rollouts.jsonl", _step_of_json, steps)
         again = steps if evaluates_end else None
-        _cut_after(path / "logs" / "evaluations.jsonl", partial(_step_of_evaluation, again), steps)
+        _cut_after(path / "logs" / "evaluations.jsonl", partial(_step_of_json, again=again), steps)
         return cls(path)
 
     def write_config(self, text: str, notes: Iterable[str] = ()) -> list[str]:
@@ -218,15 +218,11 @@ def _folders_in(folder: Path) -> list[Path]:
         return []
 
 
-def _step_of_json(line: bytes) -> float:
-    return int(with_step(line)["step"])
-
-
-def _step_of_evaluation(again: int | None, line: bytes) -> float:
-    """The step of an evaluation; infinity for the final one after the step `again`, which is made again."""
-    evaluation = with_step(line)
-    is_again = evaluation["step"] == again and evaluation.get("phase") == "final"
-    return math.inf if is_again else int(evaluation["step"])
+def _step_of_json(line: bytes, *, again: int | None = None) -> float:
+    """The step of a record; infinity for the final evaluation after the step `again`, which is made again."""
+    record = with_step(line)
+    is_again = record["step"] == again and record.get("phase") == "final"
+    return math.inf if is_again else int(record["step"])
 
 
 def _step_of_text(line: bytes) -> float:

@@ -44,11 +44,6 @@ class Plan:
     schedule_steps: int | None
     is_extension: bool = False
 
-    @property
-    def follows_time(self) -> bool:
-        """Whether the learning rate follows the time limit."""
-        return follows_time(self.algorithm.config, self.schedule_steps)
-
 
 @dataclass(frozen=True, slots=True)
 class Setup:

@@ -17,9 +17,6 @@ from grpo_sdk.launched import announced_saving
 if TYPE_CHECKING:  # it brings torch, and `reason_to_end` is asked before torch is imported
     from grpo_core.policy.ranks import Ranks
 
-HANGUP = getattr(signal, "SIGHUP", None)
-"""A lost terminal; None on Windows, which has no such signal."""
-
 
 @contextmanager
 def stop_on_signal(
@@ -56,12 +53,12 @@ def stop_on_signal(
             is_requested = True
             request()
             messages.put(message)
-        elif may_insist and number != HANGUP:
+        elif may_insist and number != signal.SIGHUP:
             raise KeyboardInterrupt
 
     signals = [signal.SIGINT, signal.SIGTERM]
-    if HANGUP is not None and signal.getsignal(HANGUP) is not signal.SIG_IGN:
-        signals.append(HANGUP)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signals.append(signal.SIGHUP)
     previous = {number: signal.signal(number, ask) for number in signals}
     try:
         yield

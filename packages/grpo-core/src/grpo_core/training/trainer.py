@@ -23,7 +23,7 @@ from grpo_core.training.report import Report
 from grpo_core.training.result import RunResult
 from grpo_core.training.run_checkpoints import Checkpoints
 from grpo_core.training.run_folder import RunFolder
-from grpo_core.training.setup import Setup
+from grpo_core.training.setup import Setup, follows_time
 from grpo_core.training.state import RunState, store_reference
 from grpo_core.training.stop import RunClock, StopSwitch
 from grpo_core.training.trl_backend import TrlBackend, trl_choices
@@ -59,7 +59,8 @@ class Trainer:
         self.choices = [*choices, *setup.choices, *trl_choices(setup, ranks)]
         self.report = Report(setup, folder, callbacks)
         self.judges = RunJudges(setup.scoring.scorers, ranks)
-        self.clock = RunClock(ranks, config.trainer.max_minutes, follows_time=plan.follows_time)
+        is_timed = follows_time(config.trainer, plan.schedule_steps)
+        self.clock = RunClock(ranks, config.trainer.max_minutes, follows_time=is_timed)
         self.stop = StopSwitch(config.trainer, ranks, self.clock, callbacks.on_stop, has_limits=not plan.is_extension)
         self.updater = Updater(
             self.policy, plan.algorithm, plan.schedule_steps, folder.path, ranks, max_turns=setup.tasks.max_turns,
