@@ -10,7 +10,7 @@ from torch import Tensor
 from grpo_core.algorithms import kl
 from grpo_core.algorithms.advantages.per_token import returns_to_go
 from grpo_core.algorithms.aggregation import weighted_sum
-from grpo_core.algorithms.kl import full_kl, k1, k2, k3, kl_penalty
+from grpo_core.algorithms.kl import full_kl, k1, k2, k3, kl_penalty, ratio_factor
 from grpo_core.algorithms.logprobs import full_entropy, linear_logprob, selective_logprob
 from grpo_core.algorithms.losses import importance_ratio, reinforce
 from ops.losses import weights
@@ -22,10 +22,12 @@ def kl_loss(inputs: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
     """An estimator in the loss, times ρ where the case says so, and its gradient."""
     logp, ref = padded(inputs["logp"], dtype).requires_grad_(), padded(inputs["ref"], dtype)
     mask = padded_mask(inputs["mask"])
-    old = padded(inputs["old"], dtype) if inputs.get("ratio_weight") else None
     # k2 is its own straight-through form.
     straight = {"straight_through": True} if inputs.get("straight_through") and inputs["kind"] != "k2" else {}
-    penalty = kl_penalty(ESTIMATORS[inputs["kind"]], logp, ref, mask, old_logp=old, **straight)
+    penalty = kl_penalty(ESTIMATORS[inputs["kind"]], logp, ref, mask, **straight)
+    if inputs.get("ratio_weight"):
+        old = padded(inputs["old"], dtype).where(mask, 0.0)
+        penalty = ratio_factor(logp.where(mask, 0.0), old, is_constant=bool(straight)) * penalty
     loss = weighted_sum(penalty, mask, weights(mask, inputs["mode"], inputs.get("agg") or {}))
     (grad,) = torch.autograd.grad(loss, logp)
     return {"loss": loss, "grad": ragged(grad, inputs["logp"])}

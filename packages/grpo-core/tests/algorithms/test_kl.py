@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from grpo_core.algorithms import kl as module
-from grpo_core.algorithms.kl import Direction, full_kl, k1, k3, kl_penalty, linear_full_kl
+from grpo_core.algorithms.kl import Direction, full_kl, k3, kl_penalty, linear_full_kl, ratio_factor
 from grpo_core.algorithms.losses import importance_ratio
 
 ESTIMATORS = {name: getattr(module, name) for name in ("k1", "k2", "k3", "abs", "fkl", "fkl_k3", "jeffreys")}
@@ -107,9 +107,8 @@ def test_straight_through_has_the_gradient_of_the_kl_off_policy_too(
     mask = torch.ones(4, 1, dtype=torch.bool)
 
     def penalty(logp: Tensor, ref_logp: Tensor) -> Tensor:
-        old_logp = old.log_softmax(0)[:, None]
-        columns = (logp[:, None], ref_logp[:, None], mask)
-        return kl_penalty(ESTIMATORS[name], *columns, old_logp=old_logp, straight_through=True)[:, 0]
+        kl = kl_penalty(ESTIMATORS[name], logp[:, None], ref_logp[:, None], mask, straight_through=True)[:, 0]
+        return ratio_factor(logp, old.log_softmax(0), is_constant=True) * kl
 
     torch.testing.assert_close(expected(penalty, z, ref, old)[1], exact(z, ref, "reverse")[1], atol=1e-12, rtol=0)
 
@@ -119,8 +118,8 @@ def test_straight_through_has_the_gradient_of_the_kl_off_policy_too(
 def test_padding_has_value_and_gradient_exactly_0(name: str, padding: float) -> None:
     def penalty_and_gradient(width: int) -> list[list[float]]:
         logp = tensor(-1.0, padding)[None, :width].requires_grad_()
-        ref, old = (tensor(each, padding)[None, :width] for each in (-2.0, -1.5))
-        penalty = kl_penalty(ESTIMATORS[name], logp, ref, torch.tensor([[True, False]])[:, :width], old_logp=old)
+        ref = tensor(-2.0, padding)[None, :width]
+        penalty = kl_penalty(ESTIMATORS[name], logp, ref, torch.tensor([[True, False]])[:, :width])
         (gradient,) = torch.autograd.grad(penalty.sum(), logp)
         return [*penalty.tolist(), *gradient.tolist()]
 
@@ -130,10 +129,9 @@ def test_padding_has_value_and_gradient_exactly_0(name: str, padding: float) -> 
 def test_the_penalty_times_the_ratio_and_its_options() -> None:
     logp, ref, mask = tensor(-30.0)[None], tensor(0.0)[None], torch.ones(1, 1, dtype=torch.bool)
     # ρ = e^(−30 + 28) = e^−2, k3 = e^30 − 1 − 30
-    found = kl_penalty(k3, logp, ref, mask, old_logp=tensor(-28.0)[None], max_log_ratio=None)
+    ratio = ratio_factor(logp, tensor(-28.0)[None], is_constant=False)
+    found = ratio * kl_penalty(k3, logp, ref, mask, max_log_ratio=None)
     assert found.item() == pytest.approx(math.exp(-2) * (math.exp(30) - 31))
-    far = kl_penalty(k1, logp, ref, mask, old_logp=tensor(-80.0)[None], ratio_clamp=None)
-    assert far.item() == pytest.approx(math.exp(50) * -30)
 
 
 # --- full_kl

@@ -132,14 +132,7 @@ def jeffreys(
 
 
 def kl_penalty(
-    estimator: Callable[..., Tensor],
-    logp: Tensor,
-    ref_logp: Tensor,
-    mask: Tensor,
-    *,
-    old_logp: Tensor | None = None,
-    ratio_clamp: float | None = MAX_LOG_RATIO,
-    **options: Any,
+    estimator: Callable[..., Tensor], logp: Tensor, ref_logp: Tensor, mask: Tensor, **options: Any
 ) -> Tensor:
     """An estimator per token, exactly 0 with gradient 0 where masked, whatever the padding holds.
 
@@ -148,24 +141,15 @@ def kl_penalty(
         logp: [B, T] under the policy.
         ref_logp: [B, T] under the reference.
         mask: [B, T] bool.
-        old_logp: [B, T] under the policy that sampled: the estimator is multiplied by `ratio_factor`.
-        ratio_clamp: Clamp of log ρ; None has none.
         options: The estimator's own.
 
     Returns:
         [B, T], to be weighted like the policy loss, or detached and taken off the rewards.
     """
-    logp, ref_logp = logp.where(mask, 0.0), ref_logp.where(mask, 0.0)
-    penalty = estimator(logp, ref_logp, **options)
-    if old_logp is not None:
-        old_logp, is_constant = old_logp.where(mask, 0.0), bool(options.get("straight_through"))
-        penalty = ratio_factor(logp, old_logp, is_constant=is_constant, max_log_ratio=ratio_clamp) * penalty
-    return penalty.where(mask, 0.0)
+    return estimator(logp.where(mask, 0.0), ref_logp.where(mask, 0.0), **options).where(mask, 0.0)
 
 
-def ratio_factor(
-    logp: Tensor, old_logp: Tensor, *, is_constant: bool, max_log_ratio: float | None = MAX_LOG_RATIO
-) -> Tensor:
+def ratio_factor(logp: Tensor, old_logp: Tensor, *, is_constant: bool) -> Tensor:
     """ρ = π/π_old as the factor of an estimator.
 
     Args:
@@ -173,9 +157,8 @@ def ratio_factor(
         old_logp: [B, T] under the policy that sampled.
         is_constant: Whether ρ has no gradient, for a straight-through estimator: its own is that of the KL already, and
             the gradient of ρ would count it twice.
-        max_log_ratio: Clamp of log ρ; None has none.
     """
-    ratio = importance_ratio(logp, old_logp, max_log_ratio=max_log_ratio)
+    ratio = importance_ratio(logp, old_logp)
     return ratio.detach() if is_constant else ratio
 
 
