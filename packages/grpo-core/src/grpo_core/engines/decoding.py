@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerBase
 from grpo_core.algorithms.causal_lm import CausalLM
 from grpo_core.engines.sampling import SAMPLE_ELEMENTS, UNIFORM_BLOCK, UniformStream, sample
 from grpo_sdk.endpoints.base import Sampling
-from grpo_sdk.endpoints.completion import FinishReason
+from grpo_sdk.endpoints.completion import Completion, FinishReason
 from grpo_sdk.task.marks import cut_at_stop
 
 EDGE_CHARACTERS = 16
@@ -174,6 +174,16 @@ class SampledRow:
             self.finished = "stop"
         elif len(self.token_ids) == self.limit:
             self.finished = "length"
+
+    def completion(self, decode: TextDecoder, eos_ids: frozenset[int], version: int) -> Completion:
+        """The completion of a row that is finished."""
+        assert self.finished is not None, "only finished rows become completions"
+        text = self.text
+        if text is None:
+            # Some tokenizers do not count a generation config's EOS among their special tokens.
+            ended = self.token_ids[-1] in eos_ids
+            text = decode(self.token_ids[:-1] if ended else self.token_ids)
+        return Completion(tuple(self.token_ids), tuple(self.logprobs), text, self.finished, version)
 
 
 def draw(

@@ -96,13 +96,10 @@ class Layout:
         self._in_place = slot_of_row == list(range(len(row_of_slot)))
         self._row_of_slot = torch.tensor(row_of_slot, device=self._device)
         self._slot_of_row = torch.tensor(slot_of_row, device=self._device)
-        self.padding = self._padding()
-
-    def _padding(self) -> Tensor | None:
-        if all(length == self.longest_prompt for length in self.prompt_lens):
-            return None
-        lengths = torch.tensor(self.prompt_lens, device=self._device)
-        return torch.arange(self.longest_prompt, device=self._device) >= lengths[:, None]
+        self.padding: Tensor | None = None
+        if any(length < self.longest_prompt for length in self.prompt_lens):
+            lengths = torch.tensor(self.prompt_lens, device=self._device)
+            self.padding = torch.arange(self.longest_prompt, device=self._device) >= lengths[:, None]
 
     def to_slots(self, x: Tensor) -> Tensor:
         """[A, KV, R, *] of rows -> [P, KV, G * R, *], so that one pass over a prompt's keys serves all its rows."""
@@ -141,8 +138,8 @@ class SharedPrefixLayer:
             room = min(INITIAL_TOKENS, self._max_tokens)
             self._completions = (_room_for(keys, room), _room_for(values, room))
         elif self._layout.decoded > self._completions[0].shape[2]:
-            self._grow()
-        assert self._completions is not None
+            keys_before, values_before = self._completions
+            self._completions = (self._grown(keys_before), self._grown(values_before))
         at = self._layout.decoded - 1
         for stored, new in zip(self._completions, (keys, values), strict=True):
             stored[: new.shape[0], :, at] = new[:, :, 0]
@@ -167,11 +164,6 @@ class SharedPrefixLayer:
             for stored in tensors or ():
                 for source, target in moves:
                     stored[target] = stored[source]
-
-    def _grow(self) -> None:
-        assert self._completions is not None
-        keys, values = self._completions
-        self._completions = (self._grown(keys), self._grown(values))
 
     def _grown(self, stored: Tensor) -> Tensor:
         used = stored.shape[2]

@@ -294,7 +294,7 @@ class NativeEngine:
                     with self._sampling(batch.cache, copies):
                         finished = batch.until_some_finish()
                     for row in finished:
-                        yield row.request, self._completion(row, version)
+                        yield row.request, row.completion(self._decode, self.eos_ids, version)
 
     def _as_they_come(self, arrivals: Arrivals, sampling: Sampling) -> Iterator[tuple[int, Completion]]:
         version, kept, copies = self.version, self._keeping(), _Copies()
@@ -328,7 +328,7 @@ class NativeEngine:
                             break  # to see who has come
                 cache.wanted = cache.wanted.difference([row.conversation for row in finished])
                 for row in finished:
-                    yield row.request, self._completion(row, version)
+                    yield row.request, row.completion(self._decode, self.eos_ids, version)
         finally:
             batch.close()
 
@@ -432,21 +432,6 @@ class NativeEngine:
             stacklevel=2,
         )
         return False
-
-    def _completion(self, row: SampledRow, version: int) -> Completion:
-        assert row.finished is not None, "only finished rows become completions"
-        text = row.text
-        if text is None:
-            # Some tokenizers do not count a generation config's EOS among their special tokens.
-            ended = row.token_ids[-1] in self.eos_ids
-            text = self._decode(row.token_ids[:-1] if ended else row.token_ids)
-        return Completion(
-            token_ids=tuple(row.token_ids),
-            logprobs=tuple(row.logprobs),
-            text=text,
-            finish_reason=row.finished,
-            policy_version=version,
-        )
 
 
 class _Batch:

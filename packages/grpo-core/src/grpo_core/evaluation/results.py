@@ -113,7 +113,7 @@ class Evaluation:
             **mean_interval(self._shares(lambda score: score.valid), RATE).as_json("valid_rate"),
             **_lengths(self.lengths),
             **mean_interval(self._by_row(self.truncated), RATE).as_json("truncated_frac"),
-            **_thinking(self.texts, self.think_lengths, self._by_row),
+            **self._thinking(),
             "temperature": self.temperature,
             "top_p": self.top_p,
             "split": self.split,
@@ -213,6 +213,17 @@ class Evaluation:
         return {
             name: mean_interval(self.part(name), self.part_bounds.get(name, RATE)).as_json("mean", **_ENDS)
             for name in names
+        }
+
+    def _thinking(self) -> dict[str, float | None]:
+        """How often and how long the completions think, if any does."""
+        thinks = [float(first_thinking_end(text) is not None) for text in self.texts]
+        if not any(thinks):
+            return {}
+        known = [length for length in self.think_lengths if length is not None]
+        return {
+            **mean_interval(self._by_row(thinks), RATE).as_json("think_rate"),
+            "think_length": float(np.mean(known)) if known else None,
         }
 
     def _certainty(self, name: str) -> dict[str, float | None]:
@@ -352,20 +363,4 @@ def _lengths(lengths: Sequence[int | None]) -> dict[str, float | None]:
         "std_length": float(known.std()),
         "min_length": float(known.min()),
         "max_length": float(known.max()),
-    }
-
-
-def _thinking(
-    texts: Sequence[str],
-    lengths: Sequence[int | None],
-    by_row: Callable[[Sequence[float]], list[float]],
-) -> dict[str, float | None]:
-    """How often and how long the completions think, if any does."""
-    thinks = [float(first_thinking_end(text) is not None) for text in texts]
-    if not any(thinks):
-        return {}
-    known = [length for length in lengths if length is not None]
-    return {
-        **mean_interval(by_row(thinks), RATE).as_json("think_rate"),
-        "think_length": float(np.mean(known)) if known else None,
     }

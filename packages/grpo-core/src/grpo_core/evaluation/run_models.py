@@ -11,7 +11,7 @@ from grpo_core.checkpoints.names import checkpoint_name, parse_checkpoint
 from grpo_core.config import RunConfig
 from grpo_core.evaluation.output import BASE, NamedModel, safe_name, step_order
 from grpo_core.evaluation.settings import ModelOptions
-from grpo_core.policy.load import DTYPES
+from grpo_core.policy.device import DTYPES
 from grpo_sdk.errors import UserError
 from grpo_sdk.plugins.models import model_source
 

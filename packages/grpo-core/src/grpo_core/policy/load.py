@@ -10,7 +10,6 @@ import torch
 
 from grpo_core.algorithms.cpu_matmul import use_onednn
 from grpo_core.config import LoraConfig
-from grpo_core.policy.device import DTYPES as DTYPES
 from grpo_core.policy.device import EMULATED, choose_device, choose_precision
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.pretrained import adapter_folder, load_adapter, load_pretrained

@@ -11,14 +11,14 @@ from contextlib import ExitStack
 from queue import Empty, SimpleQueue
 
 from grpo_core.engines.compatibility import LengthLimit, check_fits
-from grpo_core.engines.decoding import StopMatcher, StopStrings, TextDecoder, eos_ids
+from grpo_core.engines.decoding import SampledRow, StopMatcher, StopStrings, TextDecoder, eos_ids
 from grpo_core.engines.sampling import hashed_key
 from grpo_core.engines.servers.api import Reply, VLLMServer
 from grpo_core.engines.servers.client import MAX_CONNECTIONS, ServerClient, in_background
 from grpo_core.engines.servers.model import TrainedModel
 from grpo_core.engines.servers.weights import Sent, Weights
 from grpo_sdk.endpoints.base import Arrivals, AtOnce, Processes, Request, Sampling
-from grpo_sdk.endpoints.completion import Completion, FinishReason
+from grpo_sdk.endpoints.completion import Completion
 from grpo_sdk.errors import EngineError, NonFiniteError
 
 SINCE = "0.28"
@@ -199,28 +199,23 @@ class ServerEngine:
 
     def _completion(self, reply: Reply, request: Request, stop: StopStrings, sampling: Sampling) -> Completion:
         token_ids, logprobs = self._tokens(reply, request.limit(sampling))
-        finish: FinishReason = "length" if reply.finish_reason == "length" else "stop"
         # Ends are matched here, too: what ends a completion must not depend on the engine.
-        matcher, text = StopMatcher(stop), None
-        for at, token in enumerate(token_ids):
-            is_end = token in self._eos_ids
-            if is_end:
-                text = self._decode(token_ids[:at])
-            elif stop.longest:
-                text = matcher.push(token)
-            if text is not None:
-                token_ids, logprobs, finish = token_ids[: at + 1], logprobs[: at + 1], "stop"
+        matcher = StopMatcher(stop) if stop.longest else None
+        row = SampledRow(0, request.prompt_ids, len(token_ids) + 1, None, matcher)
+        for token, logprob in zip(token_ids, logprobs, strict=True):
+            row.push(token, logprob, self._eos_ids)
+            if row.finished is not None:
                 break
-        if text is None:
-            if finish == "stop" and not stop.longest:
+        else:
+            if reply.finish_reason == "stop" and not stop.longest:
                 raise EngineError(
                     f"{self.client.name} ended a completion with token {token_ids[-1]}, which is no end of this "
                     "model's completions: it serves another model, or was started with stop tokens of its own."
                 )
-            text = self._decode(token_ids)
+            row.finished = "length" if reply.finish_reason == "length" else "stop"
         if not self._api.knows_logprobs(sampling):
-            logprobs = [math.nan] * len(token_ids)
-        return Completion(tuple(token_ids), tuple(logprobs), text, finish, self.version)
+            row.logprobs = [math.nan] * len(row.token_ids)
+        return row.completion(self._decode, self._eos_ids, self.version)
 
     def _tokens(self, reply: Reply, limit: int) -> tuple[list[int], list[float]]:
         """The tokens of a completion and their log-probs.
