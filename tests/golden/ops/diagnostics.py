@@ -9,6 +9,7 @@ from compare import padded, padded_mask
 from grpo_core.algorithms import controllers
 from grpo_core.algorithms import diagnostics as product
 from grpo_core.algorithms import noise_scale as noise
+from grpo_core.evaluation import results
 from ops.advantages import options
 from ops.losses import advantages
 
@@ -29,7 +30,7 @@ def clip_fractions(inputs: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]
 
 def pass_at_k(inputs: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
     """Unbiased pass@k."""
-    return {"value": product.pass_at_k(inputs["n"], inputs["c"], inputs["k"])}
+    return {"value": results.pass_at_k(inputs["n"], inputs["c"], inputs["k"])}
 
 
 def run_of(controller: Callable[..., float], **names: str) -> Callable[..., dict[str, Any]]:

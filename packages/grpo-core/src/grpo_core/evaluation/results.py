@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from grpo_core.evaluation.intervals import RATE, UNBOUNDED, Bounds, bounds_in, difference_interval, mean_interval
+from grpo_sdk.errors import UserError
 from grpo_sdk.scoring.abstention import reason_head
 from grpo_sdk.task.marks import first_thinking_end
 from grpo_sdk.task.row import Row, Split
@@ -190,7 +191,7 @@ class Evaluation:
 
     def pass_at(self, k: int) -> list[float]:
         """[R] unbiased pass@k of each row; NaN where fewer than k completions were scored."""
-        return [_pass_at_k(n, solved, k) if n >= k else math.nan for n, solved in self.counts()]
+        return [pass_at_k(n, solved, k) if n >= k else math.nan for n, solved in self.counts()]
 
     def part(self, name: str) -> list[float]:
         """[R] mean raw value of a reward function."""
@@ -325,11 +326,21 @@ class RowRates:
         }
 
 
-def _pass_at_k(n: int, c: int, k: int) -> float:
+def pass_at_k(n: int, c: int, k: int) -> float:
     """Chance that one of k completions is right, drawn without replacement from n of which c are: unbiased.
 
     1 − C(n − c, k) / C(n, k) = 1 − Π_{i = n−c+1}^{n} (1 − k / i); source: arXiv 2107.03374, section 2.1.
+
+    Args:
+        n: Completions.
+        c: Right ones.
+        k: Draws.
+
+    Raises:
+        UserError: unless 0 <= c <= n and 1 <= k <= n.
     """
+    if not (0 <= c <= n and 1 <= k <= n):
+        raise UserError(f"pass@k of n={n}, c={c}, k={k}: needs 0 <= c <= n and 1 <= k <= n; draw n >= k completions.")
     if n - c < k:
         return 1.0
     return 0.0 - math.expm1(math.fsum(math.log1p(-k / i) for i in range(n - c + 1, n + 1)))

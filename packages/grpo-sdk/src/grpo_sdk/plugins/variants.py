@@ -42,7 +42,7 @@ _PROVIDED: Mapping[str, frozenset[str]] = {
         }
     ),
     "engine": frozenset(
-        {"compact", "gather", "is_quantized", "max_batch_tokens", "precision", "processes", "sampling", "version"}
+        {"gather", "is_quantized", "max_batch_tokens", "precision", "processes", "sampling", "version"}
     ),
     "kl": frozenset(
         {"bias", "chunk", "hidden", "ref_bias", "ref_hidden", "ref_weight", "softcap", "temperature", "weight"}
