@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from grpo_core.launch.processes import Machine, ending_with_parent
+from grpo_sdk.display.invocation import without
 from grpo_sdk.errors import ExitCode, UserError
 from grpo_sdk.launched import FOLDER_FILE, is_rank
 
@@ -158,14 +159,7 @@ def words_of(context: click.Context) -> list[str]:
     words = list(context.find_root().obj)
     if words and words[0] == context.command.name and context.parent is not None:
         words = words[1:]
-    options = ["--" + name.replace("_", "-") for name in NAMES]
-    arguments, remaining = [], iter(words)
-    for word in remaining:
-        if word in options:
-            next(remaining, None)
-        elif word.partition("=")[0] not in options:
-            arguments.append(word)
-    return arguments
+    return without(words, *("--" + name.replace("_", "-") for name in NAMES))
 
 
 def display_words(*, as_json: bool, quiet: bool, every: int | None, allow: Sequence[str] = ()) -> list[str]:

@@ -14,6 +14,7 @@ from grpo_core.publish.source import Source
 from grpo_core.publish.weights import Form
 from grpo_core.tracking.runs import is_number
 from grpo_sdk import __version__
+from grpo_sdk.display.invocation import without
 from grpo_sdk.display.text import format_value
 from grpo_sdk.errors import UserError
 from grpo_sdk.plugins.models import check_hub_id
@@ -221,12 +222,7 @@ def public_command(command: object) -> str:
         words = shlex.split(command) if isinstance(command, str) else []
     except ValueError:  # a quotation without an end
         return ""
-    is_folder = [False, *(word == "--output-dir" for word in words[:-1])]
-    return shlex.join(
-        word
-        for word, follows in zip(words, is_folder, strict=False)
-        if not follows and word != "--output-dir" and not word.startswith(("--output-dir=", "output_dir="))
-    )
+    return shlex.join(without(words, "--output-dir", "output_dir"))
 
 
 def _kl(source: Source) -> str:

@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 SCRIPTS = ("grpo", "grpo-run")
@@ -30,6 +31,17 @@ def program() -> str:
     elif UV_RUN not in os.environ:
         words = [_as_typed(started.with_name("grpo" + started.suffix))]
     return shlex.join(["uv", "run", *words] if UV_RUN in os.environ else words)
+
+
+def without(words: Iterable[str], *names: str) -> list[str]:
+    """Return the words of a command line without some options (`--seed 1`, `--seed=1`) and settings (`seed=1`)."""
+    kept, remaining = [], iter(words)
+    for word in remaining:
+        if word in names:
+            next(remaining, None)
+        elif word.partition("=")[0] not in names:
+            kept.append(word)
+    return kept
 
 
 def _as_typed(path: Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from grpo_core.cli.nproc import process_number
 from grpo_core.cli.run import run, settings_of
 from grpo_core.cli.settings import read_settings
 from grpo_core.config import RunConfig
+from grpo_sdk.display.invocation import without
 from grpo_sdk.errors import UserError, near_match
 
 PASSED_ON = {"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]}
@@ -60,7 +61,8 @@ def read_run_words(words: Sequence[str], context: click.Context) -> RunWords:
     settings.add_recipe()
     config = settings.validated().config
     nproc = None if params["nproc"] is None else process_number(params["nproc"])
-    return RunWords(_kept(words), config, nproc)
+    kept = without(words, "--nproc", "--output-dir", "output_dir")  # which the launcher gives itself
+    return RunWords(["run", *kept], config, nproc)
 
 
 def check_tasks(config: RunConfig) -> None:
@@ -87,14 +89,3 @@ def _parsed(words: Sequence[str], context: click.Context) -> dict[str, Any]:
         raise UserError(
             f"no option {error.option_name}, neither of {context.command_path} nor of grpo run.{hint}"
         ) from None
-
-
-def _kept(words: Iterable[str]) -> list[str]:
-    """Leave out what the launcher gives itself: the number of processes and the output folder."""
-    kept, remaining = ["run"], iter(words)
-    for word in remaining:
-        if word in ("--nproc", "--output-dir"):
-            next(remaining, None)
-        elif not word.startswith(("--nproc=", "--output-dir=", "output_dir=")):
-            kept.append(word)
-    return kept
