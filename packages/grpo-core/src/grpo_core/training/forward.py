@@ -109,7 +109,7 @@ class ForwardPasses:
                 found["kl"], found["k3"] = self._algorithm.kl(*logps), k3(*logps)
             return found
 
-        with torch.no_grad():
+        with torch.no_grad(), self.policy.precision():  # around all passes: weights are cast once
             return self._of_all(batch, names, measure)
 
     def outputs(
@@ -149,7 +149,8 @@ class ForwardPasses:
         def measure(micro: MicroBatch, rows: TokenBatch) -> dict[str, Tensor]:
             return {"logp": self._reference_logp(rows, micro.packs)}
 
-        return self._of_all(batch, ["logp"], measure)["logp"]
+        with self.policy.precision():  # as above
+            return self._of_all(batch, ["logp"], measure)["logp"]
 
     def _of_all(
         self,
