@@ -1,7 +1,5 @@
 import json
 import math
-from fractions import Fraction
-from itertools import combinations
 
 import pytest
 import torch
@@ -9,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from grpo_core.algorithms.diagnostics import clip_fractions, effective_sample_size, pass_at_k, ratio_statistics
+from grpo_core.algorithms.diagnostics import clip_fractions, effective_sample_size, ratio_statistics
 from grpo_core.algorithms.entropy_probe import predicted_entropy_change, probe_coefficients
 from grpo_core.algorithms.noise_scale import NoiseScale, gns_pair
 from grpo_sdk.errors import UserError
@@ -64,24 +62,6 @@ def test_ratio_statistics() -> None:
     assert (found["clamped"], found["max"]) == pytest.approx((0.5, math.exp(20)))
     assert ratio_statistics(log_ratio, mask, max_log_ratio=None)["max"] == pytest.approx(math.exp(30))
     assert ratio_statistics(log_ratio, ~mask) == {}, "without tokens there are none"
-
-
-# --- pass@k
-
-
-@given(st.integers(1, 7), st.data())
-def test_pass_at_k_is_the_share_of_draws_with_a_right_one(n: int, data: st.DataObject) -> None:
-    c, k = data.draw(st.integers(0, n)), data.draw(st.integers(1, n))
-    draws = list(combinations(range(n), k))
-    share = Fraction(sum(any(i < c for i in draw) for draw in draws), len(draws))
-    assert pass_at_k(n, c, k) == pytest.approx(float(share), abs=1e-14)
-    assert pass_at_k(10**9, 1, 3) == pytest.approx(3e-9, rel=1e-12), "small chances keep their digits"
-
-
-@pytest.mark.parametrize(("n", "c", "k"), [(4, 5, 1), (4, -1, 1), (4, 2, 0), (4, 2, 5), (0, 0, 1)])
-def test_pass_at_k_of_what_was_not_drawn_is_refused(n: int, c: int, k: int) -> None:
-    with pytest.raises(UserError, match="needs 0 <= c <= n and 1 <= k <= n"):
-        pass_at_k(n, c, k)
 
 
 # --- the gradient's noise scale

@@ -1,10 +1,15 @@
 from dataclasses import replace
+from fractions import Fraction
+from itertools import combinations
 
 import orjson
 import pytest
 from evaluation_runs import LOST, evaluation_of
+from hypothesis import given
+from hypothesis import strategies as st
 
-from grpo_core.evaluation.results import Certainty, RowRates, TokenStatistics
+from grpo_core.evaluation.results import Certainty, RowRates, TokenStatistics, pass_at_k
+from grpo_sdk.errors import UserError
 from grpo_sdk.task.score import Score
 
 
@@ -22,6 +27,21 @@ def test_one_completion_a_row_has_wilsons_interval() -> None:
     nothing = evaluation_of([LOST], n=1, lengths=[None]).summary()
     assert (nothing["n"], nothing["ci_low"], nothing["ci_high"]) == (0, 0.0, 1.0)
     assert [nothing[name] for name in ("solved_rate", "mean_reward", "valid_rate", "mean_length")] == [None] * 4
+
+
+@given(st.integers(1, 7), st.data())
+def test_pass_at_k_is_the_share_of_draws_with_a_right_one(n: int, data: st.DataObject) -> None:
+    c, k = data.draw(st.integers(0, n)), data.draw(st.integers(1, n))
+    draws = list(combinations(range(n), k))
+    share = Fraction(sum(any(i < c for i in draw) for draw in draws), len(draws))
+    assert pass_at_k(n, c, k) == pytest.approx(float(share), abs=1e-14)
+    assert pass_at_k(10**9, 1, 3) == pytest.approx(3e-9, rel=1e-12), "small chances keep their digits"
+
+
+@pytest.mark.parametrize(("n", "c", "k"), [(4, 5, 1), (4, -1, 1), (4, 2, 0), (4, 2, 5), (0, 0, 1)])
+def test_pass_at_k_of_what_was_not_drawn_is_refused(n: int, c: int, k: int) -> None:
+    with pytest.raises(UserError, match="needs 0 <= c <= n and 1 <= k <= n"):
+        pass_at_k(n, c, k)
 
 
 def test_pass_at_k_by_hand() -> None:

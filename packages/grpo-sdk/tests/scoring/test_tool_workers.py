@@ -135,6 +135,13 @@ def test_a_broken_tool_abstains_and_is_named(bad: Scorer, asked: ToolCall, fault
     assert state.why.startswith(f"task shop_tasks.bad: {why}")
 
 
+@pytest.mark.parametrize(("name", "why"), [("spin", "no answer within"), ("leave", "its worker exited with status 3")])
+def test_a_text_whose_tools_do_not_answer_names_its_calls(bad: Scorer, name: str, why: str) -> None:
+    text = write_tool_turns([ToolTurn("", (Call("long", {"length": 1}, "x", ok=True), Call(name, {}, "", ok=True)))])
+    score = bad.score([text], [bad.task.rows()[0]])[0]
+    assert score.abstained and score.why.startswith(f"task shop_tasks.bad: repeating long() and {name}(): {why}")
+
+
 @pytest.mark.parametrize("asked", [call("sleep", seconds=60), call("leave"), call("crash")])
 def test_a_task_may_go_on_after_a_broken_tool(forgiving: Scorer, asked: ToolCall) -> None:
     session = forgiving.session(forgiving.task.rows()[0])

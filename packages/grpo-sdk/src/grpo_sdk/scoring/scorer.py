@@ -311,9 +311,15 @@ class Scorer:
         is_late = self._fails_on_timeout and self._tools is None and op in ("grade", "refuse")
         fallback = partial(self._late, row_json) if is_late else None
         limit_s = self.timeout_s * limits
-        if self._tools is not None and op == "grade":  # which calls them again
-            limit_s = self._tools.limit_of_text(str(arguments["text"]))
-        return self._pool.submit_as(request, limit_s, convert, fallback=fallback)
+        if self._tools is None or op != "grade":
+            return self._pool.submit_as(request, limit_s, convert, fallback=fallback)
+        limit_s, calls = self._tools.repeated(str(arguments["text"]))
+
+        def convert_named(outcome: Outcome) -> T:
+            is_lost = calls and outcome.status in ("timeout", "crashed")
+            return convert(replace(outcome, why=f"{calls}: {outcome.why}") if is_lost else outcome)
+
+        return self._pool.submit_as(request, limit_s, convert_named)
 
     def _ask_text(self, op: str, text: str, row: Row) -> Future[Any]:
         """Queue an operation of a completion that gives a text or a prompt, or None."""

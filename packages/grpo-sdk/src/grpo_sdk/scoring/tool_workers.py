@@ -119,14 +119,16 @@ class ToolWorkers:
 
     def limit_of(self, turns: Sequence[ToolTurn]) -> float:
         """Seconds in which an episode can begin and be repeated, each call within its tool's limit."""
-        called = [
-            self.tools[call.name] for turn in turns for call in turn.calls if call.ran and call.name in self.tools
-        ]
-        return self._starts_s + self.timeout_s + sum(tool.timeout_s or self.timeout_s for tool in called)
+        return self._starts_s + self.timeout_s + sum(tool.timeout_s or self.timeout_s for tool in self._called(turns))
 
-    def limit_of_text(self, text: str) -> float:
-        """The same of the text that is scored."""
-        return self.limit_of(read_tool_turns(text)[0])
+    def repeated(self, text: str) -> tuple[float, str]:
+        """(the same of a text that is scored, how messages name its calls): `repeating look_up() and order()`."""
+        turns = read_tool_turns(text)[0]
+        names = dict.fromkeys(f"{tool.name}()" for tool in self._called(turns))
+        return self.limit_of(turns), f"repeating {' and '.join(names)}"[:100] if names else ""
+
+    def _called(self, turns: Sequence[ToolTurn]) -> list[Tool]:
+        return [self.tools[call.name] for turn in turns for call in turn.calls if call.ran and call.name in self.tools]
 
     def drop_left(self) -> None:
         """Close the environments of episodes that nobody plays any more."""
