@@ -129,7 +129,7 @@ HOSTILE: dict[str, tuple[Reply, str]] = {
     ),
     "no arguments": (message("", call("look_up", "")), "look_up was not called"),
     "something behind": (message("", call("look_up", '{"item": "apple"} and')), "behind the arguments stands 'and'"),
-    "depth": (message("", call("look_up", '{"item":' * 5_000)), "nested deeper than 64"),
+    "depth": (message("", call("look_up", '{"item":' * 100 + "1" + "}" * 100)), "nested deeper than 64"),
     "digits": (message("", call("look_up", '{"item":' + "9" * 100_000 + "}")), "100000 digits"),
     "an unknown name": (message(None, call("lookup", {"item": "apple"})), "no tool 'lookup'. Did you mean 'look_up'?"),
     "a name that endpoints refuse": (message(None, call("look up<|", {})), "no tool 'look up<|'"),

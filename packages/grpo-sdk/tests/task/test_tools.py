@@ -546,7 +546,7 @@ async def waits() -> str:
     (lambda: Opaque(), r"returned .*test_tools.Opaque; return text"),
     (lambda: "\ud800", r"half of a surrogate pair"),
     (lambda: ["\ud800"], r"half of a surrogate pair"),
-    (lambda: nested(5000), r"list that JSON doesn't have"),
+    (lambda: nested(100_000), r"list that JSON doesn't have"),
     (lambda: {(1, 2): 3}, r"keys must be"),
 ])  # fmt: skip
 def test_what_the_policy_cannot_read_is_refused_with_its_type(make: Callable[[], Any], said: str) -> None:

@@ -138,7 +138,7 @@ def _end_of_function(lines: list[str], start: int) -> int:
             depth += (token.type == tokenize.INDENT) - (token.type == tokenize.DEDENT)
             if token.type == tokenize.DEDENT and not depth and token.start[0] > start:
                 return token.start[0] - 1
-    except (tokenize.TokenError, SyntaxError):  # what does not end, or the prose after the function
+    except (tokenize.TokenError, SyntaxError, SystemError):  # what does not end, prose after the function, a NUL
         pass
     return len(lines)
 

@@ -70,10 +70,15 @@ class Database:
     def _transaction(self, action: Callable[[sqlite3.Connection], T]) -> T:
         if self._connection is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            connection = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None)
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=NORMAL")
-            connection.executescript(self._schema)
+            # Only one thread uses it, and any may collect it.
+            connection = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+            try:
+                connection.execute("PRAGMA journal_mode=WAL")
+                connection.execute("PRAGMA synchronous=NORMAL")
+                connection.executescript(self._schema)
+            except BaseException:
+                connection.close()
+                raise
             self._connection = connection
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
@@ -92,6 +97,9 @@ class Database:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.close()
         self._connection = None
+
+    def __del__(self) -> None:  # from Python 3.13 on sqlite3 warns of a connection that nobody has closed
+        self.close()
 
 
 MAX_REASON_CHARS = 1000

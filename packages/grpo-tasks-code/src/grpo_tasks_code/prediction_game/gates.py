@@ -23,7 +23,7 @@ MAX_CHARS = 2_000
 _MODULES = "bisect collections functools heapq itertools math operator string"
 _NAMES = (
     "attrgetter breakpoint compile delattr dir eval exec exit format format_map Formatter getattr globals hash help id "
-    "input locals memoryview methodcaller object open quit setattr super type update_wrapper vars vformat wraps"
+    "input locals memoryview methodcaller object open quit setattr super sys type update_wrapper vars vformat wraps"
 )
 _PREFIXES = ("_", "ag_", "co_", "cr_", "f_", "gi_", "tb_")
 """Prefixes of refused attributes: private ones, and those of frames, code and generators, which reach every builtin."""
