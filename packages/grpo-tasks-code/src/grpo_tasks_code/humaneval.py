@@ -138,8 +138,8 @@ def _end_of_function(lines: list[str], start: int) -> int:
             depth += (token.type == tokenize.INDENT) - (token.type == tokenize.DEDENT)
             if token.type == tokenize.DEDENT and not depth and token.start[0] > start:
                 return token.start[0] - 1
-    except (tokenize.TokenError, SyntaxError, SystemError):  # what does not end, prose after the function, a NUL
-        pass
+    except (tokenize.TokenError, SyntaxError, SystemError, UnicodeEncodeError):
+        pass  # what does not end, or is prose after the function; from Python 3.12 on a NUL or half of a surrogate pair
     return len(lines)
 
 
