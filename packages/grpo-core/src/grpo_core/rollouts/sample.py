@@ -70,7 +70,7 @@ class RolloutContext:
         started = time.monotonic()
         while (outcome := wait(futures, timeout=ASK_EVERY_S)).not_done:
             if self.should_stop():
-                for future in outcome.not_done:
+                for future in reversed(futures):  # first those that have begun would let others begin
                     future.cancel()
                 raise StopRequested
             if time.monotonic() - started >= SHOW_AFTER_S:

@@ -214,7 +214,7 @@ def wait_all(futures: Sequence[Future[T]]) -> list[T]:
         done, _ = wait(futures, return_when=FIRST_EXCEPTION)  # which wakes this thread once, not for each
         return [future.result() for future in futures if future in done]
     except BaseException:
-        for future in futures:
+        for future in reversed(futures):  # first those that have begun would let others begin
             future.cancel()
         raise
 
