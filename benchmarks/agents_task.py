@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterable, Sequence
+from random import Random
 from typing import Any
 
 from grpo_sdk import Environment, Message, Row, Task, TaskConfig, reward, tool
@@ -106,20 +107,32 @@ class Calls:
         words: Length of a result.
         seconds: Time of a call.
         slow_seconds: That of one call in eight, at another turn in each episode.
+        is_spread: Whether a call takes any time between these two instead.
         mark: Token that stands once in each result.
 
     Attributes:
-        chains: Seconds of the calls of each episode, by the tokens that it begins with.
+        times: Seconds of the calls of each episode, by the tokens that it begins with.
         tokens: Of whole episodes, their prompt included.
+        begun: Tokens that tell an episode: how many its prompt and its first completion have.
     """
 
-    def __init__(self, *, turns: int, sampled: int, words: int, seconds: float, slow_seconds: float, mark: int) -> None:
+    def __init__(
+        self,
+        *,
+        turns: int,
+        sampled: int,
+        words: int,
+        seconds: float,
+        slow_seconds: float,
+        mark: int,
+        is_spread: bool = False,
+    ) -> None:
         self._turns, self._sampled, self._words, self._mark = turns, sampled, words, mark
-        self._seconds, self._slow_seconds = seconds, slow_seconds
-        self.chains: dict[tuple[int, ...], float] = {}
+        self._seconds, self._slow_seconds, self.is_spread = seconds, slow_seconds, is_spread
+        self.times: dict[tuple[int, ...], list[float]] = {}
         self.tokens: list[int] = []
         self._numbers: dict[tuple[int, ...], int] = {}
-        self._begun = 0
+        self.begun = 0
 
     def call(self, prompt_ids: Sequence[int], completion_ids: Sequence[int]) -> dict[str, Any] | None:
         """Arguments of the call, or None where the episode ends.
@@ -131,12 +144,14 @@ class Calls:
             raise SystemExit(f"a completion has {len(completion_ids)} tokens, not {self._sampled}")
         ids, turn = (*prompt_ids, *completion_ids), list(prompt_ids).count(self._mark)
         if turn == 0:
-            self._begun = len(ids)
+            self.begun = len(ids)
             self._numbers[ids] = len(self._numbers)
-        first = ids[: self._begun]
+        first = ids[: self.begun]
         if turn == self._turns - 1:
             self.tokens.append(len(ids))
             return None
         seconds = self._slow_seconds if turn == self._numbers[first] % ONE_IN else self._seconds
-        self.chains[first] = self.chains.get(first, 0.0) + seconds
+        if self.is_spread:
+            seconds = Random(f"{self._numbers[first]}/{turn}").uniform(self._seconds, self._slow_seconds)
+        self.times.setdefault(first, []).append(seconds)
         return {"seconds": seconds, "words": self._words}

@@ -49,7 +49,11 @@ def examples() -> Iterator[tuple[str, str]]:
         yield from ((page, code) for source, code in blocks(page, "python") if not source and ">>>" not in code)
 
 
-EXAMPLES = [(place, text) for place, code in examples() if "from grpo_core" in code and (text := up_to_its_tasks(code))]
+EXAMPLES = [(place, text) for place, code in examples() if "from grpo_" in code and (text := up_to_its_tasks(code))]
+
+
+def test_every_example_file_is_among_them() -> None:
+    assert {f"examples/tasks/{file.name}" for file in TASKS.glob("*.py")} <= {place for place, _ in EXAMPLES}
 
 
 @pytest.mark.parametrize(("place", "code"), EXAMPLES, ids=[place for place, _ in EXAMPLES])

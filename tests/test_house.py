@@ -17,8 +17,8 @@ import pytest
 PACKAGES = Path(__file__).parents[1] / "packages"
 
 CODE_LINES = {
-    "grpo-core": 28_479,
-    "grpo-sdk": 23_897,
+    "grpo-core": 28_508,
+    "grpo-sdk": 23_911,
     "grpo-tasks-chess": 3_354,
     "grpo-tasks-code": 7_954,
     "grpo-tasks-games": 1_464,

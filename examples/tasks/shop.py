@@ -7,7 +7,10 @@ from itertools import product
 from grpo_sdk import Call, Environment, Invalid, Message, Row, Task, TaskConfig, ToolError, reward, tool
 from grpo_sdk.data import split_of
 
-GOODS = ("apple", "bread", "cup", "lamp", "pen", "rope", "shirt", "spoon")
+GOODS = (
+    *("apple", "basket", "bell", "book", "bread", "broom", "button", "candle", "chair", "coat", "cup", "drum"),
+    *("fork", "glove", "jar", "key", "lamp", "mirror", "pen", "rope", "shirt", "spoon", "table", "towel"),
+)
 
 
 class Visit(Row):
@@ -25,10 +28,10 @@ def written(*calls: tuple[str, dict[str, object]]) -> str:
 
 def load(config: TaskConfig) -> Iterable[Visit]:
     """Visits, in disjoint splits."""
-    for item, price, count in product(GOODS, range(2, 7), range(1, 6)):
+    for item, price, count in product(GOODS, range(2, 10), range(1, 7)):
         gold = written(("look_up", {"item": item}), ("order", {"item": item, "count": count}))
         visit = Visit(id=f"{item} {price} {count}", gold=gold, item=item, price=price, coins=price * count)
-        if split_of(visit.id) == config.split:
+        if split_of(prompt(visit)[-1]["content"]) == config.split:  # the price is not said: it tells no problems apart
             yield visit
 
 

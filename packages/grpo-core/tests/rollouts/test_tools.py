@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -61,12 +62,12 @@ def scorers() -> Iterator[dict[str, Scorer]]:
 
 
 def sampled(
-    scorer: Scorer, engine: Any, schedule: Any = "rounds", generations: int = 2, max_context: int | None = None
+    scorer: Scorer, engine: Any, schedule: Any = "rounds", generations: int = 2, **options: Any
 ) -> list[Rollout]:
     task, rows = scorer.task, scorer.task.rows()[:2]
     groups = [PromptGroup(Draw(task, task.label, row, position), ()) for position, row in enumerate(rows)]
     scoring: Any = {task.label: Player(scorer, None, TOKENIZER)}
-    context = RolloutContext(engine=engine, scoring=scoring, seed=0, max_context=max_context, schedule=schedule)
+    context = RolloutContext(engine=engine, scoring=scoring, seed=0, schedule=schedule, **options)
     return sample_rollouts(groups, context, Sampling(), generations, 1)
 
 
@@ -117,8 +118,10 @@ def test_an_episode_goes_on_when_its_own_tool_has_answered(scorers: dict[str, Sc
         seconds = 1.0 if len(turns) == 1 else 0.01
         return written("wait", seconds=seconds) if prompt.count("<tool_result>") < 2 else "done"
 
-    engine = Scripted(say)
-    rollouts = sampled(scorers["BAD"], engine, "arrival")
+    engine, idle = Scripted(say), list[float]()
+    started = time.monotonic()
+    rollouts = sampled(scorers["BAD"], engine, "arrival", on_idle=idle.append)
+    assert 0.5 < sum(idle) < time.monotonic() - started, "the others are over before the first goes on"
     assert [rollout.score.solved for rollout in rollouts] == [True] * 4
     assert len(engine.waited) > 3, "the others had their turns while the first waited"
     assert [len(rollout.turns) for rollout in rollouts] == [3] * 4

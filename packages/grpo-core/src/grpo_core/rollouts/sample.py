@@ -38,6 +38,7 @@ class RolloutContext:
         max_context: Tokens that fit the model; a conversation that leaves no room for a completion is over.
         should_stop: Whether to stop; called after every completion, and while scores are waited for.
         on_wait: Told how many scores there are, and how many there will be, once they take a while.
+        on_idle: Told for how many seconds nothing was sampled, since every episode waited for its tools (`arrival`).
         schedule: When an episode with tools goes on: as soon as they have answered (`arrival`), or when every episode
             has had its turn (`rounds`).
     """
@@ -48,6 +49,7 @@ class RolloutContext:
     max_context: int | None = None
     should_stop: Callable[[], bool] = lambda: False
     on_wait: Callable[[int, int], None] = lambda done, total: None
+    on_idle: Callable[[float], None] = lambda seconds: None
     schedule: Literal["arrival", "rounds"] = "rounds"
 
     def until_stopped(self, completions: Iterable[tuple[int, Completion]]) -> Iterator[tuple[int, Completion]]:
@@ -197,7 +199,7 @@ def _played(
         def sample_arriving(arrivals: Arrivals) -> Iterator[tuple[int, Completion]]:
             return context.until_stopped(engine.generate_arriving(arrivals, sampling))
 
-        play_arriving(tables, sample_arriving, request_of, reply, ended)
+        context.on_idle(play_arriving(tables, sample_arriving, request_of, reply, ended))
     else:
         play(tables, sample, ended)
     scores: list[dict[str, Score]] = [{} for _ in tables]

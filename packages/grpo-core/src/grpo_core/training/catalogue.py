@@ -254,6 +254,16 @@ CATALOGUE: tuple[Metric, ...] = (
         ("tokens_per_s", "completion tokens of the step / its seconds"),
         ("generate_s", "seconds of sampling, with the scoring that overlaps it"),
         ("tools_s", "seconds that tools ran, those of all episodes added up; of tasks with tools"),
+        (
+            "tools/sampler_idle",
+            "share of `generate_s` in which nothing was sampled, since every episode waited for its tools, in this "
+            "process; of tasks with tools, with `trainer.schedule=arrival`",
+        ),
+        (
+            "tools/workers_idle",
+            "share of their time in which the processes of tools ran none: 1 − `tools_s` / (processes · `generate_s`); "
+            "likewise. Near 0, calls wait for each other, and more `scoring.tool_workers` help",
+        ),
         ("update_s", "seconds of the optimizer steps"),
         (
             "overlap/sampler_idle",

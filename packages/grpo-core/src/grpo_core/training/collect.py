@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -24,6 +25,7 @@ from grpo_sdk.episodes.episode import learning_roles
 from grpo_sdk.errors import EngineError, UserError
 from grpo_sdk.rewards import soft_overlong
 from grpo_sdk.task.mixture import Draw
+from grpo_sdk.task.score import TOOLS, tool_seconds
 from grpo_sdk.task.task import Task
 
 
@@ -36,7 +38,7 @@ class Collected:
         rollouts: G per prompt, group by group.
         rewards: [N] float64 reward of each, NaN where it abstained.
         greedy_rewards: [N] reward of the greedy completion of each rollout's prompt, where the baseline needs it.
-        metrics: Metrics of dynamic sampling; empty without it.
+        metrics: Metrics of dynamic sampling and of tools; empty without them.
         started: When the step began, by `time.perf_counter`.
         generate_s: Seconds of sampling and scoring.
     """
@@ -59,6 +61,7 @@ def rollout_context(
     setup: Setup,
     should_stop: Callable[[], bool] = lambda: False,
     on_wait: Callable[[int, int], None] = lambda done, total: None,
+    on_idle: Callable[[float], None] = lambda seconds: None,
 ) -> RolloutContext:
     """What a run's rollouts are made with, the same in every step."""
     return RolloutContext(
@@ -68,6 +71,7 @@ def rollout_context(
         max_context=context_of(setup.engine, setup.policy.model),
         should_stop=should_stop,
         on_wait=on_wait,
+        on_idle=on_idle,
         schedule=setup.config.trainer.schedule,
     )
 
@@ -122,7 +126,9 @@ class Collector:
                 "reward of a completion by itself. Use another trainer.baseline."
             )
         self._sampling = sampling_of(trainer)
-        self._context = rollout_context(setup, should_stop if ranks.size == 1 else lambda: False, on_wait)
+        self._idle: list[float] = []
+        stops = should_stop if ranks.size == 1 else lambda: False
+        self._context = rollout_context(setup, stops, on_wait, self._idle.append)
 
     def collect(self, step: int) -> Collected:
         """Complete the next batch of prompts; under dynamic sampling, useless groups are drawn again, within bounds.
@@ -145,6 +151,7 @@ class Collector:
         rewards = self.rewards(rollouts, groups)
         rest(self.setup.engine)
         generate_s = time.perf_counter() - started
+        metrics |= self._tool_metrics(rollouts, generate_s)
         return Collected(groups, rollouts, rewards, greedy, metrics, started, generate_s)
 
     def rewards(self, rollouts: Sequence[Rollout], groups: Sequence[PromptGroup]) -> Tensor:
@@ -155,6 +162,19 @@ class Collector:
             task = groups[rollout.group].draw.task.task
             values.append(value + length_penalty(self.config.trainer, task, rollout))
         return torch.tensor(values, dtype=torch.float64)
+
+    def _tool_metrics(self, rollouts: Sequence[Rollout], generate_s: float) -> dict[str, float]:
+        """How much of the time sampler and tool workers had nothing to do, under the schedule `arrival`."""
+        if not self._idle:
+            return {}
+        metrics = {"tools/sampler_idle": sum(self._idle) / generate_s}
+        self._idle.clear()
+        episodes = Counter(rollout.spec for rollout in rollouts if TOOLS in rollout.score.seconds)
+        limit = self.config.scoring.tool_workers * self.ranks.size
+        if workers := sum(min(limit, count) for count in episodes.values()):
+            ran = sum(tool_seconds(rollout.score for rollout in rollouts))
+            metrics["tools/workers_idle"] = max(0.0, 1 - ran / (workers * generate_s))  # async ones share a worker
+        return metrics
 
     def _resample(self, groups: list[PromptGroup], rollouts: list[Rollout], step: int) -> dict[str, float]:
         """Replace, in place, the groups whose rewards hardly differ; what is left after the last attempt stays."""

@@ -137,7 +137,10 @@ def renderer_form(tokenizer: Any, tools: Sequence[Tool]) -> RendererForm | str:
         if family in UNTRIED:
             continue
         try:
-            renderer = create_renderer(tokenizer, config_from_name(family))
+            config = config_from_name(family)
+            if identity := getattr(config, "model_identity", None):
+                config = config.model_copy(update={"model_identity": _identity(tokenizer, config, identity)})
+            renderer = create_renderer(tokenizer, config)
         except Exception as error:  # of another family's tokenizer it raises anything
             reason = f"{error!r:.100}"
         else:
@@ -147,6 +150,16 @@ def renderer_form(tokenizer: Any, tools: Sequence[Tool]) -> RendererForm | str:
         if family == named:
             problem = f"the renderer {family} of this model's name isn't used: {reason}"
     return problem
+
+
+def _identity(tokenizer: Any, config: Any, identity: str) -> str:
+    """What the chat template says that the model is, where the renderer says `identity`: MiniMax's names a version."""
+    from renderers.base import create_renderer
+
+    made = tokenizer.decode(create_renderer(tokenizer, config).render_ids(TALKS[0], tools=[SPEC]))
+    expected = tokenizer.apply_chat_template(list(TALKS[0]), tools=[SPEC], tokenize=False)
+    before, _, after = made.partition(identity)
+    return str(expected.removeprefix(before).removesuffix(after))
 
 
 def _difference(renderer: Any, expected: Sequence[tuple[Sequence[Mapping[str, Any]], bool, list[int]]]) -> str:

@@ -10,6 +10,7 @@ waited for is yielded, so that one implementation serves threads (`run`) and eve
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -210,8 +211,10 @@ def play_arriving(
     request: Callable[[int], Request | Unanswered],
     reply: Callable[[int, tuple[int, ...], Completion], Reply[Answer]],
     ended: Callable[[int], None] = lambda index: None,
-) -> None:
+) -> float:
     """Play episodes with tools to their end, in place: each goes on as soon as its tools have answered.
+
+    Returns the seconds in which nothing was sampled, since every episode waited for its tools.
 
     Args:
         tables: Who plays what.
@@ -223,6 +226,7 @@ def play_arriving(
     arriving = _Arriving(tables, request, ended)
     for index, completion in generate(arriving):
         arriving.answered(index, reply(index, arriving.sampled.pop(index), completion))
+    return arriving.idle_s
 
 
 class _Arriving:
@@ -235,6 +239,7 @@ class _Arriving:
 
     Attributes:
         sampled: Prompts of the requests that have no completion yet.
+        idle_s: Seconds in which there was none.
     """
 
     def __init__(
@@ -245,6 +250,7 @@ class _Arriving:
     ) -> None:
         self._tables, self._request, self._ended = tables, request, ended
         self.sampled: dict[int, tuple[int, ...]] = {}
+        self.idle_s = 0.0
         self._states: SimpleQueue[tuple[int, Future[TurnState]]] = SimpleQueue()
         self._awaited = 0
         self._ready = []
@@ -261,10 +267,12 @@ class _Arriving:
         for index in ready:
             requests += self._requested(index)
         while self._awaited:
+            started = time.perf_counter()
             try:
                 index, future = self._states.get(block=wait and not requests)
             except Empty:
                 break
+            self.idle_s += time.perf_counter() - started
             self._awaited -= 1
             self._tables[index][1].follow(future.result())
             requests += self._requested(index)
