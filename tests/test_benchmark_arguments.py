@@ -60,6 +60,14 @@ def test_one_call_in_eight_of_agents_is_slow() -> None:
             seconds.append(call["seconds"])
             prompt += [0, 99]
         assert sorted(seconds) == [1.0] * 7 + [10.0] and seconds[episode % 8] == 10.0
-    assert set(calls.chains.values()) == {17.0} and calls.tokens == [18] * 16
+    assert {sum(times) for times in calls.times.values()} == {17.0} and calls.tokens == [18] * 16
     with pytest.raises(SystemExit, match="2 tokens, not 1"):
         calls.call([0], [0, 0])
+
+
+def test_with_perfect_overlap_an_episode_goes_on_when_its_call_is_over() -> None:
+    script = load_script("agents")
+    passes = [(1, 1, 1.0), (2, 2, 1.0), (2, 5, 1.0)]  # rows, new tokens, seconds: each takes a second
+    result = {"times": [[9.0], [9.0], [3.0], [0.5]], "prompt": 4}  # of an earlier step, and of the last
+    work = script.Work(prompts=1, group=2, turns=2, sampled=2)
+    assert script.simulated({"timed_passes": passes}, result, work) == pytest.approx(7.0)
