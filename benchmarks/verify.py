@@ -114,7 +114,7 @@ def measure(
 def pool_rate(seconds: float) -> float:
     """Checks per second of wall time through the pool, with distinct payloads."""
     warm()
-    pairs = [(f"x + {n}", rf"\boxed{{{n} + x}}") for n in range(50_000)]
+    pairs = [(rf"\sqrt{{x}} + {n}", rf"\boxed{{{n} + \sqrt{{x}}}}") for n in range(50_000)]
     done, begin = 0, time.perf_counter()
     with ThreadPoolExecutor(16) as threads:
         while (spent := time.perf_counter() - begin) < seconds:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
+from grpo_tasks_math.verify import rational
 from grpo_tasks_math.verify.exact import MAX_DIGITS
 from grpo_tasks_math.verify.reader import LONGEST_PRODUCT, is_open
 from grpo_tasks_math.verify.values import Choice, Digits, Equation, Formula, Items, NaN, Number, Relation, Value, Words
@@ -19,7 +20,8 @@ class Equality:
     """Rules of equality.
 
     Attributes:
-        formulas: (gold, answer) in cleaned LaTeX -> whether they are equal; None when not decided, as by default.
+        formulas: (gold, answer) in cleaned LaTeX -> whether they are equal; None when not decided, as by default;
+            `EXACT` decides rational functions.
         rel_tol: Largest difference between two numbers, relative to the gold; 0 for exact equality.
     """
 
@@ -27,7 +29,7 @@ class Equality:
     rel_tol: Fraction = Fraction(0)
 
 
-EXACT = Equality()
+EXACT = Equality(rational.are_equal)
 
 
 _INNER_SPACE = re.compile(r"(?<!\w) | (?!\w)")

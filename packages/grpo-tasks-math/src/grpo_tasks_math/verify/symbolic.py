@@ -11,6 +11,7 @@ from functools import cache, partial
 from typing import Any
 
 from grpo_tasks_math.verify.compare import Equality, compare
+from grpo_tasks_math.verify.rational import are_equal
 from grpo_tasks_math.verify.reader import GROUP, read
 
 CORRECT, WRONG, UNPARSABLE = b"correct", b"wrong", b"unparsable"
@@ -53,6 +54,8 @@ def handle(payload: bytes) -> bytes:
     unreadable: set[str] = set()
 
     def equal(expected: str, given: str) -> bool:
+        if not rel_tol and (is_equal := are_equal(expected, given)) is not None:
+            return is_equal
         left, right = _parse(expected), _parse(given)
         if right is None:
             unreadable.add(given)

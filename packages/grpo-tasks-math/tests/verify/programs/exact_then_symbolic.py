@@ -5,7 +5,7 @@ import sys
 from grpo_tasks_math.rewards import accuracy
 from grpo_tasks_math.verify import verify
 
-assert verify("1/2", "0.5") == "correct" and accuracy("5", "5") == 2.0
+assert verify("1/2", "0.5") == verify("(x+1)^2", "x^2+2x+1") == "correct" and accuracy("5", "5") == 2.0
 heavy = {"torch", "sympy", "math_verify", "transformers", "datasets", "numpy"} & set(sys.modules)
 assert not heavy, heavy
-print(verify("x+1", r"\boxed{1+x}", 60.0).value)
+print(verify(r"\sqrt{x}+1", r"\boxed{1+\sqrt{x}}", 60.0).value)
