@@ -2,7 +2,8 @@
 
     python benchmarks/verify.py [--json] [--seconds 1.0]
 
-Both columns run in this process, alternating, by CPU time. Plain math-verify is `verify(parse(gold), parse(text))` with
+Both columns run in this process, alternating, by CPU time. Each formula has other numbers at each call, since both
+sides keep what they have read. Plain math-verify is `verify(parse(gold), parse(text))` with
 its own time limits off, because they cannot be used outside a main thread. The pool's line is wall time: all workers.
 """
 
@@ -15,31 +16,40 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from itertools import count as counter
 
 from arguments import command_line, positive
 
 from grpo_tasks_math.verify import Verdict, close, symbolic, verify, warm
 
 FILLER = "We add 12 and 30 to obtain 42, and then we note that 6 * 7 = 42 as well. "
+Case = Callable[[int], tuple[str, str]]
+"""Gold and completion, with a number in them."""
 KILOBYTE = FILLER * (1000 // len(FILLER))
 
-EXACT = {
-    "number": ("42", "42"),
-    "phrase": ("42", "The answer is 42."),
-    "box": ("42", r"so that \boxed{42}."),
-    "tags": ("42", "<think>6 * 7 = 42</think>\n<answer>42</answer>"),
-    "fraction": ("1/2", r"\boxed{\dfrac{21}{42}}"),
-    "set": (r"\{1,2\}", r"\boxed{\{2, 1\}}"),
-    "1 kB, box": ("42", KILOBYTE + r"\boxed{42}"),
-    "1 kB, phrase": ("42", KILOBYTE + "The answer is 42."),
-    "1 kB, last number": ("42", KILOBYTE + "So 42 it is"),
-    "1 kB, thinking": ("42", f"<think>{KILOBYTE}</think>\n<answer>42</answer>"),
+EXACT: dict[str, Case] = {
+    "number": lambda n: ("42", "42"),
+    "phrase": lambda n: ("42", "The answer is 42."),
+    "box": lambda n: ("42", r"so that \boxed{42}."),
+    "tags": lambda n: ("42", "<think>6 * 7 = 42</think>\n<answer>42</answer>"),
+    "fraction": lambda n: ("1/2", r"\boxed{\dfrac{21}{42}}"),
+    "set": lambda n: (r"\{1,2\}", r"\boxed{\{2, 1\}}"),
+    "1 kB, box": lambda n: ("42", KILOBYTE + r"\boxed{42}"),
+    "1 kB, phrase": lambda n: ("42", KILOBYTE + "The answer is 42."),
+    "1 kB, last number": lambda n: ("42", KILOBYTE + "So 42 it is"),
+    "1 kB, thinking": lambda n: ("42", f"<think>{KILOBYTE}</think>\n<answer>42</answer>"),
 }
-FORMULAS = {
-    "root": (r"\frac{\sqrt{2}}{2}", r"\boxed{\frac{1}{\sqrt{2}}}"),
-    "polynomial": ("(x+1)^2", r"\boxed{x^2+2x+1}"),
-    "matrix": (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"\boxed{\begin{pmatrix}1 & 2\\ 3 & 4\end{pmatrix}}"),
-    "wrong": (r"\sqrt{3}", r"\boxed{\sqrt{5}}"),
+FORMULAS: dict[str, Case] = {
+    "root": lambda n: (rf"\frac{{\sqrt{{{n}}}}}{{{n}}}", rf"\boxed{{\frac{{1}}{{\sqrt{{{n}}}}}}}"),
+    "root of a letter": lambda n: (rf"{n}\sqrt{{x}} + 1", rf"\boxed{{1 + {n}\sqrt{{x}}}}"),
+    "sine": lambda n: (rf"\sin({n}x) + 1", rf"\boxed{{1 + \sin({n}x)}}"),
+    "polynomial": lambda n: (f"(x+{n})^2", rf"\boxed{{x^2+{2 * n}x+{n * n}}}"),
+    "matrix": lambda n: (
+        rf"\begin{{pmatrix}}1&2\\3&{n}\end{{pmatrix}}",
+        rf"\boxed{{\begin{{pmatrix}}1 & 2\\ 3 & {n}\end{{pmatrix}}}}",
+    ),
+    "wrong": lambda n: (rf"\sqrt{{{n}}}", rf"\boxed{{\sqrt{{{n + 1}}}}}"),
+    "wrong, with letters": lambda n: (rf"{n}\sqrt{{x}} + 1", rf"\boxed{{{n}\sqrt{{x}} - 1}}"),
 }
 
 
@@ -60,8 +70,13 @@ class Line:
         return self.ours_per_s / self.math_verify_per_s
 
 
-def rate(function: Callable[[], object], seconds: float) -> float:
-    """Calls per second of CPU time, over at least `seconds`."""
+def rate(check: Callable[[str, str], object], case: Case, seconds: float) -> float:
+    """Checks per second of CPU time, over at least `seconds`."""
+    numbers = counter(2)
+
+    def function() -> None:
+        check(*case(next(numbers)))
+
     function()
     calls, batch, begin = 0, 1, time.process_time()
     while (spent := time.process_time() - begin) < seconds:
@@ -85,22 +100,15 @@ def in_process(gold: str, completion: str) -> bool:
     return symbolic.handle(symbolic.encode(gold, completion.removeprefix(r"\boxed{").removesuffix("}"))) == b"correct"
 
 
-def measure(
-    cases: dict[str, tuple[str, str]], ours: Callable[[str, str], object], expected: object, seconds: float
-) -> list[Line]:
+def measure(cases: dict[str, Case], ours: Callable[[str, str], object], expected: object, seconds: float) -> list[Line]:
     lines = []
-    for case, (gold, completion) in cases.items():
+    for name, case in cases.items():
         # Two half measurements each, alternating, so that a busy machine slows both.
-        halves = [
-            (
-                rate(lambda g=gold, c=completion: ours(g, c), seconds / 2),  # type: ignore[misc]  # bound defaults
-                rate(lambda g=gold, c=completion: plain_math_verify(g, c), seconds / 2),  # type: ignore[misc]  # same
-            )
-            for _ in range(2)
-        ]
+        halves = [(rate(ours, case, seconds / 2), rate(plain_math_verify, case, seconds / 2)) for _ in range(2)]
+        gold, completion = case(2)
         lines.append(
             Line(
-                case,
+                name,
                 len(completion),
                 sum(half[0] for half in halves) / 2,
                 sum(half[1] for half in halves) / 2,
@@ -114,7 +122,7 @@ def measure(
 def pool_rate(seconds: float) -> float:
     """Checks per second of wall time through the pool, with distinct payloads."""
     warm()
-    pairs = [(rf"\sqrt{{x}} + {n}", rf"\boxed{{{n} + \sqrt{{x}}}}") for n in range(50_000)]
+    pairs = [(rf"\sqrt[3]{{x}} + {n}", rf"\boxed{{{n} + \sqrt[3]{{x}}}}") for n in range(50_000)]
     done, begin = 0, time.perf_counter()
     with ThreadPoolExecutor(16) as threads:
         while (spent := time.perf_counter() - begin) < seconds:

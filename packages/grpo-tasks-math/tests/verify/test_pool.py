@@ -17,8 +17,8 @@ from grpo_tasks_math.verify import Verdict, check, close, symbolic, verify, warm
 
 PAIRS = [
     (r"\frac{\sqrt{2}}{2}", r"\boxed{\frac{1}{\sqrt{2}}}", Verdict.CORRECT),
-    (r"\sqrt{x} + 1", r"\boxed{1 + \sqrt{x}}", Verdict.CORRECT),
-    (r"\sqrt{x} + 1", r"\boxed{\sqrt{x} - 1}", Verdict.WRONG),
+    (r"\sqrt[3]{x} + 1", r"\boxed{1 + \sqrt[3]{x}}", Verdict.CORRECT),
+    (r"\sqrt[3]{x} + 1", r"\boxed{\sqrt[3]{x} - 1}", Verdict.WRONG),
     ("42", "42", Verdict.CORRECT),
 ]
 
@@ -32,7 +32,7 @@ def warmed() -> Iterator[None]:
 
 def test_from_many_threads_whose_time_in_the_queue_does_not_count() -> None:
     # 40 checks of some ms for few workers: all of them end, though together they take longer than one limit.
-    pairs = [(rf"\sqrt{{x}} + {n}", rf"\boxed{{{n} {'+' if n % 2 else '-'} \sqrt{{x}}}}") for n in range(40)]
+    pairs = [(rf"\sqrt[3]{{x}} + {n}", rf"\boxed{{{n} {'+' if n % 2 else '-'} \sqrt[3]{{x}}}}") for n in range(40)]
     with ThreadPoolExecutor(40) as threads:
         verdicts = list(threads.map(lambda pair: verify(*pair, 5.0), pairs))
     assert verdicts == [Verdict.WRONG, Verdict.CORRECT] * 20
@@ -59,7 +59,7 @@ def test_in_a_forked_child_while_the_parent_verifies() -> None:
 def test_inside_a_worker_there_is_no_second_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(Path(__file__).with_name("programs"))
     with KillablePool("nested_verifier:factory", workers=1) as workers:
-        right, wrong = workers.map([rb"\boxed{1 + \sqrt{x}}", rb"\boxed{1 - \sqrt{x}}"], 60.0)
+        right, wrong = workers.map([rb"\boxed{1 + \sqrt[3]{x}}", rb"\boxed{1 - \sqrt[3]{x}}"], 60.0)
     assert (right.value, wrong.value) == (b"correct 0", b"wrong 0")
 
 
@@ -76,13 +76,13 @@ class FakePool:
 @pytest.mark.parametrize("status", ["timeout", "crashed", "error"])
 def test_a_spent_budget_is_a_timeout(status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "_shared_pool", lambda: FakePool(Outcome(status, why="3 s, SIGSEGV, MemoryError")))
-    assert verify(r"\sqrt{x} + 1", r"\boxed{2x}") is Verdict.TIMEOUT
+    assert verify(r"\sqrt[3]{x} + 1", r"\boxed{2x}") is Verdict.TIMEOUT
 
 
 def test_machinery_that_does_not_start_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "_shared_pool", lambda: FakePool(Outcome("unavailable", why="no such program")))
     with pytest.raises(InfrastructureError, match="no such program"):
-        verify(r"\sqrt{x} + 1", r"\boxed{2x}")
+        verify(r"\sqrt[3]{x} + 1", r"\boxed{2x}")
     assert verify("2", "2") is Verdict.CORRECT  # the exact path needs no worker
 
 
@@ -92,7 +92,7 @@ def test_out_of_memory_inside_a_worker_is_a_timeout(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(check, "inside_worker", lambda: True)
     monkeypatch.setattr(symbolic, "handle", exhausted)
-    assert verify(r"\sqrt{x} + 1", r"\boxed{2x}") is Verdict.TIMEOUT
+    assert verify(r"\sqrt[3]{x} + 1", r"\boxed{2x}") is Verdict.TIMEOUT
 
 
 def test_importing_it_loads_no_engine_and_a_process_that_verified_ends_by_itself() -> None:

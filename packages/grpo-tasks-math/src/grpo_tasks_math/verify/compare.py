@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
-from grpo_tasks_math.verify import rational
+from grpo_tasks_math.verify import algebra
 from grpo_tasks_math.verify.exact import MAX_DIGITS
 from grpo_tasks_math.verify.reader import LONGEST_PRODUCT, is_open
 from grpo_tasks_math.verify.values import Choice, Digits, Equation, Formula, Items, NaN, Number, Relation, Value, Words
@@ -21,7 +21,7 @@ class Equality:
 
     Attributes:
         formulas: (gold, answer) in cleaned LaTeX -> whether they are equal; None when not decided, as by default;
-            `EXACT` decides rational functions.
+            `EXACT` decides short ones; see `algebra`.
         rel_tol: Largest difference between two numbers, relative to the gold; 0 for exact equality.
     """
 
@@ -29,7 +29,7 @@ class Equality:
     rel_tol: Fraction = Fraction(0)
 
 
-EXACT = Equality(rational.are_equal)
+EXACT = Equality(algebra.are_equal)
 
 
 _INNER_SPACE = re.compile(r"(?<!\w) | (?!\w)")

@@ -10,8 +10,8 @@ from fractions import Fraction
 from functools import cache, partial
 from typing import Any
 
+from grpo_tasks_math.verify.algebra import are_equal
 from grpo_tasks_math.verify.compare import Equality, compare
-from grpo_tasks_math.verify.rational import are_equal
 from grpo_tasks_math.verify.reader import GROUP, read
 
 CORRECT, WRONG, UNPARSABLE = b"correct", b"wrong", b"unparsable"

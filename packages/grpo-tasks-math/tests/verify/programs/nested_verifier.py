@@ -11,5 +11,5 @@ def factory():
 
 
 def handle(payload):
-    verdict = verify(r"\sqrt{x} + 1", payload.decode())
+    verdict = verify(r"\sqrt[3]{x} + 1", payload.decode())
     return f"{verdict} {len(psutil.Process().children())}".encode()
