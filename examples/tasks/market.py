@@ -11,7 +11,7 @@ from random import Random
 
 from pydantic import Field
 
-from grpo_sdk import Environment, EvaluationDefaults, Invalid, Row, Task, reward, tool
+from grpo_sdk import Environment, EvaluationDefaults, Invalid, Row, Task, ToolError, reward, tool
 from grpo_sdk.data import ProceduralConfig, procedural
 
 STALLS = "abcd"
@@ -79,7 +79,7 @@ class Visit(Environment):
 
     def reset(self, row: Market) -> None:
         """Begin with nothing bought."""
-        self.row, self.looks, self.paid = row, 0, 0
+        self.row, self.looks, self.paid, self.seen = row, 0, 0, {"a"}
 
     @tool
     def look(self, stall: str) -> str:
@@ -88,18 +88,21 @@ class Visit(Environment):
         Args:
             stall: Its letter.
         """
+        if stall not in (*STALLS,):
+            raise ToolError(f"There is no such stall; there are {', '.join(STALLS)}.")
         self.looks += 1
-        return str(self.row.prices[STALLS.index(stall)]) if stall in (*STALLS,) else "There is no such stall."
+        self.seen.add(stall)
+        return str(self.row.prices[STALLS.index(stall)])
 
     @tool(ends=True)
     def buy(self, stall: str) -> str:
-        """Buy at a stall.
+        """Buy at a stall that has been looked at.
 
         Args:
             stall: Its letter.
         """
-        if stall not in (*STALLS,):
-            return "There is no such stall."
+        if stall not in self.seen:
+            raise ToolError("You have not looked there.")
         self.paid = self.row.prices[STALLS.index(stall)]
         return f"That is {self.paid}."
 

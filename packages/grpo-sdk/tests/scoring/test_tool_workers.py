@@ -152,11 +152,12 @@ def test_a_task_may_go_on_after_a_broken_tool(forgiving: Scorer, asked: ToolCall
 
 
 def test_the_other_episodes_of_a_killed_worker_go_on_with_their_state(shop: Scorer) -> None:
-    session = shop.session(shop.task.rows()[1])
+    session, restarts = shop.session(shop.task.rows()[1]), shop.stats.restarts
     looked = turn(session, call("look_up", item="apple"))
     assert turn(shop.session(shop.task.rows()[0]), call("haggle")).fault == "timeout"
     ordered = turn(session, call("order", item="apple", count=2), before=looked.moves)
     assert session.score(write_tool_turns(ordered.moves)).result().parts["looks"] == 1.0
+    assert shop.stats.restarts == restarts + 1
 
 
 def test_a_slow_tool_is_repeated_within_its_own_limit() -> None:

@@ -225,8 +225,8 @@ class Scorer:
     @property
     def stats(self) -> ScorerStats:
         """Counts of this process so far."""
-        pool = self._pool.stats
-        return replace(self._counts.stats, quarantined=pool.quarantined, restarts=pool.restarts)
+        pool, tools = self._pool.stats, 0 if self._tools is None else self._tools.restarts
+        return replace(self._counts.stats, quarantined=pool.quarantined, restarts=pool.restarts + tools)
 
     def close(self) -> None:
         """Stop the workers; what has not been scored abstains as `infrastructure`."""

@@ -104,6 +104,12 @@ class ToolWorkers:
         self._is_closed = False
         self._numbers = itertools.count()
 
+    @property
+    def restarts(self) -> int:
+        """Processes that took the place of one that ended."""
+        with self._lock:
+            return sum(pool.stats.restarts for pool in self._live)
+
     def session(self, row_json: str) -> ToolSession:
         """The tools of a new episode, in the worker that has the fewest."""
         with self._lock:
