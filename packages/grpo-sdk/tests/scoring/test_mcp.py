@@ -85,6 +85,8 @@ def test_a_call_that_the_server_refuses_is_a_result(notes: Scorer) -> None:
     failed = answer(session, "fail", text="no such note")
     assert "no such note" in failed.result
     assert failed.ran and not failed.ok
+    assert "no such item" in answer(session, "refuse").result
+    assert answer(session, "where").result == "/episode"
     assert "ask" in answer(session, "ask").result  # its model, which no policy's server has
     assert not answer(session, "write", text=3).ok
     surplus = answer(session, "write", text="a", tims=2)
@@ -251,7 +253,14 @@ def test_nothing_stays_when_the_run_is_killed(tmp_path: Path) -> None:
         ({"server": ""}, "must be a command or an address"),
         ({"server": "http://127.0.0.1:1/mcp", "env": ["A"]}, "has no environment"),
         ({"server": "server", "headers": {"A": "b"}}, "takes no headers"),
-        ({"server": "server", "only": "read"}, "lists of texts"),
+        ({"server": "server", "only": "read"}, "list of texts"),
+        ({"server": "server", "only": [5]}, "list of texts"),
+        ({"server": "server", "env": {"A": None}}, "list of texts"),
+        ({"server": "http://127.0.0.1:1/mcp", "headers": {"A": 1}}, "a text for each name"),
+        ({"server": "echo 'a"}, "is no command: No closing quotation"),
+        ({"server": b"server"}, "must be a command, as a text"),
+        ({"server": None}, "must be a command, as a text"),
+        ({"server": "server", "start_s": "5"}, "finite time above 0"),
         ({"server": Path("server"), "only": []}, "leaves none of its tools"),
         ({"server": "server", "start_s": 0}, "finite time above 0"),
     ],

@@ -235,13 +235,16 @@ def test_what_a_tool_has_started_ends_with_its_worker() -> None:
     child.wait(10)
 
 
+NAN = '{"turns": [{"text": "", "calls": [{"name": "f", "arguments": {"x": NaN}}]}]}'
+
+
 def test_any_text_is_read_and_what_is_written_is_read_back() -> None:
     turns = (
         ToolTurn("\ud800", (Call("f", {"x": [1, None, "é"]}, "r", ok=False, ran=False, are_texts=True),)),
         ToolTurn("cut", problem="the length limit cut a call off"),
     )
     assert read_tool_turns(write_tool_turns(turns)) == (turns, True)
-    for text in ('{"turns": []}', '{"turns": [1]}', "[" * 100_000, '{"turns": [{"text": 1}]}', "\ud800"):
+    for text in ('{"turns": []}', '{"turns": [1]}', "[" * 100_000, '{"turns": [{"text": 1}]}', "\ud800", NAN):
         assert read_tool_turns(text) == ((ToolTurn(text),), True)
 
 

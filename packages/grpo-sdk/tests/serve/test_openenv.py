@@ -146,6 +146,14 @@ def test_episodes_over_http(server: TaskServer) -> None:
     assert status == 404 and "episode_id" in why
 
 
+def test_an_episode_is_nobody_elses(server: TaskServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask(server, f"{GUESSES}/reset", {"index": 0, "episode_id": "mine"})
+    status, why = refused(server, f"{GUESSES}/reset", {"index": 1, "episode_id": "mine"})
+    assert status == 409 and "'mine' is being played" in why
+    monkeypatch.setattr("grpo_sdk.serve.openenv.MAX_IDLE_S", 0.0)
+    assert ask(server, f"{GUESSES}/reset", {"index": 1, "episode_id": "mine"})["done"] is False
+
+
 def test_rows_are_openenvs_tasks(server: TaskServer) -> None:
     assert {"name": "test", "type": "test"} in ask(server, f"{SUMS}/splits")
     assert ask(server, f"{SUMS}{SUMS}/num_tasks", {"split": "train"}) == {"num_tasks": 5}  # as a client of /TASK asks

@@ -127,6 +127,13 @@ def test_nemo_gym(server: TaskServer) -> None:
     assert ask(server, f"{SUMS}/seed_session", session) == {"resources_session_id": "s"}
 
 
+@pytest.mark.parametrize("content", [5, {"text": "4"}, ["4"], [{"type": "output_text", "text": 4}], [{"type": "text"}]])
+def test_nemo_gym_refuses_what_is_no_answer_of_a_model(server: TaskServer, content: Any) -> None:
+    output = [{"type": "message", "role": "assistant", "content": content}]
+    status, why = refused(server, f"{SUMS}/verify", {**nemo("4", row="2+2"), "response": {"output": output}})
+    assert status == 400 and "a message in 'response.output' is" in why
+
+
 def test_nemo_gym_masks_what_is_not_scored(server: TaskServer) -> None:
     answer = ask(server, f"{SUMS}/verify", nemo("404", row="2+2", instance_config={"own": 1}))
     assert (answer["reward"], answer["mask_sample"], answer["failure_kind"]) == (0.0, True, "grpo:reward")

@@ -428,6 +428,22 @@ def test_a_text_stays_where_anothers_schema_takes_text(schema: Any) -> None:
     assert made.validated({"other": "12", "number": "12"}) == {"other": "12", "number": 12}
 
 
+@pytest.mark.parametrize("schema", [
+    {"anyOf": [{"properties": {"x": {"type": "string"}}}]},
+    {"$ref": "#/$defs/a", "$defs": {"a": {"properties": {"x": {}}}}},
+    {"patternProperties": {".": {"type": "string"}}},
+    {"additionalProperties": True},
+], ids=str)  # fmt: skip
+def test_anothers_schema_may_take_arguments_that_it_does_not_name(schema: dict[str, Any]) -> None:
+    assert schema_tool("other", "", schema, lambda x: x).validated({"x": "a"}) == {"x": "a"}
+
+
+def test_references_are_followed_once() -> None:
+    doubled = {f"a{n}": {"anyOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(60)}
+    parameters = {"properties": {"x": {"$ref": "#/$defs/a0"}}, "$defs": {**doubled, "a60": {"type": "integer"}}}
+    assert schema_tool("other", "", parameters, lambda x: x).validated({"x": "12"}) == {"x": 12}
+
+
 @pytest.mark.parametrize(("name", "text", "made"), [
     ("text", "true", "true"),
     ("text", "null", "null"),

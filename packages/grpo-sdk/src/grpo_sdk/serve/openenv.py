@@ -39,7 +39,7 @@ MAX_SESSIONS = 1024
 """Sessions at the same time."""
 
 MAX_IDLE_S = 3600.0
-"""Time until a session that nobody goes on with is forgotten; sampling a turn of a whole batch may take minutes."""
+"""Time after which a session that nobody goes on with is forgotten when another begins: sampling may take minutes."""
 
 SEND_S = 60.0
 """Time that a client may leave an answer unread."""
@@ -148,6 +148,10 @@ class OpenEnv:
         """Begin an episode over HTTP."""
         if full := self._full():
             raise HTTPException(HTTPStatus.TOO_MANY_REQUESTS, full, {"Retry-After": "1"})
+        if isinstance(name := body.get("episode_id"), str) and name in self._sessions:
+            raise HTTPException(
+                HTTPStatus.CONFLICT, f"episode {name!r:.80} is being played; give another 'episode_id'."
+            )
         session = Session(task)
         result = await session.reset(body)
         if not result["done"]:
@@ -176,9 +180,8 @@ class OpenEnv:
 
     def _full(self) -> str:
         """Why no session can be added, after those that nobody goes on with are forgotten; empty where one can."""
-        if self.episodes >= MAX_SESSIONS:
-            since = time.monotonic() - MAX_IDLE_S
-            self._sessions = {name: each for name, each in self._sessions.items() if each.used > since}
+        since = time.monotonic() - MAX_IDLE_S
+        self._sessions = {name: each for name, each in self._sessions.items() if each.used > since}
         return f"{self.episodes} episodes are played already; try again later" if self.episodes >= MAX_SESSIONS else ""
 
     async def play(self, task: ServedTask, socket: WebSocket) -> None:

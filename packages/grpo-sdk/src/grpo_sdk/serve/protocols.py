@@ -211,10 +211,10 @@ def _nemo_text(response: dict[str, Any]) -> str:
     if not messages:
         return ""
     content = messages[-1].get("content")
-    if isinstance(content, str):
-        return content
-    blocks = [block for block in content or () if isinstance(block, dict)] if isinstance(content, list) else []
-    texts = [block.get("text", "") for block in blocks if block.get("type") == "output_text"]
+    blocks = [{"type": "output_text", "text": content}] if isinstance(content, str) else content or []
+    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+        raise bad_request("the content of a message in 'response.output' is a text or a list of objects.")
+    texts = [block.get("text") for block in blocks if block.get("type") != "refusal"]
     if not all(isinstance(text, str) for text in texts):
         raise bad_request("the text of a message in 'response.output' is no text.")
     return "".join(texts)

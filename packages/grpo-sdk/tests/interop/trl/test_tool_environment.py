@@ -20,6 +20,7 @@ trl = pytest.importorskip("trl")
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL's and accelerate's own warnings are not ours to fail on
 
 TASKS = Path(__file__).with_name("programs") / "trl_tool_tasks.py"
+NOTES = Path(__file__).parents[2] / "scoring" / "notes_tasks.py"
 
 
 @pytest.fixture(scope="module")
@@ -204,6 +205,13 @@ def test_a_broken_tool_is_named_and_its_rollout_has_no_reward(shop: TrlTask, too
     assert other["reward"] == 1.0
 
 
+def test_a_number_that_json_does_not_have_is_a_wrong_argument(shop: TrlTask) -> None:
+    rollout = Rollout(shop)
+    assert "no number of JSON" in rollout.turn(("order", {"item": "apple", "count": float("nan")}))[0]
+    rollout.turn(("order", {"item": "apple"}))
+    assert rollout.score()["reward"] == 1.0
+
+
 def test_a_broken_tool_may_be_a_result() -> None:
     with TrlTask(f"{TASKS}:forgiving_shop", workers=1) as task:
         rollout = Rollout(task)
@@ -340,6 +348,8 @@ def test_what_trl_cannot_train_is_refused_by_name(shop: TrlTask, functions: TrlT
         task.environment_factory  # noqa: B018 - a property that refuses
     with pytest.raises(UserError, match="has an environment: use environment_factory"):
         shop.tools  # noqa: B018 - as above
+    with TrlTask(f"{NOTES}:PLAIN", workers=1) as task, pytest.raises(UserError, match="has tools of a server: use env"):
+        task.tools  # noqa: B018 - as above
     with TrlTask(f"{TASKS}:single", workers=1) as task, pytest.raises(UserError, match="has no tools"):
         task.tools  # noqa: B018 - as above
     with TrlTask(f"{TASKS}:shows", workers=1) as task, pytest.raises(UserError, match="prompts show calls of tools"):

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from mcp import MCPError
 from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
@@ -58,6 +59,17 @@ def key(context: Context) -> str:
 def fail(text: str) -> str:
     """Fail."""
     raise ToolError(text)
+
+
+@server.tool()
+def refuse() -> str:
+    """Fail with a code that the SDK has for connections that are closed."""
+    raise MCPError(-32000, "no such item")
+
+
+@server.tool(description=f"Works in {os.getcwd()}.")
+def where() -> str:
+    return os.getcwd()
 
 
 @server.tool()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from grpo_sdk.chat.json_calls import judged
 from grpo_sdk.errors import UserError
 from grpo_sdk.interop.adapter import answer_text
 from grpo_sdk.task.tools.calls import ToolCall
@@ -64,10 +65,8 @@ def tool_turns(completion: Completion) -> Iterator[tuple[str, list[ToolCall], li
 
 
 def _tool_call(function: Mapping[str, Any]) -> ToolCall:
-    name, arguments = str(function.get("name")), function.get("arguments")
-    if isinstance(arguments, Mapping):
-        return ToolCall(name, dict(arguments))
-    return ToolCall(name, None, f"arguments must be an object, not {arguments!r:.80}")
+    arguments = function.get("arguments")
+    return judged(str(function.get("name")), dict(arguments) if isinstance(arguments, Mapping) else arguments)
 
 
 def _content(message: Mapping[str, Any]) -> str:

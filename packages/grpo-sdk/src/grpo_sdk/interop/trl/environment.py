@@ -19,6 +19,7 @@ from itertools import count
 from types import MethodType
 from typing import Any
 
+from grpo_sdk.chat.json_calls import judged
 from grpo_sdk.episodes.episode import Reply
 from grpo_sdk.episodes.player import SteppedEpisode, run
 from grpo_sdk.errors import UnscoredError, UserError
@@ -228,7 +229,7 @@ class FunctionTools:
         return [_scored(self._adapter, each, completion, find) for each, completion in both]
 
     def _call(self, name: str, /, **arguments: Any) -> str:
-        call = ToolCall(name, arguments)
+        call = judged(name, arguments)
         answer = _answered(self._stepped, call)
         told = answer.why if isinstance(answer, TurnState) else answer.result
         self._answers[_key(call, told)] = answer
@@ -259,7 +260,7 @@ def _method(tool: Tool) -> Callable[..., str]:
     """The method that a call of a tool is; TRL finds tools among the functions of a class."""
 
     def method(self: ToolEnvironment, /, **arguments: Any) -> str:
-        return self._call(ToolCall(tool.name, arguments))
+        return self._call(judged(tool.name, arguments))
 
     return method
 

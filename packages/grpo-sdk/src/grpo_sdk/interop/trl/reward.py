@@ -88,10 +88,17 @@ class TaskReward:
         """The tools of a task without an environment, which it scores the calls of once it was asked for them.
 
         Raises:
-            UserError: the task has no tools, or an environment.
+            UserError: the task has no tools, or a state of each episode: an environment, a server's session.
         """
-        if not self.task.task.tools or self.task.task.environment is not None:
-            kind = "has an environment" if self.task.task.environment is not None else "has no tools"
+        task = self.task.task
+        if not task.tools or task.environment is not None or task.servers():
+            kind = (
+                "has an environment"
+                if task.environment
+                else "has tools of a server"
+                if task.servers()
+                else "has no tools"
+            )
             raise UserError(f"task {self.task.name!r} {kind}: use environment_factory=task.environment_factory.")
         return FunctionTools(self.adapter)
 

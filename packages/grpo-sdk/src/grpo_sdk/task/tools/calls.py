@@ -168,12 +168,21 @@ class _Turns(BaseModel):
     turns: tuple[_Turn, ...] = Field(min_length=1)
 
 
+def _loads(text: str) -> Any:
+    """JSON, which has no NaN and no infinity."""
+
+    def refused(name: str) -> None:
+        raise ValueError(f"{name} is no number of JSON")
+
+    return json.loads(text, parse_constant=refused)
+
+
 def turns_problem(text: str) -> str:
     """Why a text that begins as an episode with tools is none; empty where it is one, and of every other text."""
     if not re.match(r"\s*\{\s*\"turns\"", text):
         return ""
     try:
-        _Turns.model_validate(json.loads(text))
+        _Turns.model_validate(_loads(text))
     except ValidationError as error:
         return first_problem(error)
     except (ValueError, RecursionError) as error:
@@ -216,7 +225,7 @@ def read_tool_turns(text: str) -> tuple[tuple[ToolTurn, ...], bool]:
         (turns, whether the calls have results).
     """
     try:
-        found = _Turns.model_validate(json.loads(text)).turns  # pydantic's reader refuses lone surrogates
+        found = _Turns.model_validate(_loads(text)).turns  # pydantic's reader refuses lone surrogates
     except (ValueError, RecursionError):
         return (ToolTurn(text),), True
     calls = [call for turn in found for call in turn.calls]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -16,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 from grpo_sdk.distributions import needs
 from grpo_sdk.errors import InfrastructureError, UserError, near_match
 from grpo_sdk.killable.worker import IN_WORKER_VARIABLE
-from grpo_sdk.task.tools.mcp_server import FOLDER, McpServer
+from grpo_sdk.task.tools.mcp_server import FOLDER, FOLDER_NAME, McpServer
 from grpo_sdk.task.tools.tool import Tool, ToolError, ToolFault, schema_tool
 
 if TYPE_CHECKING:
@@ -32,8 +33,11 @@ CLOSE_S = 10.0
 LAST_WORDS = 400
 """Characters of what a server printed that errors show."""
 
-_DEAD = (-32000, -32001)
-"""Codes of the SDK's errors where the connection has closed or nothing came."""
+_CLOSED, _LOST = -32000, ("Connection closed", "SSE stream ")
+"""Code of the SDK's own errors where no answer can come, and how they begin: servers use the code for others, too."""
+
+logging.getLogger("mcp").addHandler(logging.NullHandler())
+"""Else the SDK prints a traceback for each line that a server writes to stdout and that is no message."""
 
 
 def tools_of_server(server: McpServer) -> tuple[Tool, ...]:
@@ -122,7 +126,7 @@ class McpSession:
                 raise self._failed("has ended")
             return _text_of(asked.result())
         except MCPError as error:
-            if error.code in _DEAD:
+            if error.code == _CLOSED and str(error).startswith(_LOST):
                 raise self._failed(f"has ended: {_one_line(error)}") from None
             raise ToolError(str(error)) from None
         except InfrastructureError:
@@ -167,11 +171,12 @@ class McpSession:
         for name in self._server.only:
             if name not in found:
                 raise UserError(f"{self._server.label} has no tool {name!r}.{near_match(name, found)}")
+        own = json.dumps(str(self._folder))[1:-1]  # differs from episode to episode
         return tuple(
             schema_tool(
                 re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64],
-                found[name].description or "",
-                found[name].input_schema,
+                (found[name].description or "").replace(str(self._folder), FOLDER_NAME),
+                json.loads(json.dumps(found[name].input_schema).replace(own, FOLDER_NAME)),
                 None,
                 server=self._server,
                 remote_name=name,
@@ -262,7 +267,7 @@ def _of_run(server: McpServer, name: str) -> str:
 def _text_of(result: CallToolResult) -> str:
     """The text of a result; its structured form where there is nothing else."""
     if not result.content and result.structured_content is not None:
-        return json.dumps(result.structured_content, ensure_ascii=False)
+        return json.dumps(result.structured_content, ensure_ascii=False, allow_nan=False)
     texts = []
     for block in result.content:
         if block.type == "resource" and hasattr(block.resource, "text"):

@@ -24,7 +24,7 @@ from grpo_sdk.task.row import Prompt, Row, TaskConfig, as_prompt
 from grpo_sdk.task.task import Task
 from grpo_sdk.task.tools.calls import Call, ToolCall, ToolTurn
 from grpo_sdk.task.tools.environment import Environment
-from grpo_sdk.task.tools.mcp_server import McpServer
+from grpo_sdk.task.tools.mcp_server import FOLDER_NAME, McpServer
 from grpo_sdk.task.tools.tool import Tool, ToolError, ToolFault, result_text
 
 if TYPE_CHECKING:
@@ -38,9 +38,6 @@ MAX_OPENING_CHARS = 1 << 20
 
 FOLDERS_VARIABLE = "GRPO_EPISODES"
 """Environment variable that names the folder in which a run's episodes have theirs."""
-
-FOLDER_NAME = "/episode"
-"""What the policy reads and writes for its episode's folder, whose own path is another one each time."""
 
 _FOLDER_NAME = re.compile(rf"(?<![\w./-]){FOLDER_NAME}(?![\w-])")
 

@@ -178,7 +178,7 @@ class Tool:
         """
         properties, written = self.parameters["properties"], _as_json(self.name, arguments)
         unknown = [name for name in arguments if name not in properties]
-        if self.parameters.get("additionalProperties"):  # of another's schema
+        if any(self.parameters.get(keyword) for keyword in _TAKES_OTHERS):
             unknown = []
         read = dict(arguments)
         if (are_texts or self._model is None) and not unknown:
@@ -214,6 +214,9 @@ class Tool:
         near = near_match(name[:MAX_NAME_CHARS], names).strip().replace("Did", "did", 1)
         return near or f"it takes {', '.join(names)[:MAX_NAME_CHARS] or 'none'}"
 
+
+_TAKES_OTHERS = ("additionalProperties", "patternProperties", "$ref", "anyOf", "oneOf", "allOf")
+"""Keywords of another's schema by which it may take arguments that its `properties` do not name."""
 
 _TEXT = {"type": "string"}
 """Schema of an argument that another's schema takes without naming it."""
@@ -488,15 +491,17 @@ def pointed(root: Mapping[str, Any], reference: str) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def _alternatives(schema: Any, root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """What a value may be: the parts of a schema without references and unions."""
+def _alternatives(schema: Any, root: Mapping[str, Any], seen: set[str] | None = None) -> Iterator[Mapping[str, Any]]:
+    """What a value may be: the parts of a schema without references, each of which is followed once, and unions."""
+    seen = set() if seen is None else seen
     if not isinstance(schema, Mapping):  # true takes anything
         schema = {}
-    if "$ref" in schema:
-        yield from _alternatives(pointed(root, schema["$ref"]), root)
+    if "$ref" in schema and schema["$ref"] not in seen:
+        seen.add(schema["$ref"])
+        yield from _alternatives(pointed(root, schema["$ref"]), root, seen)
     unions = [each for keyword in ("anyOf", "oneOf", "allOf") for each in schema.get(keyword, ())]
     for each in unions:
-        yield from _alternatives(each, root)
+        yield from _alternatives(each, root, seen)
     if (not unions and "$ref" not in schema) or {"type", "enum", "const"} & schema.keys():
         yield schema
 
