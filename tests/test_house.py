@@ -17,7 +17,7 @@ import pytest
 PACKAGES = Path(__file__).parents[1] / "packages"
 
 CODE_LINES = {
-    "grpo-core": 28_508,
+    "grpo-core": 28_542,
     "grpo-sdk": 23_956,
     "grpo-tasks-chess": 3_354,
     "grpo-tasks-code": 7_954,

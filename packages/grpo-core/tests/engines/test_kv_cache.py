@@ -33,7 +33,7 @@ def test_completions_grow_and_survive_growth_and_drops() -> None:
     layout = Layout([1, 1], CPU)
     layout.start([0, 0, 1])
     layer = SharedPrefixLayer(layout, max_tokens=100)
-    layer.store_prompts(0, torch.zeros(2, KV, 1, D), torch.zeros(2, KV, 1, D))
+    layer.store_prompts(0, 0, torch.zeros(2, KV, 1, D), torch.zeros(2, KV, 1, D))
     names = [10.0, 20.0, 30.0]
     sizes = []
     for token in range(90):

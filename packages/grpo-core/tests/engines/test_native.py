@@ -1,6 +1,7 @@
 import math
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -126,6 +127,20 @@ def test_greedy_is_that_of_generate(name: str) -> None:
         generated = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), **options)
         expected[prompt] = tuple(generated[0, len(prompt) :].tolist())
     assert [expected[request.prompt_ids] for request in requests] == tokens_of(completions)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_what_all_prompts_begin_with_is_read_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "COMMON_FROM", 20)
+    read = list[tuple[int, ...]]()
+    through = native._hidden
+    monkeypatch.setattr(native, "_hidden", lambda *a: read.append(tuple(a[2].shape)) or through(*a))
+    model, shown = build(name), tuple(range(20, 40))
+    requests = [replace(each, prompt_ids=(*shown, *each.prompt_ids)) for each in group_requests()]
+    completions = run(NativeEngine(model, TOKENIZER), requests, SAMPLED)
+    assert read[:2] == [(1, 20), (len(GROUPS), 17)]
+    assert_trained(model, requests, completions, tolerance=1e-10)
+    assert native.common_tokens([(1, 2), (1, 2, 3)]) == native.common_tokens([shown]) == 0
 
 
 # --- tokens belong to the request, not to the batch

@@ -123,14 +123,19 @@ class SharedPrefixLayer:
         self._prompts: tuple[Tensor, Tensor] | None = None
         self._completions: tuple[Tensor, Tensor] | None = None
 
-    def store_prompts(self, first: int, keys: Tensor, values: Tensor) -> None:
-        """Keep keys and values [p, KV, l, D] of prompts `first` to `first + p`."""
+    def store_prompts(self, first: int, at: int, keys: Tensor, values: Tensor) -> None:
+        """Keep keys and values [p, KV, l, D] of prompts `first` to `first + p`, of their tokens from `at` on."""
         shape = (self._layout.prompts, keys.shape[1], self._layout.longest_prompt)
         if self._prompts is None:
             # Zeros, because padding is multiplied by a probability of 0 and what empty memory holds may be NaN.
             self._prompts = (keys.new_zeros(*shape, keys.shape[-1]), values.new_zeros(*shape, values.shape[-1]))
         for stored, new in zip(self._prompts, (keys, values), strict=True):
-            stored[first : first + new.shape[0], :, : new.shape[2]] = new
+            stored[first : first + new.shape[0], :, at : at + new.shape[2]] = new
+
+    def spread(self, tokens: int) -> None:
+        """Give all prompts the first tokens of the first one."""
+        for stored in self._prompts or ():
+            stored[1:, :, :tokens] = stored[:1, :, :tokens]
 
     def store_tokens(self, keys: Tensor, values: Tensor) -> None:
         """Keep keys and values [A, KV, 1, D] of the token being decoded."""
@@ -181,6 +186,7 @@ class SharedPrefixCache(Cache):
         current: The layer whose keys and values came last: the attention function, called next, reads it.
         updated: Layers that stored keys and values since `begin_*`.
         attended: Layers that went through our attention function since `begin_*`.
+        common: Tokens that all prompts begin with and that have been read, once for all.
     """
 
     def __init__(self, prompt_lens: Sequence[int], max_tokens: int, device: torch.device) -> None:
@@ -191,16 +197,32 @@ class SharedPrefixCache(Cache):
         self._max_tokens = max_tokens
         self._shared: list[SharedPrefixLayer] = []
         self._prefill_first: int | None = None
+        self.common = 0
 
     @property
     def prefilling(self) -> bool:
         """Whether prompts are being read, not completions decoded."""
         return self._prefill_first is not None
 
+    def being_read(self, prompts: int, tokens: int) -> tuple[Tensor, Tensor]:
+        """Keys and values [p, KV, common + l, D] of the prompts being read, with `tokens` behind the common ones."""
+        assert self.current is not None and self._prefill_first is not None, (
+            "a layer updates the cache before it attends"
+        )
+        at = slice(self._prefill_first, self._prefill_first + prompts)
+        keys, values = (part[at, :, : self.common + tokens] for part in self.current.prompts())
+        return keys, values
+
     def begin_prefill(self, first_prompt: int) -> None:
         """Say that the next forward reads prompts from `first_prompt` on."""
         self._prefill_first = first_prompt
         self.updated = self.attended = 0
+
+    def spread(self, tokens: int) -> None:
+        """Take the first tokens of the first prompt, which have been read, as those of all."""
+        for layer in self._shared:
+            layer.spread(tokens)
+        self.common = tokens
 
     def begin_step(self) -> None:
         """Say that the next forward decodes one token of every alive row."""
@@ -220,7 +242,7 @@ class SharedPrefixCache(Cache):
         if self._prefill_first is None:
             self.current.store_tokens(key_states, value_states)
         else:
-            self.current.store_prompts(self._prefill_first, key_states, value_states)
+            self.current.store_prompts(self._prefill_first, self.common, key_states, value_states)
         return key_states, value_states
 
     def get_seq_length(self, layer_idx: int = 0) -> int:

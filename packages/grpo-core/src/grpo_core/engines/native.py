@@ -1,7 +1,8 @@
 """The native engine: samples in process, with the training weights themselves, on any device torch knows.
 
-Each prompt is read once and shared by its completions; finished completions leave the batch at once; logits exist only
-for the tokens being drawn. The model's own code runs, through `transformers`' cache and attention interfaces.
+Each prompt is read once and shared by its completions, and so is what all prompts begin with; finished completions
+leave the batch at once; logits exist only for the tokens being drawn. The model's own code runs, through
+`transformers`' cache and attention interfaces.
 """
 
 from __future__ import annotations
@@ -76,6 +77,18 @@ def plan(requests: Sequence[Request], sampling: Sampling, max_batch_tokens: int)
         yield batch
 
 
+def common_tokens(prompts: Sequence[tuple[int, ...]]) -> int:
+    """Tokens that all prompts begin with, less than any of them has; 0 where reading them apart costs little.
+
+    Args:
+        prompts: From the shortest to the longest.
+    """
+    cut = [prompts[0][:-1], *prompts[1:]]
+    low, high = min(cut), max(cut)
+    common = next((place for place, pair in enumerate(zip(low, high, strict=False)) if len({*pair}) > 1), len(low))
+    return common if common >= COMMON_FROM and len(prompts) > 1 else 0
+
+
 def prefill_chunks(lengths: Sequence[int]) -> Iterator[slice]:
     """Yield slices of prompts, sorted by length, that are read together: right-padded to at most `PREFILL_TOKENS`."""
     start = 0
@@ -102,6 +115,9 @@ MAX_BATCH_TOKENS = 65_536
 COPY_FROM = 16
 """Tokens of a completion from which copied weights are worth their making, which takes as long as about four tokens."""
 
+
+COMMON_FROM = 128
+"""Tokens from which what all prompts begin with is read once: examples, or instructions, before each question."""
 
 KEPT_ROWS = 16
 """Rows that copies of weights are laid out for at least, where they stay: others may join the first."""
@@ -521,6 +537,11 @@ class _Batch:
         """Read every prompt once; return the last hidden state of each row's prompt, [A, D]."""
         self._started = True
         prompts = [group.prompt_ids for group in self._groups]
+        if common := common_tokens(prompts):
+            self.cache.begin_prefill(0)
+            self._forward([prompts[0][:common]], [tuple(range(common))])
+            self.cache.spread(common)
+            prompts = [prompt[common:] for prompt in prompts]
         last = []
         for chunk in prefill_chunks([len(prompt) for prompt in prompts]):
             chosen = prompts[chunk]
@@ -528,7 +549,7 @@ class _Batch:
             # Padding repeats the prompt's last token: any token will do, and a pad token makes some models warn.
             padded = [prompt + prompt[-1:] * (longest - len(prompt)) for prompt in chosen]
             self.cache.begin_prefill(chunk.start)
-            hidden = self._forward(padded, [tuple(range(longest))] * len(chosen))  # [p, l, D]
+            hidden = self._forward(padded, [tuple(range(common, common + longest))] * len(chosen))  # [p, l, D]
             ends = torch.tensor([len(prompt) - 1 for prompt in chosen], device=self._device)
             last.append(hidden[torch.arange(len(chosen), device=self._device), ends])
         prompt_of = [prompt for prompt, group in enumerate(self._groups) for _ in group.requests]

@@ -81,8 +81,16 @@ def attend(cache: SampledCache, query: Tensor, key: Tensor, value: Tensor, scali
             return _go_on(cache, query, scaling)
     if cache.prefilling:
         # Prompts are right-padded, so under a causal mask no real token sees padding.
-        grouped = query.shape[1] != key.shape[1]
-        out = F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=grouped)
+        grouped, visible = query.shape[1] != key.shape[1], None
+        if cache.common:
+            prompts, tokens = query.shape[0], query.shape[2]
+            key, value = cache.being_read(prompts, tokens)
+            visible = torch.ones(tokens, cache.common + tokens, dtype=torch.bool, device=query.device).tril(
+                cache.common
+            )
+        out = F.scaled_dot_product_attention(
+            query, key, value, attn_mask=visible, is_causal=visible is None, scale=scaling, enable_gqa=grouped
+        )
         return out.transpose(1, 2).contiguous()
     if not torch.is_autocast_enabled(query.device.type):
         return _decode(cache, query, scaling)
