@@ -338,7 +338,10 @@ def check_in(booking: Annotated[str, Field(pattern="^[A-Z]{2}[0-9]{4}$")]) -> st
 
 
 def test_a_tool_that_takes_nothing_that_its_schema_says_is_a_warning() -> None:
-    task = Task("desk", lambda: [Row(id="1")], lambda row: "?", lambda text: text, (same,), row=Row, tools=(check_in,))
+    texts = (lambda row: "?", lambda text: text)
+    task = Task("desk", lambda: [Row(id="1")], *texts, (same,), row=Row, tools=(check_in,), max_turns=2)
     (result,) = check_task(load_task(task), checks=["schema"]).results
     assert result.status == "warning" and "from the schema of check_in() is accepted" in result.text
     assert "was not called" in result.example
+    (result,) = check_task(load_task(replace(task, max_turns=1)), checks=["schema"]).results
+    assert result.status == "warning" and "max_turns is 1, so that no result is read" in result.text

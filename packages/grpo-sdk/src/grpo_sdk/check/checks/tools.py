@@ -31,6 +31,12 @@ BOUND_IT = "Bound what is read, computed and waited for, or state the limit that
 def schema(subject: Subject) -> Result:
     """Every tool and parameter is described, and arguments made from the schema are accepted."""
     tools = subject.task.task.all_tools()
+    if subject.task.max_turns == 1 and (unread := [f"{tool.name}()" for tool in tools if not tool.ends]):
+        return warning(
+            "max_turns is 1, so that no result is read: the episode is over with the turn that calls",
+            ", ".join(unread),
+            "Give Task(…, max_turns=…): the most turns that follow each other, the answer among them.",
+        )
     for tool in tools:
         made = [call for each in subject.played for call in each.calls if call.name == tool.name]
         if made and not any(call.ran for call in made):
