@@ -91,14 +91,12 @@ class TaskReward:
             UserError: the task has no tools, or a state of each episode: an environment, a server's session.
         """
         task = self.task.task
-        if not task.tools or task.environment is not None or task.servers():
-            kind = (
-                "has an environment"
-                if task.environment
-                else "has tools of a server"
-                if task.servers()
-                else "has no tools"
-            )
+        reasons = {
+            "has an environment": task.environment is not None,
+            "has no tools": not task.tools,
+            "has tools of a server": bool(task.servers()),
+        }
+        if kind := next((reason for reason, holds in reasons.items() if holds), ""):
             raise UserError(f"task {self.task.name!r} {kind}: use environment_factory=task.environment_factory.")
         return FunctionTools(self.adapter)
 
