@@ -78,6 +78,27 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert last["solved_rate"] == "1.0"
 
 
+class CountedScores(list[Score]):
+    """Counts how many of its scores are handed out."""
+
+    reads = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        found = super().__getitem__(at)
+        self.reads += len(found) if isinstance(at, slice) else 1
+        return found
+
+
+def test_the_table_takes_time_in_proportion_to_its_rows() -> None:
+    def reads(rows: int) -> int:
+        found = evaluation(*[True, False] * rows)
+        counted = CountedScores(found.scores)
+        assert len(output.row_metrics(replace(found, scores=counted))) == rows
+        return counted.reads
+
+    assert reads(100) == 2 * reads(50)
+
+
 def test_a_spreadsheet_runs_nothing_of_a_data_set(tmp_path: Path) -> None:
     found = evaluation(True, False)
     rows = [found.rows[0].model_copy(update={"id": "=HYPERLINK(A1)"}), *found.rows[1:]]

@@ -198,7 +198,7 @@ def records(evaluation: Evaluation) -> Iterator[dict[str, Any]]:
 def row_metrics(evaluation: Evaluation) -> list[dict[str, Any]]:
     """A line of metrics.csv for each row of the task; what does not exist is empty."""
     n, rates = evaluation.n, evaluation.rates()
-    parts = {f"part/{name}": evaluation.part(name) for score in evaluation.scores for name in score.parts}
+    parts = {f"part/{name}": evaluation.part(name) for name in evaluation.part_names()}
     passes = {f"pass@{k}": evaluation.pass_at(k) for k in evaluation.ks()} if n > 1 else {}
     lines = []
     for index, (row, (scored, solved)) in enumerate(zip(evaluation.rows, evaluation.counts(), strict=True)):

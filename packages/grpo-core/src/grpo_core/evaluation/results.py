@@ -193,6 +193,10 @@ class Evaluation:
         """[R] unbiased pass@k of each row; NaN where fewer than k completions were scored."""
         return [pass_at_k(n, solved, k) if n >= k else math.nan for n, solved in self.counts()]
 
+    def part_names(self) -> list[str]:
+        """Reward functions, in the order in which they are met."""
+        return list(dict.fromkeys(name for score in self.scores for name in score.parts))
+
     def part(self, name: str) -> list[float]:
         """[R] mean raw value of a reward function."""
         return self._over_rows(lambda score: score.parts.get(name))
@@ -210,10 +214,9 @@ class Evaluation:
         return rates
 
     def _parts(self) -> dict[str, dict[str, float | None]]:
-        names = dict.fromkeys(name for score in self.scores for name in score.parts)
         return {
             name: mean_interval(self.part(name), self.part_bounds.get(name, RATE)).as_json("mean", **_ENDS)
-            for name in names
+            for name in self.part_names()
         }
 
     def _thinking(self) -> dict[str, float | None]:
