@@ -4,9 +4,9 @@
 
 Rows are sums of words, `examples` of them in every prompt, as `template=few_shot` writes them; the model is random, of
 SmolLM2-135M's shape, with Qwen3's tokenizer (`uv sync --group tokenizers`), and draws no end token, so that all
-completions have `--tokens` tokens, greedy. Ours is `evaluate(…, surprisal=False)`, scores included; `generate` gets the
-prompts in batches of as many rows, padded on the left. Each side runs in a process of its own, in turn; times are those
-of the whole job, the loading of the model included.
+completions have `--tokens` tokens, greedy. Ours is `evaluate(…)`, scores included: as it is, surprisal measured, and
+with `surprisal=False`. `generate` gets the prompts in batches of as many rows, padded on the left. Each side runs in a
+process of its own, in turn; times are those of the whole job, the loading of the model included.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from agents import Work, make_model
 from arguments import command_line, count
 
-SIDES = ("ours", "generate")
+SIDES = ("ours", "ours without surprisal", "generate")
 BATCH = 64
 NAMES = ("Ann", "Ben", "Cem", "Dora", "Eli", "Fay", "Gus", "Hana")
 
@@ -45,7 +46,7 @@ def prompts(rows: int, examples: int) -> list[str]:
     return [f"{shown}Question: {problem(number)[0]}\nAnswer:" for number in range(examples, examples + rows)]
 
 
-def run_ours(folder: Path, rows: int, examples: int, tokens: int) -> int:
+def run_ours(folder: Path, rows: int, examples: int, tokens: int, surprisal: bool = True) -> int:
     """Evaluate; returns how many tokens were sampled."""
     from grpo_core import evaluate
     from grpo_sdk import Row, Task, reward
@@ -61,7 +62,7 @@ def run_ours(folder: Path, rows: int, examples: int, tokens: int) -> int:
         lambda text: text, (long,), row=Row,
     )  # fmt: skip
     done: Any = evaluate(
-        task, str(folder), size=rows, temperature=0.0, max_completion_length=tokens, surprisal=False, device="cpu",
+        task, str(folder), size=rows, temperature=0.0, max_completion_length=tokens, surprisal=surprisal, device="cpu",
         precision="float32", batch_size=BATCH,
     )  # fmt: skip
     (found,) = done.values()
@@ -91,7 +92,8 @@ def child(side: str, options: dict[str, Any]) -> None:
     torch.set_num_threads(options.pop("threads"))
     folder = Path(options.pop("folder"))
     started, cpu = time.perf_counter(), time.process_time()
-    sampled = {"ours": run_ours, "generate": run_generate}[side](folder, **options)
+    sides = (run_ours, partial(run_ours, surprisal=False), run_generate)
+    sampled = dict(zip(SIDES, sides, strict=True))[side](folder, **options)
     wanted = options["rows"] * options["tokens"]
     if sampled != wanted:
         raise SystemExit(f"{side} sampled {sampled} tokens, not {wanted}")
@@ -126,11 +128,9 @@ def main() -> None:
         print(json.dumps({**given, "layers": options.layers, "rounds": rounds}))
         return
     for each in rounds:
-        wall, cpu = (each["generate"][key] / each["ours"][key] for key in ("s", "cpu_s"))
-        print(
-            f"{options.rows} rows: ours {each['ours']['s']:.1f} s, generate {each['generate']['s']:.1f} s: "
-            f"{wall:.2f} times as fast, {cpu:.2f} by CPU time"
-        )
+        for side, took in each.items():
+            wall, cpu = (each["generate"][key] / took[key] for key in ("s", "cpu_s"))
+            print(f"{options.rows} rows, {side}: {took['s']:.1f} s, {wall:.2f} times as fast, {cpu:.2f} by CPU time")
 
 
 if __name__ == "__main__":

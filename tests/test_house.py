@@ -17,8 +17,8 @@ import pytest
 PACKAGES = Path(__file__).parents[1] / "packages"
 
 CODE_LINES = {
-    "grpo-core": 28_542,
-    "grpo-sdk": 23_960,
+    "grpo-core": 28_572,
+    "grpo-sdk": 23_962,
     "grpo-tasks-chess": 3_354,
     "grpo-tasks-code": 7_954,
     "grpo-tasks-games": 1_464,

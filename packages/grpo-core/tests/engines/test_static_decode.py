@@ -21,10 +21,10 @@ from grpo_sdk.endpoints.completion import Completion
 from grpo_sdk.errors import NonFiniteError
 
 SAMPLINGS = {
-    "plain": Sampling(max_completion_length=70),
+    "plain": Sampling(max_completion_length=70, certainty=True),
     "greedy": Sampling(temperature=0, max_completion_length=40),
     "cold": Sampling(temperature=0.6, max_completion_length=40),
-    "top-k": Sampling(top_k=7, max_completion_length=40),
+    "top-k": Sampling(top_k=7, temperature=0.9, max_completion_length=40, certainty=True),
     "top-p": Sampling(top_p=0.8, max_completion_length=40),
     "min-p": Sampling(min_p=0.02, temperature=1.3, max_completion_length=40),
 }
@@ -60,6 +60,9 @@ def assert_same(found: Sequence[Completion], expected: Sequence[Completion]) -> 
     for one, other in zip(found, expected, strict=True):
         assert (one.token_ids, one.text, one.finish_reason) == (other.token_ids, other.text, other.finish_reason)
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-9)
+        assert len(one.certainties) == len(other.certainties)
+        for measured, others in zip(one.certainties, other.certainties, strict=True):
+            assert measured == pytest.approx(others, abs=1e-9)
 
 
 @pytest.fixture

@@ -3,7 +3,10 @@ import pytest
 import torch
 from small_policies import model, policy_of
 
-from grpo_core.evaluation.surprisal import certainty
+from grpo_core.engines.native import NativeEngine
+from grpo_core.evaluation.surprisal import certainty, certainty_of
+from grpo_core.policy.fresh import byte_tokenizer
+from grpo_sdk.endpoints.base import Request, SampleKey, Sampling
 
 PROMPTS = [(1, 2, 3), (4,), (5, 6), (1, 2, 3)]
 COMPLETIONS = [(7, 8), (9, 10, 11, 12), (3,), (2, 2, 2)]
@@ -30,3 +33,15 @@ def test_micro_batches_change_nothing(limits: dict[str, int]) -> None:
     policy = policy_of(model(0))
     whole, cut = (certainty(policy, PROMPTS, COMPLETIONS, **options) for options in ({}, limits))
     np.testing.assert_allclose(np.array(cut), np.array(whole), rtol=1e-9)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.6, 1.0])
+def test_an_engine_of_this_process_measures_the_same_while_it_samples(temperature: float) -> None:
+    network = model(0)
+    engine = NativeEngine(network, byte_tokenizer())
+    requests = [Request(prompt, SampleKey(0, 0, str(row), 0)) for row, prompt in enumerate(PROMPTS)]
+    sampling = Sampling(temperature, max_completion_length=20, certainty=True)
+    completions = [completion for _, completion in sorted(engine.generate(requests, sampling))]
+    expected = certainty(policy_of(network), PROMPTS, [completion.token_ids for completion in completions])
+    measured = [certainty_of(*zip(*completion.certainties, strict=True)) for completion in completions]
+    np.testing.assert_allclose(np.array(measured), np.array(expected), rtol=1e-9, atol=1e-12)

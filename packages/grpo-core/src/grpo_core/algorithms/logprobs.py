@@ -7,7 +7,6 @@ memory of a few [chunk, V].
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -39,8 +38,12 @@ def full_entropy(logits: Tensor) -> Tensor:
 
     A logit of −inf is a token that cannot be: it adds nothing, and its gradient is 0.
     """
-    logp = logits.to(wide(logits)).log_softmax(-1)
-    entropy: Tensor = -torch.linalg.vecdot(logp.exp(), logp.masked_fill(logp == -math.inf, LEAST_LOG_PROB))
+    return entropy_of(logits.to(wide(logits)).log_softmax(-1))
+
+
+def entropy_of(logp: Tensor) -> Tensor:
+    """The same of log-probs."""
+    entropy: Tensor = -torch.linalg.vecdot(logp.exp(), logp.clamp(min=LEAST_LOG_PROB))
     return entropy
 
 

@@ -53,7 +53,7 @@ class EvalConfig(Section):
     batch_size: int | None = Field(None, ge=1, le=COUNT)
     """Rows per batch; null is as many as fit into memory. It changes no result."""
     surprisal: bool = True
-    """Measure surprisal and entropy per token, with one more forward pass."""
+    """Measure surprisal and entropy per token; what a server sampled takes one more forward pass."""
 
 
 class LoraConfig(Section):

@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from grpo_core.algorithms.causal_lm import CausalLM
-from grpo_core.engines.sampling import SAMPLE_ELEMENTS, UNIFORM_BLOCK, UniformStream, sample
+from grpo_core.engines.sampling import SAMPLE_ELEMENTS, UNIFORM_BLOCK, UniformStream, certainty, sample
 from grpo_sdk.endpoints.base import Sampling
 from grpo_sdk.endpoints.completion import Completion, FinishReason
 from grpo_sdk.task.marks import cut_at_stop
@@ -133,6 +133,7 @@ class SampledRow:
         matcher: Finds stop strings; None without any.
         token_ids: Tokens so far.
         logprobs: Their log-probs.
+        certainties: Their surprisals and entropies, where they are measured.
         text: The text before a stop string, once there is one.
         conversation: Name under which its keys and values stay; None if they don't.
         finished: Why it has ended; None while it has not.
@@ -146,6 +147,7 @@ class SampledRow:
     conversation: str | None = None
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    certainties: list[Sequence[float]] = field(default_factory=list)
     text: str | None = None
     finished: FinishReason | None = None
     _block: list[float] = field(default_factory=list)
@@ -161,10 +163,14 @@ class SampledRow:
             self._block = self.uniforms.take(UNIFORM_BLOCK).tolist()
         return self._block
 
-    def push(self, token_id: int, logprob: float, eos_ids: frozenset[int]) -> None:
+    def push(
+        self, token_id: int, logprob: float, eos_ids: frozenset[int], measured: Sequence[float] | None = None
+    ) -> None:
         """Add a token, and see whether it ends the completion."""
         self.token_ids.append(token_id)
         self.logprobs.append(logprob)
+        if measured is not None:
+            self.certainties.append(measured)
         if token_id in eos_ids:
             self.finished = "stop"
             return
@@ -183,7 +189,12 @@ class SampledRow:
             # Some tokenizers do not count a generation config's EOS among their special tokens.
             ended = self.token_ids[-1] in eos_ids
             text = decode(self.token_ids[:-1] if ended else self.token_ids)
-        return Completion(tuple(self.token_ids), tuple(self.logprobs), text, self.finished, version)
+        measured = tuple((surprisal, entropy) for surprisal, entropy in self.certainties)
+        return Completion(tuple(self.token_ids), tuple(self.logprobs), text, self.finished, version, measured)
+
+
+Drawn = tuple[int, float, Sequence[float] | None]
+"""A token, its log-prob, and its certainty where that is measured."""
 
 
 def draw(
@@ -194,16 +205,18 @@ def draw(
     if not sampling.greedy:
         u = torch.tensor([row.uniform() for row in rows], dtype=torch.float64, device=hidden.device)
     at_once = max(1, SAMPLE_ELEMENTS // parts.model.config.get_text_config(decoder=True).vocab_size)
-    drawn: list[tuple[int, float]] = []
+    drawn: list[Drawn] = []
     for start in range(0, len(rows), at_once):
         at = slice(start, start + at_once)
-        token, logprob = sample(parts.logits(hidden[at]), None if u is None else u[at], sampling)
-        drawn += zip(token.tolist(), logprob.tolist(), strict=True)
+        logits = parts.logits(hidden[at])
+        token, logprob = sample(logits, None if u is None else u[at], sampling)
+        measured = certainty(logits, token).tolist() if sampling.certainty else [None] * len(token)
+        drawn += zip(token.tolist(), logprob.tolist(), measured, strict=True)
     push(rows, drawn, eos_ids)
 
 
-def push(rows: Sequence[SampledRow], drawn: Sequence[tuple[int, float]], eos_ids: frozenset[int]) -> None:
-    """Add a token and its log-prob to every row that is not finished."""
-    for row, (token_id, logprob) in zip(rows, drawn, strict=True):
+def push(rows: Sequence[SampledRow], drawn: Sequence[Drawn], eos_ids: frozenset[int]) -> None:
+    """Add a token to every row that is not finished."""
+    for row, (token_id, logprob, measured) in zip(rows, drawn, strict=True):
         if row.finished is None:
-            row.push(token_id, logprob, eos_ids)
+            row.push(token_id, logprob, eos_ids, measured)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from grpo_core.algorithms.logprobs import entropy_of, wide
 from grpo_sdk.endpoints.base import SampleKey, Sampling
 from grpo_sdk.errors import NonFiniteError
 
@@ -83,6 +84,12 @@ def sample(logits: Tensor, u: Tensor | None, sampling: Sampling, *, checks: bool
     kept = filter_probabilities(probabilities, sampling) if sampling.filtered else probabilities
     token = _draw(kept, u, checks)
     return token, _log_at(probabilities, token)
+
+
+def certainty(logits: Tensor, token: Tensor) -> Tensor:
+    """Surprisal −log π of tokens [N] and entropy −Σ π log π of logits [N, V] at temperature 1, in nats: [N, 2]."""
+    logp = logits.to(wide(logits)).log_softmax(-1)
+    return torch.stack((-logp.gather(1, token[:, None])[:, 0], entropy_of(logp)), -1)
 
 
 def filter_probabilities(probabilities: Tensor, sampling: Sampling) -> Tensor:

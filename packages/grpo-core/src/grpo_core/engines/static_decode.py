@@ -21,8 +21,9 @@ from grpo_core.algorithms.causal_lm import CausalLM
 from grpo_core.algorithms.cpu_matmul import Linear
 from grpo_core.algorithms.prefix_attention import attention_with
 from grpo_core.engines.cuda_graphs import Graphs
+from grpo_core.engines.decoding import Drawn
 from grpo_core.engines.kv_cache import SharedPrefixCache
-from grpo_core.engines.sampling import SAMPLE_ELEMENTS, UNIFORM_BLOCK, non_finite, sample
+from grpo_core.engines.sampling import SAMPLE_ELEMENTS, UNIFORM_BLOCK, certainty, non_finite, sample
 from grpo_core.engines.static_cache import MIN_TOKENS, NAME, Shape, StaticCache, bucket, static_cache
 from grpo_sdk.endpoints.base import Sampling
 
@@ -204,7 +205,7 @@ class StaticDecoder:
         """Whether the next step needs the rows' blocks of uniforms."""
         return not self._sampling.greedy and (self._stale or (self._decoded + 1) % len(self._uniforms) == 0)
 
-    def step(self, blocks: Sequence[Sequence[float]] | None) -> list[tuple[int, float]]:
+    def step(self, blocks: Sequence[Sequence[float]] | None) -> list[Drawn]:
         """Decode one token of every row.
 
         Args:
@@ -212,7 +213,7 @@ class StaticDecoder:
                 one next.
 
         Returns:
-            Token and log-prob of each row.
+            What each row has drawn.
 
         Raises:
             NonFiniteError: the model's logits are NaN or infinite.
@@ -231,7 +232,7 @@ class StaticDecoder:
             seen,
             self._cache.dtype,
             None if half is None else half.dtype,
-            self._sampling.temperature if chooses else None,
+            (self._sampling.temperature, self._sampling.certainty) if chooses else None,
         )
 
         def captured() -> Tensor:
@@ -246,9 +247,12 @@ class StaticDecoder:
             with self._in_use(half):
                 self._choose(hidden)
         self._decoded += 1
-        drawn, logprobs = self._drawn[:, : shape.rows].tolist()
-        found = [(int(drawn[slot]), logprobs[slot]) for slot in self._slots]
-        if bad := [row for row, (_, logprob) in enumerate(found) if not math.isfinite(logprob)]:
+        drawn, logprobs, *measured = self._drawn[:, : shape.rows].tolist()
+        found: list[Drawn] = [
+            (int(drawn[slot]), logprobs[slot], [each[slot] for each in measured] if self._sampling.certainty else None)
+            for slot in self._slots
+        ]
+        if bad := [row for row, (_, logprob, _) in enumerate(found) if not math.isfinite(logprob)]:
             self.release()  # NaN among the keys and values would outlive the batch
             raise non_finite(bad, len(found))
         return found
@@ -289,7 +293,7 @@ class StaticDecoder:
             self._rows = shape.rows
             self._tokens = torch.zeros(shape.rows, dtype=torch.int64, device=self._device)
             self._uniforms = torch.zeros(UNIFORM_BLOCK, shape.rows, dtype=torch.float64, device=self._device)
-            self._drawn = torch.zeros(2, shape.rows, dtype=torch.float64, device=self._device)
+            self._drawn = torch.zeros(4, shape.rows, dtype=torch.float64, device=self._device)
         self._stale = True
 
     # --- a step, which is captured: it works with tensors on the device alone
@@ -332,6 +336,8 @@ class StaticDecoder:
             self._tokens[at].copy_(token.clamp(max=self._config.vocab_size - 1))  # NaN may lead beyond
             self._drawn[0, at].copy_(token)
             self._drawn[1, at].copy_(logprob)
+            if self._sampling.certainty:
+                self._drawn[2:, at].copy_(certainty(logits, token).T)
         self._cache.at += 1
 
     def _forget_graphs(self) -> None:

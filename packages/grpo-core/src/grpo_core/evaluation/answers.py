@@ -150,7 +150,8 @@ def _evaluate(
     if task.has_turns:
         answers, futures = converse(task, repeated, questions, model.sampler, settings.sampling, scoring, hooks)
     else:
-        answers, futures = _answer(repeated, questions, model.sampler, settings.sampling, scoring, hooks)
+        sampling = replace(settings.sampling, certainty=model.policy is not None and settings.surprisal)
+        answers, futures = _answer(repeated, questions, model.sampler, sampling, scoring, hooks)
     if answers and all(answer.error and not answer.is_too_long for answer in answers):
         raise InfrastructureError(f"task {task.name}: none of {len(answers)} completions came: {answers[0].error}")
     if scoring.opponent is not None and not task.has_turns:
@@ -218,13 +219,19 @@ def _answer(
 
 
 def _certainty(policy: Policy, answers: Sequence[Sampled], warn: Callable[[str], None]) -> tuple[Certainty | None, ...]:
-    from grpo_core.evaluation.surprisal import certainty  # it imports torch
+    """Certainty of each answer: as its engine measured it, or else by one more forward pass."""
+    from grpo_core.evaluation.surprisal import certainty, certainty_of  # it imports torch
 
-    answered = [index for index, answer in enumerate(answers) if answer.token_ids]
-    prompts = [answers[index].prompt_ids for index in answered]
-    certainties = certainty(policy, prompts, [answers[index].token_ids for index in answered], warn=warn)
-    by_index = dict(zip(answered, certainties, strict=True))
-    return tuple(by_index.get(index) for index in range(len(answers)))
+    known = {
+        index: certainty_of(*zip(*answer.completion.certainties, strict=True))
+        for index, answer in enumerate(answers)
+        if answer.sampled is not None and answer.completion.certainties
+    }
+    unknown = [index for index, answer in enumerate(answers) if answer.token_ids and index not in known]
+    prompts = [answers[index].prompt_ids for index in unknown]
+    certainties = certainty(policy, prompts, [answers[index].token_ids for index in unknown], warn=warn)
+    known |= dict(zip(unknown, certainties, strict=True))
+    return tuple(known.get(index) for index in range(len(answers)))
 
 
 def _play(

@@ -36,7 +36,7 @@ class EvaluationSettings:
         max_completion_length: Tokens per completion; a task may need fewer.
         seed: Seed of sampling above temperature 0, and of the resampling of a task's own metrics.
         batch_size: Rows answered at once; None is as many as the memory holds. It never changes a number.
-        surprisal: Also measure surprisal and entropy per token, by one more forward pass.
+        surprisal: Also measure surprisal and entropy per token; what a server sampled takes one more forward pass.
     """
 
     size: int | None = 512

@@ -1,4 +1,4 @@
-"""Per-token surprisal and entropy of a model, teacher-forced over its own completions."""
+"""Per-token surprisal and entropy of a model: as an engine measured them, or teacher-forced over its completions."""
 
 from __future__ import annotations
 
@@ -90,8 +90,15 @@ def _measure(
     surprisal = (-logp).to(policy.wide).cpu()
     entropy = entropy.to(policy.wide).cpu()
     return (
-        Certainty(_statistics(surprisal[row, :length]), _statistics(entropy[row, :length]))
-        for row, length in enumerate(map(len, completions))
+        certainty_of(surprisal[row, :length], entropy[row, :length]) for row, length in enumerate(map(len, completions))
+    )
+
+
+def certainty_of(surprisal: Sequence[float] | Tensor, entropy: Sequence[float] | Tensor) -> Certainty:
+    """Certainty of a completion of at least one token, from both numbers of each."""
+    return Certainty(
+        _statistics(torch.as_tensor(surprisal, dtype=torch.float64)),
+        _statistics(torch.as_tensor(entropy, dtype=torch.float64)),
     )
 
 

@@ -133,7 +133,7 @@ def unpacked(data: bytes, groups: Sequence[PromptGroup]) -> list[Rollout]:
 
 def _turn(record: Mapping[str, Any], first_prompt: tuple[int, ...]) -> Turn:
     completion, prompt = record["completion"], record["prompt_ids"]
-    tuples = {name: tuple(completion[name]) for name in ("token_ids", "logprobs")}
+    tuples = {name: tuple(completion[name]) for name in ("token_ids", "logprobs", "certainties")}
     return Turn(
         first_prompt if prompt is None else tuple(prompt),
         Completion(**{**completion, **tuples}),

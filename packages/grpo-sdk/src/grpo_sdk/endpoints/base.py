@@ -80,6 +80,7 @@ class Sampling:
         top_p: Keeps the smallest set of likeliest tokens with at least this mass; 1 keeps all.
         min_p: Keeps tokens at least this many times as likely as the likeliest; 0 keeps all.
         max_completion_length: Tokens at most, the end-of-sequence token included.
+        certainty: Whether an engine that can measures the certainty of each token.
     """
 
     temperature: float = 1.0
@@ -87,6 +88,7 @@ class Sampling:
     top_p: float = 1.0
     min_p: float = 0.0
     max_completion_length: int = 256
+    certainty: bool = False
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.temperature) and self.temperature >= 0):

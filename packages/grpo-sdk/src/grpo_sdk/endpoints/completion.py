@@ -18,6 +18,7 @@ class Completion:
         text: Decoded without special tokens; it ends right after a stop string, if one ended it.
         finish_reason: `stop` (end of sequence or a stop string) or `length` (truncated).
         policy_version: Version of the weights that sampled every token.
+        certainties: Surprisal and entropy of each token, in nats at temperature 1, where they were measured.
     """
 
     token_ids: tuple[int, ...]
@@ -25,6 +26,7 @@ class Completion:
     text: str
     finish_reason: FinishReason
     policy_version: int
+    certainties: tuple[tuple[float, float], ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.token_ids) != len(self.logprobs):
