@@ -4,6 +4,7 @@ import shutil
 import signal
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from grpo_core.training.warm_start import RECORD, warm_start
 from grpo_sdk.cli.main import main
 from grpo_sdk.display.progress import Waiting
 from grpo_sdk.errors import ExitCode, UserError
+from grpo_sdk.plugins.tasks import load_task
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside TRL and datasets
 
@@ -99,6 +101,14 @@ def test_weights_are_as_small_as_asked_for_and_examples_beyond_the_context_are_l
     assert record["save_dtype"] == "float16" and load_policy(str(tmp_path / "half"), device="cpu")
     assert record["start"]["command"].startswith("grpo warm-start ")  # of the embedded model
     assert [said for said in heard.warnings if "longer than the model's context (512 tokens)" in said]
+
+
+def test_demos_that_the_task_would_cut_off_are_warned_of(tmp_path: Path) -> None:
+    for limit, expected in ((2, 0), (1, 1)):  # a letter and the end token
+        task = replace(load_task(LETTERS).task, max_completion_length=limit)
+        warm_start(task, tmp_path / str(limit), callbacks=[heard := Heard()], **SHORT)
+        cut_off = f"more tokens than a completion of the task may have ({limit})"
+        assert sum(cut_off in said for said in heard.warnings) == expected
 
 
 def test_half_precision_is_of_the_products_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

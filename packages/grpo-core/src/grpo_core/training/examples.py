@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from grpo_core.evaluation.sampling import answer_limit
+from grpo_core.evaluation.settings import EvaluationSettings
+from grpo_sdk.callbacks import Callbacks
 from grpo_sdk.errors import UserError
 from grpo_sdk.plugins.task_objects import is_object
 from grpo_sdk.plugins.tasks import bind
@@ -27,6 +30,9 @@ IGNORED = -100
 
 ENCODED_AT_ONCE = 10_000
 """Texts that the tokenizer gets at once, and spreads over the cores."""
+
+LOOKED_AT = 256
+"""Demos that are compared with the length that a completion may have."""
 
 Demos = list[tuple[Prompt, str]]
 """Prompts and their gold completions."""
@@ -73,6 +79,19 @@ def texts_of(example: Mapping[str, Any]) -> list[str]:
     for part in (example["prompt"], example["completion"]):
         texts += [part] if isinstance(part, str) else [message["content"] for message in part]
     return texts
+
+
+def warn_of_cut(spec: str, examples: Sequence[Mapping[str, Any]], tokenizer: Any, callbacks: Callbacks) -> None:
+    """Warn where the model learns completions that it could never end: training and evaluation cut them off."""
+    general = EvaluationSettings().max_completion_length
+    limit = max(answer_limit(bind(each).task.max_completion_length, general) for each in parse_task_specs(spec))
+    ids = tokenizer([texts_of(example)[-1] for example in examples[:LOOKED_AT]], add_special_tokens=False)["input_ids"]
+    if cut := sum(len(each) + 1 > limit for each in ids):  # with the end token
+        callbacks.on_warning(
+            f"{cut} of the first {len(ids)} demos have more tokens than a completion of the task may have ({limit}): "
+            "what is learned from them is cut off. Raise the task's max_completion_length, shorten the demos, or give "
+            "a tokenizer that needs fewer tokens for them (--vocab-size learns one)."
+        )
 
 
 def dataset_of(

@@ -20,7 +20,7 @@ from grpo_core.policy.policy import Policy
 from grpo_core.policy.quantization import quiet_bitsandbytes
 from grpo_core.policy.threads import choose_threads
 from grpo_core.profiles.recommended import RECORD, after_warm_start
-from grpo_core.training.examples import examples_of, texts_of
+from grpo_core.training.examples import examples_of, texts_of, warn_of_cut
 from grpo_core.training.fine_tuning import FineTuned, fine_tune
 from grpo_core.training.model_folder import ModelFolder, write_record
 from grpo_core.training.provenance import versions
@@ -71,6 +71,7 @@ def _warm_start(
         named.spec, options.max_steps * options.batch_size, options.workers, callback.on_progress, seed=seed
     )
     policy = policy or _new_policy(options, examples)
+    warn_of_cut(named.spec, examples, policy.tokenizer, callback)
     until, dtype = options.until, getattr(torch, options.save_dtype)
     target = None if until is None else SolvedTarget(named.spec, until, policy, seed, callback)
     start = f"new:{options.preset}" if options.model is None else _start_record(options.model)
