@@ -17,7 +17,7 @@ import pytest
 PACKAGES = Path(__file__).parents[1] / "packages"
 
 CODE_LINES = {
-    "grpo-core": 28_588,
+    "grpo-core": 28_574,
     "grpo-sdk": 23_962,
     "grpo-tasks-chess": 3_354,
     "grpo-tasks-code": 7_954,

@@ -4,7 +4,8 @@ import torch
 from small_policies import model, policy_of
 
 from grpo_core.engines.native import NativeEngine
-from grpo_core.evaluation.surprisal import certainty, certainty_of
+from grpo_core.evaluation.results import Certainty
+from grpo_core.evaluation.surprisal import certainty
 from grpo_core.policy.fresh import byte_tokenizer
 from grpo_sdk.endpoints.base import Request, SampleKey, Sampling
 
@@ -43,5 +44,5 @@ def test_an_engine_of_this_process_measures_the_same_while_it_samples(temperatur
     sampling = Sampling(temperature, max_completion_length=20, certainty=True)
     completions = [completion for _, completion in sorted(engine.generate(requests, sampling))]
     expected = certainty(policy_of(network), PROMPTS, [completion.token_ids for completion in completions])
-    measured = [certainty_of(*zip(*completion.certainties, strict=True)) for completion in completions]
+    measured = [Certainty.of(completion.certainties) for completion in completions]
     np.testing.assert_allclose(np.array(measured), np.array(expected), rtol=1e-9, atol=1e-12)

@@ -220,18 +220,13 @@ def _answer(
 
 def _certainty(policy: Policy, answers: Sequence[Sampled], warn: Callable[[str], None]) -> tuple[Certainty | None, ...]:
     """Certainty of each answer: as its engine measured it, or else by one more forward pass."""
-    from grpo_core.evaluation.surprisal import certainty, certainty_of  # it imports torch
+    from grpo_core.evaluation.surprisal import certainty  # it imports torch
 
-    known = {
-        index: certainty_of(*zip(*answer.completion.certainties, strict=True))
-        for index, answer in enumerate(answers)
-        if answer.sampled is not None and answer.completion.certainties
-    }
-    unknown = [index for index, answer in enumerate(answers) if answer.token_ids and index not in known]
+    unknown = [index for index, answer in enumerate(answers) if answer.token_ids and answer.certainty is None]
     prompts = [answers[index].prompt_ids for index in unknown]
     certainties = certainty(policy, prompts, [answers[index].token_ids for index in unknown], warn=warn)
-    known |= dict(zip(unknown, certainties, strict=True))
-    return tuple(known.get(index) for index in range(len(answers)))
+    by_index = dict(zip(unknown, certainties, strict=True))
+    return tuple(by_index.get(index, answer.certainty) for index, answer in enumerate(answers))
 
 
 def _play(

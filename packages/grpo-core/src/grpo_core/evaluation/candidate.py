@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 from grpo_core.engines.compatibility import context_of, max_context
 from grpo_core.engines.native import MAX_BATCH_TOKENS
 from grpo_core.evaluation.answers import EvaluatedModel, evaluate_tasks
 from grpo_core.evaluation.held_out import HeldOutTask
-from grpo_core.evaluation.results import Evaluation
+from grpo_core.evaluation.results import Certainty, Evaluation
 from grpo_core.evaluation.sampling import Question, Sampled, answer_limit
 from grpo_core.evaluation.settings import ModelOptions
 from grpo_core.policy.load import load_policy
@@ -98,7 +99,8 @@ class EngineSampler:
                             prompt_ids,
                             token_ids,
                             think_length=think_tokens(self._tokenizer, completion.text, token_ids),
-                            sampled=completion,
+                            sampled=replace(completion, certainties=()),  # their statistics are kept
+                            certainty=Certainty.of(completion.certainties) if completion.certainties else None,
                         ),
                     )
             except (MemoryError, RuntimeError) as error:

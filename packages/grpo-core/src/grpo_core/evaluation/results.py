@@ -37,6 +37,11 @@ class TokenStatistics(NamedTuple):
     p95: float
 
     @classmethod
+    def of(cls, values: np.ndarray[tuple[int], np.dtype[np.floating]]) -> Self:
+        """Statistics of [T] numbers, T at least 1; the standard deviation is the population's."""
+        return cls(float(values.mean()), float(values.std()), float(values.max()), float(np.percentile(values, 95)))
+
+    @classmethod
     def over(cls, completions: Sequence[Self]) -> Self:
         """Statistics over completions: the largest maximum, and means of the rest."""
         mean, std, largest, p95 = zip(*completions, strict=True)
@@ -53,6 +58,11 @@ class Certainty(NamedTuple):
 
     surprisal: TokenStatistics
     entropy: TokenStatistics
+
+    @classmethod
+    def of(cls, tokens: Sequence[tuple[float, float]]) -> Self:
+        """From surprisal and entropy of each token, at least one."""
+        return cls(*map(TokenStatistics.of, np.array(tokens).T))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, cast, get_args
 
+from grpo_core.evaluation.results import Certainty
 from grpo_sdk.chat.json_calls import CLOSE, read_answer
 from grpo_sdk.chat.text_form import in_text_form
 from grpo_sdk.endpoints.base import SampleKey, Sampling
@@ -55,6 +56,7 @@ class Sampled:
         is_too_long: Whether the prompt fills the model's context.
         think_length: Tokens before `</think>`; None without this tag, and from an endpoint.
         sampled: The completion with its tokens; None from an endpoint.
+        certainty: Surprisal and entropy, where the engine measured them.
         reading: What it says, from an endpoint that was asked with tools.
     """
 
@@ -68,6 +70,7 @@ class Sampled:
     think_length: int | None = None
     sampled: Completion | None = field(default=None, compare=False)
     reading: Reading | None = None
+    certainty: Certainty | None = None
 
     @property
     def completion(self) -> Completion:

@@ -1,15 +1,13 @@
-"""Per-token surprisal and entropy of a model: as an engine measured them, or teacher-forced over its completions."""
+"""Per-token surprisal and entropy of a model: teacher-forced over its own completions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
-from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from grpo_core.algorithms.causal_lm import evaluating
-from grpo_core.algorithms.hidden_states import CompletionStates
 from grpo_core.evaluation.results import Certainty, TokenStatistics
 from grpo_core.policy.pass_budget import InferenceBudget, PassSize
 from grpo_core.policy.policy import Policy
@@ -19,8 +17,6 @@ TOKENS_AT_ONCE = 16_384
 
 ROWS_AT_ONCE = 32
 """Completions of one forward pass (the reference systems' tf_micro_batch)."""
-
-P95 = 0.95
 
 
 def certainty(
@@ -68,45 +64,21 @@ def certainty(
     return [certainties[index] for index in range(len(lengths))]
 
 
-def teacher_forced(
+def _measure(
     policy: Policy, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]
-) -> CompletionStates:
-    """States of one forward pass over prompts and their completions, tokens of each."""
+) -> Iterator[Certainty]:
     rows = [torch.tensor([*prompt, *completion]) for prompt, completion in zip(prompts, completions, strict=True)]
-    return policy.states(
+    states = policy.states(
         pad_sequence(rows, batch_first=True).to(policy.device),  # [B, L]
         torch.tensor([len(prompt) for prompt in prompts], device=policy.device),
         torch.tensor([len(completion) for completion in completions], device=policy.device),
         [(row,) for row in range(len(rows))],
     )
-
-
-def _measure(
-    policy: Policy, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]
-) -> Iterator[Certainty]:
-    states = teacher_forced(policy, prompts, completions)
     logp, entropy = states.logprobs(temperature=1.0, with_entropy=True)  # [B, T] each
     assert entropy is not None, "it was asked for"
     surprisal = (-logp).to(policy.wide).cpu()
     entropy = entropy.to(policy.wide).cpu()
     return (
-        certainty_of(surprisal[row, :length], entropy[row, :length]) for row, length in enumerate(map(len, completions))
-    )
-
-
-def certainty_of(surprisal: Sequence[float] | Tensor, entropy: Sequence[float] | Tensor) -> Certainty:
-    """Certainty of a completion of at least one token, from both numbers of each."""
-    return Certainty(
-        _statistics(torch.as_tensor(surprisal, dtype=torch.float64)),
-        _statistics(torch.as_tensor(entropy, dtype=torch.float64)),
-    )
-
-
-def _statistics(values: Tensor) -> TokenStatistics:
-    """Statistics of [T] numbers, T at least 1; the standard deviation is the population's."""
-    return TokenStatistics(
-        float(values.mean()),
-        float(values.std(correction=0)),
-        float(values.max()),
-        float(torch.quantile(values, P95)),
+        Certainty(*(TokenStatistics.of(values[row, :length].numpy()) for values in (surprisal, entropy)))
+        for row, length in enumerate(map(len, completions))
     )
