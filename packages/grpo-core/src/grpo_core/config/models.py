@@ -51,7 +51,7 @@ class EvalConfig(Section):
     max_completion_length: int | None = Field(None, ge=1, le=COUNT)
     """Longest completion, in tokens; null is trainer.max_completion_length."""
     batch_size: int | None = Field(None, ge=1, le=COUNT)
-    """Rows per batch; null is as many as fit into memory. It changes no result."""
+    """Rows per batch; null is as many as fit into memory. It changes no result but the rounding of surprisal."""
     surprisal: bool = True
     """Measure surprisal and entropy per token; what a server sampled takes one more forward pass."""
 

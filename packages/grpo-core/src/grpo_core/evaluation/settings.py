@@ -35,7 +35,7 @@ class EvaluationSettings:
         top_p: Nucleus sampling.
         max_completion_length: Tokens per completion; a task may need fewer.
         seed: Seed of sampling above temperature 0, and of the resampling of a task's own metrics.
-        batch_size: Rows answered at once; None is as many as the memory holds. It never changes a number.
+        batch_size: Rows answered at once; None is as many as the memory holds. Only surprisal rounds with it.
         surprisal: Also measure surprisal and entropy per token; what a server sampled takes one more forward pass.
     """
 
