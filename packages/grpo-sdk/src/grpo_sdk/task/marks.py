@@ -57,6 +57,8 @@ def cut_at_stop(text: str, stop: Sequence[str]) -> tuple[str, bool]:
     Returns:
         (text, whether a stop string was in it).
     """
+    if not any(string in text for string in stop):
+        return text, False
     marks = [*_THINKING.finditer(text)]
     for before, behind in zip([None, *marks], [*marks, None], strict=True):
         if (before is None or before["end"]) and (behind is None or not behind["end"]):  # the prompt may begin thinking
@@ -260,7 +262,9 @@ def marked_answers(text: str, kind: str = "", depth: int = 0) -> dict[str, Mark]
     Returns:
         Kind -> its answer, of several contents where the marks are a list; no kind without a mark.
     """
-    answers = {}
+    answers: dict[str, Mark] = {}
+    if not any(sign in text for sign in "<\\#") and "answer" not in text.lower():
+        return answers
     rest = text
     for name, find in _FINDERS.items():
         marks = [mark for mark in find(rest) if _INNER not in mark.contents[0]] if kind in ("", name) else []
