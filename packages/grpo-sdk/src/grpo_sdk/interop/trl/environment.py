@@ -11,6 +11,7 @@ whose score abstains.
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -149,9 +150,8 @@ class ToolEnvironment:
 
     def __init__(self, adapter: TaskAdapter, samples: Callable[[], int]) -> None:
         self._adapter, self._samples = adapter, samples
-        self._tools = {tool.name: tool for tool in adapter.task.task.all_tools()}
-        for name, tool in self._tools.items():
-            setattr(self, name, CallableTool(tool, MethodType(getattr(type(self), name), self)))
+        for tool in adapter.task.task.all_tools():
+            setattr(self, tool.name, CallableTool(tool, MethodType(getattr(type(self), tool.name), self)))
 
     def reset(self, row: str, **columns: Any) -> str | None:
         """Begin a rollout; returns what is appended to the prompt: what the environment's `reset` adds.
@@ -190,11 +190,11 @@ class ToolEnvironment:
 
     def _score(self, completion: Completion) -> Future[Score]:
         """The score of the rollout, by the state that its calls have left."""
-        answers = iter(self._answers)
+        answers = deque(self._answers)
 
         def find(call: ToolCall, told: str | None) -> Answer | None:
-            is_ours = call.name in self._tools and call.arguments is not None  # TRL itself answers the others
-            return next(answers, None) if is_ours else None
+            is_ours = bool(answers) and _said(answers[0]) == told  # TRL itself answers the others
+            return answers.popleft() if is_ours else None
 
         return _scored(self._adapter, self._stepped, completion, find)
 
@@ -231,9 +231,8 @@ class FunctionTools:
     def _call(self, name: str, /, **arguments: Any) -> str:
         call = judged(name, arguments)
         answer = _answered(self._stepped, call)
-        told = answer.why if isinstance(answer, TurnState) else answer.result
-        self._answers[_key(call, told)] = answer
-        return told
+        self._answers[_key(call, _said(answer))] = answer
+        return _said(answer)
 
 
 def environment_factory(adapter: TaskAdapter) -> Callable[[], Environment | ToolEnvironment]:
@@ -274,6 +273,11 @@ def _answered(stepped: SteppedEpisode, call: ToolCall) -> Answer:
         return TurnState((), fault="infrastructure", why=why)
     answer: Answer = state if state.fault else state.moves[-1].calls[-1]
     return answer
+
+
+def _said(answer: Answer) -> str:
+    """What the policy is told."""
+    return answer.why if isinstance(answer, TurnState) else answer.result
 
 
 def _scored(
