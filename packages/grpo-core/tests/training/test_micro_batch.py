@@ -1,7 +1,7 @@
 """`trainer.micro_batch_size=auto`: doubling and halving on the real model, and what is remembered."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,20 +20,26 @@ from grpo_core.policy.memory_meter import MIB
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
 from grpo_core.training import micro_batch
-from grpo_core.training.algorithm import Algorithm
-from grpo_core.training.forward import ForwardPasses
-from grpo_core.training.micro_batch import SizeCache, TriedSize, choose_micro_batch, largest_that_fits
-from grpo_core.training.objective import Objective
+from grpo_core.training.micro_batch import SizeCache, TriedSize, choose_micro_batch
 
 FIXED, PER_ROW, LIMIT = 100 * MIB, 10 * MIB, 1000 * MIB
 
 
-class FakeMeter:
-    """Memory of which each completion in the last pass took a part."""
+STATES = Policy.states
 
-    def __init__(self, limit: int = LIMIT) -> None:
+
+class FakeMeter:
+    """Memory of which each completion in the last pass took a part; passes above a size run out of it."""
+
+    def __init__(self, limit: int, most: int) -> None:
         self.rows: list[int] = []
-        self._limit, self._since = limit, 0
+        self._limit, self._most, self._since = limit, most, 0
+
+    def states(self, policy: Policy, ids: torch.Tensor, *rest: Any) -> Any:
+        self.rows.append(len(ids))
+        if len(ids) > self._most:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return STATES(policy, ids, *rest)
 
     def reset(self) -> None:
         self._since = len(self.rows)
@@ -46,28 +52,16 @@ class FakeMeter:
 
 
 @pytest.fixture
-def passes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., FakeMeter]]:
-    """Makes a meter that sees the passes of every policy, of which those above a size run out of memory."""
+def passes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., FakeMeter]:
+    """Makes a meter that sees the passes of every policy from then on."""
     monkeypatch.setenv("GRPO_CACHE_DIR", str(tmp_path / "cache"))
-    states = Policy.states
-    meters: list[FakeMeter] = []
-    most = [10**9]
-
-    def counted(policy: Policy, ids: torch.Tensor, *rest: Any) -> Any:
-        for meter in meters:
-            meter.rows.append(len(ids))
-        if len(ids) > most[0]:
-            raise torch.OutOfMemoryError("CUDA out of memory.")
-        return states(policy, ids, *rest)
-
-    monkeypatch.setattr(Policy, "states", counted)
 
     def made(limit: int = LIMIT, out_of_memory_above: int = 10**9) -> FakeMeter:
-        most[0] = out_of_memory_above
-        meters.append(FakeMeter(limit))
-        return meters[-1]
+        meter = FakeMeter(limit, out_of_memory_above)
+        monkeypatch.setattr(Policy, "states", lambda *given: meter.states(*given))
+        return meter
 
-    yield made
+    return made
 
 
 def config(**options: Any) -> TrainerConfig:
@@ -82,7 +76,8 @@ def chosen(meter: FakeMeter | None, policy: Policy | None = None, ranks: Ranks |
 
 def test_the_largest_divisor_below_the_share_is_found_by_doubling_and_halving(passes: Callable[..., FakeMeter]) -> None:
     rows, choice = chosen(meter := passes())
-    # 96 completions: 100 + 10 · 48 MiB fit in 0.8 of 1000, and 100 + 10 · 96 are more than there are: not tried.
+    # 96 completions: 100 + 10 · 48 MiB fit in 0.8 of 1000. 100 + 10 · 96 are more than there are: not tried, since the
+    # system would end the process.
     assert rows == 48
     assert meter.rows == [1, 2, 4, 8, 16, 32, 48]
     assert (choice.what, choice.value) == ("trainer.micro_batch_size", "48")
@@ -127,40 +122,21 @@ def test_nothing_stays_of_the_trials_with_a_real_meter_too(passes: Callable[...,
     assert not policy.model.training
 
 
-def test_the_moments_of_the_optimizer_are_added() -> None:
-    class Meter(FakeMeter):
-        def peak(self) -> int:
-            return FIXED
-
-    policy = policy_of(model(0))
-    trained = sum(parameter.nbytes for parameter in policy.parameters())
-    algorithm = Algorithm.of(config())
-    objective = Objective(algorithm, ForwardPasses(policy, algorithm, Ranks()), max_turns=1)
-    tried = micro_batch._try(objective, config(), [1], Meter())
-    assert tried == TriedSize(1, FIXED + 2 * trained)
-
-
-def test_a_size_that_would_end_the_process_is_not_tried() -> None:
-    tried: list[int] = []
-
-    def measure(size: int) -> int:
-        tried.append(size)
-        return FIXED + 300 * MIB * size
-
-    sizes = [1, 2, 4, 8]
-    assert largest_that_fits(sizes, measure, fixed=FIXED, most=800 * MIB, limit=LIMIT) == TriedSize(2, 700 * MIB)
-    assert tried == [1, 2]
-
-
 # --- What is remembered
 
 
-def test_a_number_is_found_once(passes: Callable[..., FakeMeter], tmp_path: Path) -> None:
+def test_a_number_is_found_once_with_its_memory_and_that_of_the_optimizers_moments(
+    passes: Callable[..., FakeMeter], tmp_path: Path
+) -> None:
     first = chosen(passes())
     again = chosen(meter := passes(), policy_of(model(7)))
     assert (again[0], meter.rows) == (first[0], [])
     assert again[1].why.startswith("auto, remembered from an earlier run")
-    assert list((tmp_path / "cache").iterdir()) == [tmp_path / "cache" / "micro_batch.json"]
+    (file,) = (tmp_path / "cache").iterdir()
+    assert file.name == "micro_batch.json"
+    moments = 2 * sum(parameter.nbytes for parameter in model(7).parameters())
+    (entry,) = json.loads(file.read_text())["sizes"].values()
+    assert entry == {"rows": 48, "peak": FIXED + 48 * PER_ROW + moments}
 
 
 CHANGED: list[dict[str, Any]] = [
