@@ -1,5 +1,4 @@
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,12 +7,7 @@ from grpo_core.checkpoints import CheckpointStore
 
 
 @pytest.fixture
-def waits_for_no_disk() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda descriptor: None)
-        yield
-
-
-@pytest.fixture
-def store(tmp_path: Path, waits_for_no_disk: None) -> CheckpointStore:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CheckpointStore:
+    """A store that waits for no disk."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     return CheckpointStore(tmp_path / "run")

@@ -8,11 +8,9 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from checkpoint_writers import save
 
 from grpo_core.checkpoints import CHECKSUMS, FORMAT_VERSION, CheckpointError, CheckpointStore
-from grpo_core.checkpoints.checksums import read_checksums
 
 SHA = "0" * 64
 
@@ -20,11 +18,7 @@ SHA = "0" * 64
 @pytest.fixture
 def store(store: CheckpointStore) -> CheckpointStore:
     """A store with three steps."""
-    for step in (1, 2, 3):
-        with store.writing(step) as folder:
-            (folder / "model").mkdir()
-            (folder / "model" / "weights").write_text(f"weights {step}")
-            (folder / "state.json").write_text("{}")
+    save(store, 1, 2, 3)
     return store
 
 
@@ -47,8 +41,8 @@ def link_folder(folder: Path) -> None:
 @pytest.mark.parametrize(("damage", "message"), [
     (lambda folder: (folder / "state.json").unlink(), "'state.json' is missing"),
     (lambda folder: shutil.rmtree(folder / "model"), "'model/weights' is missing"),
-    (lambda folder: (folder / "state.json").write_text(""), "'state.json' has 0 bytes and had 2"),
-    (lambda folder: (folder / "model/weights").write_text("weights X"), "the content of 'model/weights' is not"),
+    (lambda folder: (folder / "state.json").write_text(""), "'state.json' has 0 bytes and had 3"),
+    (lambda folder: (folder / "model/weights").write_text("X" * 300), "the content of 'model/weights' is not"),
     (lambda folder: (folder / "model/adapter.json").touch(), "'model/adapter.json' was not written with it"),
     (lambda folder: (folder / CHECKSUMS).unlink(), f"its list of files is missing: there is no .*{CHECKSUMS}"),
     (lambda folder: os.truncate(folder / CHECKSUMS, 60), f"list of files is damaged: .*{CHECKSUMS} is not JSON"),
@@ -78,7 +72,7 @@ def test_what_file_managers_and_downloads_leave_is_let_pass(store: CheckpointSto
 
 def test_no_good_checkpoint_is_said_and_not_made_up(store: CheckpointStore) -> None:
     for step in store.steps():
-        (store.path(step) / "model" / "weights").write_text("weights X")
+        (store.path(step) / "model" / "weights").write_text("X" * 300)
 
     assert store.newest_good() is None
     with pytest.raises(CheckpointError, match=r"No other checkpoint of this run is intact\.$"):
@@ -119,16 +113,16 @@ def test_such_a_name_is_not_written_either(store: CheckpointStore, name: str) ->
 
 
 @pytest.mark.parametrize("change", [
-    *({"version": version} for version in (None, True, "1", 0)),
-    *({"serial": serial} for serial in (-1, 1.0, 10**18)),
-    *({"files": files} for files in (None, [], {"a": None}, {"a": {"sha256": SHA}})),
+    *({"version": version} for version in (None, True, "1", 0, 1.5, [], {})),
+    *({"serial": serial} for serial in (-1, 1.0, 10**18, None, True, "1\n", [])),
+    *({"files": files} for files in (None, [], "\n", {"a": None}, {"a": []}, {"a": {"sha256": SHA}})),
     *({"files": {"a": {"sha256": SHA, "size": size}}} for size in (-1, True)),
     *({"files": {"a": {"sha256": sha, "size": 1}}} for sha in (SHA[1:], SHA + "\n", ["0"] * 64)),
 ])  # fmt: skip
 def test_a_list_of_another_shape_is_damaged(store: CheckpointStore, change: dict[str, Any]) -> None:
     edit(store.folder / "step_3", lambda data: data.update(change))
 
-    with pytest.raises(CheckpointError, match=r"checksums\.json is damaged: "):
+    with pytest.raises(CheckpointError, match=r"^\S+checksums\.json is damaged: .+$"):
         store.path(3)
 
 
@@ -139,25 +133,3 @@ def test_a_hostile_serial_leaves_room_for_the_next(store: CheckpointStore) -> No
 
     store.verify(store.path(4))
     assert store.path("latest").name == "step_4"
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=6,
-)
-
-
-@settings(max_examples=25, deadline=None)  # writes a file each time
-@given(content=st.binary(max_size=60) | st.fixed_dictionaries({"version": JSON, "serial": JSON, "files": JSON}))
-def test_any_list_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, content: bytes | dict[str, Any]) -> None:
-    folder = tmp_path_factory.getbasetemp()
-    try:
-        data = content if isinstance(content, bytes) else orjson.dumps(content)
-    except TypeError:  # a lone surrogate
-        return
-    (folder / CHECKSUMS).write_bytes(data)
-    try:
-        read_checksums(folder)
-    except CheckpointError as error:
-        assert len(str(error).splitlines()) == 1

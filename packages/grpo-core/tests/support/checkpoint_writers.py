@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from grpo_core.checkpoints import CheckpointStore
+from grpo_core.checkpoints import CheckpointStore, Step
 from grpo_sdk import files
 
 NEED_SPACE = ("fsync", "mkdir", "rename", "replace", "symlink")
@@ -24,18 +24,18 @@ CALLS = (*NEED_SPACE, "rmdir", "unlink")
 """Of `os`: what changes the names on a disk, or waits for it."""
 
 
-def fill(folder: Path, content: str) -> None:
-    (folder / "model").mkdir()
-    (folder / "model" / "weights").write_text(content * 100)
-    (folder / "state.json").write_text(content)
+def save(store: CheckpointStore, *steps: Step, content: str = "old") -> None:
+    for step in steps:
+        with store.writing(step) as folder:
+            (folder / "model").mkdir()
+            (folder / "model" / "weights").write_text(content * 100)
+            (folder / "state.json").write_text(content)
 
 
 def change(run: Path) -> None:
     """Replace step 2, add step 3, delete all but the newest: each thing that a store does to the disk."""
     store = CheckpointStore(run)
-    for step in (2, 3):
-        with store.writing(step) as folder:
-            fill(folder, "new")
+    save(store, 2, 3, content="new")
     store.prune(keep_last=1)
 
 
