@@ -20,7 +20,7 @@ from grpo_sdk.endpoints.base import Request, SampleKey, Sampling
 from grpo_sdk.endpoints.completion import Completion
 from grpo_sdk.endpoints.openai import OpenAIEngine
 from grpo_sdk.episodes.opponents import EndpointOpponent, Unanswered, opponent_key, play_opponents
-from grpo_sdk.errors import EmptyPromptError, UserError
+from grpo_sdk.errors import EmptyPromptError
 from grpo_sdk.scoring.scorer import Scorer
 from grpo_sdk.task.opponent import Opponent
 from grpo_sdk.task.row import Message, Prompt
@@ -64,8 +64,8 @@ def asked(row: str, answer: int) -> Prompt:
 def test_rewards_receive_what_the_opponent_answered_who_is_not_asked_about_invalid_answers(scorer: Scorer) -> None:
     fake = Fake()
     # 7: three of four guesses hit, 1 − 2·3/4; 8: one does, 1 − 2·1/4; 9: none.
-    scores = play(scorer, ["7", "8", "9", "none"], fake)
-    assert [score.value for score in scores] == [-0.5, 0.5, 1.0, 0.0]
+    scores = play(scorer, ["7", "8", "\ud800", "none", "9"], fake)
+    assert [score.value for score in scores] == [-0.5, 0.5, 0.0, 0.0, 1.0]
     assert fake.calls == [[asked("a", 7), asked("b", 8), asked("a", 9)]]
     assert [score.value for score in play(scorer, ["none", ""], fake)] == [0.0, 0.0]
     assert play(scorer, [], fake) == []
@@ -89,14 +89,6 @@ def test_a_question_that_the_opponent_cannot_read_makes_the_completion_invalid(s
     assert first.value == 1.0
     assert second == scorer.task.refuse("8", scorer.task.rows()[1], why)
     assert (second.value, second.valid, second.fault, second.why) == (0.0, False, "", f"invalid: {why}")
-
-
-def test_prompts_are_made_in_order_and_none_where_there_is_nothing_to_ask(scorer: Scorer) -> None:
-    a, b = scorer.task.rows()
-    prompts = scorer.opponent_prompts(["7", "\ud800", "666", "8"], [a, a, a, b])  # one is invalid, one's prompt crashed
-    assert prompts == [asked("a", 7), None, None, asked("b", 8)]
-    with pytest.raises(UserError, match="2 texts, 1 rows"):
-        scorer.opponent_prompts(["1", "2"], [a])
 
 
 # --- samplers

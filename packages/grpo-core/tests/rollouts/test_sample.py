@@ -3,17 +3,19 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from grpo_core.policy.fresh import byte_tokenizer
+from grpo_core.rollouts import sample
 from grpo_core.rollouts.rollout import PromptGroup, Rollout, packed, unpacked
 from grpo_core.rollouts.sample import RolloutContext, sample_rollouts
 from grpo_core.training.batch import collate
 from grpo_sdk import Scorer
-from grpo_sdk.endpoints.base import Arrivals, Request, Sampling
+from grpo_sdk.endpoints.base import Arrivals, Request, Sampling, StopRequested
 from grpo_sdk.endpoints.completion import Completion
 from grpo_sdk.episodes.player import Player
 from grpo_sdk.task.mixture import Draw
@@ -88,10 +90,7 @@ def test_exactly_the_sampled_tokens_are_trained(scorers: dict[str, Scorer], sche
     trained = said[batch.mask[0, : len(said)]]
     look, order = written("look_up", item="apple"), written("order", item="apple", count=1)
     eos = TOKENIZER.eos_token
-    assert (
-        TOKENIZER.decode(trained)
-        == f"{written('look_up', item='apple')}{eos}{written('order', item='apple', count=1)}{eos}"
-    )
+    assert TOKENIZER.decode(trained) == f"{look}{eos}{order}{eos}"
     assert TOKENIZER.decode(row).startswith("Buy 1 apple. You have 10 coins.<tool_call>")
     assert "\n<tool_result>3</tool_result>\n" in TOKENIZER.decode(row)
     assert rollouts[0].text.split("\n") == [
@@ -148,3 +147,33 @@ def test_a_broken_tool_abstains_and_the_other_episodes_do_not(scorers: dict[str,
 def test_a_conversation_that_fills_the_context_is_scored_as_it_is(scorers: dict[str, Scorer]) -> None:
     rollout = sampled(scorers["SHOP"], Scripted(shopping), "arrival", max_context=300)[0]
     assert len(rollout.turns) == 1 and rollout.score.why == "invalid: nothing was ordered"
+
+
+# Scores that are waited for
+
+
+def context(**options: Any) -> RolloutContext:
+    unused: Any = None
+    return RolloutContext(engine=unused, scoring=unused, seed=0, **options)
+
+
+def test_scores_that_take_long_are_told_of_and_come_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sample, "ASK_EVERY_S", 0.02)
+    monkeypatch.setattr(sample, "SHOW_AFTER_S", 0.05)
+    futures, told = [Future[int]() for _ in range(3)], list[tuple[int, int]]()
+
+    def tell(done: int, total: int) -> None:
+        told.append((done, total))
+        place = (2, 0, 1)[done]
+        futures[place].set_result(place)
+
+    assert context(on_wait=tell).wait(futures) == [0, 1, 2]
+    assert told == [(0, 3), (1, 3), (2, 3)]
+
+
+def test_a_stop_takes_back_the_scores_that_are_still_waited_for() -> None:
+    done, waiting = Future[int](), Future[int]()
+    done.set_result(1)
+    with pytest.raises(StopRequested):
+        context(should_stop=lambda: True).wait([done, waiting])
+    assert waiting.cancelled()
