@@ -30,6 +30,7 @@ MOVING = {"trainer.ref_model_sync_steps": "10", "trainer.beta": "0.1"}
     ({**MOVING, "trainer.backend": "trl"}, r"its own is trainer\.backend_args\.sync_ref_model"),
     ({"engine.name": "sglang", "engine.url": "http://localhost:8000"}, r"real server.*engine\.name=vllm"),
     ({"engine.name": "native", "engine.fallback": "vllm"}, "engine.fallback=vllm has no effect"),
+    ({"trainer.off_policy_steps": "1", "task": f"{GAMES}:HEAP?opponent=base"}, "its opponent plays with the weights"),
     ({"task": f"{GAMES}:HEAP?opponent=perfetc"}, r"opponent=perfetc is none of self, random, .*, base"),
 ])  # fmt: skip
 def test_what_cannot_be_trained_is_refused(settings: dict[str, str], message: str) -> None:
@@ -55,23 +56,19 @@ def test_a_file_is_read_no_further_than_the_rows_that_are_trained_on(tmp_path: P
         checked({"task": task})
 
 
-@pytest.mark.parametrize(("settings", "unread"), [
-    ({"trainer": {"loss_type": "cispo", "epsilon": 0.05}}, {"trainer.epsilon": CISPO}),
-    ({"lora": {"r": 4, "alpha": 8}}, dict.fromkeys(("lora.r", "lora.alpha"), "lora.enabled is false")),
-    ({"lora": {"enabled": True, "r": 4}}, {}),
-    ({"curriculum": {"weights": (1, 2, 0)}}, {"curriculum.weights": "curriculum.enabled is false"}),
-    ({"curriculum": {"enabled": True, "weights": (1, 2, 0)}}, {}),
-    ({"curriculum": {"ladder_threshold": 0.5}}, {"curriculum.ladder_threshold": "no task is a ladder"}),
+@pytest.mark.parametrize(("task", "settings", "unread"), [
+    ("arithmetic", {"trainer": {"loss_type": "cispo", "epsilon": 0.05}}, {"trainer.epsilon": CISPO}),
+    ("arithmetic", {"lora": {"r": 4, "alpha": 8}}, dict.fromkeys(("lora.r", "lora.alpha"), "lora.enabled is false")),
+    ("arithmetic", {"lora": {"enabled": True, "r": 4}}, {}),
+    ("arithmetic", {"curriculum": {"weights": (1, 2, 0)}}, {"curriculum.weights": "curriculum.enabled is false"}),
+    ("arithmetic", {"curriculum": {"enabled": True, "weights": (1, 2, 0)}}, {}),
+    ("arithmetic", {"curriculum": {"ladder_threshold": 0.5}}, {"curriculum.ladder_threshold": "no task is a ladder"}),
+    ("ladder", {"curriculum": {"ladder_threshold": 0.5}}, {}),
 ])  # fmt: skip
-def test_settings_that_nothing_reads_are_said(settings: dict[str, Any], unread: dict[str, str]) -> None:
-    found = without_effect(RunConfig(**settings), {"math.arithmetic": load_task("math.arithmetic")})
+def test_settings_that_nothing_reads_are_said(task: str, settings: dict[str, Any], unread: dict[str, str]) -> None:
+    found = without_effect(RunConfig(**settings), {"t": load_task(f"math.{task}")})
     assert {choice.what: choice.why for choice in found} == unread
     assert {choice.value for choice in found} <= {"without effect"}
-
-
-def test_a_ladder_reads_its_own() -> None:
-    config = RunConfig(curriculum={"ladder_threshold": 0.5})  # type: ignore[arg-type] # validated
-    assert without_effect(config, {"math.ladder": load_task("math.ladder")}) == []
 
 
 def test_the_part_of_a_file_that_is_used_is_said(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from launched_ranks import run_in
-from resumed_runs import GAMES, config, log
+from resumed_runs import config, log
 
 from grpo_core import resume, train
 from grpo_core.config import RunConfig
@@ -28,10 +28,6 @@ from grpo_sdk.errors import NonFiniteError, UserError
 @pytest.fixture
 def ahead(folder: Path, tmp_path: Path) -> RunConfig:
     return config(folder, tmp_path, "plain", off_policy_steps=1)
-
-
-def with_steps(made: RunConfig, steps: int) -> RunConfig:
-    return made.model_copy(update={"trainer": made.trainer.model_copy(update={"max_steps": steps})})
 
 
 def sampling_threads() -> list[threading.Thread]:
@@ -69,7 +65,9 @@ def test_what_is_compared_with_has_no_dropout(folder: Path, tmp_path: Path, monk
     assert modes == [False, False]
 
 
-def test_sampling_and_training_run_at_the_same_time(ahead: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sampling_and_training_run_at_the_same_time(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     both = threading.Barrier(2, timeout=60)
     collect, update = Collector.collect, Updater.update
 
@@ -85,7 +83,7 @@ def test_sampling_and_training_run_at_the_same_time(ahead: RunConfig, monkeypatc
 
     monkeypatch.setattr(Collector, "collect", collecting)
     monkeypatch.setattr(Updater, "update", updating)
-    assert train(with_steps(ahead, 3)).summary["steps"] == 3
+    assert train(config(folder, tmp_path, "plain", off_policy_steps=1, max_steps=3)).summary["steps"] == 3
 
 
 def test_what_fails_while_sampling_ends_the_run_after_the_step_that_was_trained(
@@ -162,8 +160,3 @@ def test_a_second_ctrl_c_ends_the_batch_at_its_next_completion(
         train(ahead, (stopped,))
     assert ended == [StopRequested]
     assert not sampling_threads()
-
-
-def test_what_cannot_overlap_is_refused(ahead: RunConfig) -> None:
-    with pytest.raises(UserError, match="its opponent plays with the weights that the policy began with"):
-        train(ahead.model_copy(update={"task": f"{GAMES}:HEAP?opponent=base&size=24"}))

@@ -1,27 +1,22 @@
 """Runs whose optimizer steps TRL takes, beside the same ones by our own trainer."""
 
 import math
-import os
-import signal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from small_policies import collated, rollout, turn
-from trl_trainers import let_the_engine_say
 
 from grpo_core import resume, train
 from grpo_core.config import RunConfig
 from grpo_core.training.result import RunResult
 from grpo_core.training.trl_backend import TrlBackend, completion_fields
-from grpo_sdk.callbacks import Callback, StepRecord
 from grpo_sdk.errors import NonFiniteError, UserError
 
 pytest.importorskip("trl")
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL's and accelerate's own warnings are not ours to fail on
 
-SHOP = Path(__file__).parents[3] / "grpo-sdk" / "tests" / "scoring" / "shop_tasks.py"
 TURNS = Path(__file__).parent / "programs" / "turns.py"
 
 
@@ -74,28 +69,6 @@ def test_what_was_not_scored_is_left_out(tmp_path: Path) -> None:
     assert_close(trl, ours, "reward", "grad_norm")
 
 
-def test_what_tools_answer_is_not_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    turns = ['<tool_call>{"name": "look_up", "arguments": {"item": "apple"}}</tool_call>', "I buy nothing"]
-    let_the_engine_say(monkeypatch, lambda prompt: turns["3</tool_result>" in prompt])
-    settings = {"max_steps": 1, "learning_rate": 0.0, "scoring": {"workers": 1, "tool_workers": 2}}
-    ours, trl = (run(tmp_path, f"{SHOP}:SHOP", backend=backend, **settings) for backend in ("native", "trl"))
-    names = ("reward", "completions/mean_length")
-    assert numbers(trl, *names) == numbers(ours, *names)
-    assert numbers(trl, "completions/mean_length") == [[len("".join(turns)) + 2.0]]  # and two marks of an end
-    assert {rollout.score.why for rollout in trl.rollouts()} == {"invalid: nothing was ordered"}
-
-
-class StopAt(Callback):
-    """Asks the run to stop, as a signal does."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_step(self, record: StepRecord) -> None:
-        if record.step == self.step:
-            os.kill(os.getpid(), signal.SIGINT)
-
-
 @pytest.mark.parametrize("settings", [
     {"steps_per_generation": 2, "num_iterations": 2},
     {"lora": {"enabled": True, "dropout": 0.1}},
@@ -103,7 +76,7 @@ class StopAt(Callback):
 def test_a_stopped_run_ends_bit_for_bit_as_the_whole_one(tmp_path: Path, settings: dict[str, Any]) -> None:
     settings = {"backend": "trl", "max_steps": 3, "learning_rate": 1e-2, "save_every": 1, "beta": 0.1, **settings}
     whole = run(tmp_path, **settings)
-    stopped = run(tmp_path, callbacks=[StopAt(1)], **settings)
+    stopped = run(tmp_path, stop_after=1, **settings)
     assert stopped.interrupted and stopped.summary["steps"] == 1
     rest = resume(stopped.run_dir, progress=False)
     assert rest.summary["steps"] == 3 and rest.summary["updates"] == whole.summary["updates"]
@@ -119,7 +92,7 @@ def test_a_loaded_adapter_is_its_own_reference_in_a_resumed_run(tmp_path: Path) 
     adapter = str(first.run_dir / "training_state" / "step_final" / "model")
     settings = {"adapter": adapter, "beta": 0.1, "learning_rate": 1e-2}
     native = run(tmp_path, **settings)
-    stopped = run(tmp_path, backend="trl", callbacks=[StopAt(1)], **settings)
+    stopped = run(tmp_path, backend="trl", stop_after=1, **settings)
     assert numbers(native, "kl")[0][0] == pytest.approx(0.0, abs=1e-6)  # the base would be far from it
     assert_close(resume(stopped.run_dir, progress=False), native, "kl", "grad_norm")
 

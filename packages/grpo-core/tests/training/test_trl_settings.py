@@ -36,15 +36,11 @@ def test_what_trl_can_do_is_trained() -> None:
     ({"task": "games.nim", "model": "tiny"}, r"is a game.*Use trainer\.backend=native\.$"),
     ({"trainer__backend_args.max_steps": "3"}, r"backend_args\.max_steps: .*decided here: trainer\.max_steps"),
     ({"trainer__backend_args.use_vllm": "true"}, r"backend_args\.use_vllm: .*engine\.name"),
+    ({"trainer__backend": "native", "trainer__backend_args.deepspeed": "x"}, r"backend=native trains without it"),
 ])  # fmt: skip
 def test_what_trl_cannot_do_is_refused_by_name(settings: dict[str, str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         check_training(config_of(**settings))
-
-
-def test_arguments_of_trl_need_its_backend() -> None:
-    with pytest.raises(UserError, match=r"trainer\.backend=native trains without it"):
-        config_of(trainer__backend="native", trainer__backend_args="{deepspeed: ds.json}")
 
 
 def test_the_algorithm_as_trl_names_it() -> None:
