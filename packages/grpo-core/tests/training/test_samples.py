@@ -1,31 +1,21 @@
 """Completions that a report shows of a batch."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from grpo_core.rollouts.rollout import PromptGroup, Rollout, Turn
 from grpo_core.training.metrics import samples_of
-from grpo_sdk import Message, Row, Score, Task, load_task, reward
+from grpo_sdk import Message, Score, load_task
 from grpo_sdk.endpoints.completion import Completion
 from grpo_sdk.task.mixture import Draw
 
 
-@reward()
-def same(answer: str, row: Row) -> float:
-    return float(answer == row.gold)
-
-
-LETTERS = Task(
-    "letters", lambda config: [Row(id=letter, gold=letter) for letter in "ab"], lambda row: f"say {row.id}:",
-    lambda text, row: text, (same,), row=Row,
-)  # fmt: skip
-
-
 @pytest.fixture(scope="module")
 def groups() -> list[PromptGroup]:
-    task = load_task(LETTERS)
-    return [PromptGroup(Draw(task, task.name, row, index), (1,)) for index, row in enumerate(task.rows())]
+    task = load_task(f"{Path(__file__).parent / 'programs' / 'golds.py'}:letters")
+    return [PromptGroup(Draw(task, task.name, row, index), (1,)) for index, row in enumerate(task.rows()[:2])]
 
 
 def said(group: PromptGroup, index: int, value: float | None, *texts: str, told: Sequence[Message] = ()) -> Rollout:

@@ -15,11 +15,8 @@ from heard import Heard
 from grpo_core import train
 from grpo_core.config import RunConfig, TrainerConfig, resolve, with_settings
 from grpo_core.engines import native
-from grpo_core.training.catalogue import CATALOGUE
 from grpo_core.training.result import RunResult
 from grpo_sdk.errors import AbstentionLimitError, UserError
-
-TIMES = {metric.name for metric in CATALOGUE if not metric.deterministic}
 
 Trained = Callable[..., RunResult]
 
@@ -27,10 +24,6 @@ Trained = Callable[..., RunResult]
 @pytest.fixture(scope="module")
 def evaluated(trained: Trained) -> RunResult:
     return trained(eval={"size": 8})
-
-
-def numbers(result: RunResult) -> list[dict[str, Any]]:
-    return [{name: value for name, value in step.items() if name not in TIMES} for step in result.metrics]
 
 
 def state_of(result: RunResult) -> dict[str, Any]:
@@ -69,8 +62,7 @@ def test_a_resolved_configuration_is_taken_as_it_is(evaluated: RunResult, tmp_pa
     assert yaml.safe_load((run / "config.yaml").read_text()) == resolved.config.model_dump(mode="json")
 
 
-def test_the_same_seed_gives_the_same_run_and_another_does_not(trained: Trained, evaluated: RunResult) -> None:
-    assert numbers(trained(eval={"size": 8})) == numbers(evaluated)
+def test_another_seed_gives_another_run(trained: Trained, evaluated: RunResult) -> None:
     assert trained(seed=1).metrics[0]["reward"] != evaluated.metrics[0]["reward"]
 
 
@@ -116,7 +108,7 @@ def test_a_ladder_climbs_on_held_out_rows_and_long_golds_are_dropped(trained: Tr
 
 
 def test_a_model_that_was_chosen_and_cannot_learn_ends_the_run_with_advice(tmp_path: Path) -> None:
-    task = f"{Path(__file__).parent / 'programs' / 'hard.py'}:impossible"
+    task = f"{Path(__file__).parent / 'programs' / 'letters.py'}:impossible"
     sizes = {"prompts_per_step": 16, "max_steps": 1, "num_generations": 4, "max_completion_length": 6}
     with pytest.raises(UserError, match=r"^all 64 completions of the first 16 prompts by tiny earn 0\. ") as caught:
         train(task, output_dir=str(tmp_path), at_start=False, at_end=False, progress=False, **sizes)
@@ -124,9 +116,9 @@ def test_a_model_that_was_chosen_and_cannot_learn_ends_the_run_with_advice(tmp_p
         assert cure in str(caught.value)
 
 
-@pytest.mark.parametrize(("task", "prompts", "warnings"), [("impossible", 16, 1), ("possible", 16, 0)])
-def test_others_are_trained(trained: Trained, task: str, prompts: int, warnings: int) -> None:
-    trained(f"hard.py:{task}", [heard := Heard()], prompts_per_step=prompts, max_steps=1)
+@pytest.mark.parametrize(("task", "warnings"), [("impossible", 1), ("possible", 0)])
+def test_others_are_trained(trained: Trained, task: str, warnings: int) -> None:
+    trained(f"letters.py:{task}", [heard := Heard()], prompts_per_step=16, max_steps=1)
     assert sum("nothing to learn from" in message for message in heard.warnings) == warnings
 
 
@@ -182,8 +174,6 @@ def test_steps_that_overflow_are_skipped_and_counted(
     steps = result.metrics
     is_skipped = ["grad_norm" not in step for step in steps]  # it has none that is finite
     assert is_skipped[0] and not is_skipped[-1] and sum(is_skipped) > 3
-    for index, skipped in enumerate(is_skipped[:-1]):
-        assert steps[index + 1]["loss_scale"] == steps[index]["loss_scale"] / (2 if skipped else 1)
     assert result.summary["skipped_updates"] == steps[-1]["skipped_updates"] == sum(is_skipped)
     assert all(math.isfinite(value) for step in steps for value in step.values())
 

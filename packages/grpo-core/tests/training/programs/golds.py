@@ -6,47 +6,41 @@ from typing import Any
 from grpo_sdk import Message, Row, Task, TaskConfig, reward
 
 
-class Letter(Row):
-    letter: str
+def load(config: TaskConfig) -> Iterable[Row]:
+    return [Row(id=letter, gold=letter) for letter in "abcdefgh"]
 
 
-def load(config: TaskConfig) -> Iterable[Letter]:
-    return [Letter(id=letter, letter=letter, gold=letter) for letter in "abcdefgh"]
+def longer(config: TaskConfig) -> Iterable[Row]:
+    return [Row(id=letter, gold=letter * (1 + index)) for index, letter in enumerate("abcdefgh")]
 
 
-def longer(config: TaskConfig) -> Iterable[Letter]:
-    return [
-        Letter(id=row.id, letter=row.letter, gold=row.letter * (1 + index)) for index, row in enumerate(load(config))
-    ]
-
-
-def only_train(config: TaskConfig) -> Iterable[Letter]:
+def only_train(config: TaskConfig) -> Iterable[Row]:
     return load(config) if config.split == "train" else []
 
 
-def prompt(row: Letter) -> str:
-    return f"say {row.letter}:"
+def prompt(row: Row) -> str:
+    return f"say {row.id}:"
 
 
-def too_long(row: Letter) -> str:
-    return ("x" * 600 if row.letter == "a" else "") + prompt(row)
+def too_long(row: Row) -> str:
+    return ("x" * 600 if row.id == "a" else "") + prompt(row)
 
 
-def chat(row: Letter) -> Sequence[Message]:
+def chat(row: Row) -> Sequence[Message]:
     return [Message(role="user", content=prompt(row))]
 
 
-def prefilled(row: Letter) -> Sequence[Message]:
+def prefilled(row: Row) -> Sequence[Message]:
     return [*chat(row), Message(role="assistant", content="<think>")]
 
 
 @reward()
-def same(answer: str, row: Letter) -> float:
-    return float(answer == row.letter)
+def same(answer: str, row: Row) -> float:
+    return float(answer == row.id)
 
 
 def task(name: str, load: Any = load, prompt: Any = prompt) -> Task:
-    return Task(name, load, prompt, lambda text, row: text, (same,), max_completion_length=4, row=Letter)
+    return Task(name, load, prompt, lambda text, row: text, (same,), max_completion_length=4, row=Row)
 
 
 letters = task("letters")

@@ -5,33 +5,28 @@ from collections.abc import Iterable, Sequence
 from grpo_sdk import Invalid, Opponent, Row, Task, TaskConfig, reward
 
 
-class Letter(Row):
-    letter: str
-
-
-def load(config: TaskConfig) -> Iterable[Letter]:
+def load(config: TaskConfig) -> Iterable[Row]:
     offset = {"train": 0, "validation": 8, "test": 16}[config.split]
     for index in range(8):
         letter = chr(97 + offset + index)
-        yield Letter(id=letter, letter=letter, gold=letter, difficulty=1.0 + index // 4)
+        yield Row(id=letter, gold=letter, difficulty=1.0 + index // 4)
 
 
-def many(config: TaskConfig) -> Iterable[Letter]:
+def many(config: TaskConfig) -> Iterable[Row]:
     for index in range(80):
         gold = "x" * (1 + 2 * (index % 4 == 3))
-        name = f"{config.split}{index}"
-        yield Letter(id=name, letter=name, gold=gold, difficulty=1.0 + index % 2)
+        yield Row(id=f"{config.split}{index}", gold=gold, difficulty=1.0 + index % 2)
 
 
-def prompt(row: Letter) -> str:
-    return f"{row.letter}{row.letter}"
+def prompt(row: Row) -> str:
+    return f"{row.id}{row.id}"
 
 
-def repeated(row: Letter) -> str:
-    return row.letter * (1 + ord(row.letter) % 8)
+def repeated(row: Row) -> str:
+    return row.id * (1 + ord(row.id) % 8)
 
 
-def validate(text: str, row: Letter) -> str:
+def validate(text: str, row: Row) -> str:
     if not text:
         raise Invalid("nothing")
     return text
@@ -48,13 +43,18 @@ def odd(answer: str) -> float:
 
 
 @reward()
-def sometimes(answer: str, row: Letter) -> float:
-    return 1.0 if row.letter in "aceg" else float(sum(map(ord, answer)) % 2)
+def sometimes(answer: str, row: Row) -> float:
+    return 1.0 if row.id in "aceg" else float(sum(map(ord, answer)) % 2)
 
 
 @reward()
 def always(text: str) -> float:
     return 1.0
+
+
+@reward()
+def never(answer: str) -> float:
+    return 0.0
 
 
 @reward()
@@ -78,6 +78,8 @@ coins = Task("coins", load, prompt, lambda text, row: text, (odd,), max_completi
 halves = Task("halves", load, prompt, lambda text, row: text, (sometimes,), max_completion_length=6)
 broken = Task("broken", load, prompt, validate, (printable, crashes), max_completion_length=4)
 climb = Task("climb", many, prompt, lambda text, row: text, (always,), max_completion_length=2, order="ladder")
+impossible = Task("impossible", many, prompt, lambda text, row: text, (never,), max_completion_length=4)
+possible = Task("possible", many, prompt, lambda text, row: text, (odd,), max_completion_length=4)
 duel = Task(
     "duel", load, prompt, validate, (unpredicted,), max_completion_length=4,
     opponent=Opponent(prompt=ask, samples=2, max_completion_length=3),

@@ -2,16 +2,12 @@ from grpo_core import train
 from grpo_sdk import Row, Task, reward
 
 
-class Sum(Row):
-    prompt: str
-
-
-def load(config) -> list[Sum]:
+def load(config) -> list[Row]:
     start = 0 if config.split == "train" else 50
-    return [Sum(id=str(n), prompt=f"{n} + 1 =", gold=str(n + 1)) for n in range(start, start + 50)]
+    return [Row(id=str(n), gold=str(n + 1)) for n in range(start, start + 50)]
 
 
 right = reward()(lambda text, row: float(text.strip() == row.gold))
-add = Task("add", load, lambda row: row.prompt, lambda text: text, [right])
+add = Task("add", load, lambda row: f"{row.id} + 1 =", lambda text: text, [right])
 result = train(add, model="tiny", max_steps=2, prompts_per_step=2, eval={"size": 4})
 print(result, result.evaluate(size=4), sep="\n")
