@@ -1,6 +1,6 @@
 """What baselines are given beside the rewards: every reward function of each completion's own task, with its weight."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -17,12 +17,8 @@ from grpo_sdk.plugins import variants as registry
 GDPO = TrainerConfig(baseline="gdpo", scale_rewards="none", advantage_args={"epsilon": 0.0})
 
 
-def load() -> Iterable[Row]:
-    return [Row(id="x")]
-
-
 def task(name: str, *rewards: Callable[..., object]) -> BoundTask:
-    return load_task(Task(name, load, lambda row: "x", lambda text, row: text, rewards))
+    return load_task(Task(name, lambda: [Row(id="x")], lambda row: "x", lambda text: text, rewards, row=Row))
 
 
 def weighing(**weights: float) -> list[Callable[..., object]]:

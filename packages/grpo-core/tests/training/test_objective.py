@@ -4,6 +4,7 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -26,7 +27,18 @@ from grpo_sdk.plugins import variants as registry
 MODEL_PRECISION = 1e-6
 """Llama's RMSNorm computes in float32, where a batch and a row alone may round differently."""
 
-Loss = Callable[[LlamaForCausalLM, int], Tensor]
+
+class Row(NamedTuple):
+    """What the policy and its reference predict where the tokens of one row's completion stand: logits [T, V]."""
+
+    advantage: Tensor
+    logp: Tensor
+    logits: Tensor
+    ref_logp: Tensor
+    ref_logits: Tensor
+
+
+Loss = Callable[[Row], Tensor]
 
 
 @pytest.fixture
@@ -40,16 +52,15 @@ def policy() -> Policy:
     return made
 
 
-def logits(network: LlamaForCausalLM, made: TokenBatch, row: int) -> Tensor:
-    """Logits [T, V] that predict a row's completion."""
-    n_prompt, n = LENGTHS[row]
-    return network(made.input_ids[row : row + 1, : n_prompt + n]).logits[0, n_prompt - 1 : -1]
-
-
-def logp_of(network: LlamaForCausalLM, made: TokenBatch, row: int) -> Tensor:
-    n_prompt, n = LENGTHS[row]
-    tokens = made.input_ids[row, n_prompt : n_prompt + n, None]
-    return logits(network, made, row).log_softmax(-1).gather(-1, tokens)[:, 0]
+def rows_of(policy: Policy, network: LlamaForCausalLM, made: TokenBatch, advantages: Tensor = ADVANTAGES) -> list[Row]:
+    """The rows of a batch as a copy of the policy predicts them."""
+    rows = []
+    for index, (n_prompt, n) in enumerate(LENGTHS):
+        ids = made.input_ids[index, : n_prompt + n]
+        own, reference = (each(ids[None]).logits[0, n_prompt - 1 : -1] for each in (network, policy.anchor.frozen))
+        logp, ref_logp = (each.log_softmax(-1).gather(-1, ids[n_prompt:, None])[:, 0] for each in (own, reference))
+        rows.append(Row(advantages[index], logp, own, ref_logp.detach(), reference.detach()))
+    return rows
 
 
 def updater_of(policy: Policy, **options: object) -> Updater:
@@ -61,12 +72,17 @@ def updated(policy: Policy, made: TokenBatch | None = None, **options: object) -
     return update(updater, frozen(updater, made))
 
 
-def gradient_norm(policy: Policy, loss_of_row: Loss) -> float:
-    """Norm of the gradient of Σ_rows loss_of_row / (B · L): each token weighs 1 / (4 · 8)."""
+def gradient_norm(policy: Policy, loss: Loss, advantages: Tensor = ADVANTAGES) -> float:
+    """Norm of the gradient of Σ_rows loss / (B · L): each token weighs 1 / (4 · 8)."""
     network = copy.deepcopy(policy.model)
-    total = sum(loss_of_row(network, row) for row in range(len(LENGTHS))) / (len(LENGTHS) * LENGTH)
-    total.backward()
+    rows = rows_of(policy, network, batch(), advantages)
+    (sum(map(loss, rows)) / (len(rows) * LENGTH)).backward()
     return math.sqrt(sum(float(p.grad.square().sum()) for p in network.parameters()))
+
+
+def policy_loss(row: Row) -> Tensor:
+    """On-policy the gradient of ρA is that of A·log π."""
+    return -(row.advantage * row.logp).sum()
 
 
 def updated_by(policy: Policy, loss: Loss, made: TokenBatch | None = None, **options: object) -> dict[str, float]:
@@ -107,7 +123,7 @@ def test_steps_per_generation_split_the_batch_and_keep_the_old_log_probs(policy:
 
 def test_the_loss_is_the_formula(policy: Policy) -> None:
     # On-policy the ratio is 1, so Σ −A_i · T_i / (B · L) with T = 4, 2, 5, 1, B = 4 and L = 8.
-    metrics = updated_by(policy, lambda network, row: -(ADVANTAGES[row] * logp_of(network, batch(), row)).sum())
+    metrics = updated_by(policy, policy_loss)
     assert metrics["loss"] == pytest.approx(-(0.5 * 4 - 1.0 * 2 + 0.75 * 5 + 0.25 * 1) / (4 * 8), rel=1e-12)
     assert metrics["ratio_mean"] == 1.0
     assert metrics["clip_ratio/low"] == metrics["clip_ratio/high"] == 0.0
@@ -129,54 +145,41 @@ def test_the_penalty_of_dro_holds_for_rows_without_advantage(policy: Policy) -> 
     made = frozen(updater, advantages=advantages)
     made = replace(made, snapshot=replace(made.snapshot, old_logprobs=made.snapshot.old_logprobs - 0.7))
 
-    def loss(network: LlamaForCausalLM, row: int) -> Tensor:
-        logp = logp_of(network, made, row)
-        return -(advantages[row] * logp - 0.5 / 2 * (logp - logp.detach() + 0.7) ** 2).sum()
+    def loss(row: Row) -> Tensor:
+        return -(row.advantage * row.logp - 0.5 / 2 * (row.logp - row.logp.detach() + 0.7) ** 2).sum()
 
-    assert update(updater, made)["grad_norm"] == pytest.approx(gradient_norm(policy, loss), rel=MODEL_PRECISION)
+    expected = gradient_norm(policy, loss, advantages)
+    assert update(updater, made)["grad_norm"] == pytest.approx(expected, rel=MODEL_PRECISION)
 
 
 def test_the_entropy_bonus_is_that_of_the_whole_vocabulary(policy: Policy) -> None:
-    made = batch()
-
-    def loss(network: LlamaForCausalLM, row: int) -> Tensor:
-        # On-policy the gradient of ρA is that of A·log π.
-        bonus = 0.3 * full_entropy(logits(network, made, row)).sum()
-        return -(ADVANTAGES[row] * logp_of(network, made, row)).sum() - bonus
-
-    entropy = sum(float(full_entropy(logits(policy.model, made, row)).detach().sum()) for row in range(4))
-    metrics = updated_by(policy, loss, entropy_coef=0.3)
+    entropy = sum(float(full_entropy(row.logits).detach().sum()) for row in rows_of(policy, policy.model, batch()))
+    metrics = updated_by(policy, lambda row: policy_loss(row) - 0.3 * full_entropy(row.logits).sum(), entropy_coef=0.3)
     assert metrics["entropy"] == pytest.approx(entropy / sum(n for _, n in LENGTHS), rel=MODEL_PRECISION)
     assert metrics["entropy_coef"] == 0.3
 
 
 def test_only_the_tokens_of_highest_entropy_are_trained(policy: Policy) -> None:
-    made = batch()
-    entropies = [full_entropy(logits(policy.model, made, row)).detach() for row in range(4)]
+    entropies = [full_entropy(row.logits).detach() for row in rows_of(policy, policy.model, batch())]
     threshold = torch.quantile(torch.cat(entropies), 0.75)
 
-    def loss(network: LlamaForCausalLM, row: int) -> Tensor:
-        return -(ADVANTAGES[row] * logp_of(network, made, row))[entropies[row] >= threshold].sum()
+    def loss(row: Row) -> Tensor:
+        return -(row.advantage * row.logp)[full_entropy(row.logits) >= threshold].sum()
 
     updated_by(policy, loss, top_entropy_quantile=0.25)
 
 
 def test_truncated_importance_weights_against_the_sampler(policy: Policy) -> None:
-    def loss(network: LlamaForCausalLM, row: int) -> Tensor:
-        logp = logp_of(network, batch(), row)
-        weight = (logp.detach() + 2.0).exp().clamp(max=1.5)  # the sampler reported −2 for every token
-        return -(ADVANTAGES[row] * weight * logp).sum()
+    def loss(row: Row) -> Tensor:
+        weight = (row.logp.detach() + 2.0).exp().clamp(max=1.5)  # the sampler reported −2 for every token
+        return -(row.advantage * weight * row.logp).sum()
 
     updated_by(policy, loss, rollout_correction="token_truncate", rollout_correction_max=1.5)
 
 
 def test_rows_of_negative_advantage_that_left_the_sampler_are_left_out(policy: Policy) -> None:
     made = batch(sampler_shift=5.0)  # the sampler found every token far likelier than the policy does
-
-    def loss(network: LlamaForCausalLM, row: int) -> Tensor:
-        return -(max(0.0, float(ADVANTAGES[row])) * logp_of(network, made, row)).sum()
-
-    updated_by(policy, loss, made, off_policy_mask_threshold=0.5)
+    updated_by(policy, lambda row: policy_loss(row) * (row.advantage > 0), made, off_policy_mask_threshold=0.5)
 
 
 # The penalty
@@ -195,14 +198,11 @@ def test_every_kl_is_zero_until_the_policy_has_moved(kl: str) -> None:
 @pytest.mark.parametrize("straight_through", [False, True])
 @pytest.mark.parametrize("placement", ["ratio_loss", "loss"])
 def test_k3_in_the_loss_with_and_without_the_ratio(policy: Policy, placement: str, straight_through: bool) -> None:
-    made, reference = batch(), policy.anchor.frozen
-
-    def loss(network: LlamaForCausalLM, row: int) -> Tensor:
-        logp = logp_of(network, made, row)
-        log_r = logp_of(reference, made, row).detach() - logp
-        ratio = (logp - logp.detach()).exp() if placement == "ratio_loss" else 1.0
+    def loss(row: Row) -> Tensor:
+        log_r = row.ref_logp - row.logp
+        ratio = (row.logp - row.logp.detach()).exp() if placement == "ratio_loss" else 1.0
         kl = log_r.square() / 2 if straight_through else ratio * (log_r.exp() - 1 - log_r)  # the gradient is that of k2
-        return -(ADVANTAGES[row] * logp).sum() + 0.2 * kl.sum()
+        return policy_loss(row) + 0.2 * kl.sum()
 
     options = {"kl_placement": placement, "kl_args": {"straight_through": straight_through}}
     metrics = updated_by(policy, loss, beta=0.2, **options)
@@ -211,12 +211,9 @@ def test_k3_in_the_loss_with_and_without_the_ratio(policy: Policy, placement: st
 
 
 @pytest.mark.parametrize("direction", ["reverse", "forward", "symmetric"])
-def test_the_full_kl_in_the_loss(policy: Policy, direction: str) -> None:
-    made, reference = batch(), policy.anchor.frozen
-
-    def loss(network: LlamaForCausalLM, row: int) -> Tensor:
-        kl = full_kl(logits(network, made, row), logits(reference, made, row).detach(), direction=direction)
-        return -(ADVANTAGES[row] * logp_of(network, made, row)).sum() + 0.2 * kl.sum()
+def test_the_full_kl_in_the_loss(policy: Policy, direction: Any) -> None:
+    def loss(row: Row) -> Tensor:
+        return policy_loss(row) + 0.2 * full_kl(row.logits, row.ref_logits, direction=direction).sum()
 
     assert updated_by(policy, loss, beta=0.2, kl="full", kl_args={"direction": direction})["kl"] > 0
 
@@ -253,9 +250,8 @@ def test_the_full_kl_is_against_a_reference_without_dropout_and_the_policy_keeps
 def test_kl_in_the_reward_leaves_the_loss_alone_and_measures_every_token(policy: Policy) -> None:
     tokens, updater = batch(), updater_of(policy, beta=0.2, kl="k1", kl_placement="reward")
     made = frozen(updater, tokens)
-    for row, (_, n) in enumerate(LENGTHS):
-        k1 = logp_of(policy.model, tokens, row) - logp_of(policy.anchor.frozen, tokens, row)
-        assert torch.allclose(made.snapshot.token_kl[row, :n], k1.detach(), atol=1e-10)
+    for row, found in zip(rows_of(policy, policy.model, tokens), made.snapshot.token_kl, strict=True):
+        assert torch.allclose(found[: len(row.logp)], row.logp.detach() - row.ref_logp, atol=1e-10)
     assert bool((made.snapshot.token_k3 >= 0).all())
     without = updated(policy_of(copy.deepcopy(policy.model)))
     assert update(updater, made)["grad_norm"] == pytest.approx(without["grad_norm"], rel=1e-12)

@@ -27,23 +27,16 @@ def limit(monkeypatch: pytest.MonkeyPatch) -> Limit:
     most = {"forward": UNLIMITED, "backward": UNLIMITED}
     states = Policy.states
 
-    class Fails(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
-            return tensor.clone()
-
-        @staticmethod
-        def backward(ctx: Any, gradient: torch.Tensor) -> None:
-            raise FULL
+    def fail(*_: torch.Tensor) -> None:
+        torch.rand(3)  # the failed pass has drawn numbers
+        raise FULL
 
     def limited(policy: Policy, ids: torch.Tensor, *rest: Any) -> Any:
         found = states(policy, ids, *rest)
         if ids.numel() > most["forward"]:
-            torch.rand(3)  # the failed pass has drawn numbers
-            raise FULL
+            fail()
         if ids.numel() > most["backward"] and found.states.requires_grad:
-            torch.rand(3)
-            object.__setattr__(found, "states", Fails.apply(found.states))
+            found.states.register_hook(fail)
         return found
 
     monkeypatch.setattr(Policy, "states", limited)
@@ -191,23 +184,20 @@ def test_a_limit_is_halved_from_the_failed_pass(limits: PassLimits, failed: Pass
     assert limits.halved(failed) == halved
 
 
-@pytest.mark.parametrize(("one", "other", "smallest"), [
-    (PassLimits(None, 100, 2), PassLimits(4, 100, None), PassLimits(4, 100, None)),
-    (PassLimits(None, 50, None), PassLimits(None, 100, None), PassLimits(None, 50, None)),
+@pytest.mark.parametrize(("own", "other", "said"), [
+    ({"micro_batch_size": 4}, PassLimits(2, 4096, None), "micro_batch_size=2"),
+    ({"micro_batch_prompts": 2}, PassLimits(4, 4096, None), "micro_batch_size=4"),
+    ({"micro_batch_tokens": 100}, PassLimits(None, 50, None), "micro_batch_tokens=50"),
 ])  # fmt: skip
-def test_ranks_take_the_smallest_limits(one: PassLimits, other: PassLimits, smallest: PassLimits) -> None:
-    assert PassLimits.smallest([one, other]) == smallest
-
-
-def test_a_rank_takes_the_limit_that_another_had_to_halve() -> None:
+def test_a_rank_takes_the_limit_that_another_had_to_halve(own: dict[str, int], other: PassLimits, said: str) -> None:
     class Two(Ranks):
         def gather(self, data: bytes) -> list[bytes]:
-            return [data, orjson.dumps(PassLimits(2, 4096, None))]
+            return [data, orjson.dumps(other)]
 
     warnings: list[str] = []
-    budget = TrainingBudget(policy_of(model(0)), settings(micro_batch_size=4), Two(0, 0, 2), warnings.append)
+    budget = TrainingBudget(policy_of(model(0)), settings(**own), Two(0, 0, 2), warnings.append)
     for _ in range(2):
         budget.agree()
-        assert budget.limits == PassLimits(2, 4096, None)
+        assert budget.limits == other
     (warning,) = warnings
-    assert "out of memory on another rank: training goes on with trainer.micro_batch_size=2" in warning
+    assert f"out of memory on another rank: training goes on with trainer.{said}" in warning

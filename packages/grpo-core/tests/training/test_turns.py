@@ -18,7 +18,7 @@ from grpo_core.training.collect import length_penalty
 from grpo_core.training.forward import ForwardPasses
 from grpo_core.training.statistics import UpdateStatistics
 from grpo_core.training.update import Updater
-from grpo_sdk import Row, Score, Task, reward
+from grpo_sdk import Score, load_task
 
 CONVERSATION = rollout(turn((1, 2), (3, 4)), turn((1, 2, 3, 4, 9, 9), (5,)))
 APART = rollout(turn((1, 2), (3,)), turn((7,), (4, 5)))
@@ -229,17 +229,11 @@ def gradient(tokens: TokenBatch, *advantages: float, **options: object) -> torch
 
 def test_one_row_with_a_hole_teaches_what_two_rows_teach() -> None:
     first, second = CONVERSATION.turns
-    split = collated(rollout(first), rollout(second), SHORT)
+    split = collated(rollout(first), rollout(second), SHORT)  # what stands in the hole is no completion here
     split = replace(split, rollouts=torch.tensor([0, 0, 1]), prompts=torch.tensor([0, 1, 0]))
     merged = gradient(collated(CONVERSATION, SHORT), 1.0, -0.5)
     assert torch.allclose(merged, gradient(split, 1.0, 1.0, -0.5), atol=1e-7)
     assert merged.abs().max() > 0
-
-
-def test_feedback_has_no_gradient() -> None:
-    changed = rollout(turn((1, 2), (3, 4)), turn((1, 2, 3, 4, 9, 9), (5,), trained=False))
-    alone = collated(rollout(turn((1, 2), (3, 4))))
-    assert torch.allclose(gradient(collated(changed), 1.0), gradient(alone, 1.0), atol=1e-7)
 
 
 def test_steps_of_a_batch_hold_whole_groups(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,17 +254,10 @@ def test_steps_of_a_batch_hold_whole_groups(monkeypatch: pytest.MonkeyPatch) -> 
     assert seen == [[0] * 5, [1] * 2]
 
 
-@reward()
-def one_point(answer: str) -> float:
-    return 1.0
-
-
 @pytest.mark.parametrize(
     ("limit", "length", "expected"), [(None, 230, 0.0), (None, 256, -1.0), (12, 10, 0.0), (12, 12, -1.0)]
 )
 def test_the_overlong_penalty_is_within_the_limit_of_the_task(limit: int | None, length: int, expected: float) -> None:
-    task = Task(
-        "t", lambda config: [], lambda row: "", lambda text: text, (one_point,), max_completion_length=limit, row=Row
-    )
+    task = replace(load_task("math.arithmetic").task, max_completion_length=limit)
     trainer = settings(max_completion_length=256, soft_overlong_buffer=26)
     assert length_penalty(trainer, task, rollout(turn((1,), tuple(range(length))))) == expected
