@@ -18,10 +18,6 @@ def without_nohup() -> Iterator[None]:
     signal.signal(signal.SIGHUP, before)
 
 
-def unsaid(message: str) -> None:
-    pass
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_asks_and_a_second_one_insists(number: signal.Signals) -> None:
     stop, heard = threading.Event(), list[str]()
@@ -38,7 +34,7 @@ def test_a_signal_asks_and_a_second_one_insists(number: signal.Signals) -> None:
 @pytest.mark.parametrize(("number", "options"), [(signal.SIGHUP, {}), (signal.SIGINT, {"may_insist": False})])
 def test_what_never_insists(number: signal.Signals, options: dict[str, Any]) -> None:
     stop = threading.Event()
-    with stop_on_signal(stop.set, unsaid, **options):
+    with stop_on_signal(stop.set, str, **options):
         signal.raise_signal(number)
         signal.raise_signal(number)
     assert stop.is_set()
@@ -47,7 +43,7 @@ def test_what_never_insists(number: signal.Signals, options: dict[str, Any]) -> 
 def test_nohup_is_respected() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     stop = threading.Event()
-    with stop_on_signal(stop.set, unsaid):
+    with stop_on_signal(stop.set, str):
         signal.raise_signal(signal.SIGHUP)
     assert not stop.is_set()
 
@@ -98,7 +94,7 @@ def test_a_stop_that_another_rank_was_told_is_said_once(monkeypatch: pytest.Monk
 
 def test_a_signal_during_the_exchange_counts_at_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise this rank would save while the others take another step, and each would get the other's bytes."""
-    switch = StopSwitch(TrainerConfig(), Ranks(size=2), cast(Any, None), unsaid)
+    switch = StopSwitch(TrainerConfig(), Ranks(size=2), cast(Any, None), str)
 
     def asked_meanwhile(ranks: Ranks, flag: bool) -> bool:
         switch.request()

@@ -28,7 +28,6 @@ pytestmark = pytest.mark.timeout(300)
 PLAIN: Mapping[str, Any] = {"variant": VARIANT, "settings": {"max_steps": STEPS}}
 SHARDED: Mapping[str, Any] = {"variant": VARIANT, "settings": {"max_steps": STEPS, "sharding": "full"}}
 AHEAD: Mapping[str, Any] = {**SHARDED, "variant": "sampled ahead"}
-GPUS = [(79.3, "8.0"), (15.7, "8.9")]
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +65,7 @@ def together(folder: Path, servers: dict[str, FakeVLLM], tmp_path_factory: pytes
         {**SHARDED, "out": str(path / "sharded")},
         {**SHARDED, "out": str(path / "two in shards, then one"), "stop_at_update": 3, "gather_weights": True},
         {"resume": str(path / "one, then two in shards")},
-        {**PLAIN, "variant": "plain", "out": str(path / "different GPUs"), "gpus": GPUS},
+        {**PLAIN, "variant": "plain", "out": str(path / "different GPUs"), "gpus": [(79.3, "8.0"), (15.7, "8.9")]},
         {**AHEAD, "out": str(path / "ahead")},
         {**AHEAD, "out": str(path / "ahead, stopped"), "stop_at_update": 2},
         {"resume": str(path / "ahead, stopped")},

@@ -128,9 +128,7 @@ def test_additional_steps_are_so_many_more_and_end_as_they_would_have(straight: 
 
 def test_additional_steps_are_trained_after_an_end_by_time_or_patience(folder: Path, tmp_path: Path) -> None:
     late = train(config(folder, tmp_path / "late", "plain", max_steps=None, max_minutes=1e-6)).run_dir
-    with pytest.raises(
-        UserError, match=r"step 0: nothing is left to do \(trainer.max_minutes=1e-06 .*--additional-steps"
-    ):
+    with pytest.raises(UserError, match=r"step 0: nothing .* \(trainer.max_minutes=1e-06 have .*--additional-steps"):
         resume(late)
     assert resume(late, additional_steps=2).summary["steps"] == 2
     assert steps(late) == [1, 2]

@@ -1,6 +1,7 @@
 """How prompts divide among ranks, and a rank's among its forward passes; settings that ranks agree on."""
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -16,6 +17,7 @@ from grpo_core.training.new_run import agreed
 from grpo_core.training.random_state import gathered_random_state, restore_rank, seed_everything
 from grpo_core.training.rank_shares import accumulation, check_shares, check_sharing, shard_size
 from grpo_core.training.starting_policy import shard_layout
+from grpo_sdk.callbacks import ResolvedDefault
 from grpo_sdk.errors import UserError
 
 
@@ -88,20 +90,16 @@ def test_what_a_sharded_model_cannot_do_on_a_gpu(options: dict[str, Any], precis
     check_sharing(RunConfig(engine={"name": "vllm"}, trainer=trainer(**FULL, off_policy_steps=1)), "cuda", "auto")
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 6, 12])
-def test_accumulation_is_computed_and_exact(ranks: int) -> None:
-    # Micro-batches x their size x ranks are the step's 12 prompts, or 48 completions.
-    for name, size, whole in (("micro_batch_prompts", 1, 12), ("micro_batch_size", 4, 48)):
-        options = trainer(**{name: size})
-        check_shares(options, ranks, ranks)
-        (choice,) = accumulation(options, Ranks(size=ranks))
-        count, words = choice.value.split()
-        assert choice.what == "gradient accumulation" and words == "micro-batches"
-        assert int(count) * ranks * size == whole
-        shared = f" / {ranks} ranks" if ranks > 1 else ""
-        assert choice.why.startswith(f"{whole} ") and choice.why.endswith(
-            f"of an optimizer step{shared} / {name} {size}"
-        )
+@pytest.mark.parametrize(("name", "size", "ranks", "count", "rows"), [
+    ("micro_batch_prompts", 2, 1, 6, "12 prompts of an optimizer step"),
+    ("micro_batch_prompts", 2, 3, 2, "12 prompts of an optimizer step / 3 ranks"),
+    ("micro_batch_size", 4, 1, 12, "48 completions of an optimizer step"),
+    ("micro_batch_size", 4, 12, 1, "48 completions of an optimizer step / 12 ranks"),
+])  # fmt: skip
+def test_accumulation_is_computed(name: str, size: int, ranks: int, count: int, rows: str) -> None:
+    check_shares(trainer(**{name: size}), ranks, ranks)
+    choice = ResolvedDefault("gradient accumulation", f"{count} micro-batches", f"{rows} / {name} {size}")
+    assert accumulation(trainer(**{name: size}), Ranks(size=ranks)) == [choice]
     assert accumulation(trainer(), Ranks(size=ranks)) == []  # filled by tokens, as many as it takes
 
 
@@ -131,7 +129,6 @@ def test_a_rank_that_was_not_there_gets_numbers_of_its_own() -> None:
 
 # Accelerators that recommend different settings
 
-MODEL = "Qwen/Qwen2.5-1.5B-Instruct"
 A100 = Accelerator("cuda", "NVIDIA A100-SXM4-80GB", int(79.3 * GIB), "8.0")
 RTX = Accelerator("cuda", "NVIDIA GeForce RTX 4080", int(15.7 * GIB), "8.9")
 T4 = Accelerator("cuda", "Tesla T4", int(14.6 * GIB), "7.5")
@@ -140,7 +137,7 @@ T4 = Accelerator("cuda", "Tesla T4", int(14.6 * GIB), "7.5")
 def on(monkeypatch: pytest.MonkeyPatch, accelerator: Accelerator, **given: Any) -> ResolvedConfig:
     monkeypatch.setattr("grpo_core.profiles.accelerator.detect", lambda device="auto": accelerator)
     settings = {name.replace("__", "."): value for name, value in given.items()}
-    return resolved({"model": MODEL, "lora.enabled": True, **settings})
+    return resolved({"model": "Qwen/Qwen2.5-1.5B-Instruct", "lora.enabled": True, **settings})
 
 
 def said(config: ResolvedConfig, accelerator: Accelerator) -> bytes:
@@ -190,14 +187,13 @@ def test_what_was_set_differently_is_refused(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_rank_looks_at_its_own_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Properties:
-        def __init__(self, index: int) -> None:
-            self.name, self.total_memory, self.major, self.minor = f"gpu {index}", GIB, 8, 0
+    def properties(index: int) -> SimpleNamespace:
+        return SimpleNamespace(name=f"gpu {index}", total_memory=GIB, major=8, minor=0)
 
     monkeypatch.setattr("grpo_core.profiles.accelerator._may_have_accelerator", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", Properties)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
     assert detect("cuda:1").name == "gpu 1"
     monkeypatch.setenv("LOCAL_RANK", "3")
     assert detect("cuda:1").name == "gpu 1", "a single process"

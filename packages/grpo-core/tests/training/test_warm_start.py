@@ -219,19 +219,15 @@ def test_a_folder_that_was_there_stays_the_same_one(tmp_path: Path, monkeypatch:
 def test_the_model_is_written_every_ten_minutes(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now, steps = 0.0, list[int]()
     monkeypatch.setattr(model_folder.time, "monotonic", lambda: now)
-
-    def record_at(step: int) -> dict[str, Any]:
-        steps.append(step)
-        return {"steps": step}
-
     with ExitStack() as resources:
         policy = load_policy(str(folder / "model"), device="cpu")
         written = ModelFolder(tmp_path / "out", policy, 0, None, resources, pytest.fail)
         for step in range(1, 40):
             now = step * SAVE_AFTER_S / 10
-            written.after_step(step, partial(record_at, step))
-    assert steps == [10, 20, 30]
-    assert read_record(tmp_path / "out") == {"steps": 30}
+            written.after_step(step, partial(dict, steps=step))
+            if step >= 10:
+                steps.append(read_record(tmp_path / "out")["steps"])
+    assert steps == [10] * 10 + [20] * 10 + [30] * 10
 
 
 # Passes
