@@ -38,10 +38,10 @@ def test_a_checkpoint_has_its_files_their_checksums_and_the_link(store: Checkpoi
     assert names(store) == ["step_1", "step_10", "step_latest"]
     assert os.readlink(store.folder / "step_latest") == "step_10"
     written = orjson.loads((store.folder / "step_10" / CHECKSUMS).read_bytes())
-    # printf 'old%.0s' {1..100} | sha256sum; printf old | sha256sum
-    weights = "dec24d4dd5d647e1a4db5237aaa5547c9920659d07f2b2da7818384edd18ef66"
-    state = "cba06b5736faf67e54b07b561eae94395e774c517a7d910a54369e1263ccfbd4"
-    files = {"model/weights": {"sha256": weights, "size": 300}, "state.json": {"sha256": state, "size": 3}}
+    # printf '10%.0s' {1..100} | sha256sum; printf 10 | sha256sum
+    weights = "122614aeb876a6ec274a05d46de37b8707f3390b40d1a4f1ed07813261a7f339"
+    state = "4a44dc15364204a80fe80e9039455cc1608281820fe2b24f1e5233ade6af1dd5"
+    files = {"model/weights": {"sha256": weights, "size": 200}, "state.json": {"sha256": state, "size": 2}}
     assert written == {"version": FORMAT_VERSION, "serial": 2, "files": files}
 
 

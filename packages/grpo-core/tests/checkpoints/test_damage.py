@@ -41,8 +41,8 @@ def link_folder(folder: Path) -> None:
 @pytest.mark.parametrize(("damage", "message"), [
     (lambda folder: (folder / "state.json").unlink(), "'state.json' is missing"),
     (lambda folder: shutil.rmtree(folder / "model"), "'model/weights' is missing"),
-    (lambda folder: (folder / "state.json").write_text(""), "'state.json' has 0 bytes and had 3"),
-    (lambda folder: (folder / "model/weights").write_text("X" * 300), "the content of 'model/weights' is not"),
+    (lambda folder: (folder / "state.json").write_text(""), "'state.json' has 0 bytes and had 1"),
+    (lambda folder: (folder / "model/weights").write_text("X" * 100), "the content of 'model/weights' is not"),
     (lambda folder: (folder / "model/adapter.json").touch(), "'model/adapter.json' was not written with it"),
     (lambda folder: (folder / CHECKSUMS).unlink(), f"its list of files is missing: there is no .*{CHECKSUMS}"),
     (lambda folder: os.truncate(folder / CHECKSUMS, 60), f"list of files is damaged: .*{CHECKSUMS} is not JSON"),
@@ -72,7 +72,7 @@ def test_what_file_managers_and_downloads_leave_is_let_pass(store: CheckpointSto
 
 def test_no_good_checkpoint_is_said_and_not_made_up(store: CheckpointStore) -> None:
     for step in store.steps():
-        (store.path(step) / "model" / "weights").write_text("X" * 300)
+        (store.path(step) / "model" / "weights").write_text("X" * 100)
 
     assert store.newest_good() is None
     with pytest.raises(CheckpointError, match=r"No other checkpoint of this run is intact\.$"):

@@ -52,7 +52,7 @@ def test_a_kill_before_each_single_change_of_the_disk(
     tmp_path: Path, ask: Callable[[str], str], swap: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # a kill loses nothing that the kernel has
-    save(CheckpointStore(tmp_path / "before"), 1, 2)
+    save(CheckpointStore(tmp_path / "before"), 1, 2, content="old")
     seen = set()
     for number in range(1, 200):
         run = tmp_path / "run"
@@ -93,7 +93,7 @@ def test_a_kill_before_each_single_change_of_the_disk(
 def test_a_full_disk_at_each_call_changes_nothing_and_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swap: bool
 ) -> None:
-    save(CheckpointStore(tmp_path / "before"), 1, 2)
+    save(CheckpointStore(tmp_path / "before"), 1, 2, content="old")
     contents = []
     for number in range(1, 200):
         store = CheckpointStore(tmp_path / f"run_{number}")

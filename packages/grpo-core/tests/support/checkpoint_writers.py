@@ -24,12 +24,13 @@ CALLS = (*NEED_SPACE, "rmdir", "unlink")
 """Of `os`: what changes the names on a disk, or waits for it."""
 
 
-def save(store: CheckpointStore, *steps: Step, content: str = "old") -> None:
+def save(store: CheckpointStore, *steps: Step, content: str = "") -> None:
+    """Write checkpoints, each of other bytes unless a content is given."""
     for step in steps:
         with store.writing(step) as folder:
             (folder / "model").mkdir()
-            (folder / "model" / "weights").write_text(content * 100)
-            (folder / "state.json").write_text(content)
+            (folder / "model" / "weights").write_text((content or str(step)) * 100)
+            (folder / "state.json").write_text(content or str(step))
 
 
 def change(run: Path) -> None:
