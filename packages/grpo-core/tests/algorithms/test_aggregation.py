@@ -1,11 +1,10 @@
 import pytest
 import torch
 
-from grpo_core.algorithms.aggregation import Aggregation, token_weights, weighted_sum
+from grpo_core.algorithms.aggregation import Aggregation, token_weights
 from grpo_sdk.errors import UserError
 
 MASK = torch.tensor([[True, True, True], [True, False, False]])
-GROUPS = torch.tensor([0, 0, 1, 1, 2, 2])
 
 
 def weights(how: Aggregation, mask: torch.Tensor = MASK, **options: object) -> torch.Tensor:
@@ -35,11 +34,3 @@ def test_group_max_looks_at_one_prompt_at_a_time() -> None:
     assert weights("group_max", groups=torch.tensor([1, 0]))[:, 0].tolist() == pytest.approx([1 / 6, 1 / 2])
     with pytest.raises(UserError, match="pass `groups`"):
         weights("group_max")
-
-
-def test_a_weighted_sum_does_not_see_the_padding() -> None:
-    values = torch.tensor([[1.0, 2.0, 3.0], [4.0, float("nan"), float("inf")]], requires_grad=True)
-    total = weighted_sum(values, MASK, weights("sequence_sum"))
-    total.backward()
-    assert float(total.detach()) == 5.0  # (1 + 2 + 3 + 4) / 2
-    assert values.grad is not None and values.grad.tolist() == [[0.5, 0.5, 0.5], [0.5, 0.0, 0.0]]

@@ -101,19 +101,14 @@ def entropy(features: Tensor, theta: Tensor) -> float:
     return float(-(logp.exp() * logp).sum())
 
 
-def problem() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Features, parameters, advantages and Adam's second moments, which differ by two orders of magnitude."""
+def test_the_prediction_is_the_change_of_entropy_to_first_order() -> None:
+    # Every completion once, weighted by 3 times its probability: sums over the weights are exact expectations, times 3.
     generator = torch.Generator().manual_seed(0)
     features, theta, advantages = (
         torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((6, 3), (3,), (6,))
     )
-    return features, theta, advantages, torch.tensor([0.04, 1.0, 4.0], dtype=torch.float64)
-
-
-def test_the_prediction_is_the_change_of_entropy_to_first_order() -> None:
-    # Every completion once, weighted by 3 times its probability: sums over the weights are exact expectations, times 3.
-    features, theta, advantages, v = problem()
     theta.requires_grad_()
+    v = torch.tensor([0.04, 1.0, 4.0], dtype=torch.float64)  # Adam's second moments, two orders of magnitude apart
     sequence_logp = policy(features, theta)
     weights = 3 * sequence_logp.detach().exp()
     gradients = [

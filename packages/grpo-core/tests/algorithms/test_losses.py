@@ -17,29 +17,27 @@ def tensor(*rows: list[float]) -> torch.Tensor:
     return torch.tensor(rows, dtype=torch.float64)
 
 
-def one_token(objective: Objective, log_ratio: float, advantage: float, **options: Any) -> tuple[float, float]:
-    """Value and gradient of an objective at one token with log π_old = −1."""
-    logp = tensor([log_ratio - 1]).requires_grad_()
-    arguments = (logp, tensor([-1.0]), torch.tensor([advantage], dtype=torch.float64), torch.ones(1, 1).bool())
-    value = objective(*arguments, **options)
-    (gradient,) = torch.autograd.grad(value.sum(), logp)
-    return float(value.detach()), float(gradient)
-
-
-def loss_of(name: str, logp: torch.Tensor, advantages: torch.Tensor, **options: object) -> torch.Tensor:
-    """Loss at `MASK` with the variant's own aggregation and B·L = 2 · 10, off-policy by 0.1."""
-    how = registry.get("loss", name).aggregation
-    assert how is not None
-    weights = token_weights(MASK, how, max_completion_length=10)
-    return policy_loss(registry.resolve("loss", name), logp, logp.detach() - 0.1, advantages, MASK, weights, **options)
+def row(
+    objective: Objective, log_ratios: list[float], advantages: list[float], **options: Any
+) -> tuple[list[float], list[float]]:
+    """Values and gradients of one completion, whose log π_old is −1 at each token."""
+    logp = tensor([ratio - 1 for ratio in log_ratios]).requires_grad_()
+    given = tensor(advantages) if len(advantages) > 1 else tensor(advantages)[0]
+    values = objective(logp, torch.full_like(logp, -1).detach(), given, torch.ones_like(logp).bool(), **options)
+    assert values.shape == logp.shape
+    (gradient,) = torch.autograd.grad(values.sum(), logp)
+    return values.detach()[0].tolist(), gradient[0].tolist()
 
 
 @pytest.mark.parametrize("name", EVERY_LOSS)
 def test_a_loss_says_whether_it_is_0_without_advantage(name: str) -> None:
+    variant, objective = registry.get("loss", name), registry.resolve("loss", name)
+    assert variant.aggregation is not None
+    weights = token_weights(MASK, variant.aggregation, max_completion_length=10)
     logp = tensor([-1.0, -2.0, -0.5], [-3.0, -0.1, -0.2]).requires_grad_()
-    loss = loss_of(name, logp, torch.zeros(2, dtype=torch.float64))
+    loss = policy_loss(objective, logp, logp.detach() - 0.1, torch.zeros(2, dtype=torch.float64), MASK, weights)
     (gradient,) = torch.autograd.grad(loss, logp)
-    assert registry.get("loss", name).zero_without_advantage == (not loss and not gradient.any())
+    assert variant.zero_without_advantage == (not loss and not gradient.any())
 
 
 # --- the clipped surrogate
@@ -62,18 +60,14 @@ def test_a_loss_says_whether_it_is_0_without_advantage(name: str) -> None:
     # KL of (0.368, 0.632) to (0.607, 0.393): 0.368·(−0.5) + 0.632·log(0.632/0.393) = −0.184 + 0.300 = 0.116
     (dppo, 0.5, 1.0, {"divergence": "kl", "epsilon": 0.11}, (0.0, 0.0)),
     (dppo, 0.5, 1.0, {"divergence": "kl", "epsilon": 0.12}, (math.exp(0.5) / 2, -math.exp(0.5))),
+    # The weight 25 is truncated to 20: 20 times log π = log 25 − 1.
+    (dppo, math.log(25), -1.0, {}, (20 * (math.log(25) - 1), 20.0)),
 ])  # fmt: skip
 def test_options_that_no_golden_case_has(
     objective: Objective, log_ratio: float, advantage: float, options: dict[str, Any], expected: tuple[float, float]
 ) -> None:
-    assert one_token(objective, log_ratio, advantage, **options) == pytest.approx(expected)
-
-
-def test_dppo_truncates_the_weight() -> None:
-    # π 25 times π_old, but both are tiny: no divergence to speak of.
-    logp = tensor([math.log(25) - 10]).requires_grad_()
-    dppo(logp, tensor([-10.0]), torch.tensor([1.0]), torch.ones(1, 1).bool()).sum().backward()
-    assert float(logp.grad) == pytest.approx(-20.0)
+    values, gradients = row(objective, [log_ratio], [advantage], **options)
+    assert (*values, *gradients) == pytest.approx(expected)
 
 
 # --- laws
@@ -82,11 +76,12 @@ def test_dppo_truncates_the_weight() -> None:
 @pytest.mark.parametrize("per_token", [False, True])
 @pytest.mark.parametrize("name", EVERY_LOSS)
 def test_padding_that_holds_nan_has_no_value_and_no_gradient(name: str, per_token: bool) -> None:
-    weights = token_weights(MASK, "sequence_mean", max_completion_length=10)
+    mask = torch.cat((MASK, torch.zeros(1, 3, dtype=torch.bool)))  # the last row has no token
+    weights = token_weights(mask, "sequence_mean", max_completion_length=10)
     results = []
     for dirt in (0.0, math.nan, -math.inf):
         logp, old, advantages, correction = (
-            torch.where(MASK, tensor(*rows), dirt)
+            torch.where(mask, tensor(*rows, [0.0] * 3), dirt)
             for rows in (
                 ([-1.0, -2.0, -0.5], [-0.3, 0.0, 0.0]),
                 ([-1.1, -1.9, -0.6], [-0.4, 0.0, 0.0]),
@@ -94,53 +89,25 @@ def test_padding_that_holds_nan_has_no_value_and_no_gradient(name: str, per_toke
                 ([0.5] * 3, [0.5] * 3),
             )
         )
-        given = advantages if per_token else advantages[:, 0]
+        given = advantages if per_token else tensor([1.0, -2.0, 1.0])[0]
         logp.requires_grad_()
-        loss = policy_loss(registry.resolve("loss", name), logp, old, given, MASK, weights, correction=correction)
+        loss = policy_loss(registry.resolve("loss", name), logp, old, given, mask, weights, correction=correction)
         results.append((loss.detach(), torch.autograd.grad(loss, logp)[0]))
     torch.testing.assert_close(results[1:], results[:1] * 2, rtol=0, atol=0)
     gradient = results[0][1]
-    assert not gradient[~MASK].any()
-    assert gradient[MASK].all() or name in ("dppo", "gspo", "gspo_token", "luspo")  # clipped there
-
-
-@pytest.mark.parametrize("name", EVERY_LOSS)
-def test_a_batch_without_a_token_has_loss_zero(name: str) -> None:
-    mask = torch.zeros(2, 3, dtype=torch.bool)
-    weights = token_weights(mask, "sequence_mean", max_completion_length=10)
-    logp = torch.full((2, 3), math.nan, dtype=torch.float64, requires_grad=True)
-    loss = policy_loss(registry.resolve("loss", name), logp, logp.detach(), torch.ones(2), mask, weights)
-    loss.backward()
-    assert float(loss.detach()) == 0.0
-    assert logp.grad is not None and (logp.grad == 0).all()
+    assert not gradient[~mask].any()
+    assert gradient[mask].all() or name in ("dppo", "gspo", "gspo_token", "luspo")  # clipped there
 
 
 @pytest.mark.parametrize("name", EVERY_LOSS)
 def test_on_policy_every_loss_is_a_weighted_policy_gradient(name: str) -> None:
     # ρ = 1: the gradient is −A per token, whatever clips, gates or averages; a completion's ratio shares it out.
-    objective = registry.resolve("loss", name)
-    logp = tensor([-1.0, -2.0, -0.5]).requires_grad_()
-    advantages = torch.tensor([1.5], dtype=torch.float64)
-    value = objective(logp, logp.detach(), advantages, torch.ones(1, 3).bool())
-    (gradient,) = torch.autograd.grad(value.sum(), logp)
+    _, gradients = row(registry.resolve("loss", name), [0.0] * 3, [1.5])
     # A sum over 3 tokens of a product of 3 ratios counts each token 3 times.
-    assert gradient.tolist() == [pytest.approx([-4.5 if name == "seq_ppo" else -1.5] * 3)]
+    assert gradients == pytest.approx([-4.5 if name == "seq_ppo" else -1.5] * 3)
 
 
 # --- losses whose ratio belongs to a completion
-
-
-def row(
-    objective: Objective, log_ratios: list[float], advantages: list[float], **options: object
-) -> tuple[list[float], list[float]]:
-    """Values and gradients of one completion, whose log π_old is −1 at each token."""
-    logp = torch.tensor([[ratio - 1 for ratio in log_ratios]], dtype=torch.float64, requires_grad=True)
-    mask = torch.ones_like(logp).bool()
-    given = torch.tensor([advantages] if len(advantages) > 1 else advantages, dtype=torch.float64)
-    values = objective(logp, torch.full_like(logp, -1).detach(), given, mask, **options)
-    assert values.shape == logp.shape
-    (gradient,) = torch.autograd.grad(values.sum(), logp)
-    return values.detach()[0].tolist(), gradient[0].tolist()
 
 
 def test_advantages_may_differ_within_a_completion() -> None:

@@ -20,11 +20,9 @@ def at(loaded: LoadedConfig, key: str) -> Any:
 @pytest.mark.parametrize(("word", "text", "key", "value"), [
     ("k_samples", "4", "trainer.num_generations", 4),
     ("clip_+", "0.3", "trainer.epsilon_high", 0.3),
-    ("kl_coef", "0.02", "trainer.beta", 0.02),
     ("kl_type", "forward", "trainer.kl", "k3"),
     ("baseline_type", "ema", "trainer.baseline", "ema"),
     ("lr_scheduler", "const", "trainer.lr_scheduler_type", "constant"),
-    ("per_device_train_batch_size", "8", "trainer.micro_batch_size", 8),
 ])  # fmt: skip
 def test_their_words_are_taken_wherever_ours_are(tmp_path: Path, word: str, text: str, key: str, value: object) -> None:
     file = write(tmp_path / "run.yaml", f"{word}: {text}\n")
@@ -42,7 +40,7 @@ def test_their_words_are_taken_wherever_ours_are(tmp_path: Path, word: str, text
         assert str(loaded.sources[key]) == source
 
 
-def test_a_setting_may_be_called_by_its_last_word(tmp_path: Path) -> None:
+def test_a_setting_may_be_called_by_its_last_word() -> None:
     # That of `trainer`, of the only other section, or with the section and an underscore; other systems' words first.
     words = {
         **{"task": "task", "temperature": "trainer.temperature", "loss_args.delta": "trainer.loss_args.delta"},
@@ -50,17 +48,11 @@ def test_a_setting_may_be_called_by_its_last_word(tmp_path: Path) -> None:
         **{"enabled": "enabled", "nothing": "nothing"},  # of two sections, and of none
     }
     assert {word: meaning(word)[0] for word in words} == words
-    assert (meaning("temperature", "eval")[0], meaning("batch_size", "eval")[0]) == (
+    assert [meaning(word, "eval")[0] for word in ("temperature", "batch_size")] == [
         "eval.temperature",
         "eval.batch_size",
-    )
-    file = write(tmp_path / "run.yaml", "seed: 1\nwarmup_ratio: 0.05\n")
-    for loaded, source in (
-        (load({"warmup_ratio": "0.05"}), "command line"),
-        (load(config_file=file), f"{file}:2"),
-        (load(environ={"GRPO_WARMUP_RATIO": "0.05"}), "environment GRPO_WARMUP_RATIO"),
-    ):
-        assert (at(loaded, "trainer.warmup_ratio"), str(loaded.sources["trainer.warmup_ratio"])) == (0.05, source)
+    ]
+    assert at(load({"warmup_ratio": "0.05"}), "trainer.warmup_ratio") == 0.05
     assert "trainer.beta is given twice: by command line" in refusal({"beta": "1", "trainer.beta": "1"})
     assert "no setting 'enabled'. Did you mean 'lora.enabled' or 'curriculum.enabled'?" in refusal({"enabled": "true"})
 
@@ -87,7 +79,6 @@ def test_words_that_need_another_setting() -> None:
     ({"baseline_type": "role", "ema_alpha": "0.1"}, "trainer.baseline=ema or adaptive_shrink; it is role."),
     ({"kl_target": "0.1"}, "it is constant. Leave it out, or set trainer.kl_controller."),
     ({"kl_coef": "0.1", "adaptive_kl": "true", "kl_horizon": "9"}, "only with trainer.kl_controller=proportional"),
-    ({"k_samples": "4", "trainer.num_generations": "4"}, "by command line as k_samples, and by command line."),
     ({"clip_range": "0.1", "clip_eps": "0.1"}, "as clip_range, and by command line as clip_eps"),
 ])  # fmt: skip
 def test_a_wrong_value_and_two_of_one_setting_are_refused(cli: dict[str, str], message: str) -> None:

@@ -50,15 +50,10 @@ def test_a_recipe_stands_between_the_file_and_the_model(tmp_path: Path) -> None:
     assert said.value == "rookworld" and said.why.startswith("RookWorld's stated defaults")
 
 
-def test_a_recipe_comes_from_every_source(tmp_path: Path) -> None:
-    for more in (
-        {"environ": {"GRPO_RECIPE": "gspo"}},
-        {"dotenv_path": write(tmp_path / ".env", "GRPO_RECIPE=gspo\n")},
-        {"config_file": write(tmp_path / "run.yaml", "recipe: gspo\n")},
-    ):
-        assert resolved({}, **more).config.trainer.loss_type == "gspo"
-        assert resolved({"recipe": "rloo"}, **more).config.trainer.loss_type == "rloo", "the higher place wins"
-        assert resolved({"recipe": "null"}, **more).config.trainer.loss_type == "dr_grpo"
+def test_a_recipe_is_a_setting_like_others(tmp_path: Path) -> None:
+    file = write(tmp_path / "run.yaml", "recipe: gspo\n")
+    for above, loss in (({}, "gspo"), ({"recipe": "rloo"}, "rloo"), ({"recipe": "null"}, "dr_grpo")):
+        assert resolved(above, config_file=file).config.trainer.loss_type == loss
     config = RunConfig(recipe="gspo", model="owner/model", trainer=TrainerConfig(num_generations=4))
     trainer = resolve(config).config.trainer
     assert (trainer.loss_type, trainer.num_generations) == ("gspo", 4)

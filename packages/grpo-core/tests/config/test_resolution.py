@@ -154,7 +154,6 @@ def test_a_folder_that_is_no_model_is_told_where_one_is(tmp_path: Path, monkeypa
     ({"loss_type": "grpo"}, "group"),
     ({"loss_type": "gspo"}, "group"),
     ({"loss_type": "rloo"}, "none"),
-    ({"loss_type": "grpo", "scale_rewards": None}, "group"),
     ({"loss_type": "grpo", "baseline": "maxrl"}, "none"),  # which has a normalisation of its own
     ({"loss_type": "grpo", "baseline": "ema", "num_generations": 1}, "none"),  # there is no deviation
 ])  # fmt: skip

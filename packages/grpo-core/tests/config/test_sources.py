@@ -55,11 +55,9 @@ def test_each_layer_wins_over_the_next(tmp_path: Path) -> None:
     ("trainer.gradient_checkpointing", "true", True),
     ("model", "null", None),
     ("model", "./a: b", "./a: b"),
-    ("task", "math.gsm8k?size=3,math.echo:2", "math.gsm8k?size=3,math.echo:2"),
     ("output_dir", "true", "true"),
     ("curriculum.weights", "[2, 1, 0.5]", (2.0, 1.0, 0.5)),
     ("lora.target_modules", "[q_proj, v_proj]", ("q_proj", "v_proj")),
-    ("device", "cuda:1", "cuda:1"),
 ])  # fmt: skip
 def test_text_is_read_by_what_the_key_holds(key: str, text: str, value: object) -> None:
     for loaded in (load({key: text}), load(environ={environment_name(key): text})):
@@ -76,11 +74,9 @@ def test_a_number_in_quotes_is_shown_with_them(tmp_path: Path, text: str) -> Non
 @pytest.mark.parametrize(("key", "text", "message"), [
     ("trainer.num_generations", "eight", "must be a whole number, 1 or more and at most 10^9. Default: 8."),
     ("model", "", "model is empty: give a value, or null, or leave it out. Default: null."),
-    ("trainer.max_steps", "1" + "0" * 30, "must be a whole number, 1 or more and at most 10^9"),
     ("trainer.gradient_checkpointing", "yes", "must be true or false"),
     ("trainer.learning_rate", "9" * 5000, "must be a number"),
     ("trainer.max_completion_length", "0", "a completion of 0 tokens has nothing to score or train"),
-    ("trainer.temperature", "0", "every advantage is 0"),
     ("precision", "bfloat", "Did you mean 'bfloat16'?"),
     ("device", "gpu", "must be auto, cpu, cuda, cuda:N or mps"),
     ("curriculum.weights", "[1, 2]", "must be a list of 3 numbers"),
@@ -121,7 +117,6 @@ def test_values_that_contradict_name_their_sources() -> None:
     ("GRPO_TRAINER__LEARNING_RTE=1", "Did you mean 'GRPO_TRAINER__LEARNING_RATE'"),
     ("GRPO_PLUGIN=1", "Did you mean 'GRPO_PLUGINS'"),
     ("grpo_seed=1", "grpo_seed is written GRPO_SEED, in capitals"),
-    ("grpo_plugins=1", "is written GRPO_PLUGINS, in capitals"),
     ("GRPO_MODEL=", "GRPO_MODEL: model is empty"),
 ])  # fmt: skip
 def test_a_wrong_variable_of_ours_is_refused(tmp_path: Path, variable: str, said: str) -> None:

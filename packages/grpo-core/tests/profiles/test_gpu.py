@@ -31,7 +31,6 @@ RECORDED: list[tuple[str, Backend, str, float, str]] = [
     ("mi300", "rocm", "AMD Instinct MI300X", 191.98, "gfx942"),
     ("mi300", "rocm", "AMD Radeon Graphics", 287.98, "gfx950"),  # MI355X without the driver's table of names
     ("unknown", "rocm", "AMD Instinct MI300X", 23.99, "gfx942"),  # one of 8 partitions
-    ("unknown", "rocm", "AMD Radeon RX 7900 XTX", 23.98, "gfx1100"),
 ]
 
 
@@ -92,10 +91,8 @@ def test_a_command_starts_as_many_processes(monkeypatch: Any, size: str, node_si
     ({"name": "auto"}, "is none of auto, null, none"),
     ({"description": ""}, "must be a text of at most 200"),
     ({"backend": "cudaa"}, "must be cuda, rocm, mps, cpu. Did you mean 'cuda'?"),
-    ({"precision": "float61"}, "float64. Did you mean 'float64'?"),
     ({"capabilities": "9.0"}, "must be a tuple of texts"),
     ({"capabilities": ("sm_90",)}, "on cuda one is written as '9.0'"),
-    ({"capabilities": ("9.4",), "backend": "rocm"}, "on rocm as 'gfx942'"),
     ({"capabilities": ("9.0",), "backend": "mps"}, "other backends have none"),
     ({"min_memory_gib": float("nan")}, "must be a number of GiB"),
     ({"memory_gib": True}, "must be a number of GiB"),
