@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from subprocess import PIPE
 from typing import Any
 
 import first_rank_loads
@@ -46,10 +45,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     saved_model(folder / "damaged")
     weights = folder / "damaged" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
-    program, support = Path(__file__).with_name("programs") / "forked_ranks.py", Path(first_rank_loads.__file__).parent
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(support)}
-    command = [sys.executable, program, folder, folder / "out.json"]
-    done = subprocess.run(command, env=environment, stderr=PIPE, text=True)
+    command = [sys.executable, first_rank_loads.__file__, folder, folder / "out.json"]
+    done = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 0, done.stderr
     return dict(json.loads((folder / "out.json").read_text()))
 

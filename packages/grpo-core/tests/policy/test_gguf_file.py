@@ -155,27 +155,23 @@ def test_the_divisors_of_a_llama_3_are_the_scaling_that_they_come_from(tmp_path:
     assert policy.model.config.rope_parameters == llama3
 
 
-@pytest.mark.parametrize(("keys", "named"), [
-    ({"attention.key_length": 8, "attention.value_length": 16}, "llama.attention.value_length=16"),
-    ({"rope.dimension_count": 4, "attention.key_length": 8}, "llama.rope.dimension_count=4"),
-    ({"rope.scaling.type": "longrope", "rope.scaling.factor": 4.0}, "llama.rope.scaling.type='longrope'"),
-    ({"rope.scaling.type": "none", "rope.scaling.factor": 4.0}, "llama.rope.scaling.factor=4.0"),
-    ({"attention.sliding_window": 64}, "llama.attention.sliding_window=64"),
-    ({"of_next_year": 1}, "llama.of_next_year=1"),
+@pytest.mark.parametrize(("keys", "tensors", "tokenizer", "named"), [
+    ({"attention.key_length": 8, "attention.value_length": 16}, {}, {}, "says llama.attention.value_length=16"),
+    ({"rope.dimension_count": 4, "attention.key_length": 8}, {}, {}, "says llama.rope.dimension_count=4"),
+    ({"rope.scaling.type": "longrope", "rope.scaling.factor": 4.0}, {}, {}, "says llama.rope.scaling.type='longrope'"),
+    ({"rope.scaling.type": "none", "rope.scaling.factor": 4.0}, {}, {}, "says llama.rope.scaling.factor=4.0"),
+    ({"of_next_year": 1}, {}, {}, "says llama.of_next_year=1"),
+    ({}, {"blk.0.attn_q.bias": [1.0] * 32}, {}, "has the tensor blk.0.attn_q.bias"),
+    ({}, {"rope_freqs.weight": [1.0, 2.0, 3.0, 4.0]}, {}, "rope_freqs.weight, and not as Llama 3 does"),
+    ({}, {}, {"pre": "viking"}, "says tokenizer.ggml.pre='viking'"),
+    ({}, {}, {"remove_extra_whitespaces": True}, "says tokenizer.ggml.remove_extra_whitespaces=True"),
 ])  # fmt: skip
-def test_a_key_that_would_make_another_model_is_refused_by_name(tmp_path: Path, keys: Extra, named: str) -> None:
-    with pytest.raises(UserError, match=f"says {re.escape(named)}, .*safetensors"):
-        loaded_from(tmp_path, model_of(), keys)
-
-
-@pytest.mark.parametrize(("name", "values", "message"), [
-    ("blk.0.attn_q.bias", [1.0] * 32, r"has the tensor blk\.0\.attn_q\.bias"),
-    ("rope_factors_long.weight", [1.0] * 32, r"has the tensor rope_factors_long\.weight"),
-    ("rope_freqs.weight", [1.0, 2.0, 3.0, 4.0], r"rope_freqs\.weight, and not as Llama 3"),
-])  # fmt: skip
-def test_weights_without_a_place_are_refused(tmp_path: Path, name: str, values: list[float], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        loaded_from(tmp_path, model_of(), tensors={name: torch.tensor(values)})
+def test_what_would_make_another_model_is_refused_by_name(
+    tmp_path: Path, keys: Extra, tensors: Mapping[str, list[float]], tokenizer: Extra, named: str
+) -> None:
+    weights = {name: torch.tensor(values) for name, values in tensors.items()}
+    with pytest.raises(UserError, match=f"{re.escape(named)}, .*safetensors"):
+        loaded_from(tmp_path, model_of(), keys, weights, tokenizer=tokenizer)
 
 
 @pytest.mark.parametrize(("kind", "keys", "named"), [
@@ -243,16 +239,8 @@ PIECES = ["<s>", "</s>", "▁", "a", "b", "ab", "▁ab"]  # no <unk>, which tran
 )
 def test_texts_of_sentencepiece_begin_as_the_file_says(tmp_path: Path, keys: Extra, tokens: list[str]) -> None:
     ends = {"bos_token_id": 0, "eos_token_id": 1}
+    with pytest.raises(UserError, match=r"tokenizer\.ggml\.add_space_prefix=False"):
+        loaded_from(tmp_path, model_of(), tokenizer={**ends, "add_space_prefix": False}, pieces=PIECES)
     tokenizer = loaded_from(tmp_path, model_of(), tokenizer={**ends, **keys}, pieces=PIECES).tokenizer
     assert tokenizer.convert_ids_to_tokens(tokenizer("abb")["input_ids"]) == tokens
     assert len(tokenizer) == 264
-
-
-@pytest.mark.parametrize(("keys", "pieces", "named"), [
-    ({"pre": "viking"}, None, "pre='viking'"),
-    ({"remove_extra_whitespaces": True}, None, "remove_extra_whitespaces=True"),
-    ({"bos_token_id": 0, "eos_token_id": 1, "add_space_prefix": False}, PIECES, "add_space_prefix=False"),
-])  # fmt: skip
-def test_an_unknown_tokenizer_is_refused(tmp_path: Path, keys: Extra, pieces: list[str] | None, named: str) -> None:
-    with pytest.raises(UserError, match=re.escape(f"tokenizer.ggml.{named}")):
-        loaded_from(tmp_path, model_of(), tokenizer=keys, pieces=pieces)

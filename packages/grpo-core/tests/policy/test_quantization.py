@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from small_models import small_model
 
 from grpo_core import resume, train
-from grpo_core.checkpoints import CheckpointError, read_json
+from grpo_core.checkpoints import read_json
 from grpo_core.config import LoraConfig, RunConfig
 from grpo_core.policy.fresh import byte_tokenizer
 from grpo_core.policy.load import load_policy
@@ -111,14 +111,10 @@ def test_what_cannot_be_combined_is_refused_before_anything_is_loaded(settings: 
         RunConfig(**settings)
 
 
-@pytest.mark.parametrize(("text", "error", "message"), [
-    ('{"kind": "int3", "double": true}', UserError, "newer version, or damaged"),
-    ('{"kind": "nf4", "double": 1}', UserError, "newer version, or damaged"),
-    ("nf4", CheckpointError, "not JSON"),
-])  # fmt: skip
-def test_a_base_of_an_unknown_kind_is_refused(tmp_path: Path, text: str, error: Any, message: str) -> None:
+@pytest.mark.parametrize("text", ['{"kind": "int3", "double": true}', '{"kind": "nf4", "double": 1}'])
+def test_a_base_of_an_unknown_kind_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / QUANTIZATION_FILE).write_text(text)
-    with pytest.raises(error, match=message):
+    with pytest.raises(UserError, match="newer version, or damaged"):
         Quantization.of(None, str(tmp_path))
 
 

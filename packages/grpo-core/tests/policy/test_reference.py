@@ -6,6 +6,7 @@ from typing import Any
 import adapter_kinds
 import pytest
 import torch
+from adapter_kinds import disturb
 from small_policies import logits, saved_model
 
 from grpo_core.config import LoraConfig
@@ -22,13 +23,6 @@ pytestmark = [  # PEFT warns about an adapter of embeddings
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saved_model(tmp_path_factory.mktemp("model"))
-
-
-def disturb(policy: Policy) -> None:
-    """Change everything that is trained."""
-    with torch.no_grad():
-        for parameter in policy.parameters():
-            parameter.add_(0.05)
 
 
 MODULES: dict[str, Any] = {
@@ -57,14 +51,14 @@ def test_the_reference_is_the_start_also_in_another_process(
 ) -> None:
     policy = load_policy(str(folder), device="cpu") if kind == "model" else adapted(folder, MODULES[modules])
     if kind == "reference":  # else one that is new, whose start is the base
-        disturb(policy)
+        disturb(policy.model)
         policy.save(tmp_path / "start")
         policy = load_policy(str(folder), device="cpu", adapter=str(tmp_path / "start"))
     anchor, trained = logits(policy), [parameter.requires_grad for parameter in policy.model.parameters()]
     policy.freeze_reference()
     assert policy.anchor.kind == kind
     policy.anchor.save(tmp_path / "reference", policy.source.name)
-    disturb(policy)
+    disturb(policy.model)
     assert torch.equal(of_reference(policy), anchor)
     assert not torch.equal(logits(policy), anchor)
     names = {name for name, parameter in policy.model.named_parameters() if parameter.requires_grad}
@@ -83,7 +77,7 @@ def test_the_reference_is_the_start_also_in_another_process(
 
 def test_the_reference_goes_into_an_adapter_of_another_library(folder: Path) -> None:
     policy = adapted(folder, MODULES["both"])
-    disturb(policy)
+    disturb(policy.model)
     start = logits(policy)
     policy.freeze_reference()
     policy.model.add_adapter("theirs", policy.model.peft_config["default"])
@@ -103,13 +97,13 @@ def test_a_stored_reference_that_does_not_fit_is_refused(folder: Path, policy: P
 
 def test_a_copy_moves_towards_the_policy_by_a_share(policy: Policy) -> None:
     policy.freeze_reference()
-    before = {name: parameter.clone() for name, parameter in policy.model.named_parameters()}
-    disturb(policy)
+    before = [parameter.clone() for parameter in policy.model.parameters()]
+    disturb(policy.model)
     policy.anchor.move(0.25)
     with policy.reference() as reference:
-        for name, parameter in reference.model.named_parameters():
-            assert torch.allclose(parameter, before[name] + 0.25 * 0.05)
-            assert not parameter.requires_grad
+        for moved, start, trained in zip(reference.model.parameters(), before, policy.parameters(), strict=True):
+            assert torch.allclose(moved, torch.lerp(start, trained, 0.25))
+            assert not moved.requires_grad
     policy.anchor.move(1.0)
     assert torch.equal(of_reference(policy), logits(policy))
 

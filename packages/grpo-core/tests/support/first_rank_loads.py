@@ -1,10 +1,14 @@
-"""Sharded policies whose weights the first rank alone reads: `python -m torch.distributed.run … FILE FOLDER OUT`.
+"""Sharded policies whose weights the first rank alone reads: `python first_rank_loads.py FOLDER OUT` starts two ranks.
 
-FOLDER has `model`, `adapter` and `large`; OUT receives what `test_first_rank` judges, a JSON object by case.
+FOLDER has `model`, `adapter` and `large`; OUT receives what `test_first_rank` judges, a JSON object by case. The ranks
+are forks where that is safe, which import nothing.
 """
 
 import json
+import multiprocessing
+import os
 import resource
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -111,7 +115,8 @@ def error_of(folder: Path, model: str, ranks: Ranks) -> list[str]:
     return [each.decode() for each in ranks.gather(message.encode())]
 
 
-def main(folder: Path, out: Path) -> None:
+def work(rank: int, folder: Path, out: Path) -> None:
+    os.environ["RANK"] = str(rank)
     with joined("cpu", 60) as ranks:
         found: dict[str, Any] = {"memory": growth(folder, ranks)}
         found |= {name: compared(folder, case, ranks) for name, case in CASES.items()}
@@ -124,4 +129,13 @@ def main(folder: Path, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    with socket.create_server(("localhost", 0)) as free:
+        port = free.getsockname()[1]
+    os.environ.update(WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT=str(port))
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    ranks = [context.Process(target=work, args=(rank, *map(Path, sys.argv[1:]))) for rank in range(2)]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join()
+    sys.exit(any(process.exitcode for process in ranks))

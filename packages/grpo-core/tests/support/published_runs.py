@@ -34,7 +34,8 @@ def make_run(
     store = CheckpointStore(folder)
     torch.manual_seed(0)  # a new adapter draws its first matrix from it
     policy = load_policy(model, lora=config.lora, device="cpu", precision="float32")
-    generator = torch.Generator().manual_seed(0)
+    generator, out = torch.Generator().manual_seed(0), folder.parent
+    words = ["grpo-run", "--output-dir", str(out), "--seed", "3", f"--output-dir={out}", f"output_dir={out}"]
     for step, which in ((1, 1), (2, "final")):
         for parameter in policy.parameters():
             parameter.data += 0.01 * torch.randn(parameter.shape, generator=generator)
@@ -42,7 +43,11 @@ def make_run(
             policy.add_value_head(0)
         with store.writing(which) as checkpoint:  # type: ignore[arg-type] # 1 and "final"
             policy.save(checkpoint / "model")
-            write_json(checkpoint / "training_info.json", info(step, config))
+            write_json(checkpoint / "training_info.json", {
+                "command": shlex.join(words), "step": step, "planned_steps": 2,
+                "training_config": config.model_dump(mode="json"), "identities": {TASK: "0123456789abcdef"},
+                "versions": {"python": "3.11.0", "torch": "2.13.0"}, "hardware": {"device": "cpu", "threads": 1},
+            })  # fmt: skip
     (folder / "reference").mkdir()
     write_json(folder / "reference" / "reference.json", {"kind": "base" if lora else "model", "base": model})
     (folder / "logs").mkdir()
@@ -51,14 +56,3 @@ def make_run(
     tasks = {"math.arithmetic": {"identity": "0123456789abcdef", "initial": BASE, "final": FINAL}}
     write_json(folder / "summary.json", {"tasks": tasks, "steps": 2, "tokens": 640, "seconds": 12.5, "seed": 3})
     return folder
-
-
-def info(step: int, config: RunConfig) -> dict[str, Any]:
-    """`training_info.json`."""
-    folder = config.output_dir
-    words = ["grpo-run", "--output-dir", folder, "--seed", "3", f"--output-dir={folder}", f"output_dir={folder}"]
-    return {
-        "command": shlex.join(words), "step": step, "planned_steps": 2,
-        "training_config": config.model_dump(mode="json"), "identities": {TASK: "0123456789abcdef"},
-        "versions": {"python": "3.11.0", "torch": "2.13.0"}, "hardware": {"device": "cpu", "threads": 1},
-    }  # fmt: skip
