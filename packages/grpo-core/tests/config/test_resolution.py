@@ -270,18 +270,14 @@ def test_a_model_s_size_decides_the_learning_rate_where_nobody_does(host: Plugin
     assert rate(recipe="rloo")[1].startswith("recipe rloo") == ("trainer.learning_rate" in recipe("rloo").options)
     (tmp_path / "config.json").write_text('{"model_type": "mamba"}')
     assert rate(str(tmp_path)) == (1e-6, "default")  # of unknown size
-
-
-def test_an_adapter_does_not_take_the_rate_of_a_warm_start_of_all_weights(host: PluginHost, tmp_path: Path) -> None:
+    # A warm start of all weights says nothing of an adapter.
     shape = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 258}
     (tmp_path / "config.json").write_text(json.dumps(shape))
     (tmp_path / "warm_start.json").write_text(json.dumps({"recommended": {"trainer.learning_rate": 1.2e-4}}))
-    config = RunConfig(task="toy.small", model=str(tmp_path), lora=LoraConfig(enabled=True))
-    own = resolve(config, host=host)
-    assert own.config.trainer.learning_rate == 1.5e-3
-    assert not [choice for choice in own.choices if "1.2e-04" in choice.value]
-    given = config.model_copy(update={"trainer": TrainerConfig(learning_rate=3e-4)})
-    assert resolve(given, host=host).config.trainer.learning_rate == 3e-4
+    value, source = rate(str(tmp_path), lora=LoraConfig(enabled=True))
+    assert value == 1.5e-3 and source.startswith("profile model size: ")
+    given = TrainerConfig(learning_rate=3e-4)
+    assert rate(str(tmp_path), lora=LoraConfig(enabled=True), trainer=given) == (3e-4, "python")
 
 
 def test_a_warm_start_brings_the_settings_that_it_recorded(host: PluginHost, run: Run, tmp_path: Path) -> None:

@@ -19,11 +19,6 @@ from grpo_sdk.errors import UserError
 from grpo_sdk.plugins.models import model_source
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved_model(tmp_path_factory.mktemp("model"))
-
-
 @pytest.mark.parametrize(("name", "message"), [
     ("./nowhere", "no such folder"),
     ("/", r"no config\.json"),
@@ -64,7 +59,8 @@ def test_auto_precision_goes_by_the_device(
     assert choose_precision("auto", torch.device("cuda"))[1] is torch.bfloat16, "on ROCm"
 
 
-def test_what_is_no_adapter_and_unknown_targets_are_refused(folder: Path) -> None:
+def test_what_is_no_adapter_and_unknown_targets_are_refused(tmp_path: Path) -> None:
+    folder = saved_model(tmp_path)
     with pytest.raises(UserError, match="adapter_config"):
         load_policy(str(folder), device="cpu", adapter=str(folder))
     with pytest.raises(UserError, match=r"lora\.target_modules"):
