@@ -40,8 +40,8 @@ def test_no_token_at_all_is_no_error() -> None:
 
 def test_a_cut_sequence_bootstraps_from_its_last_value() -> None:
     rewards, values, mask = wide([0, 0]), wide([1, NAN]), mask_of([1, 0])
-    advantages, _ = per_token.gae(rewards, values, mask, gamma=0.5, lam=1.0, last_value=torch.tensor([4.0]))
-    assert advantages.tolist() == [[1.0, 0.0]]  # δ = 0 + 0.5·4 − 1
+    advantages, returns = per_token.gae(rewards, values, mask, gamma=0.5, lam=1.0, last_value=torch.tensor([4.0]))
+    assert (advantages.tolist(), returns.tolist()) == ([[1.0, 0.0]], [[2.0, 0.0]])  # δ = 0 + 0.5·4 − 1
 
 
 @given(masked())
