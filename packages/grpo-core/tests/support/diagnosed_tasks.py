@@ -42,18 +42,6 @@ def varied(text: str) -> float:
     return sum(map(ord, text)) % 7 / 6
 
 
-@reward(maximum=1e30)
-def overflow(text: str, row: Sum) -> float:
-    return varied(text) * (1e30 if row.a == 11 else 1.0)
-
-
-@reward()
-def crashing(text: str) -> float:
-    if text.endswith("7"):
-        raise RuntimeError("a bug")
-    return varied(text)
-
-
 def task(name: str, part: Any, *more: Any, **options: Any) -> Task:
     options = {"validate": any_text, "load": load, **options}
     return Task(name, options.pop("load"), ask, options.pop("validate"), (part, *more), row=Sum, **options)
@@ -62,6 +50,4 @@ def task(name: str, part: Any, *more: Any, **options: Any) -> Task:
 sound = task("sound", varied, exempt={"gold": "its reward has nothing to do with sums"})
 unsolvable = task("unsolvable", nothing)
 empty = task("empty", varied, stop=(" ", "1", "2", "3", "4", "5", "6", "7", "8", "9", "0"))
-overflowing = task("overflowing", overflow)
-buggy = task("buggy", crashing)
 overlapping = task("overlapping", varied, load=load_alike)

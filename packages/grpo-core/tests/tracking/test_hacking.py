@@ -2,17 +2,13 @@
 
 import random
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 
-import orjson
 import pytest
 
 from grpo_core.config import RunConfig
 from grpo_core.tracking.diagnosis import WINDOW, History
 from grpo_core.tracking.hacking import SIGNS
-from grpo_core.tracking.monitor import Monitor
 from grpo_sdk import Row, Task, load_task, reward
-from grpo_sdk.callbacks import Callbacks, RunInfo, StepRecord
 
 STEPS = 4 * WINDOW
 
@@ -100,28 +96,3 @@ def test_signs(changed: Mapping[str, Course], expected: tuple[str, ...]) -> None
     """A healthy run shows none, and what differs from it one or none."""
     found = signs(changed)
     assert len(found) == bool(expected) and all(text in found[0] for text in expected)
-
-
-def lines(similarity: Iterable[float]) -> bytes:
-    return b"".join(orjson.dumps({"step": 1, "completions/similarity": value}) + b"\n" for value in similarity)
-
-
-def monitored(folder: Path, similarity: Iterable[float]) -> list[str]:
-    callbacks = Callbacks()
-    monitor = Monitor(RunConfig(task="math.arithmetic"), callbacks)
-    monitor.on_run_start(RunInfo(folder, {"math.arithmetic": (8, 64)}, (), None))
-    for step, value in enumerate(similarity, start=1):
-        monitor.on_step(StepRecord(step, {"completions/similarity": value}))
-    return [str(finding) for finding in callbacks.findings]
-
-
-def test_the_monitor_gives_the_signs_and_goes_on_after_a_resume(tmp_path: Path) -> None:
-    start, end = [0.2, 0.21] * (WINDOW // 2), [0.9, 0.91] * (WINDOW // 2)
-    (warning,) = monitored(tmp_path, [*start, *end])
-    assert warning.startswith(f"step {2 * WINDOW}: completions of different prompts")
-    (tmp_path / "logs").mkdir()
-    log = tmp_path / "logs" / "train_log.jsonl"
-    log.write_bytes(lines(start))
-    assert len(monitored(tmp_path, end)) == 1  # the start is that of the run
-    log.write_bytes(lines(start) + lines(end))
-    assert monitored(tmp_path, end) == []  # it has warned before

@@ -123,8 +123,6 @@ def test_a_log_of_an_older_or_newer_version_is_read(tmp_path: Path) -> None:
     (b"{not json\n", ""),
     (b"[1]\n", "list in place of an object"),
     (b'{"step": 1, "task": "t"}\n', "group: Field required"),
-    (b"\xff\xfe\n", ""),
-    (b'{"step": ' + b"9" * 5000 + b"}\n", ""),
     (b"[" * 100_000 + b"\n", ""),
     (b"x" * 500_000 + b"\n", "longer than 200000 bytes"),
     (b"\0" * 4096 + b"\n", ""),

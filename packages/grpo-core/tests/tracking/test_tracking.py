@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import resumed_run
@@ -25,7 +25,7 @@ from grpo_core.tracking.observe import observe
 from grpo_core.tracking.tensorboard import literal
 from grpo_core.tracking.wandb import choose_mode, has_key, is_reachable
 from grpo_core.training.catalogue import CATALOGUE
-from grpo_sdk.callbacks import RunInfo, Sample, StepRecord
+from grpo_sdk.callbacks import Callback, RunInfo, Sample, StepRecord
 from grpo_sdk.errors import UnknownNameError, UserError
 from grpo_sdk.plugins import variants as registry
 from grpo_sdk.task.score import Score
@@ -33,7 +33,6 @@ from grpo_sdk.task.score import Score
 KEY = "0123456789abcdef0123456789abcdef01234567"
 NASTY = "<b>1</b> | *x*\n[y](z)"
 SAMPLE = Sample("math.a", "1 + 1 =", NASTY, Score(0.25, {"exact": 0.25}, valid=True, why="exact 0.25 of 1"))
-KILLED_AND_BRANCHED = ("1-6", "5-8", "3-10 branch")
 RESULT = {"solved_rate": 0.5, "n": 8, "split": "test", "temperature": 0.0}
 
 
@@ -79,13 +78,17 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Recorder]]:
     registry.unregister("tracker", "recorder")
 
 
+def configured(tracker: str = "recorder", **options: Any) -> RunConfig:
+    return RunConfig(tracking=TrackingConfig(trackers=(tracker,), **options))
+
+
 def a_run(
-    folder: Path, config: RunConfig, steps: Sequence[Mapping[str, float]], ears: Ears, *, resumed_at: int = 0
+    folder: Path, steps: Sequence[Mapping[str, float]], *listeners: Callback, resumed_at: int = 0, **options: Any
 ) -> None:
-    """What a trainer tells of a run."""
+    """What a trainer tells of a run with a tracker."""
     (folder / "logs").mkdir(exist_ok=True)
     with ExitStack() as resources:
-        callbacks, _ = observe(config, [ears], resources)
+        callbacks, _ = observe(configured(**options), listeners, resources)
         settings = {"trainer.micro_batch_size": 16}  # found in place of auto
         info = RunInfo(folder, {"math.a": (8, 64)}, (), len(steps), step=resumed_at, settings=settings)
         callbacks.on_run_start(info)
@@ -98,8 +101,8 @@ def a_run(
 
 
 def test_a_tracker_is_told_of_a_run(tmp_path: Path, recorded: list[Recorder]) -> None:
-    config = RunConfig(tracking=TrackingConfig(trackers=("recorder",), project="p", reference_names=True))
-    a_run(tmp_path, config, [{"reward": 0.5, "kl": math.nan}, {"reward": 0.75, "abstained": 2}], Ears())
+    steps = [{"reward": 0.5, "kl": math.nan}, {"reward": 0.75, "abstained": 2}]
+    a_run(tmp_path, steps, project="p", reference_names=True)
     (tracker,) = recorded
     assert (tracker.run.run_dir, tracker.run.project, tracker.run.name) == (tmp_path, "p", tmp_path.name)
     assert (tracker.run.config["trainer.num_generations"], tracker.run.config["trainer.micro_batch_size"]) == (8, 16)
@@ -112,8 +115,7 @@ def test_a_tracker_is_told_of_a_run(tmp_path: Path, recorded: list[Recorder]) ->
     ((step, warning),) = tracker.notes
     assert step == 2 and warning.startswith("2 completions could not be scored"), "the monitor's, which has the step"
     assert tracker.failed is False
-    unwatched = TrackingConfig(trackers=("recorder",), monitor=False)
-    a_run(tmp_path, RunConfig(tracking=unwatched), [{"abstained": 2}], Ears())
+    a_run(tmp_path, [{"abstained": 2}], monitor=False)
     assert recorded[-1].notes == []
 
 
@@ -122,8 +124,7 @@ def test_a_run_goes_on_without_a_broken_tracker(
 ) -> None:
     monkeypatch.setenv("WANDB_API_KEY", KEY)
     ears = Ears()
-    config = RunConfig(tracking=TrackingConfig(trackers=("recorder",)))
-    a_run(tmp_path, config, [{"reward": 1}, {"reward": 13}, {"reward": 1}], ears)
+    a_run(tmp_path, [{"reward": 1}, {"reward": 13}, {"reward": 1}], ears)
     said, _ = ears.said
     assert said.startswith("tracker recorder stopped (ConnectionError: no route for <WANDB_API_KEY>)")
     assert [step for step, _ in recorded[0].logged] == [1] and recorded[0].failed is None
@@ -132,12 +133,12 @@ def test_a_run_goes_on_without_a_broken_tracker(
 
 
 def test_a_run_that_fails_is_told_so(tmp_path: Path, recorded: list[Recorder]) -> None:
-    class Broken(Ears):
+    class Broken(Callback):
         def on_step(self, record: StepRecord) -> None:
             raise ArithmeticError("no number\nat all")
 
     with pytest.raises(ArithmeticError):
-        a_run(tmp_path, RunConfig(tracking=TrackingConfig(trackers=("recorder",))), [{"reward": 1}], Broken())
+        a_run(tmp_path, [{"reward": 1}], Broken())
     assert recorded[0].failed is True
     *_, last = read_events(tmp_path)
     assert (last["kind"], last["error"]) == ("failed", "ArithmeticError: no number")
@@ -145,25 +146,22 @@ def test_a_run_that_fails_is_told_so(tmp_path: Path, recorded: list[Recorder]) -
 
 
 def test_a_resumed_run_says_so_and_appends(tmp_path: Path, recorded: list[Recorder]) -> None:
-    config = RunConfig(tracking=TrackingConfig(trackers=("recorder",)))
-    a_run(tmp_path, config, [{"reward": 1}], Ears())
+    a_run(tmp_path, [{"reward": 1}])
     (tmp_path / "logs" / "train_log.jsonl").write_text('{"step":1}\n')
     with (tmp_path / "logs" / "events.jsonl").open("a") as log:
         log.write('{"kind":"warn')  # killed within a line
-    a_run(tmp_path, config, [{"reward": 1}], Ears(), resumed_at=1)
+    a_run(tmp_path, [{"reward": 1}], resumed_at=1)
     assert [each.run.is_resumed for each in recorded] == [False, True]
     assert [event["kind"] for event in read_events(tmp_path)] == ["start", "evaluation", "stop", "end"] * 2
-    a_run(tmp_path, config, [], Ears(), resumed_at=7)
+    a_run(tmp_path, [], resumed_at=7)
     assert [event["step"] for event in read_events(tmp_path)][-4:] == [7] * 4 and recorded[-1].logged[-1][0] == 7
 
 
 @pytest.mark.parametrize(("phases", "sent"), [
-    (["1-6", "5-8"], [[1, 2, 3, 4, 5, 6], [7, 8]]),  # killed two steps after a checkpoint
-    (["1-6", "5-5", "5-8"], [[1, 2, 3, 4, 5, 6], [], [7, 8]]),  # killed again while it repeats
+    (["1-6", "5-5", "5-8"], [[1, 2, 3, 4, 5, 6], [], [7, 8]]),  # killed after a checkpoint, and again while it repeats
     (["1-6", "7-8"], [[1, 2, 3, 4, 5, 6], [7, 8]]),  # stopped in order
     (["1-6", "7-8 branch"], [[1, 2, 3, 4, 5, 6], [7, 8]]),  # nothing is done again
     (["1-6", "3-4 branch", "4-5"], [[1, 2, 3, 4, 5, 6], [1, 2, 3, 4], [5]]),
-    (["1-6", "3-4 branch", "3-4 branch"], [[1, 2, 3, 4, 5, 6], [1, 2, 3, 4], [1, 2, 3, 4]]),
     (["1-6", "5-8 anew"], [[1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6, 7, 8]]),  # an offline archive
     (["1-6", "5-8 kept=3"], [[1, 2, 3, 4, 5, 6], [4, 5, 6, 7, 8]]),  # it was killed before it had stored the others
     (["1-3", "4-6 broken", "7-8"], [[1, 2, 3], [], [4, 5, 6, 7, 8]]),
@@ -190,7 +188,7 @@ def test_a_tracker_that_does_not_close_is_left(
     closes, ears = threading.Event(), Ears()
     monkeypatch.setattr(Recorder, "close", lambda self, failed: closes.wait(60))
     monkeypatch.setattr(sending, "CLOSE_S", 0.05)
-    a_run(tmp_path, RunConfig(tracking=TrackingConfig(trackers=("recorder",))), [{"reward": 1}], ears)
+    a_run(tmp_path, [{"reward": 1}], ears)
     closes.set()
     assert "recorder did not close within 0.05 s" in ears.said[-1]
 
@@ -198,7 +196,7 @@ def test_a_tracker_that_does_not_close_is_left(
 def test_an_evaluation_stands_at_its_step_where_few_steps_are_logged(tmp_path: Path, recorded: list[Recorder]) -> None:
     (tmp_path / "logs").mkdir()
     with ExitStack() as resources:
-        callbacks, _ = observe(RunConfig(tracking=TrackingConfig(trackers=("recorder",))), [], resources)
+        callbacks, _ = observe(configured(), [], resources)
         callbacks.on_run_start(RunInfo(tmp_path, {}, (), 60))
         callbacks.on_evaluation("math.a", "initial", RESULT)
         for step in range(1, 61):
@@ -218,7 +216,7 @@ def test_a_missing_extra_is_one_line_with_the_command(monkeypatch: pytest.Monkey
     monkeypatch.setattr(observing.importlib.util, "find_spec", lambda name: None)
     for name in observing.EXTRAS:
         with ExitStack() as resources, pytest.raises(UserError, match=rf"{name}.*pip install 'grpo-core\[{name}\]'"):
-            observe(RunConfig(tracking=TrackingConfig(trackers=(name,))), (), resources)
+            observe(configured(name), (), resources)
 
 
 def test_names_of_trackers_are_a_list_or_one_text() -> None:
@@ -239,7 +237,6 @@ def test_every_alias_names_a_metric_of_ours_and_none_hides_one() -> None:
     assert with_reference_names({"kl": 0.5}) == {"kl": 0.5, "kl_div": 0.5, "train/kl": 0.5}
     named = with_reference_names({"solved_rate": 0.5, "execution/success_rate": 0.75})
     assert named["execution/success_rate"] == 0.75, "a task's own number is not replaced"
-    assert with_reference_names({"solved_rate": 0.5})["execution/success_rate"] == 0.5
     assert aliases_of("loss/policy") == ("pg_loss",)
 
 
@@ -254,7 +251,6 @@ def test_long_and_broken_text_in_a_table_is_bounded() -> None:
 @pytest.mark.parametrize(("host", "machine", "expected"), [
     ("https://api.wandb.ai", "api.wandb.ai", True),
     ("https://api.wandb.ai", "api.forge.coreweave.com", True),
-    ("https://api.forge.coreweave.com", "api.wandb.ai", True),
     ("http://own.server:8080", "own.server:8080", True),
     ("http://own.server:8080", "api.wandb.ai", False),
 ])  # fmt: skip
@@ -308,8 +304,8 @@ def test_tensorboard_files_hold_the_run(tmp_path: Path) -> None:
     def logged(tag: str) -> list[tuple[int, float]]:
         return [(event.step, event.value) for event in events.Scalars(tag)]
 
-    config = RunConfig(tracking=TrackingConfig(trackers=("tensorboard",), reference_names=True))
-    a_run(tmp_path, config, [{"reward": 0.5, "abstained": 1}, {"reward": 0.75}], Ears())
+    steps = [{"reward": 0.5, "abstained": 1}, {"reward": 0.75}]
+    a_run(tmp_path, steps, tracker="tensorboard", reference_names=True)
     events = EventAccumulator(str(tmp_path / "logs" / "tensorboard"))
     events.Reload()
     assert logged("reward") == logged("r_mean") == [(1, 0.5), (2, 0.75)]
@@ -327,8 +323,7 @@ def test_tensorboard_has_each_step_of_a_killed_run_once_and_a_branch_apart(tmp_p
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
-    phases = [*KILLED_AND_BRANCHED, "11-12"]
-    for phase in phases:
+    for phase in ("1-6", "5-8", "3-10 branch", "11-12"):
         resumed_run.run("tensorboard", tmp_path, phase)
     folder = tmp_path / "logs" / "tensorboard"
     for path, last in ((folder, 8), (folder / "branch_1_from_step_2", 12)):
