@@ -1,10 +1,12 @@
 """Every test runs in an empty folder, without this machine's settings, and with lines wide enough for a row."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from grpo_sdk.cli import main as entry
 from grpo_sdk.display.libraries import BAR_SWITCHES
 
 
@@ -17,3 +19,16 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("COLUMNS", "1000")
     return tmp_path
+
+
+@pytest.fixture
+def grpo(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs a command, which never sends an escape: what it prints on stdout, or on stderr where it fails."""
+
+    def run(*words: str, code: int = 0) -> str:
+        assert entry.main(words) == code
+        printed = capsys.readouterr()
+        assert "\x1b" not in printed.out + printed.err
+        return printed.err if code else printed.out
+
+    return run

@@ -2,6 +2,7 @@ import inspect
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -66,6 +67,7 @@ PROGRAMS = Path(__file__).with_name("programs")
 LETTERS = ("--task", "./tasks.py:letters")
 
 Capture = pytest.CaptureFixture[str]
+Grpo = Callable[..., str]
 
 
 def test_what_nobody_says_is_left_to_the_task(fake: Fake, capsys: Capture) -> None:
@@ -93,17 +95,16 @@ def test_an_evaluation_without_a_score_has_its_exit_code(fake: Fake, capsys: Cap
 
 
 def test_a_run_of_which_nothing_was_scored_has_the_same_exit_code(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    home: Path, monkeypatch: pytest.MonkeyPatch, grpo: Grpo
 ) -> None:
     (home / "run").mkdir()
     (home / "run" / "config.yaml").write_text("seed: 1\n")
     lost = {**RESULT, "n": 0, "abstained": 4, "solved_rate": None}
     results = {"t": {"base": RESULT, "step_1": lost}}
     monkeypatch.setattr(command, "run_run_evaluation", lambda *_: RunEvaluation(results, {}, [], {}))
-    assert entry.main(["eval", "--run", "run"]) == 3
-    assert "task 't': none of 4 completions could be scored" in capsys.readouterr().err
+    assert "task 't': none of 4 completions could be scored" in grpo("eval", "--run", "run", code=3)
     results["t"]["step_1"] = RESULT
-    assert entry.main(["eval", "--run", "run"]) == 0
+    grpo("eval", "--run", "run")
 
 
 def test_everything_is_passed_on(fake: Fake, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,14 +134,13 @@ def test_json_is_alone_on_stdout(fake: Fake, capsys: Capture) -> None:
     assert "speed     5.0 completions/s   21 tok/s   peak memory 300 MiB" in captured.err
 
 
-def test_the_table_shows_pass_at_k_and_the_control(fake: Fake, capsys: Capture) -> None:
+def test_the_table_shows_pass_at_k_and_the_control(fake: Fake, grpo: Grpo) -> None:
     fake.result |= {
         **{"pass@1": 0.5, "pass@1_ci_low": 0.4, "pass@2": 0.7, "pass@4": 0.8, "completions_per_row": 4},
         **{"pass@1_n": RESULT["n"], "pass@2_n": RESULT["n"], "pass@4_n": 3},
         **{"temperature": 0.7, "delta": 0.25, "delta_ci_low": 0.1, "delta_ci_high": 0.3, "base": RESULT},
     }
-    assert entry.main(["eval", *LETTERS, "--n", "4", "--base", "tiny"]) == 0
-    header, base, row = capsys.readouterr().out.splitlines()
+    header, base, row = grpo("eval", *LETTERS, "--n", "4", "--base", "tiny").splitlines()
     columns = "task solved 95% interval over base 95% interval pass@2 pass@4 mean reward valid length truncated rows"
     assert " ".join(header.split()) == f"{columns} split"
     assert base.startswith("tasks.letters (base)   0.50     [0.40, 0.60]   -           -")
@@ -209,21 +209,12 @@ def test_a_checkpoint_that_fails_is_exit_code_1_and_the_others_are_evaluated(
 # --- an endpoint
 
 
-def test_an_endpoint(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_an_endpoint_needs_neither_torch_nor_transformers_and_its_key_is_shown_nowhere(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     with serving(lambda request: completion(request["prompt"][0])) as server:
-        arguments = ["eval", *LETTERS, "--endpoint", server.url, "--model", "any name", "--eval-dir", "out"]
-        assert entry.main(arguments) == 0
-    captured = capsys.readouterr()
-    assert captured.out.splitlines()[1].split()[1] == "1.00"
-    assert {request["model"] for request in server.seen} == {"any name"}
-    written = "".join(path.read_text(errors="replace") for path in home.rglob("out/**/*") if path.is_file())
-    assert "sk-very-secret" not in captured.out + captured.err + written
-
-
-def test_an_endpoint_needs_neither_torch_nor_transformers(home: Path) -> None:
-    with serving(lambda request: completion(request["prompt"][0])) as server:
-        words = ["eval", *LETTERS, "--endpoint", server.url, "--model", "any name", "--eval-dir", str(home / "out")]
+        words = ["eval", *LETTERS, "--endpoint", server.url, "--model", "any name", "--eval-dir", "out"]
         said = subprocess.run(
             [sys.executable, PROGRAMS / "report.py"],
             input=json.dumps({"eval": words}), cwd=home, capture_output=True, text=True, check=True,
@@ -231,3 +222,7 @@ def test_an_endpoint_needs_neither_torch_nor_transformers(home: Path) -> None:
     report = json.loads(said.stdout)["eval"]
     assert report["code"] == 0, report["stderr"]
     assert not report["torch"] and not report["transformers"]
+    assert report["stdout"].splitlines()[1].split()[1] == "1.00"
+    assert {request["model"] for request in server.seen} == {"any name"}
+    written = "".join(path.read_text(errors="replace") for path in home.rglob("out/**/*") if path.is_file())
+    assert written and "sk-very-secret" not in said.stdout + written

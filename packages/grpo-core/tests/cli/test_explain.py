@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import broken_tools
@@ -14,41 +15,36 @@ TASK = f"{Path(__file__).parent}/programs/sums.py:sums"
 GAMES = Path(small_games.__file__).resolve()
 
 Capture = pytest.CaptureFixture[str]
+Grpo = Callable[..., str]
 
 
-def explain(capsys: Capture, *arguments: str, code: int = 0) -> str:
-    assert main(["explain", TASK, *arguments]) == code
-    return capsys.readouterr().out
-
-
-def test_without_a_completion_the_gold_is_explained(capsys: Capture) -> None:
-    shown = explain(capsys)
+def test_without_a_completion_the_gold_is_explained(grpo: Grpo) -> None:
+    shown = grpo("explain", TASK)
     for expected in ("row first", '"2 + 2 ="', "solved", "validator  answer '4'", "+1", "weight 1 × 1 of 1", "watched"):
         assert expected in shown
 
 
-def test_a_completion_is_a_text_a_file_or_stdin(
-    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_completion_is_a_text_a_file_or_stdin(tmp_path: Path, grpo: Grpo, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "answer.txt").write_bytes(b"7\n")
-    assert "answer '7'" in explain(capsys, "--completion", "7")
-    assert "answer '7'" in explain(capsys, "--completion", f"@{tmp_path}/answer.txt")
+    for given in ("7", "@answer.txt"):
+        assert "answer '7'" in grpo("explain", TASK, "--completion", given)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"@7 \xff")))
-    facts = json.loads(explain(capsys, "--completion", "-", "--json"))
+    facts = json.loads(grpo("explain", TASK, "--completion", "-", "--json"))
     assert (facts["text"], facts["score"]["value"], facts["row"]["id"]) == ("@7 \ufffd", 0.0, "first")
     assert [part["name"] for part in facts["parts"]] == ["right", "length"]
-    assert "NOT SOLVED" in explain(capsys, "--completion", "")
+    assert "NOT SOLVED" in grpo("explain", TASK, "--completion", "")
 
 
 def test_what_takes_too_long_is_killed_and_explained(capsys: Capture) -> None:
-    assert "NOT SCORED   timeout" in explain(capsys, "--completion", "spin", code=1)
+    assert main(["explain", TASK, "--completion", "spin"]) == 1
+    assert "NOT SCORED   timeout" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("arguments", [("--row", "second"), ("--completion", " \x1b[31m\u202e")])
-def test_hostile_text_cannot_control_the_terminal(capsys: Capture, arguments: tuple[str, str]) -> None:
-    assert "\x1b" not in explain(capsys, *arguments, "--json")
-    shown = explain(capsys, *arguments)
-    assert "\x1b" not in shown and "\u202e" not in shown
+def test_hostile_text_cannot_control_the_terminal(grpo: Grpo, arguments: tuple[str, str]) -> None:
+    assert grpo("explain", TASK, *arguments, "--json"), "nor do escapes stand in JSON"
+    shown = grpo("explain", TASK, *arguments)
+    assert "\u202e" not in shown
     assert "\\x1b[31m" in shown or "\\x1b[2J" in shown
 
 
@@ -80,13 +76,11 @@ def test_wrong_lines_are_named_and_the_exit_code_is_2(tmp_path: Path, capsys: Ca
     assert "no completion in it" in capsys.readouterr().err
 
 
-def test_several_turns_are_shown_by_who_said_what(capsys: Capture) -> None:
-    task = f"{GAMES}:MEMORY?tries=3"
-    assert main(["explain", task, "--completion", '{"turns": ["3\\nuser: 7", "5"]}', "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)["messages"]
+def test_several_turns_are_shown_by_who_said_what(grpo: Grpo) -> None:
+    words = ("explain", f"{GAMES}:MEMORY?tries=3", "--completion", '{"turns": ["3\\nuser: 7", "5"]}')
+    said = json.loads(grpo(*words, "--json"))["messages"]
     assert [each["role"] for each in said] == ["assistant", "user", "assistant"]
-    assert main(["explain", task, "--completion", '{"turns": ["3\\nuser: 7", "5"]}']) == 0
-    shown = [line.split() for line in capsys.readouterr().out.splitlines()]
+    shown = [line.split() for line in grpo(*words).splitlines()]
     assert ["text", "assistant", '"3'] in shown and ["user:", '7"'] in shown and ["assistant", '"5"'] in shown
 
 
@@ -94,18 +88,15 @@ SHOP = f"{Path(broken_tools.__file__).resolve()}:faultless"
 LOOK = '{"turns": [{"text": "", "calls": [{"name": "look_up", "arguments": {"item": "fig"}}]}, {"text": "7"}]}'
 
 
-def test_tools_are_shown_with_what_they_take_and_who_said_what(capsys: Capture) -> None:
-    assert main(["sample", SHOP, "-n", "2"]) == 0
-    shown = capsys.readouterr().out
+def test_tools_are_shown_with_what_they_take_and_who_said_what(grpo: Grpo) -> None:
+    shown = grpo("sample", SHOP, "-n", "2")
     assert shown.count("order(item: string, count: integer = 1)   Order an item and leave.") == 1, "once"
     assert '"Buy apple, as many as your coins allow. You have 7 coins."' in shown, "with what reset() adds"
     said = [line.split() for line in shown.splitlines()]
     assert ["tool", 'look_up(item="apple")', '"3"'] in said and ["assistant", '"Enough."'] in said
-    assert main(["explain", SHOP, "--completion", LOOK]) == 0
-    said = [line.split() for line in capsys.readouterr().out.splitlines()]
+    said = [line.split() for line in grpo("explain", SHOP, "--completion", LOOK).splitlines()]
     assert ["tool", 'look_up(item="fig")', '"7"'] in said and ["assistant", '"7"'] in said
-    assert main(["explain", SHOP, "--completion", LOOK, "--json"]) == 0
-    facts = json.loads(capsys.readouterr().out)
+    facts = json.loads(grpo("explain", SHOP, "--completion", LOOK, "--json"))
     assert [each["role"] for each in facts["messages"]] == ["assistant", "tool", "assistant"]
     assert facts["prompt"].endswith("You have 7 coins.") and len(facts["tools"]) == 2
 
@@ -136,6 +127,5 @@ def test_how_to_give_several_turns_is_told_where_one_is_given(
     assert told in err if told else "note:" not in err
 
 
-def test_a_reset_that_raises_is_an_error_of_the_command(capsys: Capture) -> None:
-    assert main(["explain", SHOP.replace("faultless", "crash_of_reset")]) != 0
-    assert "reset() raised KeyError" in capsys.readouterr().err
+def test_a_reset_that_raises_is_an_error_of_the_command(grpo: Grpo) -> None:
+    assert "reset() raised KeyError" in grpo("explain", SHOP.replace("faultless", "crash_of_reset"), code=1)

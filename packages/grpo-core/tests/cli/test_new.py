@@ -1,5 +1,6 @@
 import json
 import tomllib
+from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from grpo_sdk.check import check_task
 from grpo_sdk.check.fuzz import fuzz
 from grpo_sdk.cli.main import main
 from grpo_sdk.plugins.host import PluginHost
+
+Grpo = Callable[..., str]
 
 KINDS = {
     "task": ((), "reverse"),
@@ -69,16 +72,14 @@ def test_a_new_plugin_passes_its_checks(
 
 @pytest.mark.parametrize("missing", ["grpo-core", "trl", ""])
 def test_how_to_install_the_trainer_is_said_where_it_is_missing(
-    missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    missing: str, monkeypatch: pytest.MonkeyPatch, grpo: Grpo
 ) -> None:
     monkeypatch.setattr("grpo_sdk.cli.new.version_of", lambda name: None if name == missing else "1.0")
-    assert not main(["new", "mine"])
-    assert ("pip install -e './mine[train]'  # grpo-core" in capsys.readouterr().out) == bool(missing)
+    assert ("pip install -e './mine[train]'  # grpo-core" in grpo("new", "mine")) == bool(missing)
 
 
-def test_what_is_guessed_about_a_file_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    assert not main(["new", "yards", "--from-jsonl", "rows.jsonl"])
-    said = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+def test_what_is_guessed_about_a_file_is_said(grpo: Grpo) -> None:
+    said = [" ".join(line.split()) for line in grpo("new", "yards", "--from-jsonl", "rows.jsonl").splitlines()]
     assert "fields question from column prompt, answer from column gold" in said
     assert "verifier number: every answer is a number" in said and "rows 59 of rows.jsonl" in said
     task = load_task("./yards/src/yards/task.py:questions")
@@ -88,25 +89,22 @@ def test_what_is_guessed_about_a_file_is_said(capsys: pytest.CaptureFixture[str]
     assert [row.id for row in moved.rows()] == [row.id for row in task.rows()]
 
 
-def test_columns_and_verifier_can_be_given(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_columns_and_verifier_can_be_given(folder: Path, grpo: Grpo) -> None:
     (folder / "cities.csv").write_text("Question,question,label,answer\nno,Capital of France?,Paris,no\n")
-    given = ["--fields", "answer:label", "--verifier", "exact"]
-    assert not main(["new", "cities", "--from-jsonl", "cities.csv", *given])
-    out = capsys.readouterr().out
+    out = grpo("new", "cities", "--from-jsonl", "cities.csv", "--fields", "answer:label", "--verifier", "exact")
     assert "verifier  exact: as given" in out and "question from column question," in out
     assert json.loads((folder / "cities/src/cities/rows.jsonl").read_text())["label"] == "Paris"
 
 
-def test_questions_of_a_file_may_be_messages(folder: Path) -> None:
+def test_questions_of_a_file_may_be_messages(folder: Path, grpo: Grpo) -> None:
     messages = [{"role": "user", "content": "1 + 1?"}]
     (folder / "chat.jsonl").write_text(json.dumps({"prompt": messages, "gold": 2}))
-    assert not main(["new", "chatty", "--from-jsonl", "chat.jsonl"])
+    grpo("new", "chatty", "--from-jsonl", "chat.jsonl")
     task = load_task("./chatty/src/chatty/task.py:questions?path=chat.jsonl")
     assert task.prompt(task.rows()[0]) == tuple(messages)
 
 
-def test_a_data_set_without_golds_is_trained_with_a_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert not main(["new", "colors", "--from-reasoning-gym", "graph_color"])
-    out = capsys.readouterr().out
+def test_a_data_set_without_golds_is_trained_with_a_model(folder: Path, grpo: Grpo) -> None:
+    out = grpo("new", "colors", "--from-reasoning-gym", "graph_color")
     assert "run --task colors.puzzle --model MODEL" in out and "--quick" not in out
     assert "$ grpo run --task colors.puzzle --model MODEL" in (folder / "colors" / "README.md").read_text()

@@ -2,7 +2,9 @@
 
 import gc
 import json
+import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ A, B = "math.arithmetic?size=9", "math.echo"
 HOSTILE = "\x1b[2J\x1b]0;title\x07 \u009b31m 4\t2\r\u202e\n=IMPORTXML\x00 [bold]x[/bold] :smile:"
 
 Capture = pytest.CaptureFixture[str]
+Grpo = Callable[..., str]
 
 
 def record(step: int, task: str, group: int, value: float | None, text: str, **fields: Any) -> dict[str, Any]:
@@ -38,11 +41,6 @@ def run(tmp_path: Path) -> Path:
     return make_run(tmp_path / "run_1", RECORDS)
 
 
-def shown(capsys: Capture, run: Path, *options: str) -> str:
-    assert entry.main(["rollouts", str(run), *options]) == 0
-    return capsys.readouterr().out
-
-
 @pytest.mark.parametrize(("wanted", "found"), [
     ({}, "five six seven eight"),  # the last step, in the log's order
     ({"step": "all", "judged": "solved"}, "two seven"),
@@ -56,12 +54,9 @@ def test_an_export_takes_the_selection_step_by_step(run: Path, wanted: dict[str,
 
 @pytest.mark.parametrize(("wanted", "found"), [
     ({}, "six eight five seven"),  # the last step, worst first, equals in the log's order
-    ({"order": "best"}, "seven five six eight"),
-    ({"limit": 2}, "six eight"),
     ({"step": 1}, "one four two three"),  # what was not scored comes last
     ({"step": 1, "order": "best"}, "two four one three"),
     ({"step": "all", "limit": 3}, "one six eight"),
-    ({"step": "all", "judged": "solved"}, "two seven"),
     ({"task": A}, "six five"),
     ({"task": "math.arithmetic", "judged": "solved"}, "two"),  # the last step that has any
     ({"judged": "abstained"}, "three"),
@@ -92,8 +87,8 @@ def test_only_as_much_as_is_asked_for_is_kept(run: Path, monkeypatch: pytest.Mon
     assert max(counts) < 50
 
 
-def test_a_pipe_gets_a_line_each(run: Path, capsys: Capture) -> None:
-    heading, *lines = [line.split("\t") for line in shown(capsys, run, "--step", "1").splitlines()]
+def test_a_pipe_gets_a_line_each(run: Path, grpo: Grpo) -> None:
+    heading, *lines = [line.split("\t") for line in grpo("rollouts", str(run), "--step", "1").splitlines()]
     assert heading == list(rollout_text.COLUMNS)
     found = [dict(zip(heading, line, strict=True)) for line in lines]
     assert [each["text"] for each in found] == ["one", "four", "two", "three"]
@@ -104,17 +99,17 @@ def test_a_pipe_gets_a_line_each(run: Path, capsys: Capture) -> None:
     }  # fmt: skip
 
 
-def test_json_holds_everything(run: Path, capsys: Capture) -> None:
-    (found,) = json.loads(shown(capsys, run, "--best", "--limit", "1", "--json"))
+def test_json_holds_everything(run: Path, grpo: Grpo) -> None:
+    (found,) = json.loads(grpo("rollouts", str(run), "--best", "--limit", "1", "--json"))
     assert (found["text"], found["score"]["parts"]) == ("seven", {"near": 1.0, "exact": 1.0})
     assert found["row"] == {"id": "r1"}
 
 
 @pytest.mark.parametrize("arguments", [[], ["--json"]])
-def test_hostile_text_stays_text(tmp_path: Path, arguments: list[str], capsys: Capture) -> None:
+def test_hostile_text_stays_text(tmp_path: Path, arguments: list[str], grpo: Grpo) -> None:
     hostile = record(1, A, 0, 0.5, HOSTILE, prompt=HOSTILE, row={"id": HOSTILE})
     hostile["score"] |= {"why": HOSTILE, "parts": {HOSTILE: 1.0}}
-    out = shown(capsys, make_run(tmp_path / "run_1", [hostile]), *arguments)
+    out = grpo("rollouts", str(make_run(tmp_path / "run_1", [hostile])), *arguments)
     assert [char for char in out if not char.isprintable() and char not in "\n\t"] == []
     if arguments:
         assert json.loads(out)[0]["text"] == HOSTILE, "escaped, and the same when read back"
@@ -124,7 +119,7 @@ def test_hostile_text_stays_text(tmp_path: Path, arguments: list[str], capsys: C
         assert "\\x1b[2J" in line and "[bold]x[/bold] :smile:" in line
 
 
-def test_what_a_record_says_more_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_what_a_record_says_more_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grpo: Grpo) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setattr("sys.stdin", type("Stdin", (), {"isatty": staticmethod(lambda: True)})())
     for name, value in {"COLUMNS": "80", "LINES": "60", "NO_COLOR": "1", "TERM": "dumb"}.items():
@@ -132,12 +127,9 @@ def test_what_a_record_says_more_is_shown(tmp_path: Path, monkeypatch: pytest.Mo
     more = record(1, A, 0, 0.5, "first\nsecond ", reward=0.25, included=False, finish_reason="length", logprob=None)
     more |= {"difficulty": "hard", "pass_rate": 0.1, "prompt": [{"role": "user", "content": "Why?"}]}
     more["score"]["valid"] = False
-    out = shown(capsys, make_run(tmp_path / "run_1", [more]))
+    out = grpo("rollouts", str(make_run(tmp_path / "run_1", [more])))
     assert "hard (solved before: 0.10)" in out and '"user: Why?"' in out
-    assert [line.strip() for line in out.splitlines() if "first" in line or "second" in line] == [
-        'text     "first',
-        'second "',
-    ]
+    assert re.search(r'text     "first *\n +second " *\n', out)
     assert "0.5   NOT SOLVED   invalid" in out
     assert "3, truncated, reward 0.25 after the length penalty, left out of the loss" in " ".join(out.split())
 
@@ -160,7 +152,9 @@ def test_a_corrupt_line_is_named_once_also_where_the_log_is_read_twice(run: Path
     assert len(captured.out.splitlines()) > 1
 
 
-def test_the_slowest_come_first_over_all_steps_with_the_time_of_each_part(tmp_path: Path, capsys: Capture) -> None:
+def test_the_slowest_come_first_over_all_steps_with_the_time_of_each_part(
+    tmp_path: Path, capsys: Capture, grpo: Grpo
+) -> None:
     slow = [
         record(1, A, 0, 0.5, "slow", score_s={"validate": 0.5, "exact": 1.0}),
         record(2, A, 0, 0.5, "quick", score_s={"validate": 0.001, "exact": 0.002}),
@@ -178,7 +172,7 @@ def test_the_slowest_come_first_over_all_steps_with_the_time_of_each_part(tmp_pa
     assert [line.split()[1:3] for line in err.splitlines()] == [
         ["part", "completions"], ["validate", "2"], ["exact", "2"],
     ]  # fmt: skip
-    facts = json.loads(shown(capsys, run, "--slow", "--step", "2", "--json"))
+    facts = json.loads(grpo("rollouts", str(run), "--slow", "--step", "2", "--json"))
     assert [each["text"] for each in facts["rollouts"]] == ["killed", "quick", "unknown"]
     assert facts["parts"][0] == {"task": A, "part": "validate", "n": 1, "p50": 0.001, "p99": 0.001, "longest": 0.001}
 

@@ -1,19 +1,18 @@
 """`grpo runs --wandb`, with a stand-in for wandb's public API."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from grpo_sdk.cli.main import main
-
 wandb = pytest.importorskip("wandb", reason="the extra wandb")
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
 
-Capture = pytest.CaptureFixture[str]
+Grpo = Callable[..., str]
 
 
 def run(number: int, **fields: Any) -> Any:
@@ -59,16 +58,15 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[Api]:
     return made
 
 
-def shown(capsys: Capture, *words: str, code: int = 0) -> list[str]:
+def shown(grpo: Grpo, *words: str, code: int = 0) -> list[str]:
     """The lines of a command, with runs of spaces made one."""
-    assert main(["runs", *words]) == code
-    captured = capsys.readouterr()
-    assert KEY not in captured.out + captured.err
-    return [" ".join(line.split()) for line in (captured.err if code else captured.out).splitlines()]
+    said = grpo("runs", *words, code=code)
+    assert KEY not in said
+    return [" ".join(line.split()) for line in said.splitlines()]
 
 
-def test_the_latest_runs_are_listed(capsys: Capture, api: type[Api]) -> None:
-    heading, *rows = shown(capsys, "--wandb", "us/sums", "--limit", "12")
+def test_the_latest_runs_are_listed(grpo: Grpo, api: type[Api]) -> None:
+    heading, *rows = shown(grpo, "--wandb", "us/sums", "--limit", "12")
     assert heading == "run state name reward solved task model started"
     assert len(rows) == 12
     assert rows[-1] == r"us/sums/r30 running evil\x1b[31m 3 0.5 math.a tiny 2026-11-20T10:00:00Z"
@@ -76,18 +74,18 @@ def test_the_latest_runs_are_listed(capsys: Capture, api: type[Api]) -> None:
     assert (api.asked["order"], api.asked["per_page"]) == ("-created_at", 12)
 
 
-def test_the_project_is_by_default_that_of_new_runs(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_project_is_by_default_that_of_new_runs(grpo: Grpo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_PROJECT", "sums")
     monkeypatch.setenv("WANDB_ENTITY", "us")
-    assert len(json.loads("\n".join(shown(capsys, "--wandb", "--json")))) == 20
+    assert len(json.loads("\n".join(shown(grpo, "--wandb", "--json")))) == 20
 
 
-def test_one_run_is_shown(capsys: Capture) -> None:
-    lines = shown(capsys, "show", "us/sums/r5", "--wandb")
+def test_one_run_is_shown(grpo: Grpo) -> None:
+    lines = shown(grpo, "show", "us/sums/r5", "--wandb")
     assert lines[0] == "run us/sums/r5 run of r5 finished 2026-11-20T10:00:00Z"
     assert "reward ▁█ 0.25 0.5 0.25 0.5" in lines
     assert {"eval/math.a/solved_rate 0.5", "task math.a", "model tiny"} <= set(lines)
-    facts = json.loads("\n".join(shown(capsys, "show", "us/sums/r5", "--wandb", "--json")))
+    facts = json.loads("\n".join(shown(grpo, "show", "us/sums/r5", "--wandb", "--json")))
     assert (facts["history"], facts["metrics"]["reward"]) == ({"reward": [[1, 0.25], [2, 0.5]]}, 0.5)
     assert set(facts["settings"]) == {"task", "model"}
 
@@ -106,14 +104,14 @@ def unreachable() -> Exception:
     ("show us/sums/r99 --wandb", None, 2, "W&B has no 'us/sums/r99'"),
 ])  # fmt: skip
 def test_a_refusal_is_one_line(
-    capsys: Capture, api: type[Api], words: str, error: Exception | None, code: int, said: str
+    grpo: Grpo, api: type[Api], words: str, error: Exception | None, code: int, said: str
 ) -> None:
     api.error = error
-    (line,) = shown(capsys, *words.split(), code=code)
+    (line,) = shown(grpo, *words.split(), code=code)
     assert said in line
 
 
-def test_without_a_key_it_says_how_to_log_in(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_key_it_says_how_to_log_in(grpo: Grpo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WANDB_API_KEY")
-    (line,) = shown(capsys, "--wandb", "us/sums", code=2)
+    (line,) = shown(grpo, "--wandb", "us/sums", code=2)
     assert line.startswith("error: no key for W&B: run `wandb login`")

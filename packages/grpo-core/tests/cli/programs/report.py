@@ -12,6 +12,6 @@ for name, words in json.load(sys.stdin).items():
     out, error = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
         code = main(words)
-    modules = {module: module in sys.modules for module in ("torch", "transformers", "rich")}
+    modules = {module: module in sys.modules for module in ("torch", "transformers")}
     reports[name] = {"code": code, "stdout": out.getvalue(), "stderr": error.getvalue(), **modules}
 json.dump(reports, sys.stdout)
