@@ -1,6 +1,5 @@
 """`grpo launch slurm` without a cluster: the script, what sbatch is given, and what a job does at each start."""
 
-import json
 import shlex
 import signal
 import subprocess
@@ -8,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -20,28 +19,25 @@ from grpo_core.launch.slurm_job import ONLY_CTRL_C
 from grpo_sdk.cli.main import main
 from grpo_sdk.errors import UserError
 
+Call = Callable[..., Any]
+
+SLURM = ("launch", "slurm")
+
 
 def directives(script: str) -> dict[str, str]:
     lines = [line.removeprefix("#SBATCH --").partition("=") for line in script.splitlines() if "#SBATCH" in line]
     return {name: value for name, _, value in lines}
 
 
-def run_main(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    code = main(["launch", "slurm", *words])
-    output = capsys.readouterr()
-    return code, output.out, output.err
-
-
 def test_sbatch_gets_what_is_printed(
-    sbatch: Path, check_shell: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+    sbatch: Path, check_shell: Callable[[str], None], call: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("--partition=gpu", "--time=1-2", "--gpus=4", "--setup=module load 'cuda/12'", "--sbatch=exclusive")
     words += ("--task", "math.arithmetic?size=100", "--output-dir", "runs of mine", "trainer.max_steps=3")
-    code, printed, _ = run_main(capsys, *words, "--dry-run")
-
-    assert code == 0 and not [*sbatch.iterdir()]
+    assert main([*SLURM, *words, "--dry-run"]) == 0 and not [*sbatch.iterdir()]
+    printed = capsys.readouterr().out
     check_shell(printed)
-    assert run_main(capsys, *words)[0] == 0
+    call(*SLURM, *words)
     assert (sbatch / "script").read_text().strip() == printed.strip()
     given = directives(printed)
     assert (given["partition"], given["time"], given["gpus-per-node"]) == ("gpu", "1560", "4")
@@ -49,14 +45,13 @@ def test_sbatch_gets_what_is_printed(
     assert f"# 0: {shlex.join(['grpo', 'run', '--task', 'math.arithmetic?size=100', 'trainer.max_steps=3'])}" in printed
     assert "\nmodule load 'cuda/12'\n" in printed
 
-    facts = json.loads(run_main(capsys, *words, "--dry-run", "--json")[1])
+    facts = call(*SLURM, *words, "--dry-run")
     assert facts["script"].startswith("#!/bin/bash")
     assert facts["runs"] == [["run", "--task", "math.arithmetic?size=100", "trainer.max_steps=3"]]
 
 
-def test_jobs_have_ids_folders_and_logs(sbatch: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _, printed, _ = run_main(capsys, "--json", "--seeds=1,2", "--each=trainer.beta=0", "--each=trainer.beta=0.1")
-    jobs = json.loads(printed)
+def test_jobs_have_ids_folders_and_logs(sbatch: Path, tmp_path: Path, call: Call) -> None:
+    jobs = call(*SLURM, "--seeds=1,2", "--each=trainer.beta=0", "--each=trainer.beta=0.1")
     assert [job["job"] for job in jobs] == [f"4711_{number}" for number in range(4)]
     assert jobs[3]["words"] == ["run", "--seed", "2", "trainer.beta=0.1"]
     assert jobs[3]["folder"] == str(tmp_path / "training_runs" / "slurm" / "4711_3")
@@ -64,12 +59,10 @@ def test_jobs_have_ids_folders_and_logs(sbatch: Path, tmp_path: Path, capsys: py
     assert [(Path(job["folder"]) / f"{job['job']}_submitted.pkl").is_file() for job in jobs] == [True] * 4
 
 
-def test_a_refusal_is_one_line(
-    sbatch: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_refusal_is_one_line(sbatch: Path, monkeypatch: pytest.MonkeyPatch, call: Call) -> None:
     monkeypatch.setenv("REFUSES", "sbatch: unrecognized option '--x'\nTry \"sbatch --help\" for more information")
-    code, _, problem = run_main(capsys, "--partition=gpux")
-    assert (code, problem) == (2, "error: sbatch refused the job: unrecognized option '--x'\n")
+    refusal = call(*SLURM, "--partition=gpux", code=2)
+    assert refusal == "error: sbatch refused the job: unrecognized option '--x'\n"
 
 
 def test_time_limits_are_read_as_by_sbatch() -> None:

@@ -4,11 +4,11 @@ import os
 import shlex
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import eventually
 
 from grpo_sdk.cli.main import main
 
@@ -52,10 +52,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def wait_for(path: Path, text: str) -> None:
-    deadline = time.monotonic() + 60
-    while not path.is_file() or not path.read_text().endswith(text):
-        assert time.monotonic() < deadline, path.read_text() if path.is_file() else path
-        time.sleep(0.05)
+    assert eventually(lambda: path.is_file() and path.read_text().endswith(text), 60)
 
 
 def test_the_printed_commands_stop_and_resume_a_run(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,8 +70,8 @@ def test_the_printed_commands_stop_and_resume_a_run(home: Path, capsys: pytest.C
 
     subprocess.run(["bash", "-c", commands["stop"]], check=True)
     wait_for(log, "saved\nended with exit code 130\n")
-    while subprocess.run(["bash", "-c", commands["resume"]], capture_output=True).returncode:
-        time.sleep(0.1)  # the session is about to end
+    resume = ["bash", "-c", commands["resume"]]
+    assert eventually(lambda: not subprocess.run(resume, capture_output=True).returncode)  # the session is about to end
     wait_for(home / "words", "resume\nsums/run_1\n--nproc\n2\n")
     assert not [*home.parent.rglob("hacked")]
 

@@ -15,6 +15,7 @@ import psutil
 import pytest
 from launched_ranks import run_in
 from resumed_runs import assert_same, model_and_tasks
+from waiting import eventually
 
 from grpo_core.checkpoints import CheckpointStore
 from grpo_core.launch.meeting import Meeting
@@ -100,11 +101,8 @@ def kill(rank: int, launcher: subprocess.Popen[str]) -> float:
 
 
 def wait_until(is_there: Callable[[], object], launcher: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 100
-    while not is_there():
-        assert launcher.poll() is None, launcher.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    assert eventually(lambda: bool(is_there()) or launcher.poll() is not None, 100)
+    assert is_there(), launcher.communicate()
 
 
 def wait_for_checkpoint(launcher: subprocess.Popen[str], out: Path, step: int) -> None:

@@ -72,14 +72,11 @@ class Cluster:
         """What `scontrol show job` says of a job; it keeps ended ones for five minutes."""
         return dict(re.findall(r"(\w+)=(\S*)", self.run("scontrol", "show", "job", "--oneliner", job_id)))
 
-    def wait(self, job_id: str, what: Callable[[dict[str, str]], bool], timeout_s: float = 200) -> dict[str, str]:
-        """Wait until a job is as it should be."""
-        return until(lambda: what(job := self.job(job_id)) and job, timeout_s, lambda: str(self.job(job_id)))
-
     def ended(self, job_id: str) -> str:
         """Wait until a job has ended; its state."""
         going = ("PENDING", "RUNNING", "COMPLETING", "REQUEUED")
-        return self.wait(job_id, lambda job: job["JobState"] not in going)["JobState"]
+        until(lambda: self.job(job_id)["JobState"] not in going, 200, lambda: str(self.job(job_id)))
+        return self.job(job_id)["JobState"]
 
 
 def until(look: Callable[[], Any], timeout_s: float, problem: Callable[[], str]) -> Any:

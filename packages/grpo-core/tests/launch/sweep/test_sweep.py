@@ -7,13 +7,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import eventually
 
 from grpo_core.checkpoints.checksums import seal
 from grpo_core.launch.sweep import processes
@@ -255,10 +255,7 @@ def test_optuna_ends_runs_below_the_median(sweep: Callable[..., Any]) -> None:
 
 
 def wait_for(files: str, number: int = 1) -> None:
-    end = time.monotonic() + 30
-    while len([*Path("s/runs").glob(files)]) < number:
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    assert eventually(lambda: len([*Path("s/runs").glob(files)]) >= number, 30)
 
 
 def begin(*words: str) -> subprocess.Popen[bytes]:
