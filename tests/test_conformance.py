@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,13 +29,8 @@ def task_of(spec: str, folder: Path) -> BoundTask:
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_a_task_holds_the_checks_on_few_rows(spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = 512 if spec == "code.prediction_game" else 8  # few of its rows have demos
-    monkeypatch.setattr("grpo_sdk.check.subject.LOADED_ROWS", loaded)
-    monkeypatch.setattr("grpo_sdk.check.subject.MAX_COUNTED", loaded)
-    monkeypatch.setattr("grpo_sdk.check.checks.rows.SPLIT_ROWS", 50)
-    monkeypatch.setattr("grpo_sdk.check.checks.processes.POSITIONS", 20_000)
-    monkeypatch.setattr("grpo_sdk.killable.pool.default_workers", lambda: 1)
+def test_a_task_holds_the_checks_on_few_rows(spec: str, tmp_path: Path, few_rows: Callable[[int], None]) -> None:
+    few_rows(512 if spec == "code.prediction_game" else 8)  # few of its rows have demos
     report = check_task(task_of(spec, tmp_path), rows=2, checks=FAST)
     assert not report.failures
     assert report.rows > 0

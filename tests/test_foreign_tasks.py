@@ -1,12 +1,11 @@
 """Tasks of other libraries, from their released packages, each in an environment of its own."""
 
-import importlib.metadata
 import json
 import os
 from pathlib import Path
 
 import pytest
-from wheels import ROOT, call
+from wheels import ROOT, call, new_environment, with_torch_of_here
 
 GYM_TESTS = ROOT / "packages" / "grpo-tasks-gym" / "tests"
 
@@ -23,17 +22,12 @@ SPECS = {
 @pytest.mark.parametrize("library", SPECS)
 def test_tasks_of_a_released_library_are_read_checked_and_scored(library: str, wheels: Path, tmp_path: Path) -> None:
     spec, row, good = SPECS[library]
-    scripts = tmp_path / "venv" / "bin"
-    call("uv", "venv", "--python", "3.11", str(tmp_path / "venv"), cwd=tmp_path)
-    torch = tmp_path / "torch.txt"  # the version that this environment has: elsewhere, a build for CUDA of gigabytes
-    torch.write_text(f"torch=={importlib.metadata.version('torch').partition('+')[0]}")
-    install = ("uv", "pip", "install", "--python", str(scripts / "python"), "--find-links", str(wheels))
-    test_tools = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
-    call(*install, "--constraint", str(torch), f"grpo-tasks-gym[{library}]", "grpo-core", *test_tools, cwd=tmp_path)
+    wanted = (f"grpo-tasks-gym[{library}]", "grpo-core", "pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
+    python = new_environment(tmp_path, wheels, *with_torch_of_here(tmp_path), *wanted)
     here = {"PYTHONPATH": str(GYM_TESTS / "verifiers"), "GRPO_CACHE_DIR": str(tmp_path / "cache")}
 
     def grpo(*arguments: str, check: bool = True) -> str:
-        return call(str(scripts / "grpo"), *arguments, cwd=tmp_path, check=check, **here).stdout
+        return call(str(python.with_name("grpo")), *arguments, cwd=tmp_path, check=check, **here).stdout
 
     assert "   solved   " in grpo("sample", spec, "-n", "1")
     assert "FAILED" not in grpo("check", spec, "-k", "gold,determinism,rows")
@@ -47,6 +41,6 @@ def test_tasks_of_a_released_library_are_read_checked_and_scored(library: str, w
 
     options = ("-q", "-n", "0", "-p", "no:cacheprovider", "--confcutdir", str(GYM_TESTS), "--rootdir", str(ROOT))
     options += ("-m", "peers or not peers", "-p", "no:unraisableexception")  # which inspect-ai's own streams meet
-    tests = call(str(scripts / "python"), "-m", "pytest", *options, str(GYM_TESTS / library), cwd=ROOT, **here)
+    tests = call(str(python), "-m", "pytest", *options, str(GYM_TESTS / library), cwd=ROOT, **here)
     assert " passed" in tests.stdout and " 0 passed" not in tests.stdout, tests.stdout
     assert not os.path.exists(tmp_path / "logs"), "inspect-ai writes no logs"

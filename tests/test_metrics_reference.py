@@ -46,20 +46,18 @@ RUNS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def metrics_of(
-    folder: Path, task: str = f"{TASK}?size=16", precision: Any = "auto", **options: Any
-) -> dict[str, float]:
-    """What two steps log, as the catalogue has it, and without a game's own metrics."""
+def trained(folder: Path, task: str, held_out: EvalConfig, precision: Any = "auto", **options: Any) -> Path:
+    """The logs of a run of two steps."""
     sizes = {"prompts_per_step": 2, "num_generations": 4, "max_completion_length": 8, "max_steps": 2}
-    config = RunConfig(
-        task=task,
-        model="tiny",
-        output_dir=str(folder),
-        precision=precision,
-        trainer=TrainerConfig(**sizes, learning_rate=1e-4, **options),
-        eval=EvalConfig(at_start=False, at_end=False),
-    )
-    lines = (train(config).run_dir / "logs" / "train_log.jsonl").read_text().splitlines()
+    trainer = TrainerConfig(**sizes, learning_rate=1e-4, **options)
+    given = {"task": task, "model": "tiny", "output_dir": str(folder), "precision": precision}
+    return train(RunConfig(**given, trainer=trainer, eval=held_out)).run_dir / "logs"
+
+
+def metrics_of(folder: Path, task: str = f"{TASK}?size=16", **options: Any) -> dict[str, float]:
+    """What two steps log, as the catalogue has it, and without a game's own metrics."""
+    logs = trained(folder, task, EvalConfig(at_start=False, at_end=False), **options)
+    lines = (logs / "train_log.jsonl").read_text().splitlines()
     steps = {name: value for line in lines for name, value in json.loads(line).items() if name != "step"}
     return {_placed(name): value for name, value in steps.items() if not name.startswith("games/")}
 
@@ -118,16 +116,10 @@ THINKING = {"eval/NAME/think_rate", "eval/NAME/think_length"}
 
 
 def test_evaluations_log_what_the_catalogue_names_and_nothing_else(tmp_path: Path) -> None:
-    config = RunConfig(
-        task=f"{TASK}?size=16&min_difficulty=1",
-        model="tiny",
-        output_dir=str(tmp_path / "runs"),
-        trainer=TrainerConfig(prompts_per_step=2, num_generations=2, max_completion_length=8, max_steps=1),
-        eval=EvalConfig(size=8, n=2, temperature=1.0),
-    )
-    lines = (train(config).run_dir / "logs" / "evaluations.jsonl").read_text().splitlines()
+    logs = trained(tmp_path, f"{TASK}?size=16&min_difficulty=1", EvalConfig(size=8, n=2, temperature=1.0))
+    lines = (logs / "evaluations.jsonl").read_text().splitlines()
     start, end = (json.loads(line) for line in lines)
-    assert (start["step"], start["phase"], end["step"], end["phase"]) == (0, "initial", 1, "final")
+    assert (start["step"], start["phase"], end["step"], end["phase"]) == (0, "initial", 2, "final")
     logged = {_placed(name) for name in end if name not in ("step", "phase")}
     known = {metric.name for metric in EVALUATIONS}
     # The interval of X is X_ci_low and X_ci_high, in the catalogue once for all; of what is inside, ci_low and ci_high.

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from wheels import ROOT, call, links
+from wheels import ROOT, call, new_environment
 
 pytestmark = [pytest.mark.packaging, pytest.mark.network, pytest.mark.timeout(3600)]
 
@@ -19,9 +19,7 @@ pytestmark = [pytest.mark.packaging, pytest.mark.network, pytest.mark.timeout(36
 @pytest.fixture(scope="module")
 def environment(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("new")
-    call("uv", "venv", "--python", "3.11", str(folder / "venv"), cwd=folder)
-    python = ("--python", str(folder / "venv"), "--constraint", str(wheels / "constraints.txt"))
-    call("uv", "pip", "install", *python, "--find-links", str(wheels), "grpo-sdk", cwd=folder)
+    new_environment(folder, wheels, "--constraint", str(wheels / "constraints.txt"), "grpo-sdk")
     records = [{"prompt": f"How many feet are {yards} yards?", "gold": 3 * yards} for yards in range(1, 200)]
     (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, records)))
     return folder
@@ -50,33 +48,23 @@ def test_the_printed_commands_install_check_and_train(
     assert [each.split()[0] for each in commands if each not in of_trainer] == ["uv", "grpo", "pytest", "grpo"]
     for command in commands:
         # A new model takes its steps; whether it learns is what tests/test_learning.py measures.
-        short = [
-            *shlex.split(command, comments=True),
-            *(["--max-steps", "2", "eval.size=16"] if "--quick" in command else []),
-        ]
-        done = call(*short, cwd=environment, **variables)
+        fewer = ["--max-steps", "2", "eval.size=16"] if "--quick" in command else []
+        done = call(*shlex.split(command, comments=True), *fewer, cwd=environment, **variables)
         if command.startswith("pytest"):
             assert re.search(r"\d+ passed", done.stdout) and "failed" not in done.stdout
     assert list((environment / "training_runs").glob("run_*/training_state/step_final/model/*.safetensors"))
 
 
-@pytest.mark.parametrize(("peer", "script"), [
-    ("trl", "programs/score_in_trl.py"),
-    ("verifiers==0.4.0", "peers/scripts/run_verifiers.py"),
-])  # fmt: skip
-def test_a_plugin_of_the_sdk_alone_scores_beside(wheels: Path, tmp_path: Path, peer: str, script: str) -> None:
+def test_a_plugin_of_the_sdk_alone_scores_beside_trl(wheels: Path, tmp_path: Path) -> None:
     call(sys.executable, "-m", "grpo_core", "new", "made", cwd=tmp_path)
-    call("uv", "venv", "--python", "3.11", str(tmp_path / "venv"), cwd=tmp_path)
-    into = ("--python", str(tmp_path / "venv"))
-    call("uv", "pip", "install", *into, *links(wheels), "./made", peer, cwd=tmp_path)
-    listed = json.loads(call("uv", "pip", "list", *into, "--format", "json", cwd=tmp_path).stdout)
+    python = new_environment(tmp_path, wheels, "./made", "trl")
+    listed = json.loads(call("uv", "pip", "list", "--python", str(python), "--format", "json", cwd=tmp_path).stdout)
     assert {each["name"] for each in listed if each["name"].startswith("grpo")} == {"grpo-sdk"}
-    python = str(tmp_path / "venv" / "bin" / "python")
-    grpo = str(Path(python).with_name("grpo"))
+    grpo = str(python.with_name("grpo"))
     (row,) = json.loads(call(grpo, "sample", "made.reverse", "-n", "1", "--json", cwd=tmp_path).stdout)
     sample = {"task": "made.reverse", "row": json.dumps(row["row"])}
     texts = [{**sample, "completion": each} for each in (row["gold"], " x")]
     (tmp_path / "batch.json").write_text(json.dumps(texts))
-    done = call(python, str(ROOT / "tests" / script), "batch.json", cwd=tmp_path)
+    done = call(str(python), str(ROOT / "tests" / "programs" / "score_in_trl.py"), "batch.json", cwd=tmp_path)
     values = [each["value"] for each in json.loads(done.stdout.splitlines()[-1])["answers"]]
     assert values[0] == 1.0 and values[1] < 1.0

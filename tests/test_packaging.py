@@ -14,7 +14,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from wheels import ROOT, TREES, call, links
+from wheels import ROOT, TREES, call, new_environment
 
 from grpo_sdk import __version__
 
@@ -38,10 +38,8 @@ class Environment:
         self, folder: Path, wheels: Path, *requirements: str, python: str = "3.11", pinned: bool = True
     ) -> None:
         self.folder = folder
-        call("uv", "venv", "--python", python, str(folder / "venv"), cwd=folder)
         constraints = ("--constraint", str(wheels / "constraints.txt")) if pinned else ()
-        into = ("--python", str(folder / "venv"), *constraints, *links(wheels))
-        call("uv", "pip", "install", *into, *requirements, cwd=folder)
+        new_environment(folder, wheels, *constraints, *requirements, python=python)
 
     def listing(self) -> str:
         """The installed packages, as JSON of `uv pip list`."""
@@ -60,11 +58,6 @@ def core(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
 @pytest.fixture(scope="module")
 def sdk(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     return Environment(tmp_path_factory.mktemp("sdk"), wheels, "grpo-sdk", "grpo-tasks-math")
-
-
-@pytest.fixture(scope="module")
-def math(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    return Environment(tmp_path_factory.mktemp("math"), wheels, "grpo-core", "grpo-tasks-math")
 
 
 def test_wheels_hold_types_licence_and_a_small_model_and_no_tests(wheels: Path) -> None:
@@ -115,24 +108,14 @@ def test_what_the_sdk_alone_does_not_do_names_what_to_install(sdk: Environment, 
     assert done.returncode == 2 and advice in done.stderr and "Traceback" not in done.stderr
 
 
-def test_the_math_plugin_trains_beside_core(math: Environment) -> None:
-    assert "math.arithmetic" in math("grpo", "tasks").stdout
-    done = math("grpo-run", "--max-steps", "2", "--json", "eval.size=16")
-
-    summary = json.loads(done.stdout)
-    assert summary["steps"] == 2
-    assert {"initial", "final"} <= set(summary["tasks"]["math.arithmetic"])
-    assert list(math.folder.glob("training_runs/run_*/training_state/step_final/model/*.safetensors"))
-
-
-def test_a_plugin_from_outside_installs_beside_them(math: Environment, wheels: Path) -> None:
-    python = str(math.folder / "venv")
+def test_a_plugin_from_outside_installs_beside_them(sdk: Environment, wheels: Path) -> None:
+    python = str(sdk.folder / "venv")
     install = ("uv", "pip", "install", "--python", python, "--no-deps", "--no-index", "--find-links", str(wheels))
-    call(*install, "grpo-tasks-rhyme", "grpo-plugin-good", cwd=math.folder)
+    call(*install, "grpo-tasks-rhyme", "grpo-plugin-good", cwd=sdk.folder)
 
-    names = {row["name"] for row in json.loads(math("grpo", "tasks", "--json").stdout)["tasks"]}
+    names = {row["name"] for row in json.loads(sdk("grpo", "tasks", "--json").stdout)["tasks"]}
     assert {"rhyme.couplet", "good.shout", "math.arithmetic"} <= names
-    assert math("grpo", "shout", "moon").stdout == "MOON\n"
+    assert sdk("grpo", "shout", "moon").stdout == "MOON\n"
 
 
 @pytest.mark.parametrize(("plugin", "task", "names"), [

@@ -6,7 +6,6 @@
 A trainer that no registry has runs from a checkout that the environment names, e.g. SLIME_SOURCE=…/slime.
 """
 
-import importlib.metadata
 import json
 import os
 import re
@@ -21,7 +20,7 @@ import pytest
 import recorded_shop
 from absent_trainers import as_results, written
 from local_endpoint import Reply, serving, streamed_chat
-from wheels import ROOT, call
+from wheels import ROOT, call, new_environment, with_torch_of_here
 
 from grpo_sdk.interop import export
 
@@ -35,7 +34,10 @@ OURS = ("grpo-sdk", "grpo-tasks-math", "grpo-tasks-code", "grpo-tasks-chess")
 
 AREAL = (files(export) / "templates" / "areal" / "overrides.txt.in").read_text().split()
 
-peers = [pytest.mark.network, pytest.mark.peers, pytest.mark.timeout(1200)]
+
+def peers(test: Any) -> Any:
+    """Mark a test that installs packages of others."""
+    return pytest.mark.network(pytest.mark.peers(pytest.mark.timeout(1200)(test)))
 
 
 def requirements() -> list[str]:
@@ -63,15 +65,12 @@ def environment_of(name: str, folder: Path, wheels: Path, key: str = "") -> Path
         wheels: Our packages.
         key: Prefix of the entries of the table with further packages.
     """
-    peer, python = TABLE[name], folder / "venv" / "bin" / "python"
-    call("uv", "venv", "--python", "3.11", str(folder / "venv"), cwd=folder)
-    torch = folder / "torch.txt"  # the version that this environment has: elsewhere, a build for CUDA of gigabytes
-    torch.write_text(f"torch=={importlib.metadata.version('torch').partition('+')[0]}")
-    install = ("uv", "pip", "install", "--python", str(python), "--find-links", str(wheels), "--constraint", str(torch))
+    peer, torch = TABLE[name], with_torch_of_here(folder)
     needed = *peer.get("install", ()), *(peer.get(f"{key}install", ()) if key else ())
-    call(*install, *OURS, *(("grpo-core",) if peer.get("full") else ()), *needed, cwd=folder)
+    ours = (*OURS, "grpo-core") if peer.get("full") else OURS
+    python = new_environment(folder, wheels, *torch, *ours, *needed)
     if bare := (*peer.get("bare", ()), *(peer.get(f"{key}bare", ()) if key else ())):
-        call(*install, "--no-deps", *bare, cwd=folder)
+        call("uv", "pip", "install", "--python", str(python), *torch, "--no-deps", *bare, cwd=folder)
     return python
 
 
@@ -83,7 +82,8 @@ def check_stored(name: str, summary: dict[str, Any]) -> None:
     assert json.loads(stored.read_text()) == summary
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=peers) for name in TABLE if "not_run" not in TABLE[name]])
+@peers
+@pytest.mark.parametrize("name", [name for name in TABLE if "not_run" not in TABLE[name]])
 def test_a_trainer_gives_what_our_scorer_gives(
     name: str, batch: tuple[Path, list[dict[str, Any]]], wheels: Path, tmp_path: Path
 ) -> None:
@@ -112,7 +112,8 @@ TEXT_TOOLS = ("art", "atropos", "skyrl", "tinker", "verl")
 """Trainers whose policies call tools in text, or as their chat template does."""
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=peers) for name in TEXT_TOOLS])
+@peers
+@pytest.mark.parametrize("name", TEXT_TOOLS)
 def test_a_trainer_plays_recorded_episodes_with_tools(name: str, wheels: Path, tmp_path: Path) -> None:
     texts = [[written(turn) for turn in each["asked"]] for each in recorded_shop.EPISODES]
     episodes = [{**each, "texts": own} for each, own in zip(recorded_shop.EPISODES, texts, strict=True)]
@@ -156,8 +157,7 @@ RESOLVED = [
 """Where a release changes what uv answers, the page is to change, too."""
 
 
-@pytest.mark.network
-@pytest.mark.peers
+@peers
 @pytest.mark.parametrize(("page", "says", "python", "needed", "overrides", "answer"), RESOLVED)
 def test_a_page_says_what_the_registry_resolves(
     page: str, says: str, python: str, needed: list[Any], overrides: list[str], answer: str, tmp_path: Path
@@ -184,9 +184,7 @@ SEVEN = ("areal", "inspect-ai", "ms-swift", "openrlhf", "skyrl-gym", "verifiers"
 BROUGHT_BY_NONE_OF_OURS = {"torch", "transformers", "datasets", "peft", "scipy", "trl"}
 
 
-@pytest.mark.network
-@pytest.mark.peers
-@pytest.mark.timeout(1200)
+@peers
 @pytest.mark.parametrize("name", SEVEN)
 def test_beside_a_trainer_our_packages_change_none_of_its_versions(name: str, tmp_path: Path) -> None:
     resolved = []
@@ -221,9 +219,7 @@ def traces_of_vf_eval(
     return {each["task"]["data"]["id"]: each["traces"][0] for each in episodes}, server.seen
 
 
-@pytest.mark.network
-@pytest.mark.peers
-@pytest.mark.timeout(1200)
+@peers
 def test_vf_eval_plays_episodes_with_an_endpoint(wheels: Path, tmp_path: Path) -> None:
     first, second = {"a": "a", "b": "x", "c": "x", "d": "crash"}, {"b": "b", "c": "x"}
 
@@ -271,9 +267,7 @@ def check_episode(episode: dict[str, Any], seen: dict[str, Any]) -> None:
         assert seen["turns"] == episode["turns"], name
 
 
-@pytest.mark.network
-@pytest.mark.peers
-@pytest.mark.timeout(1200)
+@peers
 def test_vf_eval_plays_the_recorded_episodes_with_tools(wheels: Path, tmp_path: Path) -> None:
     asked = {episode["name"]: episode["asked"] for episode in recorded_shop.EPISODES}
 
@@ -307,9 +301,7 @@ OTHERWISE = {"unknown tool", "wrong arguments", "thrifty", "several calls"}
 """Episodes that are others where Inspect makes the calls: it refuses "2" for a number, and each call is a turn."""
 
 
-@pytest.mark.network
-@pytest.mark.peers
-@pytest.mark.timeout(1200)
+@peers
 def test_inspect_plays_the_recorded_episodes_with_tools(wheels: Path, tmp_path: Path) -> None:
     python = environment_of("inspect", tmp_path, wheels)
     script = PEERS / "scripts" / "tools_inspect.py"
@@ -327,9 +319,7 @@ def test_inspect_plays_the_recorded_episodes_with_tools(wheels: Path, tmp_path: 
     check_recorded("inspect")
 
 
-@pytest.mark.network
-@pytest.mark.peers
-@pytest.mark.timeout(1200)
+@peers
 def test_openenv_plays_the_recorded_episodes_with_tools(wheels: Path, tmp_path: Path) -> None:
     python, script = environment_of("openenv", tmp_path, wheels), PEERS / "scripts" / "tools_openenv.py"
     done = call(str(python), str(script), recorded_shop.SPEC, str(recorded_shop.RECORDED), cwd=tmp_path)

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from wheels import ROOT, call
+from wheels import ROOT, call, new_environment
 
 SUPPORT = ROOT / "packages" / "grpo-core" / "tests" / "support"
 
@@ -18,10 +18,8 @@ RUN, BRANCH = list(range(1, 9)), list(range(1, 11))
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", ["mlflow", "trackio", "aim", "comet_ml", "clearml"])
 def test_a_killed_and_branched_run_has_each_step_once(name: str, wheels: Path, tmp_path: Path) -> None:
-    python = tmp_path / "venv" / "bin" / "python"
-    call("uv", "venv", "--python", "3.11", str(tmp_path / "venv"), cwd=tmp_path)
-    pins = ("--find-links", str(wheels), "--constraint", str(wheels / "constraints.txt"))
-    call("uv", "pip", "install", "--python", str(python), *pins, f"grpo-core[{name}]", "grpo-tasks-math", cwd=tmp_path)
+    pins = ("--constraint", str(wheels / "constraints.txt"))
+    python = new_environment(tmp_path, wheels, *pins, f"grpo-core[{name}]", "grpo-tasks-math")
     assert read_back(name, python, tmp_path) == sorted([RUN, BRANCH])
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import psutil
 import pytest
-from vllm_environment import vllm_python
 from wheels import call
 
 SCRIPTS = Path(__file__).with_name("vllm")
@@ -29,24 +28,19 @@ pytestmark = [pytest.mark.network, pytest.mark.peers, pytest.mark.slow, pytest.m
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> Path:
-    return vllm_python(tmp_path_factory.mktemp("vllm"), wheels)
-
-
-@pytest.fixture(scope="module")
-def model(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if ready := os.environ.get("VLLM_MODEL"):
         return Path(ready)
     folder = tmp_path_factory.mktemp("model") / "smollm2"
-    call(str(python), str(SCRIPTS / "smollm2.py"), str(folder), cwd=folder.parent)
+    call(str(vllm_python), str(SCRIPTS / "smollm2.py"), str(folder), cwd=folder.parent)
     return folder
 
 
 @pytest.mark.parametrize("options", [(), ("--adapter",)], ids=["full", "adapter"])
 def test_after_an_update_greedy_completions_are_the_trainers(
-    python: Path, model: Path, tmp_path: Path, options: Sequence[str]
+    vllm_python: Path, model: Path, tmp_path: Path, options: Sequence[str]
 ) -> None:
-    done = call(str(python), str(SCRIPTS / "greedy.py"), str(model), *options, cwd=tmp_path)
+    done = call(str(vllm_python), str(SCRIPTS / "greedy.py"), str(model), *options, cwd=tmp_path)
     result = json.loads(done.stdout.splitlines()[-1])
     print(result)
     assert result["before"] and result["after"] and result["texts"] and result["changed"]
@@ -54,8 +48,8 @@ def test_after_an_update_greedy_completions_are_the_trainers(
     assert result["logprob_difference"] < 1e-4
 
 
-def command(python: Path, model: Path, folder: Path, *settings: str) -> list[str]:
-    run = [str(python.with_name("grpo")), "run", "--task", "math.arithmetic", "--model", str(model)]
+def command(vllm_python: Path, model: Path, folder: Path, *settings: str) -> list[str]:
+    run = [str(vllm_python.with_name("grpo")), "run", "--task", "math.arithmetic", "--model", str(model)]
     return [*run, "--output-dir", str(folder / "runs"), "engine.name=vllm", "trainer.save_every=1", *SIZES, *settings]
 
 
@@ -80,8 +74,8 @@ def servers(run: subprocess.Popen[str]) -> list[psutil.Process]:
 
 
 @pytest.mark.parametrize("options", [(), ("lora.enabled=true",)], ids=["full", "lora"])
-def test_a_run_trains_for_five_steps(python: Path, model: Path, tmp_path: Path, options: Sequence[str]) -> None:
-    call(*command(python, model, tmp_path, "trainer.max_steps=5", *options), cwd=tmp_path)
+def test_a_run_trains_for_five_steps(vllm_python: Path, model: Path, tmp_path: Path, options: Sequence[str]) -> None:
+    call(*command(vllm_python, model, tmp_path, "trainer.max_steps=5", *options), cwd=tmp_path)
     print([(line["sampler_mismatch"], line["rollout_weight"], line["generate_s"]) for line in steps(tmp_path)])
     assert len(steps(tmp_path)) == 5
     assert all(line["sampler_mismatch"] < 1e-4 for line in steps(tmp_path))
@@ -89,9 +83,11 @@ def test_a_run_trains_for_five_steps(python: Path, model: Path, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("victim", ["server", "run"])
-def test_a_run_resumes_whose_server_or_itself_is_killed(python: Path, model: Path, tmp_path: Path, victim: str) -> None:
+def test_a_run_resumes_whose_server_or_itself_is_killed(
+    vllm_python: Path, model: Path, tmp_path: Path, victim: str
+) -> None:
     before = set(Path("/dev/shm").iterdir())
-    with begun(command(python, model, tmp_path, "trainer.max_steps=4", "--quiet"), tmp_path, done=2) as run:
+    with begun(command(vllm_python, model, tmp_path, "trainer.max_steps=4", "--quiet"), tmp_path, done=2) as run:
         left = psutil.Process(run.pid).children(recursive=True)
         (servers(run)[-1] if victim == "server" else run).kill()
         _, errors = run.communicate(timeout=600)
@@ -102,6 +98,6 @@ def test_a_run_resumes_whose_server_or_itself_is_killed(python: Path, model: Pat
     assert set(Path("/dev/shm").iterdir()) <= before
     done = len(steps(tmp_path))
     (folder,) = (tmp_path / "runs").glob("run_*")
-    call(str(python.with_name("grpo")), "resume", str(folder), "--quiet", cwd=tmp_path)
+    call(str(vllm_python.with_name("grpo")), "resume", str(folder), "--quiet", cwd=tmp_path)
     assert 1 <= done < 4
     assert [line["step"] for line in steps(tmp_path)] == [1, 2, 3, 4]

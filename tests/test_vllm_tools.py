@@ -24,7 +24,6 @@ from typing import Any
 import httpx2
 import pytest
 from ears import Ears
-from vllm_environment import vllm_python
 from wheels import call
 
 from grpo_core import Completer, evaluate
@@ -46,23 +45,18 @@ ENVIRONMENT = {
 pytestmark = [pytest.mark.network, pytest.mark.peers, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 
-@pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> Path:
-    return vllm_python(tmp_path_factory.mktemp("vllm"), wheels)
-
-
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
 
 @contextmanager
-def served(python: Path, model: Path, *options: str) -> Iterator[str]:
+def served(vllm_python: Path, model: Path, *options: str) -> Iterator[str]:
     """The address of `vllm serve` for as long as the context lasts."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    command = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--port", port]
+    command = [str(vllm_python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--port", port]
     log = model / "server.log"
     with log.open("wb") as output:
         server = subprocess.Popen(
@@ -92,16 +86,16 @@ def is_up(url: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def customer(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def customer(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of the model that knows the task by heart."""
     folder = tmp_path_factory.mktemp("model") / "customer"
-    call(str(python), str(SCRIPTS / "customer.py"), str(folder), cwd=folder.parent)
+    call(str(vllm_python), str(SCRIPTS / "customer.py"), str(folder), cwd=folder.parent)
     return folder
 
 
 @pytest.fixture(scope="module")
-def url(python: Path, customer: Path) -> Iterator[str]:
-    with served(python, customer, "--enable-auto-tool-choice", "--tool-call-parser", "hermes") as url:
+def url(vllm_python: Path, customer: Path) -> Iterator[str]:
+    with served(vllm_python, customer, "--enable-auto-tool-choice", "--tool-call-parser", "hermes") as url:
         yield url
 
 
@@ -178,18 +172,18 @@ def test_a_call_that_the_limit_cuts_off_is_an_invalid_turn(url: str) -> None:
     assert (cut["n"], cut["valid_rate"], cut["truncated_frac"], parts(cut)["n_calls"]) == (6, 0.0, 1.0, 2.0)
 
 
-def test_a_server_without_a_parser_of_calls_is_refused(python: Path, customer: Path) -> None:
-    with served(python, customer) as url:
+def test_a_server_without_a_parser_of_calls_is_refused(vllm_python: Path, customer: Path) -> None:
+    with served(vllm_python, customer) as url:
         for choice in (None, "required"):
             with pytest.raises(UserError, match=r"refuses the task's tools\. vLLM takes them with --enable-auto-tool-"):
                 evaluated(url, size=1, tool_choice=choice)
         assert evaluated(url, tool_form="text")[0]["solved_rate"] == 1.0
 
 
-def test_mistrals_ids_are_taken(python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistrals_ids_are_taken(vllm_python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They have nine letters and digits."""
-    call(str(python), str(SCRIPTS / "mistral.py"), str(tmp_path), cwd=tmp_path)
-    with served(python, tmp_path, "--tokenizer-mode", "mistral", "--load-format", "dummy") as url:
+    call(str(vllm_python), str(SCRIPTS / "mistral.py"), str(tmp_path), cwd=tmp_path)
+    with served(vllm_python, tmp_path, "--tokenizer-mode", "mistral", "--load-format", "dummy") as url:
         wanted = {"type": "function", "function": {"name": "price", "arguments": {"item": "tea"}}}
         asked: Prompt = (
             Message(role="user", content="tea or rice?"),

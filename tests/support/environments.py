@@ -5,6 +5,7 @@ import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
@@ -47,19 +48,33 @@ Answer = Callable[[Session, Any], Any]
 """Answers a step, its text or its action: an answer, a text that is sent as it is, or None for silence."""
 
 
+@dataclass
 class Environment:
     """A server for as long as the block lasts.
 
     Attributes:
+        step: Answers steps.
+        first: Answers resets.
+        most: Connections that it allows at once.
+        token: Token that it wants.
+        step_s: Time of a step.
+        schema: Its schema.
         address: Its address.
         sessions: Connections so far.
+        open: Connections that are open.
         most_at_once: Most connections that were open at a time.
     """
 
-    def __init__(self, step: Answer, first: Answer, most: int, token: str, step_s: float, schema: Any) -> None:
-        self._step, self._first, self._most, self._token = step, first, most, token
-        self._step_s, self._schema = step_s, schema
-        self.address, self.sessions, self.open, self.most_at_once = "", 0, 0, 0
+    step: Answer
+    first: Answer = lambda session, _: observation(f"guess {session.seed}")
+    most: int = 10_000
+    token: str = ""
+    step_s: float = 0.0
+    schema: Any = field(default_factory=lambda: SCHEMA)
+    address: str = ""
+    sessions: int = 0
+    open: int = 0
+    most_at_once: int = 0
 
     async def play(self, socket: ServerConnection) -> None:
         """Play the episodes of a connection."""
@@ -68,7 +83,7 @@ class Environment:
         self.open += 1
         self.most_at_once = max(self.most_at_once, self.open)
         try:
-            if self.open > self._most:
+            if self.open > self.most:
                 await socket.send(json.dumps(error("CAPACITY_REACHED")))
                 return
             async for message in socket:
@@ -79,11 +94,11 @@ class Environment:
     async def _answer(self, socket: ServerConnection, session: Session, message: dict[str, Any]) -> None:
         if message["type"] == "reset":
             session.seed, session.steps = message["data"].get("seed", 0), []
-            answer = self._first(session, "")
+            answer = self.first(session, "")
         else:
-            await asyncio.sleep(self._step_s)
+            await asyncio.sleep(self.step_s)
             session.steps.append(message["data"].get("guess", message["data"]))
-            answer = self._step(session, session.steps[-1])
+            answer = self.step(session, session.steps[-1])
         if answer == "close":
             await socket.close(1011, "the environment died")
         elif answer == "drip":
@@ -93,12 +108,12 @@ class Environment:
 
     def request(self, socket: ServerConnection, request: Request) -> Response | None:
         """Answer HTTP."""
-        if self._token and request.headers.get("Authorization") != f"Bearer {self._token}":
+        if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
             return socket.respond(HTTPStatus.UNAUTHORIZED, "no\n")
         if request.path == "/ws":
             return None
         if request.path == "/schema":
-            return socket.respond(HTTPStatus.OK, json.dumps(self._schema))
+            return socket.respond(HTTPStatus.OK, json.dumps(self.schema))
         return socket.respond(HTTPStatus.NOT_FOUND, "no\n")
 
 
@@ -109,26 +124,9 @@ async def _drip() -> AsyncIterator[str]:
 
 
 @contextmanager
-def environment(
-    step: Answer,
-    first: Answer = lambda session, _: observation(f"guess {session.seed}"),
-    *,
-    most: int = 10_000,
-    token: str = "",
-    step_s: float = 0.0,
-    schema: Any = SCHEMA,
-) -> Iterator[Environment]:
-    """A server in a thread.
-
-    Args:
-        step: Answers steps.
-        first: Answers resets.
-        most: Connections that it allows at once.
-        token: Token that it wants.
-        step_s: Time of a step.
-        schema: Its schema.
-    """
-    server = Environment(step, first, most, token, step_s, schema)
+def environment(*answers: Answer, **options: Any) -> Iterator[Environment]:
+    """A server in a thread, with the fields of `Environment` from `step` on."""
+    server = Environment(*answers, **options)
     loop = asyncio.new_event_loop()
     ready, stop = threading.Event(), asyncio.Event()
 

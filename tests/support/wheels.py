@@ -1,5 +1,6 @@
 """The wheels of this workspace and its example plugins, built as for a release."""
 
+import importlib.metadata
 import os
 import shutil
 import subprocess
@@ -37,6 +38,20 @@ def links(folder: Path) -> list[str]:
     """Options of uv for what lies in a folder, and where UV_FIND_LINKS says: the option replaces the variable."""
     folders = [str(folder), *os.environ.get("UV_FIND_LINKS", "").split()]
     return [part for each in folders for part in ("--find-links", each)]
+
+
+def new_environment(folder: Path, wheels: Path, *requirements: str, python: str = "3.11") -> Path:
+    """Make `venv` in a folder, with requirements that our wheels serve, too, and options of uv; returns its Python."""
+    made = folder / "venv" / "bin" / "python"
+    call("uv", "venv", "--python", python, str(folder / "venv"), cwd=folder)
+    call("uv", "pip", "install", "--python", str(made), *links(wheels), *requirements, cwd=folder)
+    return made
+
+
+def with_torch_of_here(folder: Path) -> tuple[str, str]:
+    """Options of uv for the torch of this environment: elsewhere, it is a build for CUDA of gigabytes."""
+    (file := folder / "torch.txt").write_text(f"torch=={importlib.metadata.version('torch').partition('+')[0]}")
+    return "--constraint", str(file)
 
 
 def build_wheels(folder: Path) -> Path:

@@ -88,7 +88,6 @@ def main(folder: Path) -> None:
     texts = list(examples(blank))
     tokenizer = trained_tokenizer([asked + said for asked, said in texts])
     pairs = [(tokenizer(asked)["input_ids"], tokenizer(said)["input_ids"]) for asked, said in texts]
-    print(len(pairs), max(len(asked) + len(said) for asked, said in pairs), len(tokenizer))
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=128,
@@ -104,20 +103,17 @@ def main(folder: Path) -> None:
     model: Any = LlamaForCausalLM(config)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=STEPS)
-    for step in range(STEPS):
+    for _ in range(STEPS):
         chosen = [pairs[index] for index in torch.randint(len(pairs), (BATCH,)).tolist()]
         longest = max(len(asked) + len(said) for asked, said in chosen)
         ids, labels = torch.full((BATCH, longest), tokenizer.pad_token_id), torch.full((BATCH, longest), -100)
         for place, (asked, said) in enumerate(chosen):
             ids[place, : len(asked) + len(said)] = torch.tensor(asked + said)
             labels[place, len(asked) : len(asked) + len(said)] = torch.tensor(said)
-        loss = model(ids, labels=labels).loss
-        loss.backward()
+        model(ids, labels=labels).loss.backward()
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
-        if step % 10 == 9:
-            print(step, loss.item(), flush=True)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
