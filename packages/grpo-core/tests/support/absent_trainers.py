@@ -1,24 +1,21 @@
 """Adapters of trainers that are not installed, with the few types of a trainer that they use, and what all have to do.
 
 A test class takes the laws that hold for its trainer, and says by `played` how the trainer plays and scores an episode;
-its module has a fixture `adapter`, which `played` gets.
+its module has a fixture `adapter`, made by `adapter_of`, which `played` gets.
 """
 
 import importlib
-import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import group_tasks
 import pytest
-import recorded_shop
 import scoring_tasks
 import small_games
+from tool_laws import Played, as_results, written  # noqa: F401 - tests/test_peers.py takes the last two from here
 
 from grpo_sdk.errors import UnscoredError, UserError
 from grpo_sdk.plugins.tasks import load_task
@@ -54,32 +51,20 @@ def secret_row(secret: int) -> str:
     return small_games.Guess(id="x", secret=secret).model_dump_json()
 
 
-@dataclass(frozen=True)
-class Played:
-    """What a trainer gets of an episode.
-
-    Attributes:
-        reward: The reward; None where it is not scored.
-        parts: What is logged beside it; None where nothing is.
-        why: Why it is not scored.
-        told: What the policy was told after each turn, where it is told.
-    """
-
-    reward: float | None
-    parts: Mapping[str, float] | None = None
-    why: str = ""
-    told: Sequence[str] = ()
-
-
 class Laws:
     """What an adapter does in every trainer: the reward of each completion, and never 0 for what cannot be scored.
 
     Attributes:
         trainer: Name of the trainer in messages.
         logs_parts: Whether the trainer logs what a reward consists of.
+        caplog: What is logged, for a trainer that is told there why an episode is not scored.
     """
 
     trainer, logs_parts = "", True
+
+    @pytest.fixture(autouse=True)
+    def listen(self, caplog: pytest.LogCaptureFixture) -> None:
+        self.caplog = caplog
 
     def played(self, adapter: Any, spec: str, row: str, *texts: str) -> Played:
         """Play an episode of these completions as the trainer does; errors pass."""
@@ -124,75 +109,39 @@ class EpisodeLaws(Laws):
         assert self.played(adapter, HEAP, row, "1", "1").reward == 1.0
 
 
-def written(turn: Mapping[str, Any]) -> str:
-    """A turn of a recorded episode as a policy writes it that calls tools in text."""
-    calls = (json.dumps({"name": call["name"], "arguments": call["arguments"]}) for call in turn["calls"])
-    return "\n".join(filter(None, (turn["text"], *(f"<tool_call>{call}</tool_call>" for call in calls))))
-
-
-def as_results(shown: str) -> str:
-    """What a chat template of Qwen shows of results, in the text form."""
-    return shown.replace("<tool_response>\n", "<tool_result>").replace("\n</tool_response>", "</tool_result>")
-
-
-class ToolLaws:
-    """For a trainer whose policy calls tools: recorded episodes are played there as by our own player."""
-
-    def played(self, adapter: Any, spec: str, row: str, *texts: str) -> Played:
-        """As in `Laws`, with what the policy was told."""
-        raise NotImplementedError
-
-    @pytest.mark.parametrize("episode", recorded_shop.EPISODES, ids=lambda episode: str(episode["name"]))
-    def test_a_recorded_episode_has_its_reward_calls_and_abstention(
-        self, adapter: Any, episode: Mapping[str, Any]
-    ) -> None:
-        score, texts = episode["score"], map(written, episode["asked"])
-        try:
-            played = self.played(adapter, recorded_shop.SPEC, episode["row"], *texts)
-        except UnscoredError as error:
-            played = Played(None, why=str(error))
-        assert played.reward == score["value"]
-        if score["value"] is None:
-            assert f"tool {score['named']}()" in played.why
-            return
-        parts = {name: score["parts"].get(name, 0.0) for name in ("looked", "spent")}
-        assert played.parts == {"solved": float(score["solved"]), "valid": float(score["valid"]), **parts}
-        assert len(played.told) == len(episode["turns"]) - 1
-        for told, turn in zip(played.told, episode["turns"], strict=False):
-            results = [f"<tool_result>{call['result']}</tool_result>" for call in turn["calls"]]
-            assert "\n".join(results) in told
-
-
-@contextmanager
-def trainer(adapter: str, types: Mapping[str, Mapping[str, Any]]) -> Iterator[Any]:
-    """Import a module of `grpo_sdk.interop` while its trainer seems to be installed.
+def adapter_of(trainer: str, types: Mapping[str, Mapping[str, Any]]) -> Callable[[], Iterator[Any]]:
+    """The fixture that is a module of `grpo_sdk.interop`, imported while its trainer seems to be installed.
 
     Args:
-        adapter: Name of the module.
+        trainer: Name of the module.
         types: Module of the trainer -> name -> type.
     """
-    name = f"grpo_sdk.interop.{adapter}"
+    name = f"grpo_sdk.interop.{trainer}"
     tops = {module.partition(".")[0] for module in types}
 
     def affected() -> list[str]:
         return [each for each in sys.modules if f"{each}.".startswith(f"{name}.") or each.partition(".")[0] in tops]
 
-    before = {each: sys.modules.pop(each) for each in affected()}
-    try:
-        for module, attributes in types.items():
-            parts = module.split(".")
-            for depth in range(1, len(parts) + 1):
-                path = ".".join(parts[:depth])
-                if path not in sys.modules:
-                    sys.modules[path] = ModuleType(path)
-                    if depth > 1:
-                        setattr(sys.modules[path.rpartition(".")[0]], parts[depth - 1], sys.modules[path])
-            vars(sys.modules[module]).update(attributes)
-        yield importlib.import_module(name)
-    finally:
-        for each in affected():
-            del sys.modules[each]
-        sys.modules.update(before)
+    @pytest.fixture(scope="module")
+    def adapter() -> Iterator[Any]:
+        before = {each: sys.modules.pop(each) for each in affected()}
+        try:
+            for module, attributes in types.items():
+                parts = module.split(".")
+                for depth in range(1, len(parts) + 1):
+                    path = ".".join(parts[:depth])
+                    if path not in sys.modules:
+                        sys.modules[path] = ModuleType(path)
+                        if depth > 1:
+                            setattr(sys.modules[path.rpartition(".")[0]], parts[depth - 1], sys.modules[path])
+                vars(sys.modules[module]).update(attributes)
+            yield importlib.import_module(name)
+        finally:
+            for each in affected():
+                del sys.modules[each]
+            sys.modules.update(before)
+
+    return adapter
 
 
 def chat_completion(text: str, **fields: Any) -> Any:

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 import recorded_shop
-from absent_trainers import (
-    GUESS,
-    SUMS,
-    EpisodeLaws,
-    Played,
-    ToolLaws,
-    chat_completion,
-    rows_of,
-    secret_row,
-    sum_row,
-    trainer,
-)
+from absent_trainers import GUESS, SUMS, EpisodeLaws, Played, adapter_of, chat_completion, secret_row, sum_row
+from tool_laws import ToolLaws
 
 
 @dataclass
@@ -66,10 +54,7 @@ class Model:
         return chat_completion(answer) if isinstance(answer, str) else answer
 
 
-@pytest.fixture(scope="module")
-def adapter() -> Iterator[Any]:
-    with trainer("art", {"art": {"Model": Model, "Trajectory": Trajectory, "TrajectoryGroup": list}}) as adapter:
-        yield adapter
+adapter = adapter_of("art", {"art": {"Model": Model, "Trajectory": Trajectory, "TrajectoryGroup": list}})
 
 
 def rolled_out(art: Any, model: Model, spec: str, row: str, **sampling: Any) -> Trajectory:
@@ -115,7 +100,7 @@ def test_reasoning_that_was_split_off_is_part_of_the_completion(adapter: Any) ->
 
 def test_groups_are_rollouts_of_their_rows(adapter: Any) -> None:
     model = Model(*["4"] * 4)
-    groups = adapter.groups(model, SUMS, [sum_row(), rows_of(SUMS)[0]], size=2, max_completion_tokens=9)
+    groups = adapter.groups(model, SUMS, [sum_row(), adapter.rows(SUMS)[0]], size=2, max_completion_tokens=9)
 
     async def gather() -> list[list[float]]:
         return [[(await one).reward for one in group] for group in groups]

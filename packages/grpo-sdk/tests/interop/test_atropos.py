@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -11,19 +11,8 @@ from typing import Any
 import pydantic
 import pytest
 import recorded_shop
-from absent_trainers import (
-    GUESS,
-    SCORED,
-    SUMS,
-    EpisodeLaws,
-    Played,
-    ToolLaws,
-    chat_completion,
-    rows_of,
-    secret_row,
-    trainer,
-    written,
-)
+from absent_trainers import GUESS, SCORED, SUMS, EpisodeLaws, Played, adapter_of, chat_completion, rows_of, secret_row
+from tool_laws import ToolLaws, written
 
 from grpo_sdk.errors import UserError
 
@@ -43,6 +32,7 @@ class Server:
     """Atropos' managed server, with a token per character: a conversation that continues a sequence extends it."""
 
     template: Any = staticmethod(rendered)
+    finish_reason = "stop"
 
     def __init__(self, *answers: str) -> None:
         self.answers, self.requests = list(answers), []
@@ -62,7 +52,9 @@ class Server:
         node = SimpleNamespace(full_text=prompt + text, tokens=[*map(ord, prompt + text)], masked_tokens=mask)
         node.logprobs = [1.0 if token == -100 else -0.5 for token in mask]
         self.nodes.append(node)
-        return chat_completion(text)
+        answer = chat_completion(text)
+        answer.choices[0].finish_reason = self.finish_reason
+        return answer
 
     def get_state(self) -> dict[str, Any]:
         return {"nodes": self.nodes}
@@ -88,11 +80,8 @@ class BaseEnv:
         self.logged = metrics
 
 
-@pytest.fixture(scope="module")
-def adapter() -> Iterator[Any]:
-    types = {"BaseEnv": BaseEnv, "BaseEnvConfig": BaseEnvConfig, "ScoredDataGroup": dict}
-    with trainer("atropos", {"atroposlib.envs.base": types}) as adapter:
-        yield adapter
+types = {"BaseEnv": BaseEnv, "BaseEnvConfig": BaseEnvConfig, "ScoredDataGroup": dict}
+adapter = adapter_of("atropos", {"atroposlib.envs.base": types})
 
 
 def environment(adapter: Any, server: Server, task: str = SUMS, **config: Any) -> Any:
@@ -116,53 +105,30 @@ def sampled(mask: list[int]) -> str:
     return "".join("|" if token == -100 else chr(token) for token in mask)
 
 
-class TestAtropos(EpisodeLaws):
+class TestAtropos(EpisodeLaws, ToolLaws):
     trainer = "Atropos"
 
     def played(self, adapter: Any, spec: str, row: str, *texts: str) -> Played:
         sampled_again = texts * 2  # as what cannot be scored is
-        env = environment(adapter, Server(*sampled_again), spec)
+        env = environment(adapter, server := Server(*sampled_again), spec)
         group, lines = collected(env, row), logged(env)
         if group is None:
             assert lines["train/abstained_rate"] == 1.0
-            return Played(None, why="LookupError")
+            return Played(None, why=self.caplog.text)
         assert lines.pop("theirs") == 1.0 and lines.pop("train/abstained_rate") == 0.0
         assert logged(env) == {"theirs": 1.0}  # each only once
-        return Played(group["scores"][0], {name.removeprefix("train/"): value for name, value in lines.items()})
-
-
-class TestTools(ToolLaws):
-    def played(self, adapter: Any, spec: str, row: str, *texts: str) -> Played:
-        env = environment(adapter, server := Server(*texts, *texts), spec)
-        group, lines = collected(env, row), logged(env)
-        if group is None:
-            return Played(None, why=warned(adapter, spec, row, *texts))
-        assert sampled(group["masks"][0]).replace("|", "") == "".join(texts)
-        assert server.requests[0]["messages"][0]["role"] == "system"
+        assert sampled(group["masks"][0]).replace("|", "") == "".join(texts)  # one sequence, of all turns
         told = [request["messages"][-1]["content"] for request in server.requests[1:]]
-        parts = {name.removeprefix("train/"): value for name, value in lines.items() if "abstained" not in name}
-        return Played(group["scores"][0], {name: parts[name] for name in parts if name != "theirs"}, told=told)
-
-
-def warned(adapter: Any, spec: str, row: str, *texts: str) -> str:
-    """What an environment warns of that cannot score an episode."""
-    with pytest.MonkeyPatch.context() as patched:
-        lines: list[str] = []
-        patched.setattr(adapter.logger, "warning", lambda line, *values: lines.append(line % values))
-        assert collected(environment(adapter, Server(*texts, *texts), spec), row) is None
-    return lines[0]
+        parts = {name.removeprefix("train/"): value for name, value in lines.items()}
+        return Played(group["scores"][0], parts, told=told)
 
 
 def test_a_call_that_the_length_limit_cut_off_ends_the_episode(adapter: Any) -> None:
-    class Cut(Server):
-        async def chat_completion(self, messages: list[dict[str, str]], **request: Any) -> Any:
-            answer = await super().chat_completion(messages, **request)
-            answer.choices[0].finish_reason = "length"
-            return answer
-
-    look = written(recorded_shop.EPISODES[0]["asked"][0])
-    env = environment(adapter, server := Cut(look[:-20]), recorded_shop.SPEC)
+    server = Server(written(recorded_shop.EPISODES[0]["asked"][0])[:-20])
+    server.finish_reason = "length"
+    env = environment(adapter, server, recorded_shop.SPEC)
     assert collected(env, recorded_shop.EPISODES[0]["row"])["scores"] == [0.0] and len(server.requests) == 1
+    assert server.requests[0]["messages"][0]["role"] == "system"
 
 
 def test_a_group_has_the_tokens_of_each_completion(adapter: Any) -> None:
@@ -182,13 +148,6 @@ def test_what_cannot_be_scored_is_sampled_again(adapter: Any) -> None:
     assert logged(mended)["train/abstained_rate"] == pytest.approx(1 / 3)
     lost = environment(adapter, Server("4", "404", "404"), group_size=2)
     assert collected(lost, rows_of(SUMS)[2]) is None
-
-
-def test_turns_are_one_sequence_with_what_the_task_said_masked(adapter: Any) -> None:
-    group = collected(environment(adapter, Server("3", "7"), GUESS), secret_row(7))
-    prompt, hint = "<user>guess:<assistant>", "<user>\n1: higher:<assistant>"
-    assert "".join(map(chr, group["tokens"][0])) == f"{prompt}3{hint}7"
-    assert sampled(group["masks"][0]) == "|" * len(prompt) + "3" + "|" * len(hint) + "7"
 
 
 def test_a_template_that_changes_earlier_turns_is_an_error(adapter: Any) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from absent_trainers import GUESS, SUMS, EpisodeLaws, Played, secret_row, sum_row, trainer
+from absent_trainers import GUESS, SUMS, EpisodeLaws, Played, adapter_of, secret_row, sum_row
 from recorded_shop import EPISODES, SPEC
+from tool_laws import EACH_EPISODE, check_score, results_of
 
 from grpo_sdk.errors import UserError
 
@@ -29,11 +30,9 @@ class Message:
 
     @property
     def text(self) -> str:
-        return (
-            self.content
-            if isinstance(self.content, str)
-            else "".join(part.text for part in self.content if not isinstance(part, Reasoning))
-        )
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(part.text for part in self.content if not isinstance(part, Reasoning))
 
 
 System, User, Assistant, Told = (type(name, (Message,), {}) for name in ("System", "User", "Assistant", "Told"))
@@ -62,25 +61,18 @@ class ToolDef:
         return self
 
 
-@dataclass
-class Reasoning:
+class Reasoning(SimpleNamespace):
     """Inspect's content that was split off."""
 
-    reasoning: str
 
-
-@dataclass
-class Score:
+class Score(SimpleNamespace):
     """Inspect's score."""
 
-    value: Any
-    answer: str = ""
-    explanation: str = ""
-    reason: str = ""
+    reason = ""
 
     @classmethod
-    def unscored(cls, reason: str, answer: str, explanation: str) -> Score:
-        return cls(None, answer, explanation, reason)
+    def unscored(cls, **fields: str) -> Score:
+        return cls(value=None, **fields)
 
 
 @dataclass
@@ -111,46 +103,51 @@ def decorator(*arguments: Any, **options: Any) -> Callable[..., Any]:
     return arguments[0] if arguments else lambda function: function
 
 
-@pytest.fixture(scope="module")
-def adapter() -> Iterator[Any]:
-    packages = {
-        "inspect_ai": {"Task": SimpleNamespace, "task": decorator},
-        "inspect_ai.dataset": {"MemoryDataset": lambda samples, name: samples, "Sample": SimpleNamespace},
-        "inspect_ai.model": {
-            "ChatMessage": Message, "ChatMessageAssistant": Assistant, "ChatMessageSystem": System,
-            "ChatMessageTool": Told, "ChatMessageUser": User, "ContentReasoning": Reasoning,
-            "GenerateConfig": SimpleNamespace,
-        },
-        "inspect_ai.scorer": {
-            "Score": Score, "Scorer": object, "Target": object, "mean": str, "stderr": str, "scorer": decorator,
-        },
-        "inspect_ai.tool": {
-            "Tool": object, "ToolCall": Call, "ToolDef": ToolDef,
-            "ToolParams": SimpleNamespace(model_validate=lambda schema: schema),
-        },
-        "inspect_ai.util": {"store": lambda: STORE},
-        "inspect_ai.solver": {"Generate": object, "Solver": object, "TaskState": State, "solver": decorator},
-    }  # fmt: skip
-    # In place of TaskState's first argument, which a SimpleNamespace of samples has no use for.
-    packages["inspect_ai"]["Task"] = lambda dataset, **fields: SimpleNamespace(dataset=dataset, **fields)
-    with trainer("inspect", packages) as adapter:
-        yield adapter
+adapter = adapter_of("inspect", {
+    "inspect_ai": {"Task": lambda dataset, **fields: SimpleNamespace(dataset=dataset, **fields), "task": decorator},
+    "inspect_ai.dataset": {"MemoryDataset": lambda samples, name: samples, "Sample": SimpleNamespace},
+    "inspect_ai.model": {
+        "ChatMessage": Message, "ChatMessageAssistant": Assistant, "ChatMessageSystem": System,
+        "ChatMessageTool": Told, "ChatMessageUser": User, "ContentReasoning": Reasoning,
+        "GenerateConfig": SimpleNamespace,
+    },
+    "inspect_ai.scorer": {
+        "Score": Score, "Scorer": object, "Target": object, "mean": str, "stderr": str, "scorer": decorator,
+    },
+    "inspect_ai.tool": {
+        "Tool": object, "ToolCall": Call, "ToolDef": ToolDef,
+        "ToolParams": SimpleNamespace(model_validate=lambda schema: schema),
+    },
+    "inspect_ai.util": {"store": lambda: STORE},
+    "inspect_ai.solver": {"Generate": object, "Solver": object, "TaskState": State, "solver": decorator},
+})  # fmt: skip
+
+
+def says(text: Any, *calls: Call) -> Message:
+    """What the model writes."""
+    return Assistant(text, source="generate", tool_calls=[*calls] or None)
+
+
+def saying(*messages: Message, limit: int = 99) -> Callable[..., Any]:
+    """Inspect's `generate` of a model that says this, and a limit of inspect's that ends the sample."""
+    left = list(messages)
+
+    async def generate(state: State, tool_calls: str) -> State:
+        assert tool_calls == "none"
+        state.messages.append(left.pop(0))
+        state.output = SimpleNamespace(message=state.messages[-1])
+        state.completed = len(messages) - len(left) >= limit
+        return state
+
+    return generate
 
 
 def evaluated(adapter: Any, spec: str, row: str, *answers: Any, limit: int = 99) -> tuple[State, Score]:
     """Play and score a sample, with the answers of a model."""
-    task, left = adapter.task(spec), list(answers)
-    state = State(adapter.sample_of(spec, row).metadata)
-
-    async def generate(state: State, tool_calls: str) -> State:
-        message = Assistant(left.pop(0), source="generate")
-        state.messages.append(message)
-        state.output = SimpleNamespace(message=message)
-        state.completed = len(answers) - len(left) >= limit
-        return state
+    task, state = adapter.task(spec), State(adapter.sample_of(spec, row).metadata)
 
     async def run() -> tuple[State, Score]:
-        played = await task.solver(state, generate)
+        played = await task.solver(state, saying(*map(says, answers), limit=limit))
         return played, await task.scorer(played, None)
 
     return asyncio.run(run())
@@ -162,21 +159,18 @@ class TestInspect(EpisodeLaws):
     def played(self, adapter: Any, spec: str, row: str, *texts: str) -> Played:
         _, score = evaluated(adapter, spec, row, *texts)
         assert score.answer == texts[-1] and score.reason == ("scoring_failed" if score.value is None else "")
-        parts = dict(score.value or {})
-        return Played(parts.pop("reward", None), parts, score.explanation)
+        return played_of(score)
 
 
 def test_turns_are_messages_and_a_limit_of_inspect_ends_them(adapter: Any) -> None:
     state, _ = evaluated(adapter, GUESS, secret_row(7), "3", "7")
-    hint = User("\n1: higher:")
-    first, last = (Assistant(text, source="generate") for text in ("3", "7"))
-    assert state.messages == [User("guess:"), first, hint, last]
+    assert state.messages == [User("guess:"), says("3"), User("\n1: higher:"), says("7")]
     _, score = evaluated(adapter, GUESS, secret_row(7), "3", "7", limit=1)
     assert score.value["reward"] == 0.0 and score.answer == "3"
 
 
 def test_reasoning_that_was_split_off_is_part_of_the_completion(adapter: Any) -> None:
-    _, score = evaluated(adapter, SUMS, sum_row(), [Reasoning("2 and 2"), SimpleNamespace(text="4")])
+    _, score = evaluated(adapter, SUMS, sum_row(), [Reasoning(reasoning="2 and 2"), SimpleNamespace(text="4")])
     assert score.answer == "<think>2 and 2</think>4" and score.value["valid"] == 0.0
 
 
@@ -187,23 +181,22 @@ def test_an_evaluation_says_what_it_evaluates(adapter: Any) -> None:
     assert task.name.endswith("hurried") and task.metadata["identity"]
 
 
-def says(turn: dict[str, Any]) -> Message:
-    calls = [Call(f"call_{place}", **call_of(call)) for place, call in enumerate(turn["calls"])]
-    return Assistant(turn["text"], source="generate", tool_calls=calls or None)
+def turn_of(turn: dict[str, Any]) -> Message:
+    """A recorded turn as the model writes it."""
+    calls = [Call(f"call_{place}", call["name"], call["arguments"]) for place, call in enumerate(turn["calls"])]
+    return says(turn["text"], *calls)
 
 
-def call_of(call: dict[str, Any]) -> dict[str, Any]:
-    return {"function": call["name"], "arguments": call["arguments"]}
-
-
-def scored(adapter: Any, recorded: dict[str, Any], solve: Callable[..., Any]) -> tuple[State, Score, Score]:
-    """A sample with tools: its state, its score, and the one that the log gives later."""
+def scored(adapter: Any, recorded: Any, *messages: Message, solve: Any = None) -> tuple[State, Score, Score]:
+    """A sample with tools, of a model or another solver: its state, its score, and what the log gives later."""
     task, uuid = adapter.task(SPEC), recorded["name"]
     state = State(adapter.sample_of(SPEC, recorded["row"]).metadata, uuid=uuid, store=STORE)
     STORE.clear()
 
     async def run() -> tuple[State, Score, Score]:
-        played = await solve(task, await task.setup(state, None))
+        begun = await task.setup(state, None)
+        assert [message.content for message in state.messages] == ["You have 9 coins. Buy cups. The shop is open."]
+        played = await (solve(begun) if solve else task.solver(begun, saying(*messages)))
         score = await task.scorer(played, None)
         await task.cleanup(played)
         return played, score, await task.scorer(played, None)
@@ -211,36 +204,26 @@ def scored(adapter: Any, recorded: dict[str, Any], solve: Callable[..., Any]) ->
     return asyncio.run(run())
 
 
+def played_of(score: Score) -> Played:
+    parts = dict(score.value or {})
+    return Played(parts.pop("reward", None), parts, score.explanation)
+
+
 def check(recorded: dict[str, Any], score: Score, again: Score) -> None:
-    expected = recorded["score"]
-    if expected["value"] is None:
-        assert score.value is None and f"tool {expected['named']}()" in score.explanation
+    check_score(recorded, played_of(score))
+    if recorded["score"]["value"] is None:
         assert again.value is None and "no episode that came to its end" in again.explanation
-        return
-    known = expected["parts"] | {name: float(expected[name]) for name in ("solved", "valid")}
-    assert score == again and score.value.pop("reward") == expected["value"]
-    assert score.value == {name: known[name] for name in score.value} and "spent" in score.value
+    else:
+        assert again == score
 
 
-@pytest.mark.parametrize("recorded", EPISODES, ids=lambda episode: episode["name"])
+@EACH_EPISODE
 def test_an_episode_with_tools_is_that_of_our_own_player(adapter: Any, recorded: dict[str, Any]) -> None:
-    left = list(recorded["asked"])
-
-    async def generate(state: State, tool_calls: str) -> State:
-        assert tool_calls == "none"
-        message = says(left.pop(0))
-        state.messages.append(message)
-        state.output = SimpleNamespace(message=message)
-        return state
-
-    async def solve(task: Any, state: State) -> State:
-        assert [message.content for message in state.messages] == ["You have 9 coins. Buy cups. The shop is open."]
-        return await task.solver(state, generate)
-
-    state, score, again = scored(adapter, recorded, solve)
+    state, score, again = scored(adapter, recorded, *map(turn_of, recorded["asked"]))
     told = [message for message in state.messages if isinstance(message, Told)]
-    results = [call["result"] for turn in recorded["turns"] for call in turn.get("calls", ())]
-    assert [message.content for message in told][: len(results)] == results and not left
+    results = results_of(recorded)
+    assert [message.content for message in told][: len(results)] == results
+    assert sum(message.source == "generate" for message in state.messages) == len(recorded["asked"])
     asked = [call for message in state.messages for call in message.tool_calls or ()]
     assert [(each.tool_call_id, each.function) for each in told] == [(call.id, call.function) for call in asked]
     if recorded["score"]["value"] is not None:
@@ -253,17 +236,17 @@ def test_a_solver_of_inspects_own_calls_the_tools(adapter: Any, name: str) -> No
     (recorded,) = [each for each in EPISODES if each["name"] == name]
     told: list[str] = []
 
-    async def solve(task: Any, state: State) -> State:
+    async def solve(state: State) -> State:
         tools = {tool.name: tool.tool for tool in state.tools}
         for turn in recorded["asked"]:
-            state.messages.append(says(turn))
+            state.messages.append(turn_of(turn))
             told.extend([await tools[call["name"]](**call["arguments"]) for call in turn["calls"]])
         if turn["calls"]:
-            state.messages.append(Assistant("bye", source="generate"))
+            state.messages.append(says("bye"))
         return state
 
-    _, score, again = scored(adapter, recorded, solve)
-    results = [call["result"] for turn in recorded["turns"] for call in turn.get("calls", ())]
+    _, score, again = scored(adapter, recorded, solve=solve)
+    results = results_of(recorded)
     assert told[: len(results)] == results
     check(recorded, score, again)
 
@@ -274,29 +257,19 @@ def test_a_tool_needs_an_episode_and_runs_none_that_is_over(adapter: Any) -> Non
     with pytest.raises(UserError, match=r"must follow grpo_sdk\.interop\.inspect\.begin"):
         asyncio.run(tools["look_up"](item="cup"))
 
-    async def solve(task: Any, state: State) -> State:
-        state.messages.append(says({"text": "", "calls": [{"name": "order", "arguments": {"item": "cup"}}]}))
+    async def solve(state: State) -> State:
+        state.messages.append(says("", Call("a", "order", {"item": "cup"})))
         assert await tools["order"](item="cup", count=3) == "You have 3 cup."
         assert await tools["order"](item="cup", count=1) == "This call was not run."
         return state
 
-    _, score, _ = scored(adapter, EPISODES[0], solve)
+    _, score, _ = scored(adapter, EPISODES[0], solve=solve)
     assert score.value["spent"] == 1.0
 
 
 def test_what_inspect_could_not_read_is_told(adapter: Any) -> None:
-    broken = Assistant("", source="generate", tool_calls=[Call("a", "order", {}, "no JSON: {")])
-    left = [broken, Assistant("done", source="generate")]
-
-    async def generate(state: State, tool_calls: str) -> State:
-        state.messages.append(left.pop(0))
-        state.output = SimpleNamespace(message=state.messages[-1])
-        return state
-
-    async def solve(task: Any, state: State) -> State:
-        return await task.solver(state, generate)
-
-    state, _, _ = scored(adapter, EPISODES[0], solve)
+    broken = says("", Call("a", "order", {}, "no JSON: {"))
+    state, _, _ = scored(adapter, EPISODES[0], broken, says("done"))
     assert [message.content for message in state.messages if isinstance(message, Told)] == ["no JSON: {"]
 
 

@@ -3,14 +3,13 @@
 import asyncio
 import enum
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pydantic
 import pytest
-from absent_trainers import GUESS, SUMS, AnswerLaws, Played, rows_of, sum_row, trainer
+from absent_trainers import GUESS, SUMS, AnswerLaws, Played, adapter_of, rows_of, sum_row
 
 from grpo_sdk.errors import UserError
 
@@ -45,14 +44,11 @@ class ReverifyMode(enum.Enum):
     STATELESS = "stateless"
 
 
-@pytest.fixture(scope="module")
-def adapter() -> Iterator[Any]:
-    types = {
-        "BaseMultiRewardVerifyResponse": VerifyResponse, "BaseResourcesServerConfig": Config,
-        "BaseVerifyRequest": VerifyRequest, "ReverifyMode": ReverifyMode, "SimpleResourcesServer": Server,
-    }  # fmt: skip
-    with trainer("nemo_gym", {"nemo_gym.base_resources_server": types}) as adapter:
-        yield adapter
+types = {
+    "BaseMultiRewardVerifyResponse": VerifyResponse, "BaseResourcesServerConfig": Config,
+    "BaseVerifyRequest": VerifyRequest, "ReverifyMode": ReverifyMode, "SimpleResourcesServer": Server,
+}  # fmt: skip
+adapter = adapter_of("nemo_gym", {"nemo_gym.base_resources_server": types})
 
 
 def item(*texts: str, type: str = "message") -> Any:

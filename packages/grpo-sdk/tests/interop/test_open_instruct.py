@@ -2,22 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from absent_trainers import SUMS, AnswerLaws, Played, trainer
+from absent_trainers import SUMS, AnswerLaws, Played, adapter_of
 
 from grpo_sdk.errors import DataError
-
-
-@dataclass
-class VerificationResult:
-    """open-instruct's result."""
-
-    score: float
-    reasoning: str = ""
 
 
 class VerifierFunction:
@@ -27,11 +18,8 @@ class VerifierFunction:
         self.name, self.weight = name, weight
 
 
-@pytest.fixture(scope="module")
-def adapter() -> Iterator[Any]:
-    types = {"VerificationResult": VerificationResult, "VerifierConfig": object, "VerifierFunction": VerifierFunction}
-    with trainer("open_instruct", {"open_instruct.ground_truth_utils": types}) as adapter:
-        yield adapter
+types = {"VerificationResult": SimpleNamespace, "VerifierConfig": object, "VerifierFunction": VerifierFunction}
+adapter = adapter_of("open_instruct", {"open_instruct.ground_truth_utils": types})
 
 
 class TestOpenInstruct(AnswerLaws):

@@ -2,13 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
 from typing import Any, Generic, TypeVar
 
 import pydantic
 import pytest
-from absent_trainers import GUESS, SUMS, EpisodeLaws, Played, secret_row, sum_row, trainer
+from absent_trainers import GUESS, SUMS, EpisodeLaws, Played, adapter_of, secret_row, sum_row
 from recorded_shop import EPISODES, SPEC
+from tool_laws import EACH_EPISODE, check_score, results_of, sent
 
 from grpo_sdk.errors import UserError
 from grpo_sdk.plugins.tasks import load_task
@@ -34,21 +34,15 @@ class Observation(pydantic.BaseModel):
 
 
 class State(pydantic.BaseModel, extra="allow"):
-    """OpenEnv's state, and its metadata of an environment."""
+    """OpenEnv's state, its metadata of an environment, and its tool."""
 
 
-class CallToolAction(Action):
-    """OpenEnv's call of a tool."""
+class ToolAction(Action):
+    """OpenEnv's call of a tool, and its request for the tools."""
 
     type: str = "call_tool"
-    tool_name: str
+    tool_name: str = ""
     arguments: dict[str, Any] = {}
-
-
-class ListToolsAction(Action):
-    """OpenEnv's request for the tools."""
-
-    type: str = "list_tools"
 
 
 class ListToolsObservation(Observation):
@@ -65,24 +59,23 @@ class CallToolObservation(Observation):
     error: Any = None
 
 
-class Spec(pydantic.BaseModel, extra="allow"):
-    """OpenEnv's tool, and its error."""
+adapter = adapter_of("openenv", {
+    "openenv.core.env_server.interfaces": {"Environment": Environment},
+    "openenv.core.env_server.mcp_types": {
+        "CallToolAction": ToolAction, "CallToolObservation": CallToolObservation, "Tool": State,
+        "ListToolsAction": ToolAction, "ListToolsObservation": ListToolsObservation,
+    },
+    "openenv.core.env_server.types": {
+        "Action": Action, "EnvironmentMetadata": State, "Observation": Observation, "State": State,
+    },
+})  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def adapter() -> Iterator[Any]:
-    packages = {
-        "openenv.core.env_server.interfaces": {"Environment": Environment},
-        "openenv.core.env_server.mcp_types": {
-            "CallToolAction": CallToolAction, "CallToolObservation": CallToolObservation, "Tool": Spec,
-            "ListToolsAction": ListToolsAction, "ListToolsObservation": ListToolsObservation, "ToolError": Spec,
-        },
-        "openenv.core.env_server.types": {
-            "Action": Action, "EnvironmentMetadata": State, "Observation": Observation, "State": State,
-        },
-    }  # fmt: skip
-    with trainer("openenv", packages) as adapter:
-        yield adapter
+def ended(seen: Any) -> Played:
+    """What is known of an episode that is over."""
+    assert seen.done and seen.messages == []
+    values = {**seen.parts, "solved": float(seen.solved), "valid": float(seen.valid)}
+    return Played(seen.reward, values, seen.metadata.get("abstained", ""))
 
 
 class TestOpenEnv(EpisodeLaws):
@@ -94,9 +87,8 @@ class TestOpenEnv(EpisodeLaws):
         for text in texts:
             assert not seen.done and seen.reward is None
             seen = environment.step(adapter.TaskAction(text=text))
-        assert seen.done and seen.messages == [] and texts[-1] in seen.story
-        values = {**seen.parts, "solved": float(seen.solved), "valid": float(seen.valid)}
-        return Played(seen.reward, values, seen.metadata.get("abstained", ""))
+        assert texts[-1] in seen.story
+        return ended(seen)
 
 
 def test_turns_are_steps(adapter: Any) -> None:
@@ -135,54 +127,32 @@ def test_a_step_needs_an_episode(adapter: Any) -> None:
         environment.step(adapter.TaskAction(text="4"))
 
 
-def sent(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{"type": "function", "function": {**call, "arguments": json.dumps(call["arguments"])}} for call in calls]
-
-
-def check(recorded: dict[str, Any], seen: Any) -> None:
-    score = recorded["score"]
-    assert seen.done and (seen.reward, seen.solved, seen.valid) == (score["value"], score["solved"], score["valid"])
-    if score["value"] is None:
-        assert f"tool {score['named']}()" in seen.metadata["abstained"]
-    else:
-        assert seen.parts == {name: score["parts"][name] for name in seen.parts} and "spent" in seen.parts
-
-
-@pytest.mark.parametrize("recorded", EPISODES, ids=lambda episode: episode["name"])
+@EACH_EPISODE
 def test_an_episode_with_tools_is_that_of_our_own_player(adapter: Any, recorded: dict[str, Any]) -> None:
     environment = adapter.TaskEnvironment(SPEC)
     seen = environment.reset(row=recorded["row"])
     for turn in recorded["asked"]:
         told = [message["content"] for message in seen.messages if message["role"] == "tool"]
         seen = environment.step(adapter.TaskAction(text=turn["text"], calls=sent(turn["calls"])))
-    results = [call["result"] for turn in recorded["turns"][:-1] for call in turn.get("calls", ())]
-    assert told == results
-    check(recorded, seen)
+    assert told == results_of({"turns": recorded["turns"][:-1]})
+    check_score(recorded, ended(seen))
 
 
-@pytest.mark.parametrize("recorded", EPISODES, ids=lambda episode: episode["name"])
-def test_a_call_by_itself_is_a_turn(adapter: Any, recorded: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("name", "error"), [
+    ("good", None), ("thrifty", None), ("unknown tool", None), ("tool error", None), ("out of turns", None),
+    ("raises", "execution_error"), ("hangs", "timeout"),
+])  # fmt: skip
+def test_a_call_by_itself_is_a_turn(adapter: Any, name: str, error: str | None) -> None:
+    (recorded,) = (each for each in EPISODES if each["name"] == name)
     environment = adapter.TaskEnvironment(SPEC)
-    seen, told = environment.reset(row=recorded["row"]), []
-    for turn in recorded["asked"]:
-        for call in turn["calls"] if not seen.done else ():
-            if not seen.done:
-                seen = environment.step(CallToolAction(tool_name=call["name"], arguments=call["arguments"]))
-                told.append(seen.result)
-        if not turn["calls"]:
-            seen = environment.step(adapter.TaskAction(text=turn["text"]))
-    results = [call["result"] for turn in recorded["turns"] for call in turn.get("calls", ())]
-    if recorded["name"] == "several calls":  # more than the task has turns
-        assert seen.done and told == results[:4] and seen.reward == 0.2
-        return
-    check(recorded, seen)
-    if recorded["score"]["value"] is None:
-        assert told == [*results, None] and recorded["score"]["named"] in seen.error["message"]
-        assert (
-            seen.error["error_type"] == {"reward": "execution_error", "timeout": "timeout"}[recorded["score"]["fault"]]
-        )
-    else:
-        assert told == results
+    told, _ = [], environment.reset(row=recorded["row"])
+    for call in (call for turn in recorded["asked"] for call in turn["calls"]):
+        seen = environment.step(ToolAction(tool_name=call["name"], arguments=call["arguments"]))
+        told.append(seen.result)
+    check_score(recorded, ended(seen))
+    assert told == results_of(recorded) + [None] * (error is not None)
+    assert seen.error == (error and {"error_type": error, "message": seen.error["message"]})
+    assert error is None or recorded["score"]["named"] in seen.error["message"]
 
 
 def test_calls_may_stand_in_the_text(adapter: Any) -> None:
@@ -195,7 +165,7 @@ def test_calls_may_stand_in_the_text(adapter: Any) -> None:
 def test_tools_are_listed_without_an_episode_and_called_by_a_client_of_the_protocol(adapter: Any) -> None:
     environment = adapter.TaskEnvironment(SPEC)
     expected = listed_tools(load_task(SPEC).task.all_tools())
-    assert [tool.model_dump() for tool in environment.step(ListToolsAction()).tools] == expected
+    assert [tool.model_dump() for tool in environment.step(ToolAction(type="list_tools")).tools] == expected
     assert expected[0]["description"] == "undescribed"
 
     async def beside() -> Any:
@@ -217,4 +187,4 @@ def test_what_an_action_lacks_is_named(adapter: Any) -> None:
     environment = adapter.TaskEnvironment(SUMS)
     environment.reset(row=sum_row())
     with pytest.raises(UserError, match="has no tools: give a text"):
-        environment.step(CallToolAction(tool_name="look_up"))
+        environment.step(ToolAction(tool_name="look_up"))

@@ -1,22 +1,18 @@
 """OpenRLHF's hooks without OpenRLHF; tests/test_peers.py runs them in OpenRLHF itself."""
 
 import asyncio
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from absent_trainers import GUESS, HEAP, SUMS, AnswerLaws, Played, secret_row, sum_row, trainer
+from absent_trainers import GUESS, HEAP, SUMS, AnswerLaws, Played, adapter_of, secret_row, sum_row
 
 from grpo_sdk.errors import UnscoredError, UserError
 
 CHAT_GUESS = GUESS.replace("GUESS", "CHAT_GUESS")
 
 
-@pytest.fixture(scope="module")
-def adapter() -> Iterator[Any]:
-    with trainer("openrlhf", {"openrlhf.utils.agent": {"AgentExecutorBase": object}}) as adapter:
-        yield adapter
+adapter = adapter_of("openrlhf", {"openrlhf.utils.agent": {"AgentExecutorBase": object}})
 
 
 class TestReward(AnswerLaws):
@@ -76,13 +72,10 @@ class Tokenizer:
         return "".join(f"<{message['role']}>{message['content']}</s>" for message in messages) + "<assistant>"
 
 
-def executed(
-    adapter: Any, engine: Engine, spec: str, prompt: str, row: str, length: int = 100, **options: Any
-) -> dict[str, Any]:
+def executed(adapter: Any, engine: Engine, spec: str, prompt: str, row: str, length: int = 100, **options: Any) -> Any:
     executor = adapter.agent_executor(spec, workers=1, **options)()
     sampling = SimpleNamespace(max_tokens=50, logprobs=1, stop=None)
-    response: dict[str, Any] = asyncio.run(executor.execute(prompt, row, sampling, length, Tokenizer(), engine))
-    return response
+    return asyncio.run(executor.execute(prompt, row, sampling, length, Tokenizer(), engine))
 
 
 def test_an_agent_answers_once_and_is_scored(adapter: Any) -> None:

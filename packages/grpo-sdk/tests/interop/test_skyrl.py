@@ -1,11 +1,11 @@
 """The environment for SkyRL without it; tests/test_peers.py runs it in skyrl-gym itself."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import recorded_shop
-from absent_trainers import GUESS, SUMS, EpisodeLaws, Played, ToolLaws, secret_row, trainer
+from absent_trainers import GUESS, SUMS, EpisodeLaws, Played, adapter_of, secret_row
+from tool_laws import ToolLaws
 
 from grpo_sdk.errors import UserError
 
@@ -19,17 +19,15 @@ class BaseTextEnv:
 
 REGISTERED: dict[str, type] = {}
 
+adapter = adapter_of("skyrl", {
+    "skyrl_gym": {"register": lambda id, entry_point: REGISTERED.update({id: entry_point})},
+    "skyrl_gym.envs.base_text_env": {"BaseTextEnv": BaseTextEnv, "BaseTextEnvStepOutput": dict},
+})  # fmt: skip
 
-def register(id: str, entry_point: type) -> None:
-    REGISTERED[id] = entry_point
 
-
-@pytest.fixture(scope="module")
-def adapter() -> Iterator[Any]:
-    base = {"BaseTextEnv": BaseTextEnv, "BaseTextEnvStepOutput": dict}
-    with trainer("skyrl", {"skyrl_gym": {"register": register}, "skyrl_gym.envs.base_text_env": base}) as adapter:
-        adapter.register()
-        yield adapter
+@pytest.fixture(autouse=True)
+def registered(adapter: Any) -> None:
+    adapter.register()
 
 
 def environment(spec: str, row: str) -> Any:
@@ -63,10 +61,9 @@ def test_tools_are_described_in_a_system_message_and_their_results_are_the_users
     rows = adapter.dataset(recorded_shop.SPEC)
     env = REGISTERED["grpo"](None, rows[0])
     messages, _ = env.init(rows[0]["prompt"])
-    assert [message["role"] for message in messages] == ["system", "user", "user"][: len(messages)]
-    assert messages[0] == rows[0]["prompt"][0] and all(set(message) == {"role", "content"} for message in messages)
-    for tool in ("undescribed", "look_up", "order"):
-        assert f'"name": "{tool}"' in messages[0]["content"]
+    assert messages[0] == rows[0]["prompt"][0] and messages[0]["role"] == "system"
+    assert all(set(message) == {"role", "content"} for message in messages)
+    assert all(f'"name": "{tool}"' in messages[0]["content"] for tool in ("undescribed", "look_up", "order"))
     assert messages[-1]["content"].startswith("You have 9 coins. Buy cups.") and env.max_turns == 4
     step = env.step('<tool_call>{"name": "look_up", "arguments": {"item": "cup"}}</tool_call>')
     assert step["observations"] == [{"role": "user", "content": "<tool_result>3 coins</tool_result>"}]

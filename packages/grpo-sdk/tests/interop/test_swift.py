@@ -11,9 +11,7 @@ from grpo_sdk.errors import DataError, UnscoredError, UserError
 from grpo_sdk.interop.swift import TaskORM
 
 
-def rewards(
-    completions: list[str], *, spec: str = SUMS, indices: list[int] | None = None, size: int = 2, **args: int
-) -> Any:
+def rewards(completions: list[str], *, spec: str = SUMS, indices: Any = None, size: int = 2, **args: int) -> Any:
     row = [rows_of(spec)[index] for index in indices or [2] * len(completions)]
     orm = TaskORM(SimpleNamespace(num_generations=size, **args))
     return orm(completions, trainer_state=None, row=row, task=[spec] * len(completions))

@@ -3,25 +3,13 @@
 import asyncio
 import dataclasses
 import pickle
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import recorded_shop
-from absent_trainers import (
-    GUESS,
-    SUMS,
-    WORDS,
-    EpisodeLaws,
-    Played,
-    ToolLaws,
-    as_results,
-    rows_of,
-    secret_row,
-    sum_row,
-    trainer,
-)
+from absent_trainers import GUESS, SUMS, WORDS, EpisodeLaws, Played, adapter_of, rows_of, secret_row, sum_row
 from tool_conversations import marked_bytes
+from tool_laws import ToolLaws, as_results
 
 from grpo_sdk.errors import UnscoredError, UserError
 
@@ -56,22 +44,14 @@ class StepResult:
     logs: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-@pytest.fixture(scope="module")
-def adapter() -> Iterator[Any]:
-    types = {name: type(name, (), {}) for name in ("Env", "EnvGroupBuilder", "RLDataset", "RLDatasetBuilder")}
-    packages = {
-        "chz": {"chz": dataclasses.dataclass(frozen=True, kw_only=True)},
-        "tinker": {"ModelInput": type("ModelInput", (), {"empty": staticmethod(str), "from_ints": staticmethod(list)})},
-        "tinker_cookbook.renderers": {"Renderer": Renderer, "get_renderer": lambda name, tokenizer: Renderer()},
-        "tinker_cookbook.rl.types": {**types, "StepResult": StepResult},
-        "tinker_cookbook.tokenizer_utils": {"get_tokenizer": str},
-    }
-    with trainer("tinker", packages) as adapter:
-        yield adapter
-
-
-def tokens(text: str) -> list[int]:
-    return list(map(ord, text))
+types = {name: type(name, (), {}) for name in ("Env", "EnvGroupBuilder", "RLDataset", "RLDatasetBuilder")}
+adapter = adapter_of("tinker", {
+    "chz": {"chz": dataclasses.dataclass(frozen=True, kw_only=True)},
+    "tinker": {"ModelInput": type("ModelInput", (), {"empty": staticmethod(str), "from_ints": staticmethod(list)})},
+    "tinker_cookbook.renderers": {"Renderer": Renderer, "get_renderer": lambda name, tokenizer: Renderer()},
+    "tinker_cookbook.rl.types": {**types, "StepResult": StepResult},
+    "tinker_cookbook.tokenizer_utils": {"get_tokenizer": str},
+})  # fmt: skip
 
 
 def group_of(builder: Any, *episodes: list[str]) -> Any:
@@ -80,7 +60,7 @@ def group_of(builder: Any, *episodes: list[str]) -> Any:
     async def episode(env: Any, texts: list[str]) -> list[Any]:
         seen = [await env.initial_observation()]
         for text in texts:
-            seen.append(await env.step(tokens(text)))
+            seen.append(await env.step(list(map(ord, text))))
         assert seen[-1].episode_done
         return seen
 

@@ -6,15 +6,16 @@ import asyncio
 import importlib
 import json
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, Generic, TypeVar
 
 import pydantic
 import pytest
-from absent_trainers import GUESS, HEAP, SUMS, EpisodeLaws, Played, rows_of, secret_row, sum_row, trainer
+from absent_trainers import GUESS, HEAP, SUMS, EpisodeLaws, Played, adapter_of, rows_of, secret_row, sum_row
 from recorded_shop import EPISODES, SPEC
+from tool_laws import EACH_EPISODE, check_score, results_of, sent
 
 from grpo_sdk.errors import UnscoredError, UserError
 from grpo_sdk.plugins.tasks import load_task
@@ -85,21 +86,16 @@ def reward(weight: float) -> Callable[[Any], Any]:
     return lambda function: function
 
 
-@pytest.fixture(scope="module")
-def adapter() -> Iterator[Any]:
-    v1 = {
+adapter = adapter_of("verifiers", {
+    "verifiers.v1": {
         "AgentConfig": SimpleNamespace, "Agents": object, "Env": Env,
         "EnvConfig": object, "Task": Task, "TaskData": Data, "Taskset": Configured, "TasksetConfig": Config,
         "Trace": Trace, "reward": reward, "State": Config, "SharedToolsetConfig": Config, "Toolset": Configured,
         "intercept": lambda function: function, "stop": lambda function: function,
-    }  # fmt: skip
-    packages = {
-        "verifiers.v1": v1,
-        "verifiers.v1.dialects": {"parse_message": lambda message: SimpleNamespace(**message)},
-        "verifiers.v1.types": {"AssistantMessage": Message, "Request": SimpleNamespace, "ToolMessage": ToolMessage},
-    }
-    with trainer("verifiers", packages) as adapter:
-        yield adapter
+    },
+    "verifiers.v1.dialects": {"parse_message": lambda message: SimpleNamespace(**message)},
+    "verifiers.v1.types": {"AssistantMessage": Message, "Request": SimpleNamespace, "ToolMessage": ToolMessage},
+})  # fmt: skip
 
 
 class Agent:
@@ -162,8 +158,6 @@ def test_turns_are_an_interaction_that_begins_with_the_prompt_of_the_task(adapte
     assert agent.inputs == [None, [{"role": "user", "content": "\n1: higher:"}]]
     agent, value = played(adapter, GUESS, secret_row(7), "3", "stop", "7")  # a limit of verifiers' own
     assert value == 0.0 and agent.answers == ["7"]
-    with pytest.raises(UnscoredError, match="no completion to score"):
-        asyncio.run(tasks(adapter, SUMS)[0].reward(Trace()))
 
 
 def test_a_game_begins_with_what_its_rules_show(adapter: Any) -> None:
@@ -199,8 +193,7 @@ async def rollout(adapter: Any, task: Any, asked: list[dict[str, Any]]) -> tuple
     for turn in asked:
         assert not await task.is_over(SimpleNamespace(messages=conversation), trace)
         calls = [
-            SimpleNamespace(id=f"call_{place}", name=call["name"], arguments=json.dumps(call["arguments"]))
-            for place, call in enumerate(turn["calls"])
+            SimpleNamespace(id=f"call_{place}", **call["function"]) for place, call in enumerate(sent(turn["calls"]))
         ]
         conversation.append(Message(turn["text"], tool_calls=calls or None))
         trace.assistant_messages.append(conversation[-1])
@@ -219,33 +212,33 @@ def shop_task(adapter: Any, row: str) -> Any:
     return adapter.GrpoTask(tasks(adapter, SPEC)[0].data.model_copy(update={"row": row}), None)
 
 
-@pytest.mark.parametrize("recorded", EPISODES, ids=lambda episode: episode["name"])
+@EACH_EPISODE
 def test_an_episode_with_tools_is_that_of_our_own_player(adapter: Any, recorded: dict[str, Any]) -> None:
-    task, score = shop_task(adapter, recorded["row"]), recorded["score"]
+    task = shop_task(adapter, recorded["row"])
 
-    async def play() -> Trace:
+    async def rewarded(trace: Trace) -> Played:
+        try:
+            return Played(await task.reward(trace), trace.metrics)
+        except UnscoredError as error:
+            return Played(None, why=str(error))
+
+    async def play() -> None:
         trace, told = await rollout(adapter, task, recorded["asked"])
-        results = [call["result"] for turn in recorded["turns"] for call in turn.get("calls", ())]
+        opened = [message.content for message in trace.task.data.prompt]
+        assert opened == ["You have 9 coins. Buy cups. The shop is open."]
+        results = results_of(recorded)
         assert told[: len(results)] == results[: len(told)]
-        if score["value"] is None:
-            with pytest.raises(UnscoredError, match=rf"tool {score['named']}\(\)"):
-                await task.reward(trace)
-        else:
-            assert await task.reward(trace) == score["value"]
-            assert json.loads(trace.info["episode"])["turns"] == recorded["turns"]
-            known = score["parts"] | {"solved": float(score["solved"]), "valid": float(score["valid"])}
-            assert trace.metrics == {name: known[name] for name in trace.metrics} and "spent" in trace.metrics
+        played = await rewarded(trace)
+        check_score(recorded, played)
         stored = Trace(state=adapter.EpisodeState())
         stored.info = trace.info
-        if score["value"] is None:
-            with pytest.raises(UnscoredError, match="no episode that came to its end"):
-                await task.reward(stored)
+        if played.reward is None:
+            assert "no episode that came to its end" in (await rewarded(stored)).why
         else:
-            assert await task.reward(stored) == score["value"]
-        return trace
+            assert json.loads(trace.info["episode"])["turns"] == recorded["turns"]
+            assert await rewarded(stored) == played
 
-    trace = asyncio.run(play())
-    assert [message.content for message in trace.task.data.prompt] == ["You have 9 coins. Buy cups. The shop is open."]
+    asyncio.run(play())
 
 
 def test_a_harness_that_does_not_ask_before_a_call_is_named(adapter: Any) -> None:

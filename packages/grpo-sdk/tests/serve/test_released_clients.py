@@ -1,8 +1,6 @@
 """Released clients of other projects, each in an environment of its own, on a server of tasks."""
 
 import json
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ from recorded_shop import SPEC
 from scoring_tasks import sums
 from served import serving
 from small_games import GUESS, HEAP
+from wheels import call
 
 from grpo_sdk import load_task
 from grpo_sdk.serve.server import TaskServer
@@ -28,17 +27,10 @@ def server() -> Iterator[TaskServer]:
         yield server
 
 
-def run(*command: str, cwd: Path = CLIENTS) -> str:
-    clean = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    done = subprocess.run(command, env=clean, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=cwd)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def client(name: str, package: str, *arguments: str) -> Any:
     """What a script of `clients` prints, in an environment with a package."""
     python = ("uv", "run", "--no-project", "--isolated", "--python", "3.11", "--with", package, "python")
-    return json.loads(run(*python, str(CLIENTS / name), *arguments).splitlines()[-1])
+    return json.loads(call(*python, str(CLIENTS / name), *arguments, cwd=CLIENTS).stdout.splitlines()[-1])
 
 
 def test_openenv(server: TaskServer) -> None:
@@ -57,7 +49,7 @@ def test_openenv(server: TaskServer) -> None:
 
 
 def test_openrlhf(server: TaskServer, tmp_path: Path) -> None:
-    run("uv", "pip", "install", "--no-deps", "--python", "3.11", "--target", str(tmp_path), OPENRLHF)
+    call("uv", "pip", "install", "--no-deps", "--python", "3.11", "--target", str(tmp_path), OPENRLHF, cwd=CLIENTS)
     answers = client("openrlhf_client.py", "aiohttp", str(tmp_path), server.address)
     assert answers["right"]["rewards"] == answers["right"]["scores"] == [2.0]
     assert answers["right"]["extra_logs"]["solved"] == [1.0]

@@ -77,8 +77,7 @@ def test_what_is_missing_within_a_trainer_is_not_hidden() -> None:
 )
 def test_an_older_trainer_is_refused_by_version(oldest: str, is_old: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.metadata.version", {"a_trainer": "2.10.3"}.__getitem__)
-    expected = pytest.raises(
-        UserError, match=rf"a_trainer {oldest} or newer, and 2\.10\.3 is installed: pip install it"
-    )
+    why = rf"a_trainer {oldest} or newer, and 2\.10\.3 is installed: pip install it"
+    expected = pytest.raises(UserError, match=why)
     with expected if is_old else nullcontext(), requires("a_trainer", "pip install it", oldest=oldest):
         pass

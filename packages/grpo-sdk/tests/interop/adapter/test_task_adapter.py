@@ -1,4 +1,5 @@
 import pickle
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,8 +8,6 @@ from scoring_tasks import sums
 
 from grpo_sdk.errors import DataError, UserError
 from grpo_sdk.interop.adapter import DOORS, TaskAdapter
-from grpo_sdk.interop.export import TARGETS
-from grpo_sdk.interop.export.folder import Cluster, export_files
 
 SHOP = Path(__file__).parents[2] / "scoring" / "shop_tasks.py"
 SUM = '{"id": "2+2", "gold": "4", "a": 2, "b": 2}'
@@ -43,11 +42,9 @@ def test_messages_of_a_text_and_of_a_prefill(adapter: TaskAdapter) -> None:
 
 @pytest.mark.parametrize(("trainer", "door"), [*DOORS.items(), ("Trainer", "the reward gets one completion")])
 def test_a_trainer_that_cannot_call_tools_refuses_a_task_with_tools(trainer: str, door: str) -> None:
-    with pytest.raises(UserError) as refused:
+    said = re.escape(f"'shop_tasks.shop' has tools; in {trainer} {door}. Train it with grpo run, or in TRL, ")
+    with pytest.raises(UserError, match=said):
         TaskAdapter(f"{SHOP}:SHOP", trainer, "episodes")
-    assert f"'shop_tasks.shop' has tools; in {trainer} {door}. Train it with grpo run, or in TRL, " in str(
-        refused.value
-    )
 
 
 def test_an_adapter_of_a_task_with_tools_pickles() -> None:
@@ -55,9 +52,3 @@ def test_an_adapter_of_a_task_with_tools_pickles() -> None:
         again = pickle.loads(pickle.dumps(adapter))
         assert again.task.name == adapter.task.name
         assert again.first_messages(row := adapter.task.rows()[0]) == adapter.first_messages(row)
-
-
-@pytest.mark.parametrize("name", [name for name, target in TARGETS.items() if not target.takes_tools])
-def test_an_export_of_a_task_with_tools_is_refused(name: str) -> None:
-    with pytest.raises(UserError, match=r"'shop_tasks\.shop' has tools; in "):
-        export_files(TARGETS[name], f"{SHOP}:SHOP", "model", Cluster())

@@ -1,12 +1,10 @@
 """AReaL's workflow without AReaL; tests/test_peers.py runs it in AReaL itself."""
 
 import asyncio
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-from absent_trainers import AnswerLaws, Played, trainer
+from absent_trainers import AnswerLaws, Played, adapter_of
 
 
 class Workflow:
@@ -22,29 +20,21 @@ class Workflow:
 STATED: list[dict[str, float]] = []
 
 
-@pytest.fixture(scope="module")
-def adapter() -> Iterator[Any]:
-    stats = SimpleNamespace(get=lambda scope: SimpleNamespace(scalar=lambda **values: STATED.append(values)))
-    packages = {
-        "areal": {"workflow_context": SimpleNamespace(stat_scope=str)},
-        "areal.utils": {"stats_tracker": stats},
-        "areal.workflow.rlvr": {"RLVRWorkflow": Workflow},
-    }
-    with trainer("areal", packages) as adapter:
-        yield adapter
+stats = SimpleNamespace(get=lambda scope: SimpleNamespace(scalar=lambda **values: STATED.append(values)))
+adapter = adapter_of("areal", {
+    "areal": {"workflow_context": SimpleNamespace(stat_scope=str)},
+    "areal.utils": {"stats_tracker": stats},
+    "areal.workflow.rlvr": {"RLVRWorkflow": Workflow},
+})  # fmt: skip
 
 
 class TestAReaL(AnswerLaws):
     trainer = "AReaL"
-
-    @pytest.fixture(autouse=True)
-    def warnings(self, caplog: pytest.LogCaptureFixture) -> None:
-        self.logged = caplog
 
     def played(self, adapter: Any, spec: str, row: str, *texts: str) -> Played:
         STATED.clear()
         workflow = adapter.TaskWorkflow(None, None, workers=1, enable_thinking=True)
         result = asyncio.run(workflow.arun_episode(texts[0], {"task": spec, "row": row}))
         if result is None:
-            return Played(None, why=self.logged.text)
+            return Played(None, why=self.caplog.text)
         return Played(result["rewards"], *STATED)

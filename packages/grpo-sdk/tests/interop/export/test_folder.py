@@ -18,7 +18,7 @@ from grpo_sdk.interop.export import TARGETS, Cluster, export_files, target_of
 from grpo_sdk.plugins.tasks import load_task
 
 CHAT_GUESS = GUESS.replace("GUESS", "CHAT_GUESS")
-ALL_SEATS = HEAP.partition("?")[0]
+WITHOUT_TOOLS = [target for target in TARGETS if target != "verl"]
 
 
 def files(trainer: str, spec: str = SUMS, cluster: Cluster = Cluster(2, 4), **sizes: int) -> dict[str, str]:  # noqa: B008
@@ -106,16 +106,10 @@ def test_verl_gets_its_agent_loop_and_one_row_per_game() -> None:
     assert record["prompt"][0]["content"] == "first sees 5:"
 
 
-def test_verl_gets_tools_described_in_rows_and_place_for_their_results() -> None:
-    made = files("verl", recorded_shop.SPEC)
-    assert f"data.max_response_length={48 * 7}" in made["train.sh"]  # four turns, and what is between them
-    assert (
-        f"data.max_response_length={load_task('math.arithmetic').task.max_completion_length}"
-        in files("verl", "math.arithmetic?size=16", test_size=2)["train.sh"]
-    )
-    (system, asked) = records("verl", recorded_shop.SPEC)[0]["prompt"]
-    assert system["role"] == "system" and '"name": "look_up"' in system["content"]
-    assert asked == {"role": "user", "content": "You have 9 coins. Buy cups."}
+def test_verl_gets_place_for_a_completion_and_with_tools_for_all_turns_and_results() -> None:
+    tools, plain = (files("verl", spec)["train.sh"] for spec in (recorded_shop.SPEC, "math.arithmetic?size=16"))
+    assert f"data.max_response_length={48 * 7}" in tools  # four turns, and what is between them
+    assert f"data.max_response_length={load_task('math.arithmetic').task.max_completion_length}" in plain
 
 
 def test_prime_rl_shares_out_the_gpus_and_keeps_the_task_in_a_slurm_job() -> None:
@@ -159,8 +153,8 @@ def test_files_depend_on_the_task(trainer: str, spec: str, name: str, text: str)
     ("slime", GUESS, "has several turns; slime's reward gets one completion"),
     ("openrlhf", HEAP, "is a game, which OpenRLHF cannot train"),
     ("prime-rl", WORDS, r"has the group reward shortest\(\)"),
-    ("verl", ALL_SEATS, r"plays first and second.*\?opponent=random"),
     ("verl", "math.arithmetik", "arithmetic"),
+    *((target, recorded_shop.SPEC, "has tools; in ") for target in WITHOUT_TOOLS),
 ])  # fmt: skip
 def test_what_a_trainer_cannot_train_is_refused(trainer: str, spec: str, message: str) -> None:
     with pytest.raises(UserError, match=message):

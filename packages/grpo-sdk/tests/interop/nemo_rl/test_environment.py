@@ -1,55 +1,35 @@
 """The environment for NeMo-RL without it; tests/test_peers.py runs it in NeMo-RL itself."""
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from absent_trainers import GUESS, SCORED, SUMS, AnswerLaws, Played, sum_row, trainer
+from absent_trainers import GUESS, SCORED, SUMS, AnswerLaws, Played, adapter_of, sum_row
 
 from grpo_sdk.errors import DataError, UserError
 
 LADDERED = SUMS.replace(":hurried", ":laddered")
 
 
-@dataclass
-class EnvironmentReturn:
-    """NeMo-RL's result of a step."""
-
-    observations: Any
-    metadata: Any
-    next_stop_strings: Any
-    rewards: Any
-    terminateds: Any
-    answers: Any
-
-
 ACTORS: dict[str, str] = {}
 ENVIRONMENTS: dict[str, str] = {}
 
 
-@pytest.fixture(scope="module")
-def adapter() -> Iterator[Any]:
-    interfaces = {"EnvironmentInterface": object, "EnvironmentReturn": EnvironmentReturn}
-    packages = {
-        "ray": {"remote": lambda **options: lambda actor: actor},
-        "nemo_rl.distributed.ray_actor_environment_registry": {"ACTOR_ENVIRONMENT_REGISTRY": ACTORS},
-        "nemo_rl.distributed.virtual_cluster": {"PY_EXECUTABLES": SimpleNamespace(SYSTEM="python")},
-        "nemo_rl.environments.interfaces": interfaces,
-        "nemo_rl.environments.utils": {"register_env": ENVIRONMENTS.__setitem__},
-    }
-    with trainer("nemo_rl", packages) as adapter:
-        yield adapter
+adapter = adapter_of("nemo_rl", {
+    "ray": {"remote": lambda **options: lambda actor: actor},
+    "nemo_rl.distributed.ray_actor_environment_registry": {"ACTOR_ENVIRONMENT_REGISTRY": ACTORS},
+    "nemo_rl.distributed.virtual_cluster": {"PY_EXECUTABLES": SimpleNamespace(SYSTEM="python")},
+    "nemo_rl.environments.interfaces": {"EnvironmentInterface": object, "EnvironmentReturn": SimpleNamespace},
+    "nemo_rl.environments.utils": {"register_env": ENVIRONMENTS.__setitem__},
+})  # fmt: skip
 
 
-def step(adapter: Any, *samples: tuple[str, str]) -> EnvironmentReturn:
+def step(adapter: Any, *samples: tuple[str, str]) -> Any:
     """A step of completions with their labels."""
     logs = [[{"role": "user", "content": "…"}, {"role": "assistant", "content": text}] for text, _ in samples]
-    answer: EnvironmentReturn = adapter.TaskSteps({}).step(logs, [{"ground_truth": label} for _, label in samples])
-    return answer
+    return adapter.TaskSteps({}).step(logs, [{"ground_truth": label} for _, label in samples])
 
 
 def label(spec: str = SUMS, row: str = "") -> str:

@@ -2,14 +2,13 @@
 
 import importlib.util
 import json
-import os
-import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from wheels import call
 
 from grpo_sdk.cli import main as entry
 from grpo_sdk.errors import UserError
@@ -24,7 +23,7 @@ from grpo_sdk.interop.rollouts.export import (
 )
 from grpo_sdk.records.rollouts import RolloutRecord, read_rollouts
 
-CORE = Path(__file__).parents[3]
+SDK = Path(__file__).parents[3]
 TASK = "math.arithmetic?size=9"
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1 + 1?"}]
 SAID = [
@@ -66,17 +65,12 @@ def run(tmp_path: Path) -> Path:
 
 
 def read_by(package: str, script: str, *arguments: Path) -> Any:
-    """What a script of `readers` prints, in an environment with a package and what our sources need without torch."""
-    needed = tomllib.loads((CORE / "pyproject.toml").read_text())["project"]["dependencies"]
-    light = [each for each in needed if not each.startswith(("torch", "transformers", "datasets", "peft"))]
-    options = [option for each in (package, *light) for option in ("--with", each)]
-    clean = {key: value for key, value in os.environ.items() if key != "VIRTUAL_ENV"}
-    done = subprocess.run(
-        ("uv", "run", "--no-project", "--isolated", "--python", "3.11", *options, "python",
-         str(Path(__file__).with_name("readers") / script), *map(str, arguments)),
-        env=clean | {"PYTHONPATH": str(CORE / "src")}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    """What a script of `readers` prints, in an environment with a package and what our sources need."""
+    needed = tomllib.loads((SDK / "pyproject.toml").read_text())["project"]["dependencies"]
+    options = [option for each in (package, *needed) for option in ("--with", each)]
+    python = ("uv", "run", "--no-project", "--isolated", "--python", "3.11", *options, "python")
+    reader = str(Path(__file__).with_name("readers") / script)
+    done = call(*python, reader, *map(str, arguments), cwd=SDK, PYTHONPATH=str(SDK / "src"))
     return json.loads(done.stdout.splitlines()[-1])
 
 

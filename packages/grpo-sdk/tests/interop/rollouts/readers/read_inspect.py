@@ -19,7 +19,6 @@ found = [
         "identity": log.eval.metadata["identity"],
         "step": log.eval.metadata["step"],
         "scorers": [scorer.name for scorer in log.eval.scorers],
-        "unscored": {score.name: score.unscored_samples for score in log.results.scores},
         "means": {score.name: score.metrics["mean"].value for score in log.results.scores},
         "samples": [
             {
