@@ -1,9 +1,10 @@
-"""A server that has one dataset repository, as far as `datasets` and huggingface_hub ask for it."""
+"""A server of one dataset repository, as far as `datasets` and huggingface_hub ask for it, and the hub's cache."""
 
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from local_servers import Handler, listening
@@ -22,6 +23,17 @@ def dataset_hub(files: Mapping[str, str]) -> Iterator[str]:
     data = {name: text.encode() for name, text in files.items()}
     with listening(type("Hub", (_Hub,), {"data": data})) as address:
         yield address
+
+
+def cache_repository(root: Path, files: Mapping[str, str]) -> Path:
+    """Write the cache's folder of a repository, as a download of the whole leaves it; returns the snapshot."""
+    snapshot = root / "snapshots" / REVISION
+    for name, text in files.items():
+        (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
+        (snapshot / name).write_text(text)
+    (root / "refs").mkdir(exist_ok=True)
+    (root / "refs" / "main").write_text(REVISION)
+    return snapshot
 
 
 class _Hub(Handler):

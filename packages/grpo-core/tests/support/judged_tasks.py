@@ -57,7 +57,8 @@ def count(answers: list[str]) -> list[float]:
 
 
 def endpoint(url: str, **options: Any) -> Endpoint:
-    return Endpoint(url, "judge", **{"api_key_env": KEY_VARIABLE, "timeout_s": 5.0, "max_retries": 1, **options})
+    usual = {"model": "judge", "api_key_env": KEY_VARIABLE, "timeout_s": 5.0, "max_retries": 1}
+    return Endpoint(url, **usual | options)
 
 
 def polite(url: str, *, model: dict[str, Any] | None = None, **options: Any) -> Task:

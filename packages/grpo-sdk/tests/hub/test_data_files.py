@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 import pytest
-from dataset_hub import REPOSITORY, REVISION, dataset_hub
+from dataset_hub import REPOSITORY, REVISION, cache_repository, dataset_hub
 
 from grpo_sdk import load_task
 from grpo_sdk.data import read_records
@@ -67,15 +67,7 @@ def golds(options: str = "", config: str = "") -> list[str]:
 
 
 def snapshot(home: Path, files: Mapping[str, str]) -> Path:
-    """The cache's folder of a repository, as a download of the whole leaves it."""
-    root = home / "hub" / f"datasets--{REPOSITORY.replace('/', '--')}"
-    folder = root / "snapshots" / REVISION
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    (root / "refs").mkdir(exist_ok=True)
-    (root / "refs" / "main").write_text(REVISION)
-    return folder
+    return cache_repository(home / "hub" / f"datasets--{REPOSITORY.replace('/', '--')}", files)
 
 
 def prepare(home: Path, source: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dataset_hub import cache_repository
 from local_servers import Handler, listening
 from resumed_runs import TASKS
 
@@ -32,17 +33,9 @@ def fresh(set_hub: SetHub) -> None:
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A hub cache with one whole model and one without weights."""
-    for repository, files in {
-        "some/whole": ("config.json", "tokenizer.json", "model.safetensors"),
-        "some/part": ("config.json", "tokenizer.json"),
-    }.items():
-        root = tmp_path / f"models--{repository.replace('/', '--')}"
-        snapshot = root / "snapshots" / ("0" * 40)
-        snapshot.mkdir(parents=True)
-        (root / "refs").mkdir()
-        (root / "refs" / "main").write_text("0" * 40)
-        for name in files:
-            (snapshot / name).write_text("{}")
+    files = {"config.json": "{}", "tokenizer.json": "{}"}
+    cache_repository(tmp_path / "models--some--part", files)
+    cache_repository(tmp_path / "models--some--whole", {**files, "model.safetensors": "{}"})
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     return tmp_path
 
@@ -125,9 +118,7 @@ def test_a_run_that_names_no_model_takes_one_from_the_cache(closed_port: None, c
     (403, "GatedRepo", "is gated: accept its terms on the hub"),
     (404, "EntryNotFound", "the repository has no config.json"),
 ])  # fmt: skip
-def test_a_model_that_the_hub_does_not_have_is_refused_by_its_config_alone(
-    status: int, code: str, message: str, cache: Path, set_hub: SetHub
-) -> None:
+def test_a_model_that_the_hub_does_not_have_is_refused_by_its_config_alone(status, code, message, cache, set_hub):
     class Hub(Handler):
         def do_HEAD(self) -> None:
             self.reply(status, b"", **{"X-Error-Code": code, "X-Repo-Commit": "0" * 40})

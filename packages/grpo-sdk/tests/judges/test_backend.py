@@ -3,7 +3,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from shouting_judge import Shouting
 
 from grpo_sdk.errors import UnknownNameError, UserError
 from grpo_sdk.judges import CustomModel, rubric
@@ -15,8 +14,8 @@ from grpo_sdk.task.judging import JudgeQuestion
 
 @pytest.fixture(autouse=True)
 def backends() -> Iterator[None]:
-    variants.register("judge", "shouting", f"{Shouting.__module__}:Shouting")
-    variants.register("judge", "mine", "failing_judge:Failing")
+    variants.register("judge", "shouting", "plugin_judges:Shouting")
+    variants.register("judge", "mine", "plugin_judges:Failing")
     yield
     variants.unregister("judge", "shouting")
     variants.unregister("judge", "mine")
@@ -37,19 +36,18 @@ def test_a_backend_by_name_has_limits_cache_and_cost(tmp_path: Path) -> None:
 def test_what_a_backend_raises_is_no_verdict_and_names_it(tmp_path: Path) -> None:
     model = CustomModel("mine", "m", concurrency=9)
     reasons = {
-        "key": r"m by mine: backend 'mine' raised KeyError \(failing_judge.py:.*'choices'",
+        "key": r"m by mine: backend 'mine' raised KeyError \(plugin_judges.py:.*'choices'",
         "reset": "raised ConnectionResetError.*peer reset",
         "none": r"ask\(\) gave a NoneType and no Reply",
         "word": "raised ValueError",
     }
     *failed, fine = verdicts_of(JudgeService(model, tmp_path), model, *reasons, "fine")
+    assert fine.value == 0.5
+    unmade = CustomModel("mine", "unmade")  # a backend that cannot be made
+    reasons["fine"] = "backend 'mine' raised ImportError"
+    failed += verdicts_of(JudgeService(unmade, tmp_path), unmade, "fine")
     for verdict, reason in zip(failed, reasons.values(), strict=True):
         assert re.search(reason, verdict.why) and not verdict.is_refused and verdict.value is None
-    assert fine.value == 0.5
-
-    unmade = CustomModel("mine", "unmade")  # a backend that cannot be made
-    [verdict] = verdicts_of(JudgeService(unmade, tmp_path), unmade, "fine")
-    assert verdict.value is None and "backend 'mine' raised ImportError" in verdict.why
 
 
 def test_a_cache_that_cannot_be_written_costs_no_verdict(tmp_path, monkeypatch, caplog):

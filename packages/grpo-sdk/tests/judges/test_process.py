@@ -71,18 +71,15 @@ def test_verdicts_of_a_local_model_are_of_its_files(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "config.json").write_text("{}")
-    usages = []
-    for weights in ("one", "one", "another"):
-        if not (folder / "model.safetensors").exists() or weights == "another":
+    for weights, cached in (("one", 0), (None, 1), ("another", 0)):
+        if weights is not None:
             (folder / "model.safetensors").write_text(weights)
         model = LocalModel(str(folder))
-        backend = ProcessBackend(model, "judge_processes:make", ("",))
         service = JudgeService(model, tmp_path)
-        service._backend = backend
+        service._backend = ProcessBackend(model, "judge_processes:make", ("",))
         assert service.submit(rubric("Many.", model=model), JudgeQuestion("", ("a",))).result(60).value == 0.1
-        backend.close()
-        usages.append(service.usage.cached)
-    assert usages == [0, 1, 0]
+        service._backend.close()
+        assert service.usage.cached == cached
     assert LocalModel("tiny").files() == ()
 
 

@@ -32,10 +32,10 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 class Judge:
     """A judge with a service of its own, whose files are in a folder of the test."""
 
-    def __init__(self, folder: Path, url: str, **options: Any) -> None:
-        self.model = endpoint(url, **options)
-        self.judge: JudgedReward = rubric("It is polite.", model=self.model, name="polite")
-        self.service = JudgeService(self.model, folder)
+    def __init__(self, folder: Path, url: str, criterion: str = "It is polite.", **options: Any) -> None:
+        model = endpoint(url, **options)
+        self.judge: JudgedReward = rubric(criterion, model=model, name="polite")
+        self.service = JudgeService(model, folder)
 
     def ask(self, *texts: str) -> list[Verdict]:
         futures = [self.service.submit(self.judge, JudgeQuestion("How are you?", (text,))) for text in texts]
@@ -63,12 +63,7 @@ def test_a_verdict_has_a_value_and_a_reason_and_is_known_to_the_next_process(pol
 )
 def test_a_verdict_is_of_its_model_sampling_and_criterion(polite, tmp_path, change):
     Judge(tmp_path, polite.url).ask("no")
-    options = {"model": "judge", "api_key_env": KEY_VARIABLE, **change}
-    criterion = options.pop("criterion", "It is polite.")
-    model = Endpoint(polite.url, **options)
-    judge = rubric(criterion, model=model, name="polite")
-    JudgeService(model, tmp_path).submit(judge, JudgeQuestion("How are you?", ("no",))).result(30)
-
+    Judge(tmp_path, polite.url, **change).ask("no")
     assert len(polite.seen) == 2
 
 
@@ -89,13 +84,6 @@ def test_no_more_are_in_flight_than_is_allowed(tmp_path: Path) -> None:
         assert server.most_in_flight == 3
 
 
-def test_a_broken_cache_is_said_once_and_made_again(polite, tmp_path, caplog):
-    (tmp_path / "verdicts.sqlite").write_bytes(b"no database at all" * 100)
-    assert [verdict.value for verdict in Judge(tmp_path, polite.url).ask("no", "no, please")] == [0.2, 1.0]
-    assert [verdict.value for verdict in Judge(tmp_path, polite.url).ask("no")] == [0.2]
-    assert len(polite.seen) == 2 and caplog.text.count("verdicts.sqlite is broken") == 1
-
-
 def test_a_value_out_of_range_in_the_cache_is_no_verdict(polite: Server, tmp_path: Path) -> None:
     Judge(tmp_path, polite.url).ask("no")
     with sqlite3.connect(tmp_path / "verdicts.sqlite") as connection:
@@ -109,7 +97,6 @@ def test_a_value_out_of_range_in_the_cache_is_no_verdict(polite: Server, tmp_pat
     (200, b"{not json"),
     (200, json.dumps({"choices": []}).encode()),
     chat("I would rather not say."),
-    chat("verdict: 10"),
 ])  # fmt: skip
 def test_what_may_succeed_yet_is_asked_again(tmp_path: Path, first: Reply) -> None:
     replies = [first]
@@ -131,7 +118,6 @@ def thought_only() -> Reply:
     ((200, b"x" * (5 << 20)), "a reply of more than 4194304 bytes"),
     (chat("Hm."), "no verdict in 3 replies: the last ends 'Hm.'"),
     (thought_only(), "a reply without text; a model that reasons first may need a larger max_tokens"),
-    (chat("verdict-0000000000000000: 10"), "no verdict in 3 replies"),
 ])  # fmt: skip
 def test_no_verdict_is_an_abstention_that_names_the_endpoint(tmp_path: Path, reply: Reply, why: str) -> None:
     with judging(lambda asked: reply) as server:
@@ -264,21 +250,17 @@ def test_settings_that_cannot_be_meant_are_refused(options: dict[str, Any], mess
     assert "secret" not in str(error.value)
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ({"criterion": " "}, "the criterion must be a text"),
-    ({"wieght": 2}, "no option 'wieght'; .*weight"),
-    ({"scale": 0}, "scale=0 must be a whole number from 1 to 100"),
-    ({"name": "not a name"}, "use letters, digits and _"),
-    ({"model": "gpt"}, "must be an Endpoint, a LocalModel or a CustomModel"),
-    ({"weight": float("inf")}, "weight=inf must be a finite number"),
-    ({"shown": "all"}, "must be text or answer"),
-    ({"question": "why?"}, "must be a function of row"),
+@pytest.mark.parametrize(("make", "options", "message"), [
+    (rubric, {"criterion": " "}, "the criterion must be a text"),
+    (rubric, {"wieght": 2}, "no option 'wieght'; .*weight"),
+    (rubric, {"scale": 0}, "scale=0 must be a whole number from 1 to 100"),
+    (rubric, {"name": "not a name"}, "use letters, digits and _"),
+    (rubric, {"model": "gpt"}, "must be an Endpoint, a LocalModel or a CustomModel"),
+    (rubric, {"weight": float("inf")}, "weight=inf must be a finite number"),
+    (rubric, {"shown": "all"}, "must be text or answer"),
+    (rubric, {"question": "why?"}, "must be a function of row"),
+    (pairwise, {"comparisons": 3}, "comparisons=3 must be an even number"),
 ])  # fmt: skip
-def test_a_rubric_that_cannot_be_meant_is_refused(options: dict[str, Any], message: str) -> None:
+def test_a_judge_that_cannot_be_meant_is_refused(make: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        rubric(**{"criterion": "It is polite.", "model": endpoint("http://localhost:1/v1"), **options})
-
-
-def test_comparisons_are_an_even_number() -> None:
-    with pytest.raises(UserError, match="comparisons=3 must be an even number"):
-        pairwise("It is kind.", model=endpoint("http://localhost:1/v1"), comparisons=3)
+        make(**{"criterion": "It is polite.", "model": endpoint("http://localhost:1/v1"), **options})

@@ -13,6 +13,7 @@ from recorded_shop import EPISODES, SPEC
 from scoring_tasks import guess, sums
 from served import ask, refused, serving
 from small_games import GUESS, HEAP
+from tool_laws import results_of, sent
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
@@ -168,20 +169,14 @@ def test_rows_are_openenvs_tasks(server: TaskServer) -> None:
     assert ask(server, f"{SUMS}/metadata")["name"] == "scoring_tasks.sums"
 
 
-def test_connections_need_the_token_too() -> None:
-    with serving(sums, token="secret") as server:
-        with pytest.raises(InvalidStatus) as refusal, connected(server, ""):
+@pytest.mark.parametrize(("token", "origin", "status"), [("secret", None, 401), ("", "http://evil.example", 403)])
+def test_connections_are_guarded_as_requests_are(token: str, origin: Any, status: int) -> None:
+    with serving(sums, token=token) as server:
+        with pytest.raises(InvalidStatus) as refusal, connected(server, "", origin=origin):
             pass
-        assert refusal.value.response.status_code == 401
+        assert refusal.value.response.status_code == status
         with connected(server, "", additional_headers={"Authorization": "Bearer secret"}) as socket:
             assert socket.play("reset", row="1+1")["observation"]["prompt"] == "1 + 1 ="
-    with (
-        serving(sums) as server,
-        pytest.raises(InvalidStatus) as refusal,
-        connected(server, "", origin="http://evil.example"),
-    ):
-        pass
-    assert refusal.value.response.status_code == 403
 
 
 def test_an_unknown_task_has_no_connection(server: TaskServer) -> None:
@@ -204,10 +199,6 @@ def shop() -> Iterator[TaskServer]:
         yield server
 
 
-def sent(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{"type": "function", "function": {**call, "arguments": json.dumps(call["arguments"])}} for call in calls]
-
-
 def check(recorded: dict[str, Any], last: dict[str, Any]) -> None:
     score, seen = recorded["score"], last["observation"]
     assert last["done"] and (last["reward"], seen["solved"]) == (score["value"], score["solved"])
@@ -219,6 +210,8 @@ def check(recorded: dict[str, Any], last: dict[str, Any]) -> None:
 
 def test_episodes_with_tools_are_those_of_our_own_player(shop: TaskServer) -> None:
     with connected(shop, "") as socket:
+        listed = socket.play("step", type="list_tools")["observation"]["tools"]
+        assert listed == listed_tools(load_task(SPEC).task.all_tools()) and listed[0]["description"] == "undescribed"
         for recorded in EPISODES:
             seen = socket.play("reset", row=recorded["row"])
             assert seen["observation"]["prompt"] == "You have 9 coins. Buy cups. The shop is open."
@@ -227,33 +220,29 @@ def test_episodes_with_tools_are_those_of_our_own_player(shop: TaskServer) -> No
             check(recorded, seen)
 
 
-def test_a_call_by_itself_is_a_turn(shop: TaskServer) -> None:
+@pytest.mark.parametrize("name", ["thrifty", "raises"])
+def test_a_call_by_itself_is_a_turn(shop: TaskServer, name: str) -> None:
+    (recorded,) = (each for each in EPISODES if each["name"] == name)
+    told = []
     with connected(shop, "") as socket:
-        listed = socket.play("step", type="list_tools")["observation"]["tools"]
-        assert listed == listed_tools(load_task(SPEC).task.all_tools()) and listed[0]["description"] == "undescribed"
-        for recorded in EPISODES:
-            if recorded["name"] in ("several calls", "behind the end", "no call"):  # which are other turns then
-                continue
-            seen, told = socket.play("reset", row=recorded["row"]), []
-            for call in (call for turn in recorded["asked"] for call in turn["calls"]):
-                seen = socket.play("step", type="call_tool", tool_name=call["name"], arguments=call["arguments"])
-                told.append(seen["observation"]["result"])
-            check(recorded, seen)
-            results = [call["result"] for turn in recorded["turns"] for call in turn.get("calls", ())]
-            broken = recorded["score"]["value"] is None
-            assert told == results + [None] * broken and (seen["observation"]["error"] is not None) == broken
-            if broken:
-                assert recorded["score"]["named"] in seen["observation"]["error"]["message"]
+        socket.play("reset", row=recorded["row"])
+        for call in (call for turn in recorded["asked"] for call in turn["calls"]):
+            seen = socket.play("step", type="call_tool", tool_name=call["name"], arguments=call["arguments"])
+            told.append(seen["observation"]["result"])
+    check(recorded, seen)
+    if name == "thrifty":
+        assert told == results_of(recorded) and seen["observation"]["error"] is None
+    else:
+        assert told == [*results_of(recorded), None] and "haggle" in seen["observation"]["error"]["message"]
 
 
 def test_calls_over_http_and_in_the_text(shop: TaskServer) -> None:
     begun = ask(shop, "/reset", {"row": EPISODES[0]["row"]})
-    look = {"type": "call_tool", "tool_name": "look_up", "arguments": {"item": "cup"}}
+    look = {"name": "look_up", "arguments": {"item": "cup"}}
     named = {"episode_id": begun["metadata"]["episode_id"]}
-    seen = ask(shop, "/step", {"action": look, **named})
-    shown = (
-        '<tool_call>{"name": "look_up", "arguments": {"item": "cup"}}</tool_call>\n<tool_result>3 coins</tool_result>'
-    )
+    action = {"type": "call_tool", "tool_name": look["name"], "arguments": look["arguments"]}
+    seen = ask(shop, "/step", {"action": action, **named})
+    shown = f"<tool_call>{json.dumps(look)}</tool_call>\n<tool_result>3 coins</tool_result>"
     assert seen["observation"]["result"] == "3 coins" and shown in seen["observation"]["prompt"]
     order = {"name": "order", "arguments": {"item": "cup", "count": 3}}
     last = ask(shop, "/step", {"action": {"text": f"<tool_call>{json.dumps(order)}</tool_call>"}, **named})

@@ -31,7 +31,6 @@ def server() -> Iterator[TaskServer]:
     (b"", "not JSON"),
     (b"[1]", "a request is a JSON object"),
     (b"[" * 1_000_000, "not JSON"),
-    (b'{"row": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_001, "not JSON"),
     (b'{"row": {"id": "x", "a": NaN, "b": 1}, "completion": "2"}', "NaN is no number"),
     (b'{"row": {"id": "x", "a": ' + b"9" * 5000 + b', "b": 1}, "completion": "2"}', ""),
     ({"row": "1+1"}, "either 'completion' or 'completions'"),
