@@ -37,9 +37,6 @@ class FakeTrainer:
             self.callback.on_step_end(ARGS, self.state, None, **self.given)
         self.callback.on_train_end(ARGS, self.state, None, **self.given)
 
-    def moments(self) -> list[tuple[str, int]]:
-        return [(phase, step) for phase, step, _, _ in self.callback.results]
-
 
 @pytest.mark.parametrize(("options", "steps", "start", "moments"), [
     ({"interval_steps": 2}, 5, 0, [("initial", 0), ("interval", 2), ("interval", 4), ("final", 5)]),
@@ -49,7 +46,7 @@ class FakeTrainer:
 def test_at_the_start_each_interval_and_the_end(spec, options, steps, start, moments):
     trainer = FakeTrainer(EvaluationCallback(spec, settings=SETTINGS, **options))
     trainer.train(steps, start)
-    assert trainer.moments() == moments
+    assert [(phase, step) for phase, step, _, _ in trainer.callback.results] == moments
     logged = trainer.state.log_history
     assert [entry["step"] for entry in logged] == [step for _, step in moments]
     assert 0 <= logged[0]["eval/tasks.letters/solved_rate"] <= 1 and logged[0]["eval/tasks.letters/n"] == 4

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import group_tasks
-import judged_tasks
 import pytest
-from judge_server import judging
+import scoring_tasks
 
 from grpo_sdk.errors import AbstentionLimitError, UserError
 from grpo_sdk.interop.trl import TaskReward, completion_text, dataset, reward_funcs
@@ -138,10 +137,8 @@ def test_a_mixture_has_the_proportion_of_its_weights() -> None:
 
 @pytest.mark.parametrize(("make", "spec", "message"), [
     (dataset, f"{TASKS}:add,{TASKS}:chat", r"add \(text\), trl_tasks\.chat \(messages\)"),
-    (dataset, f"{TASKS}:prefill", "which TRL would close"),
     (dataset, f"{TASKS}:turns", "several turns"),
     (reward_funcs, f"{TASKS}:turns", "several turns"),
-    (reward_funcs, f"{TASKS}:duel", "has a model as its opponent.*opponent_url="),
     (reward_funcs, WORDS, r"group reward shortest\(\): give num_generations=N"),
 ])  # fmt: skip
 def test_what_trl_cannot_train_is_refused(make: Any, spec: str, message: str) -> None:
@@ -150,7 +147,8 @@ def test_what_trl_cannot_train_is_refused(make: Any, spec: str, message: str) ->
 
 
 def test_an_opponent_with_an_endpoint_is_accepted() -> None:
-    (function,) = reward_funcs(f"{TASKS}:duel", workers=1, opponent_url="http://127.0.0.1:9/v1#m")
+    spec = f"{Path(scoring_tasks.__file__)}:guess"
+    (function,) = reward_funcs(spec, workers=1, opponent_url="http://127.0.0.1:9/v1#m")
     function.close()
 
 
@@ -178,14 +176,3 @@ def test_a_completion_alone_is_a_group_in_an_evaluation_of_one_completion_a_prom
     assert words("a", num_generations_eval=1) == [0.5]
     with pytest.raises(UserError, match=r"got 1 of them: .*per_device_eval_batch_size.*num_generations_eval=…"):
         words("a")
-
-
-def test_judges_are_asked_and_an_abstention_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("GRPO_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with judging(lambda asked: "Hm." if "mute" in asked.texts[0] else asked.grade(len(asked.texts[0]))) as server:
-        [function] = reward_funcs(judged_tasks.polite(server.url), workers=1)
-        rows = [judged_tasks.Question(id="q0", gold="well").model_dump_json()] * 3
-        rewards = function(completions=["12345", "mute", " "], row=rows)
-        function.close()
-    assert rewards == [1.25, None, 0.0]

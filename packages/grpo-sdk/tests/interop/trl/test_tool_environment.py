@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -152,11 +153,9 @@ def test_many_environments_at_once(shop: TrlTask) -> None:
     rollouts = [Rollout(shop, index) for index in range(4)]
     for each in rollouts:
         assert each.turn(("look_up", {"item": "apple"})) == ["3"]
-    for count, each in enumerate(rollouts, 1):
-        assert each.opening == f"You have {10 * count} coins."
-        assert each.turn(("order", {"item": "apple", "count": count if count < 4 else 1})) == [
-            f"{count if count < 4 else 1} small apple"
-        ]
+    for coins, count, each in zip((10, 20, 30, 40), (1, 2, 3, 1), rollouts, strict=True):
+        assert each.opening == f"You have {coins} coins."
+        assert each.turn(("order", {"item": "apple", "count": count})) == [f"{count} small apple"]
     assert [each["reward"] for each in scores(rollouts)] == [1.0, 1.0, 1.0, 0.0]
     rollouts[0].environment.reset(**rollouts[1].row)  # TRL keeps environments
     rollouts[0].messages.clear()
@@ -189,6 +188,13 @@ def test_wrong_calls_are_results_that_the_policy_reads(shop: TrlTask) -> None:
     }  # fmt: skip
 
 
+def test_a_number_that_json_does_not_have_is_a_wrong_argument(shop: TrlTask) -> None:
+    rollout = Rollout(shop)
+    assert "no number of JSON" in rollout.turn(("order", {"item": "apple", "count": math.nan}))[0]
+    rollout.turn(("order", {"item": "apple"}))
+    assert rollout.score()["reward"] == 1.0
+
+
 @pytest.mark.parametrize(
     ("tool", "why"),
     [("haggle", "tool haggle(): no answer within 0.5 s"), ("leave", "tool leave(): its worker exited with status 3")],
@@ -210,15 +216,6 @@ def test_a_number_that_json_does_not_have_is_a_wrong_argument(shop: TrlTask) -> 
     assert "no number of JSON" in rollout.turn(("order", {"item": "apple", "count": float("nan")}))[0]
     rollout.turn(("order", {"item": "apple"}))
     score = rollout.score()
-    assert (score["reward"], score["answered_calls"], score["wrong_calls"]) == (1.0, 1.0, 1.0)
-
-
-def test_a_broken_tool_may_be_a_result() -> None:
-    with TrlTask(f"{TASKS}:forgiving_shop", workers=1) as task:
-        rollout = Rollout(task)
-        assert rollout.turn(("leave", {})) == ["tool leave(): its worker exited with status 3"]
-        rollout.turn(("order", {"item": "apple"}))
-        score = rollout.score()
     assert (score["reward"], score["answered_calls"], score["wrong_calls"]) == (1.0, 1.0, 1.0)
 
 
@@ -287,24 +284,19 @@ def test_functions_are_tools_of_every_prompt(folder: Path, functions: TrlTask) -
 
 
 def test_a_function_that_hangs_is_named(functions: TrlTask) -> None:
-    (reward,) = functions.reward_funcs
     tools = {tool.__name__: tool for tool in functions.tools}
-    row = functions.train_dataset[0]
-    hung, worked = (
-        [
-            {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": asked}]},
-            {"role": "tool", "name": asked["name"], "content": tools[asked["name"]](**asked["arguments"])},
-            {"role": "assistant", "content": "12"},
-        ]
-        for asked in ({"name": "hang", "arguments": {}}, {"name": "multiply", "arguments": {"left": 3, "right": 4}})
-    )
+
+    def rollout(name: str, **given: int) -> list[dict[str, Any]]:
+        call = {"type": "function", "function": {"name": name, "arguments": given}}
+        told = {"role": "tool", "name": name, "content": tools[name](**given)}
+        said = {"role": "assistant", "content": "12"}
+        return [{**said, "content": "", "tool_calls": [call]}, told, said]
+
     logged: dict[str, list[Any]] = {}
-    rewards = reward(
-        completions=[hung, worked], row=[row["row"]] * 2, task=[row["task"]] * 2, log_extra=logged.__setitem__
-    )
-    assert rewards == [None, 1.0]
-    (why,) = (values for name, values in logged.items() if name.endswith("/why"))
-    assert "tool hang(): no answer within 0.5 s" in why[0]
+    (reward,), row = functions.reward_funcs, functions.train_dataset[0]
+    completions = [rollout("hang"), rollout("multiply", left=3, right=4)]
+    assert reward(completions=completions, row=[row["row"]] * 2, log_extra=logged.__setitem__) == [None, 1.0]
+    assert "tool hang(): no answer within 0.5 s" in logged[f"{row['task']}/why"][0]
 
 
 def test_a_mixture_has_the_tools_of_each_task(folder: Path) -> None:
@@ -314,8 +306,6 @@ def test_a_mixture_has_the_tools_of_each_task(folder: Path) -> None:
     with TrlTask(f"{TASKS}:shop,{TASKS}:functions,{TASKS}:single", workers=1) as task:
         config = {"per_device_train_batch_size": 24, "shuffle_dataset": False}
         logged, scripted = played(folder, task, say, config=config)
-        with pytest.raises(UserError, match=r"of several tasks use task\.environment_factory"):
-            task.tools  # noqa: B018 - a property that refuses
     for prompt in scripted.prompts:
         assert ("look_up" in prompt) == ("coins" in prompt) and ("multiply" in prompt) == ("12 times" in prompt)
     solved = {name: logged[f"{name}/solved_rate"] for name in task.tasks}
@@ -344,17 +334,14 @@ def test_our_engine_samples_a_task_with_tools(folder: Path, monkeypatch: pytest.
         assert "3" in told and "tool_call>" not in told and "<tool_re" not in trained
 
 
-def test_what_trl_cannot_train_is_refused_by_name(shop: TrlTask, functions: TrlTask) -> None:
-    with TrlTask(f"{TASKS}:misnamed", workers=1) as task, pytest.raises(UserError, match="no tool 'reset'"):
-        task.environment_factory  # noqa: B018 - a property that refuses
-    with pytest.raises(UserError, match="has an environment: use environment_factory"):
-        shop.tools  # noqa: B018 - as above
-    with TrlTask(f"{NOTES}:PLAIN", workers=1) as task, pytest.raises(UserError, match="has tools of a server: use env"):
-        task.tools  # noqa: B018 - as above
-    with TrlTask(f"{TASKS}:single", workers=1) as task, pytest.raises(UserError, match="has no tools"):
-        task.tools  # noqa: B018 - as above
-    with TrlTask(f"{TASKS}:shows", workers=1) as task, pytest.raises(UserError, match="prompts show calls of tools"):
-        task.train_dataset  # noqa: B018 - as above
-    (reward,) = functions.reward_funcs
-    with pytest.raises(UserError, match="has tools: give GRPOTrainer"):
-        reward(completions=[[{"role": "assistant", "content": "12"}]], row=[functions.train_dataset[0]["row"]])
+@pytest.mark.parametrize(("spec", "argument", "why"), [
+    (f"{TASKS}:misnamed", "environment_factory", "no tool 'reset'"),
+    (f"{TASKS}:shop", "tools", "has an environment: use environment_factory"),
+    (f"{NOTES}:PLAIN", "tools", "has tools of a server: use env"),
+    (f"{TASKS}:single", "tools", "has no tools"),
+    (f"{TASKS}:shop,{TASKS}:single", "tools", r"of several tasks use task\.environment_factory"),
+    (f"{TASKS}:shows", "train_dataset", "prompts show calls of tools"),
+])  # fmt: skip
+def test_what_trl_cannot_train_is_refused_by_name(spec: str, argument: str, why: str) -> None:
+    with TrlTask(spec, workers=1) as task, pytest.raises(UserError, match=why):
+        getattr(task, argument)

@@ -2,7 +2,7 @@
 
 import time
 
-from grpo_sdk import Invalid, Message, Opponent, Row, Task, reward
+from grpo_sdk import Invalid, Message, Row, Task, reward
 
 
 class Sum(Row):
@@ -21,10 +21,6 @@ def text_prompt(row):
 
 def chat_prompt(row):
     return [Message(role="user", content=text_prompt(row))]
-
-
-def prefilled(row):
-    return [*chat_prompt(row), Message(role="assistant", content="The sum is")]
 
 
 def validate(text, row):
@@ -49,11 +45,6 @@ def exact(answer, row):
 
 
 @reward()
-def unguessed(answer, predictions):
-    return float(str(answer) not in predictions)
-
-
-@reward()
 def digits(text):
     return sum(character.isdigit() for character in text) / max(1, len(text))
 
@@ -70,7 +61,5 @@ both = (number, exact)
 add = Task("add", load, text_prompt, validate, both, stop=("\n",), timeout_s=0.5)
 same = Task("same", load, text_prompt, validate, both)
 chat = Task("chat", load, chat_prompt, as_it_is, (digits,))
-prefill = Task("prefill", load, prefilled, validate, both)
-duel = Task("duel", load, text_prompt, validate, (unguessed,), opponent=Opponent(prompt=lambda answer: "guess"))
 stopping = Task("stopping", load, chat_prompt, as_it_is, (digits,), stop=("a", "e", "1", "2", "3", " "))
 turns = Task("turns", load, text_prompt, as_it_is, (digits,), max_turns=2, respond=again, max_completion_length=4)

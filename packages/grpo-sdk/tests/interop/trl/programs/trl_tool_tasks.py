@@ -115,7 +115,6 @@ def system_prompt(row: Order) -> list[Message]:
 
 rewards = (right, answered_calls, wrong_calls)
 shop = Task("shop", load, text_prompt, validate, rewards, environment=Shop, max_turns=4)
-forgiving_shop = replace(shop, name="forgiving_shop", on_tool_failure="result")
 chat_shop = replace(shop, name="chat_shop", prompt=chat_prompt)
 system_shop = Task("system_shop", load, system_prompt, validate, rewards, environment=Shop)
 
@@ -159,16 +158,6 @@ def hang() -> None:
     time.sleep(600)
 
 
-@tool(ends=True)
-def submit(number: int) -> str:
-    """Give the answer."""
-    return "thanks"
-
-
-def said(text: str, calls: tuple[Call, ...]) -> str:
-    return next((str(call.arguments["number"]) for call in calls if call.name == "submit"), text)
-
-
 @reward()
 def product(answer: str, row: Order) -> float:
     return float(answer == str(12 * row.count))
@@ -178,8 +167,8 @@ def times_twelve(row: Order) -> str:
     return f"12 times {row.count}?"
 
 
-rewards = (product, answered_calls, wrong_calls)
-functions = Task("functions", load, times_twelve, said, rewards, tools=(multiply, now, hang, submit), max_turns=3)
+calculated, tools = (product, answered_calls, wrong_calls), (multiply, now, hang)
+functions = Task("functions", load, times_twelve, lambda text: text, calculated, tools=tools, max_turns=3)
 
 
 @tool(name="reset")
