@@ -10,12 +10,17 @@ import pytest
 from grpo_core.config import EvalConfig, RunConfig, TrainerConfig
 from grpo_core.evaluation.held_out import held_out_tasks
 from grpo_core.training.start import train
-from grpo_sdk import BoundTask, Message, Prompt, Row, Task, TaskConfig, UserError, load_task, reward
+from grpo_sdk import BoundTask, Message, Prompt, Row, Task, TaskConfig, UserError, load_task
 from grpo_sdk.check.overlap import NAMED, Overlap, TrainedProblems, overlap_choices, own_overlap
 from grpo_sdk.cli import main as entry
 from grpo_sdk.task.spec import TaskSpec
 
-TASK = f"{Path(__file__).parent}/programs/overlapping_tasks.py:one"
+TASK = f"{Path(__file__).parent}/programs/sized_tasks.py:plain"
+
+
+def sharing(count: int) -> str:
+    """A task of four held-out rows, of which so many are those of its training."""
+    return f"{TASK}?lengths={','.join(map(str, [20, 21, 22, 23][:count] + [50] * (4 - count)))}"
 
 
 class Problem(Row):
@@ -24,11 +29,6 @@ class Problem(Row):
 
 class Config(TaskConfig):
     template: str = "plain"
-
-
-@reward()
-def right(answer):
-    return float(bool(answer))
 
 
 def prompt(row: Problem, config: Config) -> Prompt:
@@ -43,7 +43,7 @@ def task(
 ) -> BoundTask:  # fmt: skip
     names = list(map(str, ids)) or [f"{name}{index}" for index in range(len(problems))]
     rows = [Problem(id=own, text=text, gold=gold) for own, (text, gold) in zip(names, problems, strict=True)]
-    parts = (lambda config: rows, prompt, lambda text, row: text, (right,))
+    parts = (lambda config: rows, prompt, lambda text, row: text, (lambda text: 1.0,))
     return BoundTask(
         Task("one", *parts, config=config, row=Problem, exempt=exempt or {}), name, config(**options), TaskSpec(name)
     )
@@ -60,7 +60,6 @@ def shared(trained: BoundTask, held: BoundTask) -> dict[str, str]:
     (("2 + 2 =", "4"), ("  2  +\n2 = ", "4"), True),
     (("What is two plus two?", "4"), ("what is TWO plus two?", " 4 "), True),
     (("caf\N{LATIN SMALL LETTER E WITH ACUTE}?", None), ("cafe\N{COMBINING ACUTE ACCENT}?", None), True),
-    (("a\r\nb", None), ("a\nb", None), True),
     (("if a:\n  b\nc", "1"), ("if a:\n  b\n  c", "2"), False),  # here whitespace is the problem
     (("8/8/4K3 w", "Ke7"), ("8/8/4k3 w", "Kd6"), False),  # and here case is
     (("the letter a", None), ("the letter A", None), False),
@@ -117,24 +116,24 @@ def test_a_run_shows_and_records_it(tmp_path: Path) -> None:
         small = TrainerConfig(prompts_per_step=1, num_generations=2, max_completion_length=4, max_steps=1)
         config = RunConfig(task=spec, model="tiny", device="cpu", output_dir=str(tmp_path / "runs"), trainer=small)
         made = train(config.model_copy(update={"eval": EvalConfig(at_start=False, surprisal=False, **held)}))
-        return dict(made.summary["tasks"]["overlapping_tasks.one"])
+        return dict(made.summary["tasks"]["sized_tasks.plain"])
 
-    assert run(f"{TASK}?shared=1")["also_trained"] == {"n": 1, "of": 4, "pairs": {"test0": "train0"}}
+    assert run(sharing(1))["also_trained"] == {"n": 1, "of": 4, "pairs": {"test0": "train0"}}
     with pytest.raises(UserError, match="4 of 4 held-out rows are trained on"):
-        run(f"{TASK}?shared=4")
-    assert "final" not in run(f"{TASK}?shared=4", at_end=False), "nothing is evaluated"
+        run(sharing(4))
+    assert "final" not in run(sharing(4), at_end=False), "nothing is evaluated"
 
 
 def test_tasks_evaluated_beside_the_trained_ones_are_compared_too() -> None:
-    trained = {"one": load_task(f"{TASK}?shared=2")}
-    held, said = held_out_tasks(RunConfig(task="math.echo", model="tiny"), trained, others=f"{TASK}?shared=3")
+    trained = {"one": load_task(TASK)}
+    held, said = held_out_tasks(RunConfig(task="math.echo", model="tiny"), trained, others=sharing(2))
     (one,) = held.values()
     assert one.overlap == Overlap(4, {"test0": "train0", "test1": "train1"})
     assert [choice.value.endswith("not disjoint") for choice in said if "trained on" in choice.why] == [True]
 
 
 def test_the_facts_of_a_task_count_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert entry.main(["tasks", "show", f"{TASK}?shared=1"]) == 0
+    assert entry.main(["tasks", "show", sharing(1)]) == 0
     assert "4, of which 1 are training rows, too" in capsys.readouterr().out
-    assert entry.main(["tasks", "show", TASK, "--json"]) == 0
+    assert entry.main(["tasks", "show", sharing(0), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["also_trained"] == {"n": 0, "of": 4, "pairs": {}}
