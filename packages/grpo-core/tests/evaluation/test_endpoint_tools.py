@@ -1,21 +1,17 @@
 import gzip
 import json
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ears import Ears
-from judge_server import judging
 from local_endpoint import Reply, completion, serving
 
 from grpo_core import evaluate
-from grpo_sdk import Message, Task, UserError, load_task
+from grpo_sdk import Message, UserError
 from grpo_sdk.endpoints.base import Sampling
-from grpo_sdk.endpoints.openai import MAX_REPLY_BYTES, OpenAIEngine
-from grpo_sdk.judges import Endpoint, rubric
+from grpo_sdk.endpoints.openai import OpenAIEngine
 
 CHAT = Path(__file__).parents[1] / "support" / "chat_shop.py"
 TEXT = Path(__file__).parents[3] / "grpo-sdk" / "tests" / "scoring" / "shop_tasks.py"
@@ -53,9 +49,7 @@ def shopping(request: dict[str, Any]) -> Reply:
     return message(None, call("buy", {"item": "apple", "log": log})) if turns == 1 else message("done")
 
 
-def judged(
-    spec: str | Task, respond: Callable[[dict[str, Any]], Reply], **options: Any
-) -> tuple[dict[str, Any], Any, Ears]:
+def judged(spec: str, respond: Callable[[dict[str, Any]], Reply], **options: Any) -> tuple[dict[str, Any], Any, Ears]:
     """The result of a task, the server, and what was said."""
     watch = Ears()
     with serving(respond) as server:
@@ -129,28 +123,22 @@ HOSTILE: dict[str, tuple[Reply, str]] = {
     ),
     "no arguments": (message("", call("look_up", "")), "look_up was not called"),
     "something behind": (message("", call("look_up", '{"item": "apple"} and')), "behind the arguments stands 'and'"),
-    "depth": (message("", call("look_up", '{"item":' * 100 + "1" + "}" * 100)), "nested deeper than 64"),
-    "digits": (message("", call("look_up", '{"item":' + "9" * 100_000 + "}")), "100000 digits"),
     "an unknown name": (message(None, call("lookup", {"item": "apple"})), "no tool 'lookup'. Did you mean 'look_up'?"),
     "a name that endpoints refuse": (message(None, call("look up<|", {})), "no tool 'look up<|'"),
     "no name": (message(None, call(None, {})), '"name" must be the name of a tool, not null'),
     "no function": (message(None, {"id": "x"}), 'a call must have a "function"'),
-    "no object": (message(None, 7), 'a call must have a "function"'),
     "null in place of a call": (message(None, None), 'a call must have a "function"'),
     "null in place of arguments": (
         message("", {"function": {"name": "look_up", "arguments": None}}), '"arguments" must be an object'
     ),
     "an id and an index that are none": (message(None, call("look_up", {"item": "apple"}, id=7, index="x")), "3"),
-    "no id, and half a type": (message(None, {"function": call("look_up", {"item": "apple"})["function"]}), "3"),
     "thinking beside it": (
         message(None, call("look_up", {"item": "apple"}), reasoning_content="Buy <tool_call>{</tool_call>?"), "3"
     ),
-    "a long argument": (message(None, call("look_up", {"item": "x" * 2**19})), "characters"),
     "a huge argument": (
         message(None, call("look_up", {"item": "x" * 2**20})), "its arguments have 1,048,588 bytes, of at most"
     ),
     "in the text": (message('<tool_call>{"name": "look_up", "arguments": {"item": "apple"}}</tool_call>'), "3"),
-    "broken in the text": (message('<tool_call>{"name": "look_up", </tool_call>'), "broken JSON"),
 }  # fmt: skip
 
 
@@ -194,19 +182,13 @@ def test_a_turn_that_cannot_be_meant_is_invalid(tmp_path: Path) -> None:
 
 
 NO_ANSWERS: Sequence[tuple[Reply, str]] = [
-    (message(None), "a reply without text"),
     (message(None, finish_reason="tool_calls"), "a reply without text"),
-    ((200, b'{"choices": [{"message": {"content": null, "tool_calls": []}}]}'), "a reply without text"),
-    ((200, b'{"choices": [{"message": null, "finish_reason": "tool_calls"}]}'), "a reply without text"),
-    (message("", function_call={"name": "buy", "arguments": "{}"}), "a reply with function_call, which was before"),
     (message(None, function_call={"name": "buy", "arguments": "{}"}, finish_reason="function_call"),
      "a reply with function_call, which was before tool_calls; take --tool-form text"),
-    ((200, b"<!DOCTYPE html><title>Sign in</title>"), "a reply that is no completion: Invalid JSON: "),
     ((200, b'{"error": {"message": "the model is asleep"}}'), 'no completion: Field required: {"error": {"message"'),
-    ((502, b"<html>Bad gateway</html>"), "HTTP 502: <html>Bad gateway</html> (tried 6 times)"),
+    ((400, b"this conversation has a tool that is not supported"), "HTTP 400: this conversation"),
     (message("done", finish_reason="content_filter"), "content_filter"),
     ((200, b'{"choices": [{"message": {"content": "a", "tool_calls": {"0": 1}}}]}'), "tool_calls are no list"),
-    (message(None, call("look_up", "9" * 10_000_000)), f"a reply of more than {MAX_REPLY_BYTES} bytes"),
 ]  # fmt: skip
 
 
@@ -222,25 +204,8 @@ def test_what_is_no_answer_is_never_a_score(tmp_path: Path) -> None:
         assert record["score"]["value"] is None and why in record["score"]["why"]
 
 
-def test_a_stalled_reply_is_never_a_score(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(OpenAIEngine.__init__.__kwdefaults__, "timeout_s", 0.2)
-    monkeypatch.setitem(OpenAIEngine.__init__.__kwdefaults__, "max_retries", 1)
-
-    def stalls(asked: dict[str, Any]) -> Reply:
-        if results(asked):
-            time.sleep(1)
-        return message("", call("look_up", {"item": "apple"}))
-
-    result, _, watch = judged(f"{CHAT}:SHOP", stalls)
-    assert (result["n"], result["abstained"]) == (0, 1)
-    assert any("no answer within 0.2 s (tried 2 times)" in each for each in watch.said)
-
-
-@pytest.mark.parametrize("reply", [
-    message("It is 3.", finish_reason="tool_calls"),
-    (200, b'{"choices": [{"message": {"content": "It is 3.", "tool_calls": []}, "finish_reason": "stop"}]}'),
-])  # fmt: skip
-def test_a_turn_without_a_call_ends_the_episode(reply: Reply) -> None:
+def test_a_turn_without_a_call_ends_the_episode() -> None:
+    reply = message("It is 3.", finish_reason="tool_calls")
     result, server, watch = judged(f"{CHAT}:SHOP", lambda asked: reply)
     assert (result["n"], result["valid_rate"], result["solved_rate"], len(server.seen)) == (1, 1.0, 0.0, 1)
     assert result["parts"]["n_calls"]["mean"] == 0.0 and "valid_calls" not in result["parts"]
@@ -253,21 +218,10 @@ def test_a_turn_without_a_call_ends_the_episode(reply: Reply) -> None:
     (500, b'{"error": {"message": "tools param requires --jinja flag"}}'),
     (422, b'{"detail": [{"loc": ["body", "tools"], "msg": "Extra inputs are not permitted"}]}'),
     (400, b'{"error": {"message": "tool_choice is not supported for this model"}}'),
-    (400, b'tool_choice "required" is not supported'),
 ])  # fmt: skip
 def test_an_endpoint_that_refuses_tools_ends_it_and_is_told_of(refusal: Reply) -> None:
     with pytest.raises(UserError, match=r"refuses the task's tools\. vLLM .*--tool-form text .*without --tool-choice"):
         judged(f"{CHAT}:SHOP", lambda asked: refusal, tool_choice="required")
-
-
-def test_a_refusal_later_on_is_of_one_conversation() -> None:
-    def late(asked: dict[str, Any]) -> Reply:
-        if results(asked):
-            return 400, b"this conversation has a tool that is not supported"
-        return message("", call("look_up", {"item": "apple"}))
-
-    result, _, _ = judged(f"{CHAT}:SHOP", late)
-    assert result["abstained"] == 1
 
 
 def test_a_message_may_describe_the_tools_instead(tmp_path: Path) -> None:
@@ -340,23 +294,6 @@ def test_an_example_in_a_prompt_keeps_its_calls() -> None:
     assert [each["function"]["arguments"] for each in said["tool_calls"]] == ['{"item": "a"}', '{"item": "b"}']
     assert [each["id"] for each in said["tool_calls"]] == [each["tool_call_id"] for each in told]
     assert [each["content"] for each in told] == ["", ""] and asked["content"] == "A pear."
-
-
-def test_a_judge_at_an_endpoint_reads_the_calls_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GRPO_CACHE_DIR", str(tmp_path))
-    shop = load_task(f"{CHAT}:SHOP").task
-
-    def looking(asked: dict[str, Any]) -> Reply:
-        return message("It is 3.") if results(asked) else message("I look.", call("look_up", {"item": "apple"}))
-
-    with judging(lambda asked: asked.grade(7)) as judge:
-        rewards = (*shop.rewards, rubric("It is polite.", model=Endpoint(judge.url, "j"), name="polite"))
-        result, _, _ = judged(replace(shop, rewards=rewards), looking)
-        (request,) = judge.seen
-    assert (result["n"], result["parts"]["polite"]["mean"], result["parts"]["n_calls"]["mean"]) == (1, 0.7, 1.0)
-    called = 'call of a tool:\n    {"name": "look_up", "arguments": {"item": "apple"}}\nresult:\n    3\n'
-    assert f"assistant:\n    I look.\n{called}assistant:\n    It is 3." in request["messages"][1]["content"]
-    assert "Buy an apple" in request["messages"][1]["content"]
 
 
 @pytest.mark.parametrize(("task", "options", "why"), [
