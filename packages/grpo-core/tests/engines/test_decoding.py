@@ -56,15 +56,19 @@ def by_the_matcher(decode: TextDecoder, ids: list[int], stop: tuple[str, ...]) -
     return None
 
 
+def byte_tokens(kind: str, text: str) -> list[str]:
+    """Tokens of single bytes that spell a text."""
+    if kind == "byte fallback":
+        return [f"<0x{byte:02X}>" for byte in text.encode()]
+    [(spelled, _)] = ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text)
+    return [*spelled]
+
+
 def likely_ids(kind: str) -> list[int]:
     """Tokens that spell `LIKELY`, whole and byte by byte."""
-    tokenizer = TOKENIZERS[kind]
-    if kind == "byte level":
-        [(spelled, _)] = ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(LIKELY)
-        pieces = [*spelled, *PAIRS]
-    else:
-        pieces = [*WORDS, *(f"<0x{byte:02X}>" for byte in LIKELY.encode())]
-    return [tokenizer.convert_tokens_to_ids(piece) for piece in pieces]
+    whole = PAIRS if kind == "byte level" else WORDS
+    found: list[int] = TOKENIZERS[kind].convert_tokens_to_ids([*whole, *byte_tokens(kind, LIKELY)])
+    return found
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
@@ -87,15 +91,10 @@ def test_the_matcher_follows_the_rule(kind: str, stop: tuple[str, ...], data: st
 def test_a_stop_string_after_many_bytes_of_characters(kind: str) -> None:
     # The tail is cut in the middle of 😀 for some of these lengths; all bytes of Llama's kind are one run.
     tokenizer = TOKENIZERS[kind]
-    decode = TextDecoder(tokenizer)
     for count in range(3, 40):
         text = "😀" * count + "é"
-        if kind == "byte level":
-            [(spelled, _)] = ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text)
-            ids = [tokenizer.convert_tokens_to_ids(piece) for piece in spelled]
-        else:
-            ids = [tokenizer.convert_tokens_to_ids(f"<0x{byte:02X}>") for byte in text.encode()]
-        assert by_the_matcher(decode, ids, ("é",)) == (len(ids), text)
+        ids = tokenizer.convert_tokens_to_ids(byte_tokens(kind, text))
+        assert by_the_matcher(TextDecoder(tokenizer), ids, ("é",)) == (len(ids), text)
 
 
 def test_special_tokens_have_no_text_and_spaces_are_not_cleaned_up() -> None:

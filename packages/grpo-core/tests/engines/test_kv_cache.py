@@ -1,21 +1,9 @@
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from grpo_core.engines.kv_cache import INITIAL_TOKENS, Layout, SharedPrefixLayer, fill, moves_that_fill
+from grpo_core.engines.kv_cache import INITIAL_TOKENS, Layout, SharedPrefixLayer
 
 CPU = torch.device("cpu")
-KV, R, D = 2, 3, 4
-
-
-@given(st.integers(0, 12).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, max(0, n - 1)), max_size=n))))
-def test_the_alive_come_first_and_each_moves_once_at_most(case: tuple[int, set[int]]) -> None:
-    length, dead = case
-    items = list(range(length))
-    moves = moves_that_fill(sorted(dead), length)
-    fill(items, moves, len(dead))
-    assert sorted(items) == sorted(set(range(length)) - dead)
-    assert len(moves) <= len(dead), "one copy for each hole, not one for each survivor"
+KV, D = 2, 4
 
 
 def test_prompts_nobody_continues_are_dropped() -> None:
@@ -29,24 +17,14 @@ def test_prompts_nobody_continues_are_dropped() -> None:
     assert (layout.longest_prompt, layout.slots_per_prompt) == (6, 1)
 
 
-def test_completions_grow_and_survive_growth_and_drops() -> None:
+def test_room_for_completions_doubles_up_to_what_can_be_needed() -> None:
     layout = Layout([1, 1], CPU)
     layout.start([0, 0, 1])
     layer = SharedPrefixLayer(layout, max_tokens=100)
     layer.store_prompts(0, 0, torch.zeros(2, KV, 1, D), torch.zeros(2, KV, 1, D))
-    names = [10.0, 20.0, 30.0]
-    sizes = []
-    for token in range(90):
+    new, sizes = torch.zeros(3, KV, 1, D), set()
+    for _ in range(90):
         layout.decoded += 1
-        new = torch.tensor(names)[:, None, None, None].expand(-1, KV, 1, D) + token / 100
-        layer.store_tokens(new, -new)
-        sizes.append(layer._completions[0].shape[2])
-        if token == 40:
-            rows, prompts = layout.drop([0])
-            layer.move(rows, prompts)
-            names = [30.0, 20.0]
-    keys, values = layer.tokens()
-    expected = torch.tensor(names)[:, None] + torch.arange(90) / 100  # [A, T]
-    assert torch.equal(keys.view(2, KV, 90, D), expected[:, None, :, None].expand(2, KV, 90, D))
-    assert torch.equal(values, -keys)
-    assert sorted(set(sizes)) == [INITIAL_TOKENS, 2 * INITIAL_TOKENS, 100], "doubled, up to what can be needed"
+        layer.store_tokens(new, new)
+        sizes.add(layer._completions[0].shape[2])
+    assert sizes == {INITIAL_TOKENS, 2 * INITIAL_TOKENS, 100}

@@ -33,16 +33,10 @@ def test_uniforms_are_those_of_philox_keyed_by_the_canonical_key() -> None:
     canonical = b'[1, 1, 2, "row 3", 4]'  # the version of the stream, then the key
     key = int.from_bytes(hashlib.blake2b(canonical, digest_size=16).digest(), "little")
     expected = np.random.Generator(np.random.Philox(key=key)).random(100)
-    assert UniformStream(KEY).take(100).tolist() == expected.tolist()
+    stream = UniformStream(KEY)
+    assert [number for n in (1, 36, 63) for number in stream.take(n).tolist()] == expected.tolist(), "in pieces"
     # Recorded once: other numbers here would change every seeded run.
     assert UniformStream(KEY).take(3).tolist() == [0.6790811837235783, 0.15393682970770717, 0.19541641379977726]
-
-
-@given(st.lists(st.integers(1, 40), max_size=8))
-def test_a_stream_in_pieces_is_the_stream(pieces: list[int]) -> None:
-    stream = UniformStream(KEY)
-    taken = [number for n in pieces for number in stream.take(n).tolist()]
-    assert taken == UniformStream(KEY).take(sum(pieces)).tolist()
 
 
 def test_every_field_of_the_key_counts_and_keys_do_not_run_together() -> None:
@@ -153,12 +147,8 @@ def test_filters(sampling: Sampling, kept: list[int]) -> None:
 def test_filters_agree_with_transformers(tenths: list[int], top_k: int, top_p: float, min_p: float) -> None:
     logits = torch.tensor([tenths], dtype=torch.float64) / 10
     expected = logits
-    for warper in (
-        TopKLogitsWarper(top_k) if top_k else None,
-        TopPLogitsWarper(top_p) if top_p < 1 else None,
-        MinPLogitsWarper(min_p) if min_p else None,
-    ):
-        expected = expected if warper is None else warper(None, expected)
+    for warper in (TopKLogitsWarper(top_k or len(tenths)), TopPLogitsWarper(top_p), MinPLogitsWarper(min_p)):
+        expected = warper(None, expected)
     p = logits.softmax(-1)
     left = filter_probabilities(p, Sampling(top_k=top_k, top_p=top_p, min_p=min_p))
     ordered = p[0].sort(descending=True).values[: top_k or None]
