@@ -84,7 +84,9 @@ def ids(turns: Iterable[Iterable[Completion]]) -> list[list[tuple[int, ...]]]:
 )
 def test_conversations_that_are_kept_have_the_tokens_of_those_read_again(name: str, sampling: Sampling) -> None:
     engine = made(name)
-    read_again, kept = played(engine, sampling, named=False), played(engine, sampling, named=True)
+    read_again = played(engine, sampling, named=False)
+    assert not free_memory(engine) and engine.prompt_tokens == PromptTokens(), "without a name nothing is kept"
+    kept = played(engine, sampling, named=True)
     assert ids(kept) == ids(read_again)
     assert [c.logprobs for turn in kept for c in turn] == [
         pytest.approx(c.logprobs, abs=1e-10) for turn in read_again for c in turn
@@ -92,18 +94,10 @@ def test_conversations_that_are_kept_have_the_tokens_of_those_read_again(name: s
     assert engine.prompt_tokens.reused > engine.prompt_tokens.read > 0
 
 
-def test_a_request_without_a_conversation_keeps_nothing() -> None:
-    engine = made()
-    played(engine, SAMPLED, named=False, turns=2)
-    assert not free_memory(engine)
-    assert engine.prompt_tokens == PromptTokens()
-
-
 def test_in_float32_log_probs_are_those_of_prompts_read_again() -> None:
     engine = made(dtype=torch.float32)
     sampling = Sampling(temperature=0, max_completion_length=24)  # long enough for copies of the weights
     read_again = chain(*played(engine, sampling, named=False, turns=2))
-    assert engine._kept is None
     pairs = list(zip(read_again, chain(*played(engine, sampling, named=True, turns=2)), strict=True))
     same = [(again, once) for again, once in pairs if again.token_ids == once.token_ids]
     assert len(same) > len(pairs) // 2
@@ -138,29 +132,22 @@ def test_what_is_kept_is_given_back(forget: Callable[[NativeEngine], object]) ->
     assert engine.prompt_tokens == PromptTokens(0, sum(len(request.prompt_ids) for request in following))
 
 
-@pytest.mark.parametrize("change", [0, 5, -2])
-def test_a_prompt_that_begins_otherwise_is_read_again_from_there(change: int) -> None:
+@pytest.mark.parametrize(("length", "change"), [(None, 0), (None, 5), (None, -2), (20, None), (4, None)])
+def test_a_prompt_is_read_again_from_where_it_is_another(length: int | None, change: int | None) -> None:
     engine = made()
     request = replace(first_turn()[-1], prompt_ids=tuple(range(20, 40)))
     (completion,) = in_order(engine.generate([request], GREEDY), 1)
-    prompt = [*request.prompt_ids, *completion.token_ids, 50, 51]
-    prompt[change] += 100
+    prompt = [*request.prompt_ids, *completion.token_ids, 50, 51][:length]
+    if change is None:
+        same = len(prompt) - 1  # the last token is read for what it predicts
+    else:
+        prompt[change] += 100
+        same = min(change % len(prompt), len(prompt) - 3)  # the last sampled token was not read
     engine.prompt_tokens = PromptTokens()
     other = replace(request, prompt_ids=tuple(prompt))
     (kept,) = in_order(engine.generate([other], GREEDY), 1)
-    same = min(change % len(prompt), len(prompt) - 3)  # the last sampled token was not read
     assert engine.prompt_tokens == PromptTokens(same, len(prompt) - same)
     assert kept == in_order(made().generate([replace(other, conversation=None)], GREEDY), 1)[0]
-
-
-def test_the_same_prompt_and_a_shorter_one_are_answered() -> None:
-    engine = made()
-    request = first_turn()[1]
-    (first,) = in_order(engine.generate([request], GREEDY), 1)
-    assert in_order(engine.generate([request], GREEDY), 1) == [first]
-    shorter = replace(request, prompt_ids=request.prompt_ids[:4])
-    (found,) = in_order(engine.generate([shorter], GREEDY), 1)
-    assert found == in_order(made().generate([replace(shorter, conversation=None)], GREEDY), 1)[0]
 
 
 @pytest.mark.parametrize("kept_tokens", [0, 32, 100, 200])
