@@ -48,10 +48,6 @@ def reply_to(fake: FakeVLLM, path: str, reply: tuple[int, Any]) -> None:
     fake.answer = lambda asked, body: reply if asked.startswith(path) else answer(asked, body)  # type: ignore[method-assign]
 
 
-def token_ids(completions: list[Completion]) -> list[tuple[int, ...]]:
-    return [each.token_ids for each in completions]
-
-
 def test_a_request_leaves_nothing_to_the_servers_defaults(fake: FakeVLLM) -> None:
     sampling = Sampling(temperature=1.0, top_k=5, top_p=0.9, min_p=0.1, max_completion_length=8)
     run(opened(fake), [request(stop=("\n",), max_completion_length=4)], sampling)
@@ -375,11 +371,3 @@ def test_the_limit_of_a_request_is_that_of_its_whole_reply(monkeypatch: pytest.M
 def test_the_content_of_a_reply_about_the_health_is_not_read() -> None:
     with listening(endless("/health", b"x" * 2**16)) as url:
         assert sample(url) == "7"
-
-    class Packed(handler_of(FakeVLLM())):  # type: ignore[misc] # a class that a function makes
-        def end_headers(self) -> None:
-            self.send_header("Content-Encoding", "gzip")
-            super().end_headers()
-
-    with listening(Packed) as url:
-        assert ServerClient(url, timeout_s=10).is_up()
