@@ -66,7 +66,6 @@ def test_one_greedy_completion_a_row(folder: Path, spec: str) -> None:
     (result,) = results.values()
     assert list(results) == [task for task, *_ in watch.results] == ["tasks.letters"]
     assert (result["n"], result["completions_per_row"], result["temperature"], result["split"]) == (8, 1, 0.0, "test")
-    assert 0 <= result["ci_low"] <= result["solved_rate"] <= result["ci_high"] <= 1
     assert result["surprisal"]["mean"] > 0
     assert [each.name for each in watch.findings] == ["few-held-out-rows"]
     assert set(result["by_difficulty"]) == {"1", "2"}
@@ -131,12 +130,9 @@ def test_an_endpoint_is_evaluated_like_a_model(spec: str, tmp_path: Path) -> Non
     assert (result["solved_rate"], result["n"], result["abstained"], result["pass@2"]) == (1.0, 8, 0, 1.0)
     assert (result["mean_length"], server.most_in_flight) == (2, 1)
     assert "surprisal" not in result, "an endpoint shows no distribution"
-    assert len(server.seen) == 16
     sent = server.seen[0]
     assert (sent["model"], sent["temperature"], sent["top_p"], sent["max_tokens"]) == ("served", 0.5, 0.9, 4)
-    assert sent["path"] == "/v1/completions"
     assert len({request["seed"] for request in server.seen}) == 16
-    assert watch.progress[-1] == ("evaluating tasks.letters", 16, 16)
     assert KEY not in "".join(path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file())
     assert server.seen[0]["key"] == f"Bearer {KEY}"
     with pytest.raises(UserError, match="neither --base nor --adapter"):

@@ -1,4 +1,4 @@
-from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import yaml
@@ -6,22 +6,13 @@ import yaml
 from grpo_core.config import EvalConfig, RunConfig, TrainerConfig, load_config, resolve, to_yaml
 from grpo_core.evaluation.plan import open_settings, plan_of, settings_of
 from grpo_core.evaluation.settings import EvaluationSettings
-from grpo_sdk import BoundTask, EvaluationDefaults, Row, Task, TaskConfig, reward
+from grpo_sdk import BoundTask, EvaluationDefaults, TaskConfig, load_task
 from grpo_sdk.task.spec import TaskSpec
-
-
-def load(config) -> Iterable[Row]:
-    return [Row(id="1")]
-
-
-@reward()
-def right(answer):
-    return 1.0
 
 
 def bound(**wishes: Any) -> BoundTask:
     evaluation = None if not wishes else lambda config: EvaluationDefaults(**wishes)
-    task = Task("mbpp", load, lambda row: "p", lambda text, row: text, (right,), evaluation=evaluation)
+    task = replace(load_task("math.echo").task, evaluation=evaluation)
     return BoundTask(task, "code.mbpp", TaskConfig(), TaskSpec("code.mbpp"))
 
 

@@ -5,6 +5,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import pytest
+from evaluation_runs import evaluation_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -56,15 +57,13 @@ def of(rows: Sequence[Row], text: str = "") -> Evaluation:
         (Score(1 / (at + 1), {"part": 0.1 * at}, True, at % 2 == 0, text), Score(None, fault="timeout", why=text))
         for at in numbers
     ]
-    return Evaluation(
+    return evaluation_of(
+        [each for pair in scores for each in pair],
+        n=2,
         rows=rows,
         texts=[each for at in numbers for each in (f"{at}{text}", text)],
         lengths=[each for at in numbers for each in (at, None)],
         truncated=[False, True] * len(rows),
-        scores=[each for pair in scores for each in pair],
-        temperature=0.7,
-        split="test",
-        n=2,
         certainty=[each for one in sure for each in (one, None)],
         think_lengths=[each for at in numbers for each in (None, at)],
         seconds=float(max(numbers, default=0)),

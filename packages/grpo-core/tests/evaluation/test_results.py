@@ -132,7 +132,6 @@ def test_paired_delta_by_hand() -> None:
     found = after.paired_delta(before)
     assert found["delta"] == pytest.approx(1 / 6)
     assert found["delta_n"] == 3
-    assert found["delta_ci_low"] <= found["delta"] <= found["delta_ci_high"]
     assert found["reward_delta"] == pytest.approx(1 / 6)
     same = before.paired_delta(before)
     assert (same["delta"], same["reward_delta"]) == (0, 0)
@@ -153,8 +152,6 @@ def test_pairs_go_by_row_and_leave_out_what_was_not_scored() -> None:
     assert (nobody["delta"], nobody["delta_n"]) == (None, 0)
 
 
-def test_rates_survive_json_and_throughput_counts_every_completion() -> None:
-    rates = evaluation_of([score(True), LOST], n=1).rates()
-    assert RowRates.from_json(rates.as_json()) == rates == RowRates(("0", "1"), (1.0, None), (1.0, None))
+def test_throughput_counts_every_completion() -> None:
     timing = evaluation_of([score(True)] * 6, n=3, lengths=[2, 2, 2, 2, 2, None], seconds=2.0).timing()
     assert (timing["samples_per_s"], timing["tokens_per_s"]) == (3.0, 5.0)
