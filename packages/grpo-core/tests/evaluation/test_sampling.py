@@ -27,6 +27,9 @@ class Letters:
     def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
         return {"input_ids": [ord(char) for char in text]}
 
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool) -> str:
+        return "x" * len(ids)
+
 
 @dataclass
 class SmallMemory:
@@ -80,18 +83,9 @@ def test_tokens_and_rows_bound_a_batch_and_answers_are_in_order(
 
 
 def test_the_tokens_of_a_thought_are_counted() -> None:
-    class Thinking:
-        def generate(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[tuple[int, Completion]]:
-            for index, text in enumerate(("ab</think>c", "ab", "</think>")):
-                ids = tuple(map(ord, text))
-                yield index, Completion(ids, (-0.1,) * len(ids), text, "stop", 0)
-
-    class Spelled(Letters):
-        def decode(self, ids: Sequence[int], skip_special_tokens: bool) -> str:
-            return "".join(map(chr, ids))
-
-    found = answers(EngineSampler(Thinking(), Spelled()), questions(3))  # type: ignore[arg-type] # no sync
-    assert [answer.think_length for answer in found] == [2, None, 0]
+    asked = [Question("ab", SampleKey(0, 0, text, 0)) for text in ("a</think>", "ab</think>", "ab")]
+    found = answers(EngineSampler(SmallMemory(room=100), Letters()), asked)
+    assert [answer.think_length for answer in found] == [1, 2, None]
 
 
 def test_an_answer_has_the_room_that_its_prompt_leaves() -> None:
