@@ -8,17 +8,15 @@ from typing import Any
 
 import pytest
 import torch
-from small_models import FAMILIES, small_model
+from small_models import FAMILIES, TOKENIZER, sampled, small_model
 
 from grpo_core.engines import conversations
 from grpo_core.engines.conversations import CALL_TOKENS, ConversationCache, PromptTokens
 from grpo_core.engines.native import NativeEngine
-from grpo_core.policy.fresh import byte_tokenizer
 from grpo_sdk.endpoints.base import AtOnce, Request, SampleKey, Sampling, TakesArrivals, free_memory, rest
 from grpo_sdk.endpoints.completion import Completion
 from grpo_sdk.errors import NonFiniteError, UserError
 
-TOKENIZER = byte_tokenizer()
 GROUPS = [(3, 1), (9, 4), (4, 2)]
 """Length and completions of each prompt."""
 GREEDY = Sampling(temperature=0, max_completion_length=12)
@@ -56,12 +54,6 @@ def next_turn(
     return following
 
 
-def in_order(found: Iterable[tuple[int, Completion]], count: int) -> list[Completion]:
-    by_index = dict(found)
-    assert sorted(by_index) == list(range(count))
-    return [by_index[index] for index in range(count)]
-
-
 def played(
     engine: NativeEngine, sampling: Sampling, *, named: bool, turns: int = 4, **options: Any
 ) -> list[list[Completion]]:
@@ -70,7 +62,7 @@ def played(
     if not named:
         requests = [replace(each, conversation=None) for each in requests]
     for turn in range(1, turns + 1):
-        found.append(in_order(engine.generate(requests, sampling), len(requests)))
+        found.append(sampled(engine, requests, sampling))
         requests = next_turn(requests, found[-1], turn, named=named)
     return found
 
@@ -119,7 +111,7 @@ def test_stop_strings_and_limits_hold_in_every_turn() -> None:
 def test_what_is_kept_is_given_back(forget: Callable[[NativeEngine], object]) -> None:
     engine = made()
     requests = first_turn()
-    following = next_turn(requests, in_order(engine.generate(requests, GREEDY), len(requests)), 1, named=True)
+    following = next_turn(requests, sampled(engine, requests, GREEDY), 1, named=True)
     assert engine._kept is not None
     cache = engine._kept.cache
     assert cache.held > 0
@@ -136,7 +128,7 @@ def test_what_is_kept_is_given_back(forget: Callable[[NativeEngine], object]) ->
 def test_a_prompt_is_read_again_from_where_it_is_another(length: int | None, change: int | None) -> None:
     engine = made()
     request = replace(first_turn()[-1], prompt_ids=tuple(range(20, 40)))
-    (completion,) = in_order(engine.generate([request], GREEDY), 1)
+    (completion,) = sampled(engine, [request], GREEDY)
     prompt = [*request.prompt_ids, *completion.token_ids, 50, 51][:length]
     if change is None:
         same = len(prompt) - 1  # the last token is read for what it predicts
@@ -145,9 +137,9 @@ def test_a_prompt_is_read_again_from_where_it_is_another(length: int | None, cha
         same = min(change % len(prompt), len(prompt) - 3)  # the last sampled token was not read
     engine.prompt_tokens = PromptTokens()
     other = replace(request, prompt_ids=tuple(prompt))
-    (kept,) = in_order(engine.generate([other], GREEDY), 1)
+    (kept,) = sampled(engine, [other], GREEDY)
     assert engine.prompt_tokens == PromptTokens(same, len(prompt) - same)
-    assert kept == in_order(made().generate([replace(other, conversation=None)], GREEDY), 1)[0]
+    assert kept == sampled(made(), [replace(other, conversation=None)], GREEDY)[0]
 
 
 @pytest.mark.parametrize("kept_tokens", [0, 32, 100, 200])
@@ -190,7 +182,7 @@ def test_rows_of_uneven_lengths_are_attended_to_in_parts_or_with_padding(monkeyp
 def test_logits_that_are_not_finite_leave_nothing_behind() -> None:
     engine = made()
     requests = first_turn()
-    following = next_turn(requests, in_order(engine.generate(requests, GREEDY), len(requests)), 1, named=True)
+    following = next_turn(requests, sampled(engine, requests, GREEDY), 1, named=True)
     head = engine._parts.model.get_input_embeddings().weight.data
     before = head.clone()
     head.fill_(float("nan"))
@@ -199,8 +191,8 @@ def test_logits_that_are_not_finite_leave_nothing_behind() -> None:
     assert not free_memory(engine)
     head.copy_(before)
     unnamed = [replace(each, conversation=None) for each in following]
-    expected = in_order(engine.generate(unnamed, GREEDY), len(unnamed))
-    assert in_order(engine.generate(following, GREEDY), len(following)) == expected
+    expected = sampled(engine, unnamed, GREEDY)
+    assert sampled(engine, following, GREEDY) == expected
 
 
 def test_a_bound_of_conversations_below_zero_is_refused() -> None:
@@ -278,9 +270,9 @@ def test_requests_that_arrive_in_any_order_have_the_same_tokens(
 def test_requests_without_a_conversation_may_arrive() -> None:
     engine = made()
     requests = [replace(request, conversation=None) for request in first_turn()]
-    found = in_order(engine.generate_arriving(AtOnce(requests), SAMPLED), len(requests))
-    expected = in_order(made().generate(requests, SAMPLED), len(requests))
-    assert ids([found]) == ids([expected])
+    found = dict(engine.generate_arriving(AtOnce(requests), SAMPLED))
+    expected = sampled(made(), requests, SAMPLED)
+    assert ids([[found[number] for number in range(len(requests))]]) == ids([expected])
     assert engine._kept is not None
     assert engine._kept.cache.held == 0
 

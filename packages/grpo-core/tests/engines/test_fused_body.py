@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 import torch
-from small_models import small_model
+from small_models import TOKENIZER, sampled, small_model
 
 from grpo_core.engines.fused_body import FusedBody
 from grpo_core.engines.native import NativeEngine
-from grpo_core.policy.fresh import byte_tokenizer
 from grpo_sdk.endpoints.base import Request, SampleKey, Sampling
 from grpo_sdk.endpoints.completion import Completion
 
@@ -28,6 +27,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "qwen2": {},
     "qwen3": {"head_dim": 32},
 }
+SAMPLING = Sampling(max_completion_length=24)
 REQUESTS = [
     Request((65 + prompt,) * (3 + 5 * prompt), SampleKey(0, 1, str(prompt), sample))
     for prompt in range(3)
@@ -44,33 +44,32 @@ def model(name: str = "llama", **changes: Any) -> Any:
     return made
 
 
-def completions(made: Any, *, fuses: bool | None = None, **options: Any) -> dict[int, Completion]:
-    engine = NativeEngine(made, byte_tokenizer(), **options)
+def completions(made: Any, *, fuses: bool | None = None, **options: Any) -> list[Completion]:
+    engine = NativeEngine(made, TOKENIZER, **options)
     engine._fuses = fuses
-    sampled = dict(engine.generate(REQUESTS, Sampling(max_completion_length=24)))
+    found = sampled(engine, REQUESTS, SAMPLING)
     assert engine._fuses is not None, "decided with the first requests"
-    return sampled
+    return found
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_completions_are_those_of_the_models_own_code(name: str) -> None:
     made = model(name)
     own, fused = completions(made, fuses=False), completions(made)
-    assert [own[index].token_ids for index in own] == [fused[index].token_ids for index in own]
-    for index, completion in own.items():
-        assert fused[index].logprobs == pytest.approx(completion.logprobs, abs=2e-6)
+    assert [each.token_ids for each in own] == [each.token_ids for each in fused]
+    for one, other in zip(own, fused, strict=True):
+        assert other.logprobs == pytest.approx(one.logprobs, abs=2e-6)
 
 
 def test_it_is_used_and_follows_the_weights() -> None:
     made = model()
-    engine = NativeEngine(made, byte_tokenizer())
-    sampling = Sampling(max_completion_length=24)
-    before = dict(engine.generate(REQUESTS, sampling))
+    engine = NativeEngine(made, TOKENIZER)
+    before = sampled(engine, REQUESTS, SAMPLING)
     assert engine._fuses is True
     with torch.no_grad():
         made.model.layers[1].mlp.up_proj.weight.mul_(-3.0)
-    after = dict(engine.generate(REQUESTS, sampling))
-    assert [after[index].token_ids for index in after] != [before[index].token_ids for index in after]
+    after = sampled(engine, REQUESTS, SAMPLING)
+    assert [each.token_ids for each in after] != [each.token_ids for each in before]
     assert after == completions(made)
 
 
@@ -80,10 +79,10 @@ def test_it_is_used_in_the_mixed_precision_of_training(dtype: torch.dtype, scale
     with torch.no_grad():  # the layers of a fresh model change what they get too little to differ by rounding
         for name, parameter in made.named_parameters():
             parameter.mul_(1 if "norm" in name else scale)
-    engine = NativeEngine(made, byte_tokenizer())
+    engine = NativeEngine(made, TOKENIZER)
     prompt = tuple(torch.randint(2, 258, (64,)).tolist())
     with torch.autocast("cpu", dtype=dtype):
-        dict(engine.generate([Request(prompt, SampleKey(0, 1, "0", 0))], Sampling(max_completion_length=24)))
+        sampled(engine, [Request(prompt, SampleKey(0, 1, "0", 0))], SAMPLING)
     assert engine._fuses is True
 
 
@@ -116,5 +115,5 @@ def test_a_version_that_computes_otherwise_is_noticed(monkeypatch: pytest.Monkey
     own = kind.forward
     monkeypatch.setattr(kind, "forward", lambda self, x: own(self, x) * 1.1)
     with pytest.warns(UserWarning, match=r"sampling runs the code of LlamaForCausalLM as it is: .*differs by"):
-        sampled = completions(made)
-    assert sampled == completions(made, fuses=False)
+        found = completions(made)
+    assert found == completions(made, fuses=False)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_models import ENDS, FAMILIES, VOCABULARY, small_model
+from small_models import ENDS, FAMILIES, TOKENIZER, VOCABULARY, sampled, small_model
 from torch import Tensor, nn
 from transformers import Cache
 
@@ -14,12 +14,10 @@ from grpo_core.algorithms import cpu_matmul
 from grpo_core.algorithms.hidden_states import completion_states
 from grpo_core.engines import decoding, native
 from grpo_core.engines.native import FLOAT32_MARGIN, NativeEngine
-from grpo_core.policy.fresh import byte_tokenizer
 from grpo_sdk.endpoints.base import Engine, Request, SampleKey, Sampling
 from grpo_sdk.endpoints.completion import Completion
 from grpo_sdk.errors import NonFiniteError, UserError
 
-TOKENIZER = byte_tokenizer()
 # Uneven groups and prompt lengths, so that there is padding, and so that empty slots and dropped prompts occur.
 GROUPS = [(3, 1), (9, 4), (4, 2), (17, 3), (9, 1)]
 
@@ -41,12 +39,6 @@ def group_requests(**options: object) -> list[Request]:
         prompt = tuple(generator.randrange(10, 255) for _ in range(length))
         made += [Request(prompt, SampleKey(0, 0, f"row {group}", sample), **options) for sample in range(count)]
     return made
-
-
-def run(engine: NativeEngine, requests: list[Request], sampling: Sampling) -> list[Completion]:
-    found = dict(engine.generate(requests, sampling))
-    assert sorted(found) == list(range(len(requests)))
-    return [found[index] for index in range(len(requests))]
 
 
 def tokens_of(completions: Iterable[Completion]) -> list[tuple[int, ...]]:
@@ -88,7 +80,7 @@ def test_packed_weights_sample_alike(name: str, dtype: str, tolerance: float, mo
     monkeypatch.setattr(cpu_matmul, "has_avx512", lambda: True)  # without it, small weights are not packed
     monkeypatch.setattr(native, "multiplies_bfloat16", lambda: True)
     model, requests = build(name, torch.float32), group_requests()
-    completions = run(NativeEngine(model, TOKENIZER, dtype=dtype), requests, SAMPLED)
+    completions = sampled(NativeEngine(model, TOKENIZER, dtype=dtype), requests, SAMPLED)
     expected = trained_logprobs(model, requests, completions, 1.0)
     differences = [
         (torch.tensor(completion.logprobs) - expected[row, : len(completion.logprobs)]).abs().max()
@@ -99,7 +91,7 @@ def test_packed_weights_sample_alike(name: str, dtype: str, tolerance: float, mo
     with torch.no_grad():  # new weights are packed anew
         for parameter in model.parameters():
             parameter.mul_(1.1)
-    again = run(NativeEngine(model, TOKENIZER), requests, SAMPLED)
+    again = sampled(NativeEngine(model, TOKENIZER), requests, SAMPLED)
     assert_trained(model, requests, again, tolerance=1e-4)
 
 
@@ -111,14 +103,14 @@ def test_packed_weights_sample_alike(name: str, dtype: str, tolerance: float, mo
 def test_sampler_logprobs_are_those_of_training(name: str, options: dict[str, float]) -> None:
     model, requests = build(name), group_requests()
     sampling = Sampling(max_completion_length=40, **options)  # type: ignore[arg-type] # options of it
-    completions = run(NativeEngine(model, TOKENIZER), requests, sampling)
+    completions = sampled(NativeEngine(model, TOKENIZER), requests, sampling)
     assert_trained(model, requests, completions, sampling.temperature, tolerance=1e-10)
 
 
 @pytest.mark.parametrize(("name", "dtype"), [*((name, torch.float64) for name in FAMILIES), ("smollm2", torch.float32)])
 def test_greedy_tokens_are_the_models_best_wherever_the_margin_says_so(name: str, dtype: torch.dtype) -> None:
     model, requests = build(name, dtype), group_requests()
-    completions = run(NativeEngine(model, TOKENIZER), requests, GREEDY)
+    completions = sampled(NativeEngine(model, TOKENIZER), requests, GREEDY)
     checked = 0
     for request, completion in zip(requests, completions, strict=True):
         ids = torch.tensor([request.prompt_ids + completion.token_ids])
@@ -139,7 +131,7 @@ def test_what_all_prompts_begin_with_is_read_once(name: str, monkeypatch: pytest
     monkeypatch.setattr(native, "_hidden", lambda *a: read.append(tuple(a[2].shape)) or through(*a))
     model, shown = build(name), tuple(range(20, 40))
     requests = [replace(each, prompt_ids=(*shown, *each.prompt_ids)) for each in group_requests()]
-    completions = run(NativeEngine(model, TOKENIZER), requests, SAMPLED)
+    completions = sampled(NativeEngine(model, TOKENIZER), requests, SAMPLED)
     assert read[:2] == [(1, 20), (len(GROUPS), 17)]
     assert_trained(model, requests, completions, tolerance=1e-10)
     assert native.common_tokens([(1, 2), (1, 2, 3)]) == native.common_tokens([shown]) == 0
@@ -153,7 +145,7 @@ FIRST = [0, 1, 5, 7, 10]
 
 
 def alone(engine: NativeEngine, requests: list[Request], sampling: Sampling) -> list[Completion]:
-    return [run(engine, [requests[index]], sampling)[0] for index in FIRST]
+    return [sampled(engine, [requests[index]], sampling)[0] for index in FIRST]
 
 
 @pytest.mark.parametrize(("name", "sampling"), [
@@ -164,19 +156,19 @@ def alone(engine: NativeEngine, requests: list[Request], sampling: Sampling) -> 
 def test_tokens_do_not_depend_on_the_batch(name: str, sampling: Sampling, monkeypatch: pytest.MonkeyPatch) -> None:
     model, requests = build(name), group_requests()
     engine = NativeEngine(model, TOKENIZER)
-    together = tokens_of(run(engine, requests, sampling))
+    together = tokens_of(sampled(engine, requests, sampling))
     assert len(set(map(len, together))) > 2 or sampling is GREEDY, "rows of different length, so that some leave early"
     assert tokens_of(alone(engine, requests, sampling)) == [together[index] for index in FIRST]
 
     order = random.Random(1).sample(range(len(requests)), len(requests))
-    shuffled = tokens_of(run(engine, [requests[index] for index in order], sampling))
+    shuffled = tokens_of(sampled(engine, [requests[index] for index in order], sampling))
     assert shuffled == [together[index] for index in order]
 
     small = NativeEngine(model, TOKENIZER, max_batch_tokens=130)  # which splits a group
-    assert tokens_of(run(small, requests, sampling)) == together
+    assert tokens_of(sampled(small, requests, sampling)) == together
     monkeypatch.setattr(native, "PREFILL_TOKENS", 20)  # prompts read in several parts
     monkeypatch.setattr(decoding, "SAMPLE_ELEMENTS", 2 * VOCABULARY)  # logits made two rows at a time
-    assert tokens_of(run(engine, requests, sampling)) == together
+    assert tokens_of(sampled(engine, requests, sampling)) == together
 
 
 # --- ends
@@ -185,7 +177,7 @@ def test_tokens_do_not_depend_on_the_batch(name: str, sampling: Sampling, monkey
 def test_eos_ends_a_completion_is_kept_and_trained_and_has_no_text(engine: NativeEngine) -> None:
     assert engine.eos_ids == set(ENDS)
     randomness = torch.get_rng_state()
-    completions = run(engine, group_requests(), SAMPLED)
+    completions = sampled(engine, group_requests(), SAMPLED)
     assert torch.equal(torch.get_rng_state(), randomness)
     assert {completion.finish_reason for completion in completions} == {"stop", "length"}
     for completion in completions:
@@ -200,7 +192,7 @@ def test_eos_ends_a_completion_is_kept_and_trained_and_has_no_text(engine: Nativ
 def test_stop_strings_end_a_completion_and_its_text(engine: NativeEngine) -> None:
     stop = ("a", "e", "\n", "0", "1", "2", "é")
     engine.eos_ids = frozenset()
-    free, stopped = (run(engine, group_requests(stop=each), SAMPLED) for each in ((), stop))
+    free, stopped = (sampled(engine, group_requests(stop=each), SAMPLED) for each in ((), stop))
     assert {completion.finish_reason for completion in stopped} == {"stop", "length"}
     for without, completion in zip(free, stopped, strict=True):
         n = len(completion.token_ids)
@@ -215,7 +207,7 @@ def test_stop_strings_end_a_completion_and_its_text(engine: NativeEngine) -> Non
 def test_each_request_has_its_own_stop_strings_and_limit(engine: NativeEngine) -> None:
     own = ({}, {"max_completion_length": 2}, {"max_completion_length": 99}, {"stop": tuple(map(chr, range(33, 127)))})
     requests = [Request((1, 2, 3), SampleKey(0, 0, "row", 1), **each) for each in own]  # type: ignore[arg-type] # options
-    free, short, capped, stopped = run(engine, requests, SAMPLED)
+    free, short, capped, stopped = sampled(engine, requests, SAMPLED)
     assert short.token_ids == free.token_ids[:2] and short.finish_reason == "length"
     assert capped.token_ids == free.token_ids, "a request cannot ask for more than the sampling allows"
     assert stopped.finish_reason == "stop" and len(stopped.text) < len(free.text)
@@ -271,7 +263,7 @@ def test_the_model_is_as_it_was_between_completions_and_after(attention: str) ->
 def test_an_interruption_leaves_nothing_behind_and_the_engine_works_on(when: int) -> None:
     model = build("llama")
     engine = NativeEngine(model, TOKENIZER)
-    expected = tokens_of(run(engine, group_requests(), SAMPLED))
+    expected = tokens_of(sampled(engine, group_requests(), SAMPLED))
     before, calls = state(model), []
 
     def interrupt(*_: object) -> None:
@@ -281,14 +273,14 @@ def test_an_interruption_leaves_nothing_behind_and_the_engine_works_on(when: int
 
     handle = model.model.layers[1].register_forward_hook(interrupt)
     with pytest.raises(KeyboardInterrupt):
-        run(engine, group_requests(), SAMPLED)
+        sampled(engine, group_requests(), SAMPLED)
     handle.remove()
     assert state(model) == before
-    assert tokens_of(run(engine, group_requests(), SAMPLED)) == expected
+    assert tokens_of(sampled(engine, group_requests(), SAMPLED)) == expected
 
 
 def test_two_runs_may_be_interleaved_and_one_of_nothing_has_nothing(engine: NativeEngine) -> None:
-    expected = run(engine, group_requests(), SAMPLED)
+    expected = sampled(engine, group_requests(), SAMPLED)
     first, second = (engine.generate(group_requests(), SAMPLED) for _ in range(2))
     one, other = map(dict, zip(*zip(first, second, strict=True), strict=True))
     assert [one[index] for index in range(len(expected))] == expected
@@ -303,12 +295,12 @@ def test_completions_carry_the_version_of_the_weights_which_are_the_trainers_own
     model = build()
     engine = NativeEngine(model, TOKENIZER, version=3)
     assert isinstance(engine, Engine)
-    before = run(engine, group_requests(), GREEDY)
+    before = sampled(engine, group_requests(), GREEDY)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(-1.1)
     engine.sync(4)
-    after = run(engine, group_requests(), GREEDY)
+    after = sampled(engine, group_requests(), GREEDY)
     assert (before[0].policy_version, after[0].policy_version) == (3, 4)
     assert tokens_of(before) != tokens_of(after)
     completions = engine.generate(group_requests(), SAMPLED)
@@ -328,7 +320,7 @@ def test_logits_that_are_no_numbers_are_an_error_and_never_tokens() -> None:
         model.model.norm.weight[3] = math.nan
     before = state(model)
     with pytest.raises(NonFiniteError, match="NaN, infinite or all −inf in 11 of 11 rows"):
-        run(engine, group_requests(), SAMPLED)
+        sampled(engine, group_requests(), SAMPLED)
     assert state(model) == before
 
 
@@ -336,7 +328,7 @@ def test_what_exceeds_the_context_or_the_vocabulary_is_refused_at_the_call(engin
     made = [Request((1,), SampleKey(0, 0, "a", 0)), Request((1,) * 150, SampleKey(0, 0, "b", 0))]
     with pytest.raises(UserError, match=r"prompt 'b'.*150 \+ max_completion_length 40 = 190 tokens, 30 more than 160"):
         engine.generate(made, SAMPLED)
-    assert len(run(engine, made, Sampling(max_completion_length=10))) == 2, "exactly the context fits"
+    assert len(sampled(engine, made, Sampling(max_completion_length=10))) == 2, "exactly the context fits"
     with pytest.raises(UserError, match="= 161 tokens, 1 more than 160, the model's context"):
         engine.generate(made, Sampling(max_completion_length=11))
     with pytest.raises(UserError, match=r"token ids from 1 to 258, but the model's are 0 to 257"):
@@ -367,7 +359,7 @@ LONGROPE = {
 ])  # fmt: skip
 def test_what_attention_cannot_share_is_refused(name: str, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        run(NativeEngine(small_model(name, **changes), TOKENIZER), group_requests(), SAMPLED)
+        sampled(NativeEngine(small_model(name, **changes), TOKENIZER), group_requests(), SAMPLED)
 
 
 def test_a_layer_with_an_attention_of_its_own_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,4 +375,4 @@ def test_a_layer_with_an_attention_of_its_own_is_noticed(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(model.model.layers[1].self_attn, "forward", keeps_keys_but_attends_by_itself)
     with pytest.raises(UserError, match="2 stored keys and 1 used the shared-prompt attention"):
-        run(NativeEngine(model, TOKENIZER), group_requests(), SAMPLED)
+        sampled(NativeEngine(model, TOKENIZER), group_requests(), SAMPLED)

@@ -100,7 +100,6 @@ def test_the_text_ends_right_after_the_first_complete_stop_string(endpoint: Serv
     assert ask(engine(endpoint)) == [Answer("a</x>b\nc", "length", tokens=3)]
     assert cut_at_stop("abcd", ("bcd", "c")) == ("abc", True)  # "c" is complete before "bcd"
     assert cut_at_stop("abcd", ("x",)) == ("abcd", False)
-    assert cut_at_stop("", ()) == ("", False)
     # A stop string in thinking, which the prompt may have begun, ends nothing.
     for text in ("<think>a x b</think>5x", "a x b</think>5x", "<think>x</think>5 <think>y</think>5x", "<think>x"):
         assert cut_at_stop(f"{text}y", ("x",)) == ((text, True) if text.endswith("5x") else (f"{text}y", False))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_models import FAMILIES, VOCABULARY, small_model
+from small_models import FAMILIES, TOKENIZER, VOCABULARY, sampled, small_model
 from torch import Tensor
 
 from grpo_core.engines import native, static_decode
@@ -15,7 +15,6 @@ from grpo_core.engines.cuda_graphs import Graphs
 from grpo_core.engines.native import NativeEngine
 from grpo_core.engines.static_cache import Shape
 from grpo_core.engines.static_decode import StaticDecoder, unsupported
-from grpo_core.policy.fresh import byte_tokenizer
 from grpo_sdk.endpoints.base import Request, SampleKey, Sampling, free_memory
 from grpo_sdk.endpoints.completion import Completion
 from grpo_sdk.errors import NonFiniteError
@@ -44,16 +43,11 @@ def requests_of(seed: int) -> list[Request]:
 
 
 def engine_of(model: Any, *, static: bool, **options: Any) -> NativeEngine:
-    engine = NativeEngine(model, byte_tokenizer(), **options)
+    engine = NativeEngine(model, TOKENIZER, **options)
     if static:
         engine._static = StaticDecoder(engine._parts, None)
         engine._copies_of_weights = lambda *_: native._Copies()  # type: ignore[method-assign] # as on CUDA
     return engine
-
-
-def sampled(engine: NativeEngine, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
-    found = dict(engine.generate(requests, sampling))
-    return [found[index] for index in range(len(requests))]
 
 
 def assert_same(found: Sequence[Completion], expected: Sequence[Completion]) -> None:
@@ -185,13 +179,13 @@ def on_gpu() -> Iterator[Any]:
 
 
 def captured(model: Any, **options: Any) -> tuple[NativeEngine, Graphs]:
-    engine = NativeEngine(model, byte_tokenizer(), **options)
+    engine = NativeEngine(model, TOKENIZER, **options)
     assert engine._static is not None and engine._static.graphs is not None
     return engine, engine._static.graphs
 
 
 def eager(model: Any, requests: list[Request], sampling: Sampling) -> list[Completion]:
-    return sampled(NativeEngine(model, byte_tokenizer(), cuda_graphs="off"), requests, sampling)
+    return sampled(NativeEngine(model, TOKENIZER, cuda_graphs="off"), requests, sampling)
 
 
 @pytest.mark.gpu
@@ -237,6 +231,6 @@ def test_a_failed_capture_goes_on_without(on_gpu: Any, error: Exception, monkeyp
     monkeypatch.setattr(Graphs, "_captured", fails)
     requests, sampling = requests_of(1), SAMPLINGS["plain"]
     with pytest.warns(UserWarning, match=r"without CUDA graphs.*capture failed") as caught:
-        found = sampled(NativeEngine(on_gpu, byte_tokenizer()), requests, sampling)
+        found = sampled(NativeEngine(on_gpu, TOKENIZER), requests, sampling)
     assert len([each for each in caught if "CUDA graphs" in str(each.message)]) == 1
     assert_same(found, eager(on_gpu, requests, sampling))

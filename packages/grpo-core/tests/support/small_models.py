@@ -1,11 +1,17 @@
 """Random models of many families, small, whose logits are far from uniform."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from grpo_core.policy.fresh import byte_tokenizer
+from grpo_sdk.endpoints.base import Engine, Request, Sampling
+from grpo_sdk.endpoints.completion import Completion
+
+TOKENIZER = byte_tokenizer()
 VOCABULARY, CONTEXT = 258, 160
 ENDS = [256, *range(8)]
 """Tokens that end a completion: a random model would hardly ever draw one of 258."""
@@ -54,3 +60,10 @@ def small_model(
     for parameter in model.parameters() if std else ():
         torch.nn.init.normal_(parameter, std=std)
     return model.to(dtype).eval()
+
+
+def sampled(engine: Engine, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+    """The completions of some requests, each once, in their order."""
+    found = dict(engine.generate(requests, sampling))
+    assert sorted(found) == list(range(len(requests)))
+    return [found[index] for index in range(len(requests))]
