@@ -60,6 +60,7 @@ def shared(trained: BoundTask, held: BoundTask) -> dict[str, str]:
     (("2 + 2 =", "4"), ("  2  +\n2 = ", "4"), True),
     (("What is two plus two?", "4"), ("what is TWO plus two?", " 4 "), True),
     (("caf\N{LATIN SMALL LETTER E WITH ACUTE}?", None), ("cafe\N{COMBINING ACUTE ACCENT}?", None), True),
+    (("a\r\nb", "1"), ("a\nb", "2"), True),
     (("if a:\n  b\nc", "1"), ("if a:\n  b\n  c", "2"), False),  # here whitespace is the problem
     (("8/8/4K3 w", "Ke7"), ("8/8/4k3 w", "Kd6"), False),  # and here case is
     (("the letter a", None), ("the letter A", None), False),
