@@ -13,6 +13,7 @@ from grpo_core.evaluation import one_model
 from grpo_core.evaluation.held_out import prepare_tasks
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.policy.fresh import fresh_model
+from grpo_sdk import load_task
 from grpo_sdk.endpoints.openai import OpenAIEngine
 from grpo_sdk.errors import UserError
 from grpo_sdk.judges.usage import Usage
@@ -71,7 +72,7 @@ def test_one_greedy_completion_a_row(folder: Path, spec: str) -> None:
     assert set(result["by_difficulty"]) == {"1", "2"}
     assert result["timing"]["tokens_per_s"] > 0 and result["timing"]["peak_memory_mib"] > 0
     assert watch.progress[-1] == ("evaluating tasks.letters", 8, 8)
-    in_batches = evaluate(spec, str(folder / "model"), batch_size=3)
+    in_batches = evaluate(load_task(spec).task, str(folder / "model"), batch_size=3)  # an object, named as its spec
     for name in ("surprisal", "entropy"):  # products of other shapes round otherwise
         assert result.pop(name) == pytest.approx(in_batches["tasks.letters"].pop(name), abs=1e-6)
     assert without_timing(results) == without_timing(in_batches)
