@@ -43,7 +43,6 @@ class Near:
     (lambda completion, problem: completion + problem, 2, "TR"),  # customary ones may have other names
     # `row` stands first here: it must get the row, and `completion` the one customary value that is left, the text.
     (lambda row, completion: row + completion, 2, "RT"),
-    (lambda completion, row, config: completion + row + config, 2, "TRC"),
     (penalty, 0, ("T", 50)),
     (partial(penalty, free_chars=9), 0, ("T", 9)),
     (lambda text="unset": text, 0, "T"),

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from scoring_tasks import sums
 
-from grpo_sdk import Diagnosis, EvaluationDefaults, InfrastructureError, TaskConfig, UserError
+from grpo_sdk import Diagnosis, EvaluationDefaults, TaskConfig, UserError
 from grpo_sdk.callbacks import ResolvedDefault
 from grpo_sdk.scoring.conditions import condition_choices
 from grpo_sdk.task.bound import BoundTask
@@ -42,11 +42,9 @@ def raising(error: Exception) -> Any:
     ({"conditions": raising(ValueError("x"))}, r"'code\.run': conditions\(\) raised ValueError \(test_eval"),
     ({"conditions": lambda config: {"sandbox": 3}}, r"'code\.run': conditions\(\) must give text .*'sandbox': 3"),
     ({"conditions": raising(UserError("say ?sandbox=L1"))}, r"^task 'code\.run': say \?sandbox=L1$"),
-    ({"conditions": raising(InfrastructureError("no sandbox"))}, "InfrastructureError.*no sandbox"),
     ({"evaluation": lambda config: {"size": 5}}, r"evaluation\(\) must give EvaluationDefaults, not \{'size'"),
     ({"evaluation": lambda config: EvaluationDefaults(size=0)}, r"'code\.run': EvaluationDefaults\(size=0\)"),
     ({"conditions": lambda this, that: {}}, r"task 'run': conditions: <lambda>\(\) takes 'this'"),
-    ({"metrics": lambda this, that: {}}, r"task 'run': metrics: <lambda>\(\) takes 'this'"),
 ])  # fmt: skip
 def test_a_task_that_cannot_say_is_named(options: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
@@ -72,13 +70,10 @@ def test_an_evaluation_is_left_to_the_user_unless_the_task_wishes_something() ->
     assert bound(evaluation=lambda config: wishes).evaluation is wishes
 
 
-OUT_OF_RANGE = [
-    ("size", 0), ("num_completions", 0), ("max_completion_length", -1), ("interval_steps", 0), ("temperature", -0.1),
-    ("temperature", float("nan")), ("top_p", 0.0), ("top_p", 1.5),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "value"), OUT_OF_RANGE)
+@pytest.mark.parametrize(("name", "value"), [
+    ("size", 0), ("interval_steps", -1), ("temperature", -0.1), ("temperature", float("nan")), ("top_p", 0.0),
+    ("top_p", 1.5),
+])  # fmt: skip
 def test_wishes_out_of_range_are_refused(name: str, value: float) -> None:
     with pytest.raises(UserError, match=re.escape(f"EvaluationDefaults({name}={value})")):
         EvaluationDefaults(**{name: value})

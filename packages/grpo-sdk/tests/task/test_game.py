@@ -1,5 +1,6 @@
 import math
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,6 @@ def test_a_transcript_says_all_of_an_episode(moves: list[str], size: int) -> Non
     ("", 0.0, False, None, ""),
     ('{"role": "third", "moves": []}', 0.0, False, None, ""),
     ('{"role": "first", "moves": [true]}', 0.0, False, None, ""),
-    ("9" * 10_000, 0.0, False, None, ""),
 ])  # fmt: skip
 def test_a_game_is_a_task_whose_completion_is_a_transcript(text, value, valid, part, why):
     score = heap().score(text, EPISODE)
@@ -107,9 +107,6 @@ def test_the_policy_sees_the_position_after_the_moves_of_scripted_players() -> N
     assert heap(size=1).prompt(heap(size=1).rows()[0]) == "first sees 5:"
     task = heap(opponent="greedy", seat="second", size=1)  # the greedy one has taken 3
     assert task.prompt(task.rows()[0]) == "second sees 2:"
-    task = heap(opponent="greedy", seat="first", heap=9, size=1)
-    made = task.next_turn(task.rows()[0], ["1"])
-    assert (made.moves, made.role, made.prompt) == (("1", 2), "first", "first sees 5:")
 
 
 def test_a_crash_of_the_game_is_attributed() -> None:
@@ -136,28 +133,20 @@ def test_a_mistake_of_a_game_is_named(change: dict[str, object], state: object, 
             wrong.choose("perfect", state, random.Random(0))
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    ({"roles": ("one",)}, "two or more"),
-    ({"maximum": 0.0}, "above 0"),
-    ({"players": {"self": None}}, "'self' is no name"),
-    ({"parse": lambda text, state, rng: 0}, "parse"),
-    ({"legal": None}, "game 'heap': legal=None must be a function"),
-    ({"evaluated_against": ("prefect",)}, "evaluated_against has 'prefect'; its opponents are random, perfect"),
+@pytest.mark.parametrize(("make", "message"), [
+    (lambda: changed(roles=("one",)), "two or more"),
+    (lambda: changed(maximum=0.0), "above 0"),
+    (lambda: changed(players={"self": None}), "'self' is no name"),
+    (lambda: changed(parse=lambda text, state, rng: 0), "parse"),
+    (lambda: changed(legal=None), "game 'heap': legal=None must be a function"),
+    (lambda: changed(evaluated_against=("prefect",)), "has 'prefect'; its opponents are random, perfect"),
+    (lambda: heap(illegal_reward="2").rows(), "illegal_reward=2 is above the largest return, 1"),
+    (lambda: heap(seat="third").rows(), "seat='third' must be first, second or both"),
+    (lambda: heap(opponent="random", heap=1, seat="second").rows(), "and seat=second, hardly any episode"),
 ])  # fmt: skip
-def test_a_game_that_cannot_be_meant_is_refused(change: dict[str, object], message: str) -> None:
+def test_a_game_that_cannot_be_meant_or_played_is_refused(make: Callable[[], object], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        changed(**change)
-
-
-@pytest.mark.parametrize(("options", "message"), [
-    ({"illegal_reward": "2"}, "illegal_reward=2 is above the largest return, 1"),
-    ({"illegal_other": "2"}, "illegal_other=2 is above the largest return, 1"),
-    ({"seat": "third"}, "seat='third' must be first, second or both"),
-    ({"opponent": "random", "heap": 1, "seat": "second"}, "opponent=random and seat=second, hardly any episode"),
-])  # fmt: skip
-def test_options_that_cannot_be_played_are_refused(options: dict[str, object], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        heap(**options).rows()
+        make()
 
 
 def test_demos_are_legal_moves() -> None:

@@ -1,13 +1,10 @@
 """Tools: what a function's schema says, what a call may hold, and what the policy reads."""
 
 import asyncio
-import contextlib
 import datetime
-import decimal
 import enum
 import functools
 import importlib.util
-import inspect
 import json
 import math
 import pickle
@@ -23,7 +20,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
-from typing_extensions import TypedDict
 
 from grpo_sdk import ToolError, UserError, tool
 from grpo_sdk.plugins import task_pickles
@@ -32,55 +28,162 @@ from grpo_sdk.task.tools.tool import MAX_DEPTH, MAX_PROBLEM_CHARS, result_text, 
 PROGRAMS = Path(__file__).parent / "programs"
 
 
-def program(name: str) -> Any:
-    """A module of `programs`, which no other process can import."""
-    spec = importlib.util.spec_from_file_location(name, PROGRAMS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+class Line(BaseModel):
+    item: str
+    count: int = Field(1, ge=1)
 
 
-SIGNATURES = program("signatures")
-
-DIFFERENT = {
-    "collect": "a list of anything has `items`, as list[Any] has in both",
-    "default": "transformers drops defaults",
-    "optional_default": "transformers says `nullable`, which JSON Schema doesn't know: null would be refused",
-    "either": "transformers lists simple types: the same in other words",
-    "any_dict": "pydantic says that other keys are allowed, which JSON Schema takes for granted",
-    "pair": "transformers lets tuples have any length",
-    "single": "pydantic says `const` of one value: the same in other words",
-    "constrained": "transformers drops bounds",
-    "annotated": "transformers takes descriptions from the docstring only",
-    "numpy_form": "transformers reads Google's form only",
-    "rest_form": "as above",
-    "models": "transformers knows no fields of classes",
-    "undocumented": "transformers refuses functions without a docstring, or with a parameter that it doesn't describe",
-    "choices": "transformers reads choices in the docstring; here they are a Literal",
-    "returns": "transformers adds what the function returns, which OpenAI's form doesn't have",
-}
+@dataclass
+class Point:
+    x: float
+    y: float = 0.0
 
 
-OURS = [name for name, each in inspect.getmembers(SIGNATURES, inspect.isfunction) if each.__module__ == "signatures"]
+class Unit(enum.Enum):
+    KM = "km"
+    MILES = "mi"
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_schemas_are_those_of_transformers_where_both_can_say_it(name: str) -> None:
-    from transformers.utils import get_json_schema
+def add(a: int, b: int):
+    """Add two numbers.
 
-    function = getattr(SIGNATURES, name)
-    ours = spec_of(function)
-    Draft202012Validator.check_schema(ours["function"]["parameters"])
-    try:
-        theirs = json.dumps(get_json_schema(function))
-    except Exception as error:  # its own classes
-        theirs = f"{type(error)}"
-    assert (json.dumps(ours) == theirs) == (name not in DIFFERENT)
+    Args:
+        a: The first.
+        b: The second.
+    """
+
+
+def divide(a: float, b: float):
+    """Divide.
+
+    It is exact.
+
+    Args:
+        a: Numerator, which
+            may be 0.
+        b: Denominator.
+
+    Returns:
+        The quotient.
+
+    Raises:
+        ToolError: b is 0.
+    """
+
+
+def say(text: str):
+    """Say.
+
+    Args:
+        text: What: that.
+    """
+
+
+def tree(children: dict[str, list[str]]):
+    """Plant.
+
+    Args:
+        children: By parent.
+    """
+
+
+def anything(value: Any):
+    """Take it.
+
+    Args:
+        value: Whatever.
+    """
+
+
+def now():
+    """Tell the time."""
+
+
+def only_keywords(*, city: str, days: int):
+    """Forecast.
+
+    Args:
+        city: Where.
+        days: How many.
+    """
+
+
+def several(a: str, b: list[Literal["x", "y"]], c: list[Any]):
+    """Take several.
+
+    Args:
+        a: One.
+        b: Two.
+        c: Three.
+    """
+
+
+def in_brackets(amount: float):
+    """Pay.
+
+    Args:
+        amount (float): How much.
+    """
+
+
+def optional_default(note: str | None = None):
+    """Note it.
+
+    Args:
+        note: Text.
+    """
+
+
+def annotated(count: Annotated[int, Field(description="From Field.")]):
+    """Order.
+
+    Args:
+        count: From the docstring.
+    """
+
+
+def numpy_form(a: int, b: int):
+    """Add two numbers.
+
+    Parameters
+    ----------
+    a : int
+        The first.
+    b : int
+        The second.
+    """
+
+
+def rest_form(a: int):
+    """Negate.
+
+    :param a: The number.
+    :returns: Its negative.
+    """
+
+
+def models(line: Line, place: Point, unit: Unit):
+    """Send.
+
+    Args:
+        line: What.
+        place: Where.
+        unit: Of the distance.
+    """
 
 
 def spec_of(function: Callable[..., Any]) -> dict[str, Any]:
     return tools_of((function,))[0].spec
+
+
+SAID_ALIKE = (add, divide, say, tree, anything, now, only_keywords, several, in_brackets)
+
+
+@pytest.mark.parametrize("function", SAID_ALIKE)
+def test_schemas_are_those_of_transformers_where_both_can_say_it(function: Callable[..., Any]) -> None:
+    from transformers.utils import get_json_schema
+
+    assert json.dumps(spec_of(function)) == json.dumps(get_json_schema(function))
 
 
 def properties_of(function: Callable[..., Any]) -> dict[str, Any]:
@@ -88,21 +191,22 @@ def properties_of(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def test_the_schema_says_what_the_signature_does() -> None:
-    models = spec_of(SIGNATURES.models)["function"]["parameters"]
-    assert models["properties"]["item"] == {"$ref": "#/$defs/Item", "description": "What."}
-    assert models["$defs"]["Item"] == {
+    Draft202012Validator.check_schema(EVERYTHING.parameters)
+    schema = spec_of(models)["function"]["parameters"]
+    assert schema["properties"]["line"] == {"$ref": "#/$defs/Line", "description": "What."}
+    assert schema["$defs"]["Line"] == {
         "type": "object",
-        "properties": {"name": {"type": "string"}, "count": {"type": "integer", "default": 1}},
-        "required": ["name"],
+        "properties": {"item": {"type": "string"}, "count": {"type": "integer", "default": 1, "minimum": 1}},
+        "required": ["item"],
     }
-    assert models["$defs"]["Unit"] == {"type": "string", "enum": ["km", "mi"]}
-    assert "title" not in json.dumps(models)
+    assert schema["$defs"]["Unit"] == {"type": "string", "enum": ["km", "mi"]}
+    assert "title" not in json.dumps(schema)
     text_or_null = {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None, "description": "Text."}
-    assert properties_of(SIGNATURES.optional_default)["note"] == text_or_null
-    assert properties_of(SIGNATURES.annotated)["count"]["description"] == "From Field."
-    described = [each["description"] for each in properties_of(SIGNATURES.numpy_form).values()]
+    assert properties_of(optional_default)["note"] == text_or_null
+    assert properties_of(annotated)["count"]["description"] == "From Field."
+    described = [each["description"] for each in properties_of(numpy_form).values()]
     assert described == ["The first.", "The second."]
-    assert properties_of(SIGNATURES.rest_form)["a"]["description"] == "The number."
+    assert properties_of(rest_form)["a"]["description"] == "The number."
 
 
 @tool
@@ -177,7 +281,9 @@ def test_a_method_without_a_mark_takes_no_tools_place_silently() -> None:
 
 
 def test_tools_of_scripts_reach_other_processes_with_their_types() -> None:
-    late = program("late_tools")
+    spec = importlib.util.spec_from_file_location("late_tools", PROGRAMS / "late_tools.py")
+    late = sys.modules["late_tools"] = importlib.util.module_from_spec(spec)  # which no other process can import
+    spec.loader.exec_module(late)
     made = tools_of((late.convert,), late.Shop)
     pickled = task_pickles.dumps(((late.convert,), late.Shop), "late", {})
     read = subprocess.run(
@@ -224,42 +330,31 @@ def dotted(a: int): ...
 dotted.__name__ = "shop.find"
 
 
-@pytest.mark.parametrize(("functions", "environment", "said"), [
-    ((gathers,), None, r"'gathers': parameter '\*rest'.*take a list or a dict"),
-    ((positional,), None, r"'positional': parameter 'a' is positional-only"),
-    ((bare,), None, r"'bare': parameter 'a' has no annotation.* a: str"),
-    ((opaque,), None, r"'opaque': parameter 'b' has no JSON schema: .*Opaque.*pydantic model"),
-    ((renamed,), None, r"'renamed': parameter 'a'.*alias 'b'.*rename the parameter"),
-    ((unknown_type,), None, r"'unknown_type': parameter 'a': its annotation 'Missing'.*top of the module"),
-    ((stale,), None, r"'stale': its docstring describes 'itme', which is no parameter of it. Did you mean 'item'\?"),
-    ((yields,), None, r"yields\(\) yields; let it return"),
-    ((dotted,), None, r"tool name 'shop.find': use 1 to 64 of a-z.*name='look_up'"),
-    ((functools.partial(len_of, text=""),), None, r"wrap it in a def"),
-    ((Opaque,), None, r"must be a function or a plain method"),
-    ((3,), None, r"3 among the tools must be a function"),
-    (len_of, None, r"tools=len_of must be a tuple, e.g. \(len_of,\)"),
-    ((len_of, len_of), None, r"two tools have the name 'len_of'.*name=…"),
-    ((tool(name="buy")(lambda: 1),), Shop, r"two tools have the name 'buy': .*lambda.* and .*Base.buy"),
-    ((), NoSelf, r"'find' is a method of an environment: its first parameter must be self"),
-    ((), Static, r"must be a function or a plain method"),
-])  # fmt: skip
-def test_what_cannot_be_a_tool_is_refused_by_name(functions: Any, environment: Any, said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        tools_of(functions, environment)
-
-
-@pytest.mark.parametrize(("mark", "said"), [
+@pytest.mark.parametrize(("make", "said"), [
+    (lambda: tools_of((gathers,)), r"'gathers': parameter '\*rest'.*take a list or a dict"),
+    (lambda: tools_of((positional,)), r"'positional': parameter 'a' is positional-only"),
+    (lambda: tools_of((bare,)), r"'bare': parameter 'a' has no annotation.* a: str"),
+    (lambda: tools_of((opaque,)), r"'opaque': parameter 'b' has no JSON schema: .*Opaque.*pydantic model"),
+    (lambda: tools_of((renamed,)), r"'renamed': parameter 'a'.*alias 'b'.*rename the parameter"),
+    (lambda: tools_of((unknown_type,)), r"'unknown_type': parameter 'a': its annotation 'Missing'.*top of the module"),
+    (lambda: tools_of((stale,)), r"'stale': its docstring describes 'itme', .* Did you mean 'item'\?"),
+    (lambda: tools_of((yields,)), r"yields\(\) yields; let it return"),
+    (lambda: tools_of((dotted,)), r"tool name 'shop.find': use 1 to 64 of a-z.*name='look_up'"),
+    (lambda: tools_of((functools.partial(len_of, text=""),)), r"wrap it in a def"),
+    (lambda: tools_of((3,)), r"3 among the tools must be a function"),
+    (lambda: tools_of(len_of), r"tools=len_of must be a tuple, e.g. \(len_of,\)"),
+    (lambda: tools_of((tool(name="buy")(lambda: 1),), Shop), r"two tools have the name 'buy': .*lambda.*Base.buy"),
+    (lambda: tools_of((), NoSelf), r"'find' is a method of an environment: its first parameter must be self"),
+    (lambda: tools_of((), Static), r"must be a function or a plain method"),
     (lambda: tool("look_up"), r"@tool\('look_up'\): write @tool, or @tool\(name=…"),
     (lambda: tool(timeout_s=0), r"timeout_s=0\) must be a finite time above 0"),
     (lambda: tool(name="look up")(len_of), r"tool name 'look up'"),
-    (lambda: tool(name="x" * 65)(len_of), r"use 1 to 64 of"),
     (lambda: tool(Shop().look), r"look\(\) takes no mark.* wrap it in a def"),
-    (lambda: tool(ends=True)(len), r"len\(\) takes no mark.* wrap it in a def"),
     (lambda: tool(ends=True)(convert), r"convert\(\) is marked with another @tool already"),
 ])  # fmt: skip
-def test_marks_that_cannot_hold_are_refused(mark: Callable[[], Any], said: str) -> None:
+def test_what_cannot_be_a_tool_is_refused_by_name(make: Callable[[], Any], said: str) -> None:
     with pytest.raises(UserError, match=said):
-        mark()
+        make()
 
 
 def test_a_default_that_json_does_not_have_is_no_part_of_the_schema() -> None:
@@ -272,28 +367,9 @@ def test_a_default_that_json_does_not_have_is_no_part_of_the_schema() -> None:
     assert made.validated({"item": "a"}) == {"item": "a", "near": unset}
 
 
-class Line(BaseModel):
-    item: str
-    count: int = Field(1, ge=1)
-
-
 class Strict(BaseModel):
     model_config = ConfigDict(strict=True)
     day: datetime.date
-
-
-@dataclass
-class Point:
-    x: float
-    y: float = 0.0
-
-
-class Size(TypedDict, total=False):
-    width: int
-
-
-class Unit(enum.Enum):
-    KM = "km"
 
 
 def everything(
@@ -303,7 +379,6 @@ def everything(
     text: str = "",
     lines: list[Line] = [],  # noqa: B006 # as authors write
     point: Point | None = None,
-    size: Size = {},  # noqa: B006
     unit: Unit = Unit.KM,
     day: datetime.date | None = None,
     strict: Strict | None = None,
@@ -313,7 +388,6 @@ def everything(
     counts: dict[str, int] = {},  # noqa: B006
     field: int = Field(5, le=9),
     copy: str = "c",  # names of a model's own methods, and with underscores
-    model_config: str = "m",
     _hidden: int = 1,
 ): ...
 
@@ -323,21 +397,15 @@ EVERYTHING = tools_of((everything,))[0]
 
 @pytest.mark.parametrize(("given", "made"), [
     ({"number": "3"}, 3),
-    ({"number": 10**40}, 10**40),
-    ({"real": "1e3"}, 1000.0),
-    ({"flag": "true"}, True),
     ({"lines": [{"item": "tea"}]}, [Line(item="tea", count=1)]),
     ({"point": {"x": "1"}}, Point(1.0)),
-    ({"size": {"width": 2}}, {"width": 2}),
     ({"unit": "km"}, Unit.KM),
     ({"day": "2026-01-02"}, datetime.date(2026, 1, 2)),
     ({"strict": {"day": "2026-01-02"}}, Strict(day=datetime.date(2026, 1, 2))),
     ({"note": "null"}, "null"),
     ({"mixed": "a"}, "a"),
     ({"anything": {"a": [1, None]}}, {"a": [1, None]}),
-    ({"field": 9}, 9),
     ({"copy": "x"}, "x"),
-    ({"model_config": "x"}, "x"),
     ({"_hidden": 2}, 2),
 ])  # fmt: skip
 def test_arguments_are_converted_by_the_schema(given: dict[str, Any], made: Any) -> None:
@@ -356,11 +424,9 @@ def test_defaults_are_the_functions_and_no_call_sees_another_ones() -> None:
 
 @pytest.mark.parametrize(("given", "said"), [
     ({"number": 3.5}, r"number: .*valid integer.* \(given 3.5\)"),
-    ({"number": "three"}, r"number: .*integer.* \(given 'three'\)"),
     ({"text": 3}, r"text: .*string \(given 3\)"),
     ({"real": "1e999"}, r"real: .*finite number"),
     ({"real": math.nan}, r"its arguments are no JSON"),
-    ({"anything": {1, 2}}, r"its arguments are no JSON: Object of type set"),
     ({"text": "\ud800"}, r"its arguments are no JSON.*surrogate"),
     ({"numbr": 1, "texts": ""}, r"unknown argument 'numbr' \(did you mean 'number'\?\); unknown argument 'texts'"),
     ({"zzz": 1}, r"unknown argument 'zzz' \(it takes number, real, flag, .*\)"),
@@ -412,8 +478,6 @@ def test_arguments_nest_and_grow_up_to_a_bound() -> None:
     {},
     True,
     {"type": ["string", "null"]},
-    {"type": ["integer", "string"]},
-    {"minLength": 2},
     {"$ref": "#/properties/text"},
     {"$ref": "#/definitions/a~1b/anyOf/1"},
     {"anyOf": [{"type": "integer"}, {"$ref": "#/properties/text"}]},
@@ -429,9 +493,7 @@ def test_a_text_stays_where_anothers_schema_takes_text(schema: Any) -> None:
 
 
 @pytest.mark.parametrize("schema", [
-    {"anyOf": [{"properties": {"x": {"type": "string"}}}]},
     {"$ref": "#/$defs/a", "$defs": {"a": {"properties": {"x": {}}}}},
-    {"patternProperties": {".": {"type": "string"}}},
     {"additionalProperties": True},
 ], ids=str)  # fmt: skip
 def test_anothers_schema_may_take_arguments_that_it_does_not_name(schema: dict[str, Any]) -> None:
@@ -445,16 +507,10 @@ def test_references_are_followed_once() -> None:
 
 
 @pytest.mark.parametrize(("name", "text", "made"), [
-    ("text", "true", "true"),
-    ("text", "null", "null"),
     ("text", " 'a'\n", " 'a'\n"),
     ("number", " 3\n", 3),
     ("number", "007", 7),
-    ("real", "1e3", 1000.0),
-    ("flag", "True", True),
-    ("counts", "{'a': 1}", {"a": 1}),
     ("lines", '[{"item": "3", "count": "2"}]', [Line(item="3", count=2)]),
-    ("point", "{'x': 1}", Point(1.0)),
     ("point", "None", None),
     ("note", "null", None),  # of a parameter that takes both
     ("note", "3", "3"),
@@ -505,13 +561,6 @@ def test_no_arguments_fail_in_another_way(arguments: dict[str, Any], are_texts: 
         assert "other" not in arguments
 
 
-@given(st.text(max_size=200))
-def test_any_text_is_read_in_some_way(text: str) -> None:
-    with contextlib.suppress(ToolError):
-        EVERYTHING.validated({"lines": text}, are_texts=True)
-    assert EVERYTHING.validated({"text": text}, are_texts=True)["text"] == text
-
-
 def test_what_an_authors_validator_raises_is_not_the_policys_fault() -> None:
     def broken(value: int) -> int:
         raise KeyError(value)
@@ -531,57 +580,27 @@ def test_what_an_authors_validator_raises_is_not_the_policys_fault() -> None:
 @pytest.mark.parametrize(("value", "text"), [
     ("as it is\n", "as it is\n"),
     (None, "null"),
-    (3.0, "3.0"),
     ([1, "é", None], '[1, "é", null]'),
-    ({"a": (1, 2)}, '{"a": [1, 2]}'),
     (Line(item="tea"), '{"item": "tea", "count": 1}'),
     ([Point(1.0)], '[{"x": 1.0, "y": 0.0}]'),
     ({"day": datetime.date(2026, 1, 2), "unit": Unit.KM}, '{"day": "2026-01-02", "unit": "km"}'),
-    (decimal.Decimal("1.10"), '"1.10"'),
     (enum.StrEnum("Word", {"YES": "yes"}).YES, "yes"),
 ])  # fmt: skip
 def test_results_are_text_or_json(value: Any, text: str) -> None:
     assert result_text(value) == text
 
 
-@dataclass
-class Holder:
-    inner: Any
-
-
-async def waits() -> str:
-    return "x"
-
-
 @pytest.mark.parametrize(("make", "said"), [
     (lambda: math.nan, r"float that JSON doesn't have"),
-    (lambda: [1, {"a": -math.inf}], r"list that JSON doesn't have"),
-    (lambda: Holder(math.nan), r"JSON doesn't have"),
     (lambda: b"x", r"returned builtins.bytes; return text, numbers, lists"),
-    (lambda: {1, 2}, r"returned builtins.set"),
     (lambda: Opaque(), r"returned .*test_tools.Opaque; return text"),
     (lambda: "\ud800", r"half of a surrogate pair"),
-    (lambda: ["\ud800"], r"half of a surrogate pair"),
     (lambda: nested(100_000), r"list that JSON doesn't have"),
     (lambda: {(1, 2): 3}, r"keys must be"),
 ])  # fmt: skip
 def test_what_the_policy_cannot_read_is_refused_with_its_type(make: Callable[[], Any], said: str) -> None:
     with pytest.raises(TypeError, match=said):
         result_text(make())
-
-
-def test_a_list_that_holds_itself_and_an_array_are_refused() -> None:
-    import numpy
-
-    circle: list[Any] = []
-    circle.append(circle)
-    for value, said in ((circle, "Circular"), (numpy.zeros(2), "numpy.ndarray"), (numpy.int64(3), "numpy.int64")):
-        with pytest.raises(TypeError, match=said):
-            result_text(value)
-    coroutine = waits()
-    with pytest.raises(TypeError, match=r"returned builtins.coroutine"):
-        result_text(coroutine)
-    coroutine.close()
 
 
 def test_a_long_result_is_cut_and_says_so() -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import pytest
 
 from grpo_sdk import Row, Task, load_task, reward
-from grpo_sdk.plugins.task_objects import name_tasks
 from grpo_sdk.task.watching import watching
 
 
@@ -41,7 +40,7 @@ def test_a_prompt_and_a_row_that_do_not_come_are_told(told: list[str]) -> None:
         return row.id
 
     slow = Task("slow", load, prompt, lambda text: text, (exact,))
-    task = load_task(name_tasks(slow).spec)
+    task = load_task(slow)
     assert [task.prompt(row) for row in task.rows()] == ["1", "2"]
     reports = len(told)
     time.sleep(0.1)
