@@ -88,13 +88,10 @@ def test_a_kind_that_is_asked_for_is_the_only_one() -> None:
         answer_of("#### 5", "box")
 
 
-@pytest.mark.parametrize(
-    ("template", "kind"),
-    [("in <answer> tags", "tag"), (r"inside \boxed{}", "box"), ("end with #### N", "####"), ('"Answer: N"', "answer:"),
-     ("Question: q\nAnswer:", "")],
-)  # fmt: skip
-def test_a_template_names_its_mark(template: str, kind: str) -> None:
-    assert mark_of(template) == kind
+def test_a_template_names_its_mark() -> None:
+    marks = {"in <answer> tags": "tag", r"inside \boxed{}": "box", "end with #### N": "####", '"Answer: N"': "answer:"}
+    assert {template: mark_of(template) for template in marks} == marks
+    assert mark_of("Question: q\nAnswer:") == "", "the completion follows it"
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,10 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
-import numpy
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -28,8 +26,9 @@ MAPPED = "&fields=question:prompt,answer:gold"
 
 
 @pytest.fixture
-def write(tmp_path: Path) -> Write:
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     """Writes records to a JSONL file and returns the task's spec; every row is of the split that is read."""
+    monkeypatch.setattr("urllib.request.urlopen", None)  # no schema is fetched
 
     def make(records: Sequence[dict[str, Any]], options: str = "") -> str:
         for split in ("train", "validation", "test"):
@@ -38,6 +37,11 @@ def write(tmp_path: Path) -> Write:
         return f"core.qa?path={tmp_path}/{{split}}.jsonl{options}"
 
     return make
+
+
+def referring(reference: str) -> dict[str, Any]:
+    """A schema with a definition `a`, and a reference."""
+    return {"$defs": {"a": {"type": "integer"}}, "properties": {"x": {"items": {"$ref": reference}}}}
 
 
 def scored(spec: str, text: str) -> Score:
@@ -59,31 +63,26 @@ FENCED = ['```JSON\n{"a": 1}\n```', 'so\n```json\n{"a": 1}', '```\n{"a": 1}```',
     ("verifier", "gold", "right", "wrong", "invalid"),
     [
         ("exact", "New York", [" new  york\n", "It is <answer>New York</answer>."], ["York", "New York City"], [" "]),
-        ("exact", "New York", [r"\boxed{\text{New York}}"], [r"\boxed{\text{York}}"], []),
         ("exact", "Paris", ['Answer: "Paris"', "**Paris**", "\u201cParis.\u201d"], ["*Paris", "'Paris' or 'Rome'"], []),
         ("exact", "U.S.", ["The answer is U.S.", "`U.S.`"], ["US"], []),
-        ("exact", "caf\u00e9", ["cafe\u0301", "Caf\u00e9"], ["cafe"], []),
         ("exact", r"so \boxed{7}", [r"so \boxed{7}", "7", "#### 7"], ["3+4 = 7"], []),
         ("number", "1,250.5", [" 1250.5", "so #### 1,250.50", r"\boxed{1250.5}"], ["1250"], ["many", "1250.5 + 1"]),
         ("number", 0.75, ["3/4", "75%", ".75", "7.5e-1"], ["0.7500001", "-0.75"], ["0.75!", "3 * 0.25", "0.75x"]),
-        ("number", 0.5, [r"so \boxed{\frac{1}{2}}", r"\boxed{\dfrac{1}{2}}", r"\boxed{50\%}"], [r"-\frac{1}{2}"], []),
-        ("number", 0.5, ["1\u20442", "\uff10\uff0e\uff15", "\uff15\uff10\uff05"], ["\uff15"], []),
         ("number", 123456789012, ["123456789012", "123,456,789,012.0"], ["123456789099", "123456789013"], []),
         ("number", "60%", PERCENT, ["6", "0.6%"], []),
         ("number", 60, ["60%", "60 percent", "60"], ["0.6", "6000"], []),
         # What marks an amount or an end may stand beside a gold.
         *(("number", gold, ["1250"], [], []) for gold in ("$1,250", "1 250 \u20ac", r"\$1250", "(1250)", "**1250**")),
-        *(("number", gold, ["1250"], [], []) for gold in (r"\boxed{1250}", "1.25e3.")),
         ("math", r"\frac{1}{2}", ["The answer is 1/2.", r"\boxed{0.5}"], ["The answer is 2."], ["It is 1/2, I think"]),
         ("choice", "B", ["B", "(B)", "Answer: B.", "b"], ["A"], ["both", "B or C", "A or B", "A is wrong, so B"]),
         ("regex", r"\d{4}-\d\d", ["2024-05", "the date: #### 2024-05"], ["2024-05-01"], []),
         ("json", {"type": "object", "required": ["a"]}, ['{"a": 1}', '```json\n{"a": 2}\n```'], ["{}", "3"], ["{a}"]),
         ("json", {"required": ["a"]}, FENCED, ["```{}", '```{"a": 1}\n```\nor\n```\n{}'], []),
         ("json", {"type": "object", "minProperties": 1}, JSON, NO_JSON, ['{"a": ```}', '<think>{"a": 1}']),
-        ("json", {"type": "string", "pattern": "^a+$"}, ['"aa"'], ['"ab"', "3"], []),
         ("json", {"type": "object"}, ['{"a": 1}'], ["[1]"], ['{"a": 1, "a": 2}', '{"a": 1e999}', '{"a": NaN}']),
         ("json", {"format": "date"}, ['"2024-02-29"'], ['"2023-02-29"'], []),
         ("json", {"uniqueItems": True}, ["[1, true, [1], {}]"], ["[1, 1.0]", '[{"a": 1}, {"a": 1.0}]'], []),
+        ("json", referring("#/$defs/a"), ['{"x": [1]}'], ['{"x": ["1"]}'], []),
         ("json", {"patternProperties": {"^a": {"type": "string"}}}, ['{"ab": "x", "b": 1}'], ['{"ab": 1}'], []),
         ("code", "assert f(2) == 4", ["def f(n): return 2 * n"], ["def f(n): return n"], []),
     ],
@@ -104,16 +103,10 @@ def test_verifiers(
 
 
 @pytest.mark.parametrize(
-    ("verifier", "gold", "answer"),
-    [
-        ("exact", "Paris", "Paris"),
-        ("json", {"type": "integer"}, "3"),
-        ("code", "assert f(1) == 2", "\ndef f(n):\n    #### double\n    return 2 * n\n"),
-        ("code", "assert f(1) == 2", "\n```python\ndef f(n): return 2 * n\n```\n"),
-    ],
+    "answer", ["\ndef f(n):\n    #### double\n    return 2 * n\n", "\n```python\ndef f(n): return 2 * n\n```\n"]
 )
-def test_thinking_is_no_answer(write: Write, verifier: str, gold: Any, answer: str) -> None:
-    task = load_task(write([{"prompt": "a question", "gold": gold}], f"{MAPPED}&verifier={verifier}"))
+def test_a_program_in_thinking_is_no_answer(write: Write, answer: str) -> None:
+    task = load_task(write([{"prompt": "a question", "gold": "assert f(1) == 2"}], f"{MAPPED}&verifier=code"))
     row = task.rows()[0]
     # In the last form the answer stands before a thought that does not end.
     right = ("<think>x</think>\n{}", "x, so\n</think>{}", "<think>x</think><answer>{}", "<answer>{}</answer><think>")
@@ -121,13 +114,6 @@ def test_thinking_is_no_answer(write: Write, verifier: str, gold: Any, answer: s
         assert task.score(form.format(answer), row).solved, form
     for form in ("<think>{}</think>", "<think>{}", "<think><answer>{}</answer>", "{}</think>"):
         assert not task.score(form.format(answer), row).solved, form
-
-
-@pytest.mark.parametrize("choices", [["x", "x"], ["x", " x"], ["x", ""], "x|y|x", "x|"])
-def test_choices_that_are_empty_or_repeated_are_refused(write: Write, choices: Any) -> None:
-    spec = write([{"question": "Which?", "answer": "A", "choices": choices}], "&verifier=choice")
-    with pytest.raises(DataError, match=r"train\.jsonl:1: the choices .* must be different texts, none of them empty"):
-        load_task(spec).rows()
 
 
 @pytest.mark.parametrize("form", ["{}) {}", "({}) {}", "{}. {}", "{}: {}"])
@@ -146,11 +132,7 @@ def test_choices_that_carry_their_letters_are_listed_once(write: Write, form: st
     [
         ("regex", "(a|aa)+b", "{}"),
         ("json", {"pattern": "^(a|aa)+b"}, '"{}"'),
-        (
-            "json",
-            {"patternProperties": {"^(a|aa)+b": True}, "minProperties": 1, "propertyNames": {"pattern": "b$"}},
-            '{{"{}": 1}}',
-        ),
+        ("json", {"patternProperties": {"^(a|aa)+b": True}}, '{{"{}": 1}}'),
     ],
 )
 def test_a_hostile_pattern_and_answer_cost_a_second_and_fail_the_completion(
@@ -174,24 +156,7 @@ def test_a_schema_of_exponential_work_costs_a_second_and_fails_the_completion(wr
     assert task.score("[[]]", task.rows()[0]).solved
     unique = load_task(write([{"question": "a question", "answer": {"uniqueItems": True}}], "&verifier=json"))
     assert unique.score(json.dumps([number * (2**61 - 1) for number in range(9000)]), unique.rows()[0]).solved
-    assert not unique.score("[1, true, 1.0]", unique.rows()[0]).solved
     assert unique.score(json.dumps([{"a": number} for number in range(9000)]), unique.rows()[0]).solved
-
-
-def test_a_schema_whose_reference_is_nowhere_is_refused_and_nothing_is_fetched(
-    write: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*arguments: object, **named: object) -> None:
-        raise AssertionError("a network is used")
-
-    monkeypatch.setattr("urllib.request.urlopen", refuse)
-    for reference in ("http://127.0.0.1:1/schema.json", "#/nothing", "#/$defs/b"):
-        gold = {"$defs": {"a": {"type": "integer"}}, "properties": {"x": {"items": {"$ref": reference}}}}
-        with pytest.raises(DataError, match=r"train\.jsonl:1: .*cannot be resolved"):
-            load_task(write([{"question": "q", "answer": gold}], "&verifier=json")).rows()
-    gold = {"$defs": {"a": {"type": "integer"}}, "properties": {"x": {"items": {"$ref": "#/$defs/a"}}}}
-    spec = write([{"question": "q", "answer": gold}], "&verifier=json")
-    assert scored(spec, '{"x": [1]}').solved and not scored(spec, '{"x": ["1"]}').solved
 
 
 def test_json_that_is_nested_deeper_than_a_schema_can_follow_is_invalid(write: Write) -> None:
@@ -206,7 +171,6 @@ def test_json_that_is_nested_deeper_than_a_schema_can_follow_is_invalid(write: W
     ("value", "message"),
     [
         (b"4", "answer holds bytes"),
-        (datetime(2026, 1, 1), "answer holds datetime"),
         (math.nan, "nan"),
         ([math.inf], "JSON"),
     ],
@@ -219,19 +183,18 @@ def test_a_value_that_is_no_json_is_named_with_its_row(tmp_path: Path, value: ob
 
 
 NOT_ONE_NUMBER = ["2024-01-15", "0x10", "5!", "1_000", "5cm", "about 5", "\u221a2", "-(3)", "5th", "1/2/3", "12:30"]
+NOWHERE = ("http://127.0.0.1:1/schema.json", "#/nothing", "#/$defs/b")
 TWICE = {f"d{n + 1}": {"allOf": [{"$ref": f"#/$defs/d{n}"}] * 2} for n in range(30)}
 HOSTILE_SCHEMAS = (
     {"$schema": 5}, '{"minimum":NaN}', '{"minimum":1e999}', '{"type":"a","type":"string"}', {"$dynamicRef": "#zz"},
     {"unevaluatedProperties": False}, {"items": {"$schema": "http://x"}}, {"format": "int32"}, {"format": "nothing"},
     reduce(lambda inner, _: {"items": inner}, range(300), {}),
 )  # fmt: skip
-UNCALLED_CHECK = "N = 1\ndef check(candidate):\n  assert candidate(1) == 2"
 
 
 @pytest.mark.parametrize(
     ("verifier", "gold", "message"),
     [
-        ("number", "many", "is not one number alone"),
         *(("number", gold, "is not one number alone") for gold in NOT_ONE_NUMBER),
         *((verifier, gold, "answer is the number") for verifier in ("exact", "regex") for gold in (7.0, 2.5, 1e20)),
         ("number", None, "answer is null"),
@@ -241,15 +204,13 @@ UNCALLED_CHECK = "N = 1\ndef check(candidate):\n  assert candidate(1) == 2"
         *(("json", schema, "not a JSON schema") for schema in HOSTILE_SCHEMAS),
         ("json", {"pattern": "("}, "is not a regular expression"),
         ("json", {"type": "objekt"}, "is not a JSON schema"),
+        *(("json", referring(nowhere), "cannot be resolved") for nowhere in NOWHERE),
         ("json", {"$ref": "#"}, "is a JSON schema that never ends"),
         ("json", {"$defs": {"d0": {}, **TWICE}, "$ref": "#/$defs/d30"}, "not within 1 s"),
         ("code", "assert", "the gold is not Python"),
         ("code", "print(1)", "asserts nothing"),
         ("code", "def near(a):\n  assert a == 1\nnear(f(1))\nf(2)", "test 1 asserts nothing"),
-        ("code", UNCALLED_CHECK, "add the call of check(candidate)"),
-        ("code", [UNCALLED_CHECK], "add the call of check(candidate)"),
         ("exact", r"so \boxed{}", "marks an empty answer"),
-        ("exact", "<think>Paris", "marks an empty answer"),
         ("regex", "(" * 2000 + ")" * 2000, "is not a regular expression"),
     ],
 )
@@ -266,7 +227,6 @@ def test_a_gold_that_does_not_parse_is_named_with_its_line(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("&verifier=numbers", "Input should be 'exact', 'number'"),
         ("&verifier=code&template=steps", "template: steps .*comment in Python"),
         ("&template=mine", "template: must be qa, plain, steps, tags"),
         ("&fields=question:nothing", "no field 'nothing'. It has: question, answer"),
@@ -288,12 +248,6 @@ def test_a_repeated_row_is_read_once_and_counted(write: Write, caplog: pytest.Lo
     spec = write([{"question": text, "answer": "x"} for text in ("a?", "a?", "b?", "b?")], "&size=2")
     assert len(load_task(spec).rows()) == len(load_task(spec).rows()) == 2
     assert [message.partition(": ")[2] for message in caplog.messages] == ["dropped 1 repeated row."]
-
-
-def test_a_question_with_two_golds_names_both_lines(write: Write) -> None:
-    records = [{"question": "a?", "answer": "x"}, {"question": "b?", "answer": "x"}, {"question": "a?", "answer": "y"}]
-    with pytest.raises(DataError, match=r"train\.jsonl:3: the same question as in .*train\.jsonl:1.*'a\?'"):
-        load_task(write(records)).rows()
 
 
 def test_two_golds_of_a_dataset_that_nobody_can_edit_are_two_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -390,14 +344,6 @@ def test_a_question_in_the_thinking_of_a_chat_model_ends_nothing(write: Write) -
     assert load_task(spec + "&chat=true").task.stop == ("</answer>",)
 
 
-@pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
-def test_a_narrow_float_of_parquet_is_read_as_it_is_written(tmp_path: Path, kind: str) -> None:
-    answers = pyarrow.array(numpy.array([0.1, 3], kind))
-    pyarrow.parquet.write_table(pyarrow.table({"question": ["q", "r"], "answer": answers}), tmp_path / "train.parquet")
-    rows = load_task(f"core.qa?path={tmp_path}/{{split}}.parquet&verifier=number").rows()
-    assert [row.answer for row in rows] == ["0.1", "3.0"]
-
-
 MESSAGES = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "1 + 1?"}]
 
 
@@ -422,21 +368,25 @@ def test_messages_in_place_of_a_question_are_the_prompt(tmp_path: Path, form: st
     assert task.score("The answer is 2", rows[0]).solved
 
 
+NO_CHOICES = (["x", "x"], ["x", " x"], ["x", ""], "x|y|x", "x|")
+
+
 @pytest.mark.parametrize(
-    ("question", "options", "message"),
+    ("record", "options", "message"),
     [
-        ([], "", "the question is empty"),
-        ([{"role": "bot", "content": "x"}], "", r"a role \(system, user, assistant\) and a text.*'bot'"),
-        ([{"role": "user", "content": ["x"]}], "", "a role .* and a text"),
-        ([{"role": "user", "content": "x", "tool_calls": [1]}], "", "tool_calls"),
-        ([*MESSAGES, "x"], "", "'str'"),
-        (MESSAGES, "&template=tags", "template=tags is for a question that is text"),
+        ({"question": "q"}, "", r"the same question as in .*train\.jsonl:1.*'q'"),
+        ({"question": []}, "", "the question is empty"),
+        ({"question": [{"role": "bot", "content": "x"}]}, "", r"a role \(system, user, assistant\) and a text.*'bot'"),
+        ({"question": [{"role": "user", "content": "x", "tool_calls": [1]}]}, "", "tool_calls"),
+        ({"question": [*MESSAGES, "x"]}, "", "'str'"),
+        ({"question": MESSAGES}, "&template=tags", "template=tags is for a question that is text"),
+        *(({"choices": choices}, "&verifier=choice", "must be different texts, none") for choices in NO_CHOICES),
     ],
 )
-def test_messages_that_are_no_prompt_are_named_with_their_line(
-    write: Write, question: Any, options: str, message: str
+def test_a_record_that_cannot_be_used_is_named_with_its_line(
+    write: Write, record: dict[str, Any], options: str, message: str
 ) -> None:
-    records = [{"question": MESSAGES if not options else "q", "answer": "1"}, {"question": question, "answer": "2"}]
+    records = [{"question": "q", "answer": "A"}, {"question": "Which?", "answer": "B", **record}]
     with pytest.raises(DataError, match=rf"train\.jsonl:2: .*{message}"):
         load_task(write(records, options)).rows()
 
