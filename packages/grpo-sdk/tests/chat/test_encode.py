@@ -2,24 +2,10 @@ from typing import Any
 
 import pytest
 
-from grpo_core.policy.fresh import EOS_TOKEN, byte_tokenizer
+from grpo_core.policy.fresh import EOS_TOKEN
 from grpo_sdk.chat.encode import encode_continuation, encode_prompt
 from grpo_sdk.task.row import Message, Prompt
 from grpo_sdk.task.turns import continued
-
-TEMPLATE = (
-    "{% for m in messages %}<{{ m.role }}>{{ m.content }}"
-    + EOS_TOKEN
-    + "\n{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
-)
-"""Like ChatML: each turn is closed by the end-of-sequence token and a line break."""
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> Any:
-    made = byte_tokenizer()
-    made.chat_template = TEMPLATE
-    return made
 
 
 def ids(tokenizer: Any, text: str) -> tuple[int, ...]:

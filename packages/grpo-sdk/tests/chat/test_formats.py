@@ -71,22 +71,18 @@ def test_a_turn_that_was_cut_is_closed() -> None:
     assert behind.startswith("<|im_end|>\n<|im_start|>user\n<tool_response>\n2 mark0mark\n</tool_response>")
 
 
-def test_hidden_cut_and_malformed_calls_of_a_template() -> None:
+def test_hidden_and_cut_calls_of_a_template() -> None:
     tokenizer = marked_bytes("qwen3")
     form = choose_format(tokenizer, TOOLS, ASKED)
     prompt = form.first(ASKED)
     read = form.read(prompt, sampled(tokenizer, f"<think>{CALL}</think>a {CALL}<|im_end|>"))
     assert (read.calls, read.text, read.thinking) == ((READ,), "a", CALL)
     assert form.read(prompt, sampled(tokenizer, CALL[:40], "length")).problem == "the length limit cut a call off"
-    (call,) = form.read(prompt, sampled(tokenizer, "<tool_call>{'a'}</tool_call><|im_end|>")).calls
-    assert call.problem.startswith("broken JSON")
 
 
 @pytest.mark.parametrize(("template", "why"), [
     ("llama3", "the chat template drops tools"),
-    ("qwen2_5_vl", "the chat template drops tools"),
     ("qwen3_5_think", "nothing reads calls as the chat template writes them"),
-    ("llama3_2", "nothing reads calls as the chat template writes them"),
 ])  # fmt: skip
 def test_other_templates_get_the_text_form_with_the_reason(template: str, why: str) -> None:
     tokenizer = marked_bytes(template)

@@ -41,19 +41,15 @@ def test_values_are_those_of_json() -> None:
     assert repr(found.arguments) == repr(json.loads(written))
 
 
-@pytest.mark.parametrize(
-    ("text", "thinking", "said"),
-    [
-        (f"<think>{call(a=2)}</think>", call(a=2), ""),
-        (f"<think>I {call(a=2)}", f"I {call(a=2)}", None),
-        (f"I {call(a=2)} </think>\nso ", f"I {call(a=2)}", "so"),
-        (f"<think>a<think>{call(a=2)}</think>so {call(a=1)}<think>b</think>", f"a<think>{call(a=2)}b", "so"),
-    ],
-)
-def test_a_call_in_thinking_is_none(text: str, thinking: str, said: str | None) -> None:
-    calls = () if said is None else (ADD,)
-    has_call = text.endswith("<think>b</think>") or said is None
-    assert read(text + call(a=1) * (not has_call)) == Reading(said or "", thinking, calls)
+@pytest.mark.parametrize(("text", "reading"), [
+    (f"<think>{call(a=2)}</think>{call(a=1)}", Reading("", call(a=2), (ADD,))),
+    (f"<think>I {call(a=2)}", Reading("", f"I {call(a=2)}")),
+    (f"I {call(a=2)} </think>\nso {call(a=1)}", Reading("so", f"I {call(a=2)}", (ADD,))),
+    (f"<think>a<think>{call(a=2)}</think>so {call(a=1)}<think>b</think>",
+     Reading("so", f"a<think>{call(a=2)}b", (ADD,))),
+])  # fmt: skip
+def test_a_call_in_thinking_is_none(text: str, reading: Reading) -> None:
+    assert read(text) == reading
 
 
 def test_thinking_that_the_prompt_began_hides_calls() -> None:
@@ -73,7 +69,6 @@ def test_thinking_that_the_prompt_began_hides_calls() -> None:
         ('{"name": "\\ud800", "arguments": {}}', "half of a surrogate pair"),
         ('{"name": "add", "arguments": {"a": 1, "a": 2}}', "the key 'a' stands twice in an object"),
         ('{"name": "add", "arguments": [1]}', '"arguments" must be an object, e.g. {}, not a list'),
-        ('{"name": "add", "arguments": "{}"}', "not '{}'"),
         ('{"name": "add", "parameters": {}}', "\"arguments\" is missing; the object has 'name', 'parameters'"),
         ('{"name": 5, "arguments": {}}', '"name" must be the name of a tool, not 5'),
         ('{"name": "", "arguments": {}}', "not ''"),
@@ -124,18 +119,16 @@ def test_more_calls_than_the_bound_make_the_turn_invalid() -> None:
     [
         "<tool_call>" * 90_000,
         '<tool_call>"' * 80_000,
-        "<think>" * 140_000,
         "<think></think>" * 60_000 + "<tool_call>",
         "</think><tool_call>" * 50_000,
         "<tool_call>" + " " * 10**6,
         "<tool_call>" + "[" * 10**6,
-        "<tool_call>" + '{"a":' * 200_000,
         '<tool_call>{"a": "' + "\\\\" * 500_000,
         '<tool_call>{"name": "f", "arguments": {' + ", ".join(f'"{key}": 1' for key in range(90_000)) + ', "0": 1}}',
         f'<tool_call>{{"name": "f", "arguments": {{"a": [{"[1], " * 200_000}1]}}}}</tool_call>',
         f"<tool_call>{'9' * 10**6}</tool_call>",
     ],
-    ids=range(12),
+    ids=range(10),
 )
 def test_hostile_text_takes_linear_time(text: str) -> None:
     start = time.process_time()

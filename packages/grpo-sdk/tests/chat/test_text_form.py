@@ -4,34 +4,16 @@ import json
 from typing import Any
 
 import pytest
-from tool_conversations import TOOLS
+from tool_conversations import TOOLS, sampled
 
 from grpo_core.policy.fresh import EOS_TOKEN, byte_tokenizer
 from grpo_sdk.chat import choose_format
-from grpo_sdk.endpoints.completion import Completion, FinishReason
 from grpo_sdk.errors import UserError
 from grpo_sdk.task.row import Message
 from grpo_sdk.task.tools.calls import ToolCall
 
-TEMPLATE = (
-    "{% for m in messages %}<{{ m.role }}>{{ m.content }}"
-    + EOS_TOKEN
-    + "\n{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
-)
 NO_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
 CALL = '<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>'
-
-
-@pytest.fixture
-def tokenizer() -> Any:
-    made = byte_tokenizer()
-    made.chat_template = TEMPLATE
-    return made
-
-
-def said(tokenizer: Any, text: str, end: str = "", finish_reason: FinishReason = "stop") -> Completion:
-    ids = tuple(tokenizer(text + end, add_special_tokens=False)["input_ids"])
-    return Completion(ids, (0.0,) * len(ids), text, finish_reason, 0)
 
 
 def test_a_text_prompt_stays_as_its_author_wrote_it(tokenizer: Any) -> None:
@@ -39,7 +21,7 @@ def test_a_text_prompt_stays_as_its_author_wrote_it(tokenizer: Any) -> None:
     assert (form.name, form.why, form.stop) == ("text", "the task's prompts are text", ("</tool_call>",))
     prompt = form.first("1+1? ")
     assert tokenizer.decode(prompt) == "1+1? "
-    completion = said(tokenizer, CALL)
+    completion = sampled(tokenizer, CALL)
     assert form.read(prompt, completion).calls == (ToolCall("add", {"a": 1}),)
     results = [Message(role="tool", content="2", name="add"), Message(role="tool", content="3", name="add")]
     following = form.following(prompt, completion, results[:1], 1)
@@ -52,7 +34,7 @@ def test_a_text_prompt_stays_as_its_author_wrote_it(tokenizer: Any) -> None:
 
 @pytest.mark.parametrize("has_system", [True, False])
 def test_chat_is_told_of_its_tools_and_goes_on(tokenizer: Any, has_system: bool) -> None:
-    tokenizer.chat_template = TEMPLATE if has_system else NO_SYSTEM + TEMPLATE
+    tokenizer.chat_template = tokenizer.chat_template if has_system else NO_SYSTEM + tokenizer.chat_template
     asked = (Message(role="user", content="1+1?"),)
     form = choose_format(tokenizer, TOOLS, asked)
     assert (form.name, form.stop) == ("text", ())
@@ -65,7 +47,7 @@ def test_chat_is_told_of_its_tools_and_goes_on(tokenizer: Any, has_system: bool)
     answer = Message(role="assistant", content="", tool_calls=calls)
     results = [Message(role="tool", content=each, name="add") for each in ("2", "3")]
     for end in (EOS_TOKEN, ""):  # which the completion sampled, or it was cut
-        completion = said(tokenizer, CALL + CALL, end)
+        completion = sampled(tokenizer, CALL + CALL + end)
         assert form.read(prompt, completion).calls == (ToolCall("add", {"a": 1}),) * 2
         following = form.following(prompt, completion, [*asked, answer, *results], 2)
         assert following[: len(prompt) + len(completion.token_ids)] == (*prompt, *completion.token_ids)
@@ -86,19 +68,17 @@ def test_chat_needs_a_template() -> None:
 
 def test_a_call_is_cut_by_the_limit_or_hidden_by_the_prompts_thinking(tokenizer: Any) -> None:
     form = choose_format(tokenizer, TOOLS, "1+1? ")
-    cut = form.read(form.first("1+1?"), said(tokenizer, CALL[:30], finish_reason="length"))
+    cut = form.read(form.first("1+1?"), sampled(tokenizer, CALL[:30], "length"))
     assert cut.problem == "the length limit cut a call off"
-    assert form.read(form.first("Say it in <think> and </think>."), said(tokenizer, CALL)).calls
-    hidden = form.read(form.first("1+1? <think>\n"), said(tokenizer, CALL))
+    assert form.read(form.first("Say it in <think> and </think>."), sampled(tokenizer, CALL)).calls
+    hidden = form.read(form.first("1+1? <think>\n"), sampled(tokenizer, CALL))
     assert (hidden.calls, hidden.thinking) == ((), CALL)
 
 
 def test_thinking_between_special_tokens_hides_calls(tokenizer: Any) -> None:
     tokenizer.add_special_tokens({"extra_special_tokens": ["[THINK]", "[/THINK]"]})
     form = choose_format(tokenizer, TOOLS, "1+1? ")
-    completion = said(tokenizer, f"[THINK]so {CALL}[/THINK]{CALL}", EOS_TOKEN)
-    stripped = Completion(
-        completion.token_ids, completion.logprobs, f"so {CALL}{CALL}", "stop", 0
-    )  # as engines decode it
-    reading = form.read(form.first("1+1? "), stripped)
+    completion = sampled(tokenizer, f"[THINK]so {CALL}[/THINK]{CALL}{EOS_TOKEN}")
+    assert completion.text == f"so {CALL}{CALL}", "as engines decode it"
+    reading = form.read(form.first("1+1? "), completion)
     assert (reading.thinking, reading.calls, reading.text) == (f"so {CALL}", (ToolCall("add", {"a": 1}),), "")
