@@ -147,24 +147,20 @@ GIVES_NOTHING = [  # NAME is the name of the plugin
 HARMFUL = [  # what hangs or ends a process is not imported here
     ("import time\ntime.sleep(600)", "failed to load: it takes longer than 3 s and was ended"),
     ("import os\nos._exit(0)", "it ends the process that imports it (its worker exited with status 0, twice)"),
-    ("import ctypes\nctypes.string_at(0)", "it ends the process that imports it (its worker was killed by SIGSEGV"),
     ("raise KeyboardInterrupt", "failed to load: KeyboardInterrupt (grpo_NAME.py:"),
 ]
 A_HOOK_FAILS = [
     ("grpo_models", "['small']", "grpo_models() gave a str, it must give EmbeddedModel objects"),
     ("grpo_variants", "{'kl': 3}", "grpo_variants() raised TypeError"),
     ("grpo_commands", "'rhyme'", "grpo_commands() raised ValueError"),
-    ("grpo_profiles", "['slice']", "grpo_profiles() gave a str, it must give GpuProfile objects"),
     ("grpo_profiles", "[GpuProfile('a', 'A', backend='cudaa')]",
      "raised UserError: GpuProfile('a', backend='cudaa'): "),
     ("grpo_profiles", "2 * [GpuProfile('slice', 'A slice')]", "gives GPU profile 'slice' twice"),
     ("grpo_profiles", "1001 * [GpuProfile('slice', 'A slice')]", "gives 1001 GPU profiles; at most 1000 are read"),
-    ("grpo_profiles", "[GpuProfile('a', 'A', backend='cpu', precision='bfloat16')]", "backend='cpu' sets nothing"),
     ("grpo_diagnostics", "['level']", "grpo_diagnostics() raised ValueError"),
 ]  # fmt: skip
 NOT_MODULES = [
     ("1 2 3", "the entry point '1 2 3' must name a module"),
-    ("json:dumps", "the entry point 'json:dumps' names a function, not a module"),
     ("grpo_NAME:load", "the entry point 'grpo_NAME:load' names a function, not a module"),
     ("grpo_NAME:nothing", "failed to load: AttributeError"),
 ]

@@ -1,6 +1,6 @@
 import importlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -26,15 +26,6 @@ def variants(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     del sys.modules["my_variants"]
     for kind in registry.BUILT_IN:
         registry._registered.pop(kind, None)
-
-
-def plugin_giving(monkeypatch: pytest.MonkeyPatch, given: Mapping[str, Mapping[str, str]]) -> None:
-    """Install a plugin that gives these variants."""
-    module = ModuleType("plugin_one")
-    module.grpo_variants = hookimpl(lambda: given, specname="grpo_variants")  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    host = PluginHost([metadata.EntryPoint("one", module.__name__, "grpo")])
-    monkeypatch.setattr("grpo_sdk.plugins.host.default_host", lambda: host)
 
 
 def test_a_variant_says_whether_it_needs_a_group() -> None:
@@ -91,7 +82,6 @@ def test_a_variant_may_have_defaults_of_its_own() -> None:
     (lambda: registry.check("loss", "drgrpo"), UnknownNameError, "no loss 'drgrpo'.*mean 'dr_grpo'.*bnpo, cispo, d"),
     (lambda: registry.names("los"), UnknownNameError, "no kind of variant 'los'.*mean 'loss'"),
     (lambda: registry.register("kl", "k3", "my_variants:spo"), UserError, "kl 'k3' .*core.*kl:k3 and .*ants:spo"),
-    (lambda: registry.register("kl", "mine", "my_variants"), UserError, "must be 'module:function'"),
     (lambda: registry.register("kl", "mine", "my variants:spo"), UserError, "must be 'module:function'"),
 ])  # fmt: skip
 def test_a_name_that_cannot_be_is_refused(variants, ask, error, message):
@@ -100,7 +90,12 @@ def test_a_name_that_cannot_be_is_refused(variants, ask, error, message):
 
 
 def test_a_plugin_registers_a_variant_but_replaces_none(monkeypatch: pytest.MonkeyPatch, variants: ModuleType) -> None:
-    plugin_giving(monkeypatch, {"advantage": {"spo": "my_variants:spo"}, "kl": {"k3": "my_variants:spo"}})
+    module = ModuleType("plugin_one")
+    given = {"advantage": {"spo": "my_variants:spo"}, "kl": {"k3": "my_variants:spo"}}
+    module.grpo_variants = hookimpl(lambda: given, specname="grpo_variants")  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    host = PluginHost([metadata.EntryPoint("one", module.__name__, "grpo")])
+    monkeypatch.setattr("grpo_sdk.plugins.host.default_host", lambda: host)
     registry.check("advantage", "spo")
     assert registry.resolve("advantage", "spo") is variants.spo
     assert set(registry.names("loss")) == set(registry.BUILT_IN["loss"])
@@ -112,7 +107,6 @@ def test_a_plugin_registers_a_variant_but_replaces_none(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(("target", "message"), [
     ("my_variants:gone", "kl 'mine': cannot import my_variants:gone"),
-    ("no_such_module_anywhere:f", "cannot import no_such_module_anywhere:f"),
     ("my_variants:unreadable", "the annotations of my_variants:unreadable cannot be read"),
 ])  # fmt: skip
 def test_a_target_that_cannot_be_used_is_the_plugins_fault(variants: ModuleType, target: str, message: str) -> None:
@@ -133,8 +127,3 @@ def test_a_wrong_argument_is_refused(variants: ModuleType, name: str, given: dic
     registry.register("advantage", "mine", f"my_variants:{name}")
     with pytest.raises(UserError, match=message):
         registry.bind("advantage", "mine", given, "trainer.advantage_args")
-
-
-def test_a_right_argument_is_bound(variants: ModuleType) -> None:
-    registry.register("advantage", "careful", "my_variants:careful")
-    assert registry.bind("advantage", "careful", {"alpha": 1}, "trainer.advantage_args").arguments["alpha"] == 1
