@@ -99,7 +99,6 @@ def test_a_space_with_too_few_problems_says_how_many_there_are() -> None:
     (ProceduralConfig, {"path": "rows.jsonl"}, "this task generates its rows and reads no file"),
     (ProceduralConfig, {"size": 10**12}, "less than or equal to 1000000"),
     (TaskConfig, {"size": 10**12}, "less than or equal to 10000000"),
-    (DatasetConfig, {"fields": "question"}, "fields are ours:theirs, separated by commas"),
     (DatasetConfig, {"fields": "question:a:b"}, "fields are ours:theirs, separated by commas"),
     (DatasetConfig, {"fields": "question:a,question:b"}, "fields names 'question' twice"),
 ])  # fmt: skip
@@ -210,23 +209,19 @@ def test_no_record_without_repeated_keys_is_refused(value: Any) -> None:
 
 @pytest.mark.parametrize(("source", "message"), [
     ("{}/rows.jsonl", "it is a pipe; rows are read from a file"),
-    ("{}/rows.csv", r"rows\.csv is not what save_to_disk writes"),
     ("{}", r"name those to read, as in .*/\*\.parquet"),
     ("{}/" + "a" * 300 + ".csv", r"out of reach \(File name too long\)"),
     ("{}/tain.jsonl", r"no file .*/tain\.jsonl \(looked in .*\)\. Did you mean '.*/train\.jsonl'\?"),
-    ("{}/no/rows.jsonl", r"no file .*/no/rows\.jsonl \(looked in .*/no\)\.$"),
     ("{}/*-2.jsonl", r"\*-2\.jsonl: no rows, found no file \(looked in "),
     ("{}/*.md", r"notes\.md: cannot read \.md; use \.jsonl"),
     ("{}/zeros.jsonl", r"zeros\.jsonl:1: a line of more than 16777216 bytes"),
     ("{}/twice.parquet", "the column 'a' is named twice"),
     ("{}/comma.csv", "It has: 'question, please', answer"),
-    ("/dev/null", "it is a device"),
     ("-", "standard input and output are not used here"),
     ("hub:", "give hub:OWNER/NAME"),
 ])  # fmt: skip
 def test_what_is_no_file_of_rows_is_called_what_it_is(tmp_path: Path, source: str, message: str) -> None:
     os.mkfifo(tmp_path / "rows.jsonl")
-    (tmp_path / "rows.csv").mkdir()
     (tmp_path / "notes.md").write_text("")
     (tmp_path / "comma.csv").write_text('"question, please",answer\nQ,4\n')
     write_jsonl(tmp_path / "train.jsonl", RECORDS)
@@ -297,29 +292,25 @@ def test_json_columns_hold_what_was_written_and_not_its_json(tmp_path: Path) -> 
     column = pyarrow.ExtensionArray.from_storage(pyarrow.json_(pyarrow.string()), pyarrow.array(texts))
     ends = pyarrow.array([0, 1, 2, 3, 4])
     items = pyarrow.ListArray.from_arrays(ends, column)
+    parts = pyarrow.StructArray.from_arrays([items, column], ["items", "value"])
+    named = pyarrow.MapArray.from_arrays(ends, pyarrow.array([*"abcd"]), column)
+    narrow = [[0.1], None, [], [0.25, None]]
     columns = {
-        "plain": column,
-        "items": items,
-        "parts": pyarrow.StructArray.from_arrays([items, column], ["items", "value"]),
-        "named": pyarrow.MapArray.from_arrays(ends, pyarrow.array([*"abcd"]), column),
-        "text": pyarrow.array(texts),
-        "narrow": pyarrow.array([[0.1], None, [], [0.25, None]], pyarrow.list_(pyarrow.float32())),
+        "plain": (column, values),
+        "items": (items, [[value] for value in values]),
+        "parts": (parts, [{"items": [value], "value": value} for value in values]),
+        "named": (named, [[(name, value)] for name, value in zip("abcd", values, strict=True)]),
+        "text": (pyarrow.array(texts), texts),
+        "narrow": (pyarrow.array(narrow, pyarrow.list_(pyarrow.float16())), narrow),
     }
-    expected = {
-        "plain": values,
-        "items": [[value] for value in values],
-        "parts": [{"items": [value], "value": value} for value in values],
-        "named": [[(name, value)] for name, value in zip("abcd", values, strict=True)],
-        "text": texts,
-        "narrow": [[0.1], None, [], [0.25, None]],
-    }
-    table = pyarrow.table(columns)
+    table = pyarrow.table({name: made for name, (made, _) in columns.items()})
     pyarrow.parquet.write_table(table, tmp_path / "rows.parquet")
     with pyarrow.ipc.new_stream(str(tmp_path / "rows.arrow"), table.schema) as stream:
         stream.write_table(table)
     for name in ("rows.parquet", "rows.arrow"):
         records = records_of(tmp_path / name)
-        assert {name: [record[name] for record in records] for name in columns} == expected
+        for column, (_, expected) in columns.items():
+            assert [record[column] for record in records] == expected
 
 
 def test_a_column_that_is_said_to_be_json_and_is_not_names_its_row(tmp_path: Path) -> None:
@@ -348,13 +339,11 @@ def test_records_say_where_they_stand(tmp_path: Path, name: str, data: bytes, re
 @pytest.mark.parametrize(("name", "data", "message"), [
     ("r.jsonl", b'{"question": "Q", "answer": "1"}\n{"question": "Q"', r"r\.jsonl:2: not JSON"),
     ("r.jsonl", b"[1, 2]\n", r"r\.jsonl:1: a list where an object"),
-    ("r.jsonl", b'{"question": NaN}\n', r"r\.jsonl:1: not JSON"),
     ("r.jsonl", b'{"question": "\xff"}\n', r"r\.jsonl:1: not UTF-8 text"),
     ("r.jsonl", b'{"question": "Q", "anser": "1"}\n', r"1: no field 'answer'.*'anser'.*question, anser.*answer:"),
     ("r.jsonl", b'{"question": "Q", "answer": 1}\n', r"r\.jsonl:1: gold: .*valid string \(given 1\)"),
     ("r.jsonl", b'{"question": null, "answer": "1"}\n', r"r\.jsonl:1: AttributeError: 'NoneType' object has no"),
     ("r.jsonl", b'{"question": "Q", "answer": "1", "answer": "2"}\n', r"r\.jsonl:1: the key 'answer' is given"),
-    ("r.jsonl", b'{"question": "", "answer": "", "x": [{"a" : 1, "a":2}]}\n', r"r\.jsonl:1: the key 'a' is"),
     ("r.jsonl", b'{"question": "refused", "answer": "1"}\n', r"r\.jsonl:1: no final answer after ####$"),
     ("r.csv", b"question,answer\nQ,1\nQ\n", r"r\.csv:3: 2 columns are named, this line has another number"),
     ("r.csv", b"question,answer\n" + b"Q" * (MAX_LINE_BYTES + 1) + b",1\n", r"r\.csv:2: field larger than"),
