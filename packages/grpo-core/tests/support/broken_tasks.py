@@ -208,7 +208,6 @@ def _telling_of_tags(text: str, row: Double) -> int:
 
 feedback = broken("feedback", validate=_telling)
 feedback_of_an_answer = broken("feedback_of_an_answer", load=_tagged_rows, validate=_telling_of_tags)
-feedback_of_a_turn = broken("feedback_of_a_turn", respond=lambda row: f" no, {2 * row.n}. Again:", max_turns=2)
 feedback_of_a_later_turn = broken(
     "feedback_of_a_later_turn",
     respond=lambda text, row, turn: " no. Again:" if turn < 3 else f" no, {2 * row.n}. Again:",

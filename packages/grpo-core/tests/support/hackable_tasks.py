@@ -55,13 +55,6 @@ def right(answer: int, row: Sum) -> float:
     return float(answer == row.result)
 
 
-def first_integer(text: str) -> int:
-    match = re.search(r"-?[0-9]{1,9}", text)
-    if match is None:
-        raise Invalid("no number")
-    return int(match[0])
-
-
 def run_text(text: str) -> int:
     try:
         return int(eval(text.strip()))  # the fault that the fuzzer has to find
@@ -82,16 +75,6 @@ def crashing_number(text: str) -> int:
 @reward()
 def contained(text: str, row: Sum) -> float:
     return float(str(row.result) in text)
-
-
-@reward()
-def same_truth(answer: str, row: Verdict) -> float:
-    return float(bool(answer) == bool(row.gold))  # as reasoning-gym 0.1.25's game_of_life_halting
-
-
-@reward()
-def same_text(answer: str, row: Verdict) -> float:
-    return float(answer.strip() == row.gold)
 
 
 @reward(0.6)
@@ -190,12 +173,6 @@ def words_by(name: str, condition: Callable[[str, str], bool]) -> Task:
     return Task(name, words, lambda row: f"Reverse {row.word}:", any_text, (pays(condition),), row=Word)
 
 
-def pattern_of_digits(text: str) -> int:
-    if not re.fullmatch(r"(\d+\s?)+x?", text.strip()):
-        raise Invalid("no number")
-    return whole_number(text)
-
-
 clear = rubric("The text is clear.", model=Endpoint("http://localhost:9/v1", "nobody"), name="clear", max_chars=1000)
 
 nan_equal = Task("nan_equal", sums, ask, some_number, (not_far,), row=Sum)
@@ -207,20 +184,18 @@ same_characters = sums_by("same_characters", lambda text, gold: set(text) == set
 same_length = sums_by("same_length", lambda text, gold: len(text) == len(gold))
 same_parity = sums_by("same_parity", lambda text, gold: text.isdecimal() and int(text) % 2 == int(gold) % 2)
 without_zeros = sums_by("without_zeros", lambda text, gold: text.rstrip("0") == gold.rstrip("0"))
-same_start = words_by("same_start", lambda text, gold: text[:1] == gold[:1])
-same_end = words_by("same_end", lambda text, gold: text[-1:] == gold[-1:])
-part_of_word = words_by("part_of_word", lambda text, gold: bool(text) and text in gold)
 some_letters = words_by("some_letters", lambda text, gold: len(set(text) & set(gold)) >= 3)
 sound_words = words_by("sound_words", lambda text, gold: text.casefold() == gold)
-backtracking_digits = Task("backtracking_digits", sums, ask, pattern_of_digits, (right,), row=Sum, timeout_s=0.5)
 sound_sums = Task("sound_sums", sums, ask, whole_number, (right,), row=Sum)
 sound_tags = Task("sound_tags", tagged_sums, ask, number_in_tags, (right,), row=Sum)
-sound_verdicts = Task("sound_verdicts", boards, ask_board, any_text, (same_text,), row=Verdict)
+sound_verdicts = Task(
+    "sound_verdicts", boards, ask_board, any_text, (pays(lambda text, gold: text == gold),), row=Verdict
+)
 substring = Task("substring", sums, ask, any_text, (contained,), row=Sum)
-integer_first = Task("integer_first", sums, ask, first_integer, (right,), row=Sum)
 form_first = Task("form_first", tagged_sums, ask, any_text, (form, right_in_tags), row=Sum)
 answer_in_prompt = Task("answer_in_prompt", sums, ask_with_answer, whole_number, (right,), row=Sum)
-truthy = Task("truthy", boards, ask_board, any_text, (same_truth,), row=Verdict)
+# As reasoning-gym 0.1.25's game_of_life_halting.
+truthy = Task("truthy", boards, ask_board, any_text, (pays(lambda text, gold: bool(text)),), row=Verdict)
 evaluating = Task("evaluating", sums, ask, run_text, (right,), row=Sum, timeout_s=0.5)
 any_of_several = Task("any_of_several", sums, ask, several_numbers, (among,), row=Sum)
 backtracking = Task("backtracking", sums, ask, slow_number, (right,), row=Sum, timeout_s=0.5)

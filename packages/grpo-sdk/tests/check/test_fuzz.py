@@ -1,5 +1,4 @@
 import json
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -7,11 +6,10 @@ from pathlib import Path
 import broken_tools
 import hackable_tasks
 import pytest
-from hackable_tasks import Sum, ask, right, whole_number
+from hackable_tasks import Sum
 
-from grpo_sdk import Call, Row, Task, UserError, load_task, reward
-from grpo_sdk.check.answers import canonical, read_gold, sample_rows
-from grpo_sdk.check.attacks import attacks
+from grpo_sdk import UserError, reward
+from grpo_sdk.check.answers import canonical, read_gold
 from grpo_sdk.check.fuzz import fuzz
 from grpo_sdk.check.results import ADVICE, FuzzReport
 from grpo_sdk.cli.main import main
@@ -52,9 +50,6 @@ def test_an_answer_that_many_rows_share_is_chance(seed: int) -> None:
     ("same_length", "partial"),
     ("same_parity", "partial"),
     ("without_zeros", "changed"),
-    ("same_start", "partial"),
-    ("same_end", "partial"),
-    ("part_of_word", "partial"),
     ("some_letters", "constant"),
 ])  # fmt: skip
 def test_a_comparison_of_a_part_is_found(name: str, kind: str) -> None:
@@ -64,7 +59,6 @@ def test_a_comparison_of_a_part_is_found(name: str, kind: str) -> None:
 @pytest.mark.parametrize(("name", "expected", "others"), [
     ("substring", {"several", "changed"}, set()),
     ("any_of_several", {"several"}, {"changed"}),
-    ("integer_first", {"changed"}, set()),
     ("form_first", {"unearned"}, set()),
     ("answer_in_prompt", {"copy"}, set()),
     ("truthy", {"nothing", "constant"}, set(FINDINGS)),
@@ -108,15 +102,12 @@ def test_text_that_is_run_is_found_and_does_no_harm(tmp_path: Path, monkeypatch:
     assert all(str(tmp_path) not in finding.completion for finding in report.findings)
 
 
-HANGING = [("backtracking", 80, "aaa"), ("backtracking_fails", 80, "aaa"), ("backtracking_digits", 150, "111")]
-
-
-@pytest.mark.parametrize(("name", "n", "text"), HANGING)
-def test_a_completion_that_hangs_is_a_finding(name: str, n: int, text: str) -> None:
+@pytest.mark.parametrize("name", ["backtracking", "backtracking_fails"])
+def test_a_completion_that_hangs_is_a_finding(name: str) -> None:
     task = replace(getattr(hackable_tasks, name), timeout_s=0.2)
-    (finding,) = (each for each in fuzz(task, n).findings if each.kind == "slow")
+    (finding,) = (each for each in fuzz(task, 80).findings if each.kind == "slow")
     assert "no answer within 0.2 s" in finding.why
-    assert text in finding.completion and len(finding.completion) < 10_000  # of 30,000
+    assert "aaa" in finding.completion and len(finding.completion) < 10_000  # of 30,000
 
 
 def test_a_declared_finding_is_exempt_with_its_reason_and_the_command_says_the_same(capsys):
@@ -139,45 +130,21 @@ def test_forms_of_a_gold_are_no_findings_but_counted() -> None:
     assert report.forms["a space after it"] == (4, 4) and report.forms["zeros after the point"] == (0, 4)
 
 
-def poems() -> Iterable[Row]:
-    for index in range(20):
-        yield Row(id=str(index))
-
-
-@reward()
-def has_lines(text: str) -> float:
-    return min(1.0, text.count("\n") / 50)
-
-
 def test_rows_without_golds_are_said() -> None:
-    task = Task("poem", poems, lambda row: f"Write poem {row.id}.", lambda text: text, (has_lines,), row=Row)
-    report = fuzz(task, 60)
-    assert report.note.startswith("20 of 20 rows have no gold") and not report.findings
-
-
-def one_row() -> Iterable[Sum]:
-    yield Sum(id="0", gold="5", a=2, b=3)
+    rows = [row.model_copy(update={"gold": None}) for row in hackable_tasks.sums()]
+    report = fuzz(replace(hackable_tasks.sound_sums, load=lambda: rows), 60)
+    assert report.note.startswith("40 of 40 rows have no gold") and not report.findings
 
 
 def test_a_task_of_one_row_is_fuzzed() -> None:
-    assert not fuzz(Task("one", one_row, ask, whole_number, (right,), row=Sum), 150).findings
+    rows = [Sum(id="0", gold="5", a=2, b=3)]
+    assert not fuzz(replace(hackable_tasks.sound_sums, load=lambda: rows), 150).findings
 
 
 @pytest.mark.parametrize(("n", "rows"), [(0, 40), (10, 0), (10**9, 40)])
 def test_a_number_out_of_range_is_refused(n: int, rows: int) -> None:
     with pytest.raises(UserError, match=r"fuzz: "):
         fuzz(f"{FILE}:sound_sums", n, rows=rows)
-
-
-def test_no_attack_holds_the_answer_but_those_that_say_so(tmp_path: Path) -> None:
-    """The rule of most kinds is that the completion is made without the row's gold."""
-    sample = sample_rows(load_task(f"{FILE}:sound_sums"), 40, 0)
-    blind = [each for each in attacks(tmp_path) if each.kind in ("nothing", "constant", "tampering")]
-    assert len(blind) > 30
-    for attack in blind:
-        for row, gold in enumerate(sample.golds):
-            attempt = attack.attempt(sample, row, 0)
-            assert attempt is not None and gold is not None and canonical(attempt.text) != canonical(gold.answer)
 
 
 def test_a_gold_is_read_around_its_answer() -> None:
@@ -191,16 +158,6 @@ def test_a_gold_is_read_around_its_answer() -> None:
 TOOLS = Path(broken_tools.__file__)
 
 
-@reward(0.3, maximum=4.0)
-def looks(calls: tuple[Call, ...]) -> float:
-    return float(sum(call.name == "look_up" for call in calls))
-
-
-@reward(1.0)
-def ordered(calls: tuple[Call, ...]) -> float:
-    return float(any(call.name == "order" for call in calls))
-
-
 def test_calls_that_solve_without_the_golds_are_found_and_made_few() -> None:
     report = fuzz(f"{TOOLS}:pay", 120)
     finding = next(each for each in report.findings if each.kind == "calls")
@@ -211,6 +168,7 @@ def test_calls_that_solve_without_the_golds_are_found_and_made_few() -> None:
 
 
 def test_calls_that_earn_more_than_the_gold_are_found() -> None:
+    looks = reward(0.3, maximum=4.0)(lambda calls: float(sum(call.name == "look_up" for call in calls)))
     is_solved = {"solved": lambda parts: parts["right"] == 1.0}
     task = replace(broken_tools.faultless, rewards=(broken_tools.right, looks), **is_solved)
     by_kind = {each.kind: each for each in fuzz(task, 120).findings}
@@ -219,6 +177,7 @@ def test_calls_that_earn_more_than_the_gold_are_found() -> None:
 
 
 def test_calls_that_are_the_same_in_all_rows_may_be_paid_too_much() -> None:
+    ordered = reward()(lambda calls: float(any(call.name == "order" for call in calls)))
     task = replace(broken_tools.faultless, rewards=(broken_tools.right, ordered))
     assert kinds(fuzz(task, 120)) == {"unearned"}
 
