@@ -14,7 +14,7 @@ from grpo_sdk.plugins.host import PluginHost
 from grpo_sdk.plugins.variant import Variant
 
 FREE = ("adaptive_shrink", "batch_mean", "ema", "none", "reinforce_pp", "remax", "role", "value")
-"""The built-in baselines that work with one completion per prompt."""
+"""The built-in baselines that work with one completion per prompt; docs/reference/algorithms.md has all of them."""
 PROGRAMS = Path(__file__).parent / "programs"
 
 
@@ -26,11 +26,6 @@ def variants(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     del sys.modules["my_variants"]
     for kind in registry.BUILT_IN:
         registry._registered.pop(kind, None)
-
-
-def test_a_variant_says_whether_it_needs_a_group() -> None:
-    # The names of all of them are those of docs/reference/algorithms.md: tests/test_algorithms_reference.py.
-    assert registry.group_free_baselines() == FREE
 
 
 def test_what_the_trainer_provides_is_no_setting() -> None:
