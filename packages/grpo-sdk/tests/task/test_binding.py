@@ -149,10 +149,6 @@ def no_message(answer):
     raise AssertionError
 
 
-def give_up(answer):
-    sys.exit(3)
-
-
 def run_out_of_time(answer):
     raise TimeoutError("the symbolic check")
 
@@ -168,7 +164,7 @@ async def later(answer: str) -> float:
 @pytest.mark.parametrize(("function", "fault", "why"), [
     (crash, "reward", "reward crash() raised IndexError (test_binding.py:"),
     (no_message, "reward", "reward no_message() raised AssertionError (test_binding.py:"),
-    (give_up, "reward", "reward give_up() raised SystemExit"),
+    (lambda answer: sys.exit(3), "reward", "reward <lambda>() raised SystemExit"),
     (run_out_of_time, "timeout", "reward run_out_of_time() ran out of time: the symbolic check"),
     (lose_the_worker, "infrastructure", "reward lose_the_worker(): no worker"),
     (lambda answer: math.nan, "reward", "returned nan; a reward is a finite number"),
@@ -239,20 +235,17 @@ def test_a_long_reason_is_one_bounded_line() -> None:
 # Opponents
 
 
-def guessed(answer, predictions):
-    return sum(int(prediction) == answer for prediction in predictions) / 2
-
-
-def leave(text, row):
-    sys.exit()
-
-
 def test_an_opponent_is_asked_about_valid_answers_and_the_rewards_get_what_it_says() -> None:
+    def guessed(answer, predictions):
+        return sum(int(prediction) == answer for prediction in predictions) / 2
+
     against = {"rewards": (guessed,), "opponent": Opponent(prompt=lambda answer, row: f"{row.id}? I say {answer}.")}
     task = bound(**against)
     assert task.score("3", FIRST, predictions=["3", "4"]).value == 0.5
     assert [task.opponent_prompt(text, FIRST) for text in ("3", "?")] == ["1+2? I say 3.", None]
-    assert bound(validate=leave, **against).opponent_prompt("3", FIRST) is None  # the score says what happened
+    assert (
+        bound(validate=lambda text, row: sys.exit(), **against).opponent_prompt("3", FIRST) is None
+    )  # the score says what happened
 
 
 # Rows, prompts, demos
@@ -409,10 +402,6 @@ def test_a_file_never_replaces_a_module_of_its_name(tmp_path: Path) -> None:
 # Identity
 
 
-def other_prompt(row):
-    return f"{row.a}+{row.b}="
-
-
 def other_rows(config) -> Iterable[Sum]:
     return ROWS[:2]
 
@@ -424,7 +413,7 @@ def other_rows(config) -> Iterable[Sum]:
     ({"solved": lambda answer, row: True}, {"code"}),
     ({"opponent": Opponent(prompt=prompt)}, {"code"}),
     ({"compose": graduated(invalid=-1.0)}, {"code"}),
-    ({"prompt": other_prompt}, {"code", "data"}),  # prompts are data, too
+    ({"prompt": lambda row: f"{row.a}+{row.b}="}, {"code", "data"}),  # prompts are data, too
     ({"load": other_rows}, {"data"}),
     ({"options": {"split": "test"}}, {"config"}),
     ({"timeout_s": 9.0, "on_timeout": "fail", "default_model": "tiny"}, set()),  # leaves scores alone

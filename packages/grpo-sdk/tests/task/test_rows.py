@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from scoring_tasks import Sum
 
-from grpo_sdk import Row, Task, TaskConfig, reward
+from grpo_sdk import Row, Task, TaskConfig
 from grpo_sdk.errors import DataError
 from grpo_sdk.task.rows import RowLoader
 from grpo_sdk.task.watching import watching
@@ -15,13 +15,8 @@ class Loose(Row):
     note: Any
 
 
-@reward()
-def exact(answer, row):
-    return 1.0
-
-
 def rows_of(load: Callable[..., Any], config: TaskConfig | None = None, *, row: type[Row] = Sum) -> tuple[Any, ...]:
-    task = Task("add", load, lambda row: "p", lambda text, row: text, (exact,), row=row)
+    task = Task("add", load, lambda row: "p", lambda text, row: text, (lambda answer: 1.0,), row=row)
     return RowLoader(task, "demo.add", config or TaskConfig()).load("demo.add")
 
 

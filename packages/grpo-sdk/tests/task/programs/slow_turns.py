@@ -5,16 +5,11 @@ from dataclasses import replace
 
 import small_games
 
-from grpo_sdk import Row, Task, reward
+from grpo_sdk import Row, Task
 
 
 def load(config) -> list[Row]:
     return [Row(id="a")]
-
-
-@reward()
-def right(answer):
-    return 1.0
 
 
 def respond(text, row, turn):
@@ -27,6 +22,8 @@ def parse(text, state):
     return small_games.parse(text, state)
 
 
-ABSTAINS = Task("slow", load, lambda row: "p", lambda text, row: text, [right], respond=respond, max_turns=2)
+ABSTAINS = Task(
+    "slow", load, lambda row: "p", lambda text, row: text, [lambda answer: 1.0], respond=respond, max_turns=2
+)
 FAILS = replace(ABSTAINS, on_timeout="fail")
 HEAP = replace(small_games.HEAP, parse=parse)
