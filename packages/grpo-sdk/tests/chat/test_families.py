@@ -248,8 +248,9 @@ def test_the_page_says_what_each_family_does() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_a_call_that_is_cut_off_is_none(family: Family) -> None:
+def test_every_family_goes_on_behind_what_was_sampled_and_tells_a_call_that_is_cut_off(family: Family) -> None:
     form = form_of(family)
+    assert kept(family, form, thinks=False, user_every=0) == 8
     prompt, completion = written(family, form, called([ToolCall("run", {"code": "abc"})]))
     tokenizer = tokenizer_of(family)
     end = next(n for n in range(len(completion.token_ids)) if "abc" in tokenizer.decode(completion.token_ids[:n]))

@@ -13,7 +13,7 @@ from grpo_sdk.chat.encode import encode_text
 from grpo_sdk.chat.renderer_form import RendererForm
 from grpo_sdk.chat.template_form import TemplateForm, as_talk
 from grpo_sdk.task.row import Message
-from grpo_sdk.task.tools.calls import ToolCall
+from grpo_sdk.task.tools.calls import Reading, ToolCall
 
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": "</tool_call>"}}\n</tool_call>'
 READ = ToolCall("add", {"a": 1, "b": "</tool_call>"})
@@ -93,34 +93,32 @@ def test_other_templates_get_the_text_form_with_the_reason(template: str, why: s
         assert following[: len(prompt) + len(completion.token_ids)] == (*prompt, *completion.token_ids)
 
 
-@pytest.mark.parametrize(
-    ("template", "are_texts", "end"), [("qwen3_5_think", True, "<|im_end|>"), ("llama3_2", False, "<|eot_id|>")]
-)
-def test_a_response_template_reads_what_the_chat_template_writes(template: str, are_texts: bool, end: str) -> None:
+XML = "hm</think>\n\nSo\n\n<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>"
+JSON = '{"name": "add", "parameters": {"a": 1}}'
+
+
+@pytest.mark.parametrize(("template", "end", "call", "reading", "malformed", "problem"), [
+    ("qwen3_5_think", "<|im_end|>", XML, Reading("So", "hm", (ToolCall("add", {"a": "1"}, are_texts=True),)),
+     XML[:-14], "the call has no end"),
+    ("llama3_2", "<|eot_id|>", JSON, Reading("", "", (ToolCall("add", {"a": 1}),)),
+     JSON[:-1].replace("1", "1,"), "unreadable call"),
+])  # fmt: skip
+def test_a_response_template_reads_what_the_chat_template_writes(template, end, call, reading, malformed, problem):
     from trl.chat_template_utils import add_response_schema
 
     tokenizer = add_response_schema(marked_bytes(template))
     tokenizer.eos_token = end
     form = choose_format(tokenizer, TOOLS, ASKED)
     assert form.name == "template" and "the tokenizer's response template reads its calls back" in form.why
-    call = (
-        "hm</think>\n\nSo\n\n<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>"
-        if are_texts
-        else '{"name": "add", "parameters": {"a": 1}}'
-    )
     prompt = form.first(ASKED)
-    read = form.read(prompt, sampled(tokenizer, call + end))
-    assert read.calls == (ToolCall("add", {"a": "1"}, are_texts=True) if are_texts else ToolCall("add", {"a": 1}),)
-    assert (read.text, read.thinking) == (("So", "hm") if are_texts else ("", ""))
+    assert form.read(prompt, sampled(tokenizer, call + end)) == reading
+    (broken,) = form.read(prompt, sampled(tokenizer, malformed + end)).calls
+    assert broken.problem.startswith(problem)
     for before, completion, following, _ in played(form, tokenizer, [call + end] * 3):
         assert following[: len(before) + len(completion.token_ids)] == (*before, *completion.token_ids)
-    if are_texts:
-        assert form.read(prompt, sampled(tokenizer, call[:-14], "length")).problem == "the length limit cut a call off"
-        assert form.read(prompt, sampled(tokenizer, call[:-14] + end)).calls[0].problem == "the call has no end"
-        assert form.read(prompt, sampled(tokenizer, call, "length")).calls == read.calls, "the call itself is whole"
-    else:
-        (broken,) = form.read(prompt, sampled(tokenizer, call[:-1].replace("1", "1,") + end)).calls
-        assert broken.problem.startswith("unreadable call")
+    if call == XML:
+        assert form.read(prompt, sampled(tokenizer, malformed, "length")).problem == "the length limit cut a call off"
+        assert form.read(prompt, sampled(tokenizer, call, "length")).calls == reading.calls, "the call itself is whole"
 
 
 @pytest.mark.parametrize(
