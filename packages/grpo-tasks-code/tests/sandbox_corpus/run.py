@@ -21,7 +21,7 @@ import tempfile
 import tomllib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,16 +62,10 @@ ANSWER_TESTS = ["assert answer(3) == 7", "assert answer(100) == 201", "assert an
 
 
 Entries = dict[str, dict[str, Any]]
-
-
-@dataclass
-class Leaks:
-    """What went wrong, by name."""
-
-    found: list[tuple[str, str]] = field(default_factory=list)
-
-    def note(self, name: str, what: object) -> None:
-        self.found.append((name, f"{what}"[:600]))
+Leaks = list[tuple[str, str]]
+"""Names, and what went wrong."""
+Check = Callable[[Sandbox, str, dict[str, Any]], Iterator[object]]
+"""Runs an entry in a sandbox, and gives what went wrong."""
 
 
 def load(*names: str) -> Entries:
@@ -151,9 +145,9 @@ def surroundings(leaks: Leaks) -> Iterator[dict[str, Any]]:
         }
         for what, listener in listeners.items():
             with contextlib.suppress(BlockingIOError):
-                leaks.note(what, f"heard {listener.accept() if listener is tcp else listener.recv(99)}")
+                leaks.append((what, f"heard {listener.accept() if listener is tcp else listener.recv(99)}"))
     if victim.poll() is not None:
-        leaks.note("victim", f"ended with {victim.returncode}")
+        leaks.append(("victim", f"ended with {victim.returncode}"))
     victim.kill()
     victim.wait()
 
@@ -177,120 +171,112 @@ def picture(place: Path) -> list[tuple[Any, ...]]:
     )
 
 
-def fill(code: str, values: dict[str, Any]) -> str:
-    for name, value in values.items():
-        code = code.replace("{" + name + "}", str(value))
-    return code
-
-
-def attack(
-    sandbox: Sandbox, level: str, name: str, entry: dict[str, Any], around: dict[str, Any], leaks: Leaks
-) -> None:
+def attack(level: str, around: dict[str, Any], sandbox: Sandbox, name: str, entry: dict[str, Any]) -> Iterator[object]:
     secret, folder = bait(around["base"], name)
     before = picture(secret.parent)
-    code = fill(entry["code"], {**around, "secret": secret, "folder": folder})
+    code = entry["code"]
+    for each, value in {**around, "secret": secret, "folder": folder}.items():
+        code = code.replace("{" + each + "}", str(value))
     expected = entry.get("status")
     is_endless = "while True" in code if expected is None else "timeout" in expected
     timeout_s = SHORT_S if is_endless else LONG_S
     ran = sandbox.run(code, timeout_s=timeout_s, memory_mib=MEMORY_MIB)
     after = sandbox.run(f"LEVEL = {level!r}\n{PROBE}", timeout_s=LONG_S)
     told = f"{ran.status} {ran.stdout[-200:]!r} {ran.stderr[-300:]!r}"
-    is_late = ran.cpu_s > timeout_s + CPU_OVERHEAD_S or ran.wall_s > timeout_s + OVERHEAD_S
-    for is_wrong, what in (
-        ("LEAK" in ran.stdout or SECRET in ran.stdout + ran.stderr, told),
-        (expected is not None and ran.status not in expected, f"expected {expected}: {told}"),
-        (ran.status == "sandbox_error", told),
-        (is_late, f"ran for {ran.wall_s:.1f} s, {ran.cpu_s:.1f} s on the processor"),
-        (picture(secret.parent) != before, "changed its bait"),
-        (after.stdout != "clean\n", f"the next program finds {after}"),
-    ):
-        if is_wrong:
-            leaks.note(name, what)
+    if "LEAK" in ran.stdout or SECRET in ran.stdout + ran.stderr or ran.status == "sandbox_error":
+        yield told
+    if expected is not None and ran.status not in expected:
+        yield f"expected {expected}: {told}"
+    if ran.cpu_s > timeout_s + CPU_OVERHEAD_S or ran.wall_s > timeout_s + OVERHEAD_S:
+        yield f"ran for {ran.wall_s:.1f} s, {ran.cpu_s:.1f} s on the processor"
+    if picture(secret.parent) != before:
+        yield "changed its bait"
+    if after.stdout != "clean\n":
+        yield f"the next program finds {after}"
     shutil.rmtree(secret.parent)
 
 
-def run_attacks(level: str, leaks: Leaks) -> int:
+def hack(sandbox: Sandbox, name: str, entry: dict[str, Any]) -> Iterator[object]:
+    tests = entry.get("tests", ANSWER_TESTS)
+    is_slow = "while True" in entry["code"] or name == "return_colliding_numbers"
+    options = {key: entry[key] for key in ("setup", "entry_point") if key in entry}
+    result = sandbox.run_tests(entry["code"], tests, SHORT_S if is_slow else LONG_S, **options)
+    wanted = len(tests) if name == "honest" else 0
+    if result.passed != wanted or "sandbox_error" in result.statuses or len(result.per_test) != len(tests):
+        yield result
+
+
+def tested(sandbox: Sandbox, name: str, entry: dict[str, Any]) -> Iterator[object]:
+    result = sandbox.run_tests(entry["code"], entry["tests"], LONG_S, setup=entry.get("setup", ""))
+    for test, status, reason in zip(entry["tests"], result.statuses, result.reasons, strict=True):
+        if status != "passed":
+            yield test, status, reason
+
+
+def program(sandbox: Sandbox, name: str, entry: dict[str, Any]) -> Iterator[object]:
+    if entry.get("needs") == "zoneinfo" and not Path("/usr/share/zoneinfo/Europe/Berlin").exists():
+        return
+    ran = sandbox.run(entry["code"], entry.get("stdin", ""), LONG_S, MEMORY_MIB)
+    said = re.sub(r"^ *~+\^+\n", "", ran.stderr, flags=re.MULTILINE)  # marks of a call, from Python 3.13 on
+    found = {"status": ran.status, "stdout": ran.stdout, "stderr": said, "lines": ran.stdout.count("\n")}
+    wanted = {**found, "status": "ok", **{key: entry[key] for key in found if key in entry}}
+    if found != wanted:
+        yield ran, wanted
+
+
+def run_each(level: str, entries: Entries, check: Check) -> Leaks:
+    """Checks entries, each worker in a sandbox of its own, so that what runs next there can look for traces."""
+    items, leaks = [*entries.items()], Leaks()
+
+    def work(index: int) -> None:
+        with Sandbox(level, workers=1) as sandbox:
+            for name, entry in items[index::WORKERS]:
+                leaks.extend((name, f"{what}"[:600]) for what in check(sandbox, name, entry))
+
+    with ThreadPoolExecutor(WORKERS) as threads:
+        list(threads.map(work, range(WORKERS)))
+    return leaks
+
+
+def run_attacks(level: str) -> tuple[int, Leaks]:
     attacks = load("attacks_files", "attacks_processes", "attacks_kernel", "attacks_resources")
     if platform.machine() != "x86_64":  # the numbers in them are that one's
         attacks = {name: entry for name, entry in attacks.items() if "syscall(" not in entry["code"]}
     # Those that run out of time first, so that the workers end together.
-    order = sorted(attacks.items(), key=lambda item: "timeout" not in item[1].get("status", ()))
-    with surroundings(leaks) as around, ThreadPoolExecutor(WORKERS) as threads:
-        sandboxes = [Sandbox(level, workers=1) for _ in range(WORKERS)]
-
-        def work(index: int) -> None:
-            for name, entry in order[index::WORKERS]:
-                attack(sandboxes[index], level, name, entry, around, leaks)
-
-        list(threads.map(work, range(WORKERS)))
-        for sandbox in sandboxes:
-            sandbox.close()
+    order = dict(sorted(attacks.items(), key=lambda item: "timeout" not in item[1].get("status", ())))
+    leaks = Leaks()
+    with surroundings(leaks) as around:
+        leaks += run_each(level, order, partial(attack, level, around))
     used_mib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10
     if used_mib > MEMORY_MIB + INTERPRETER_MIB:
-        leaks.note("memory", f"a program used {used_mib} MiB")
-    return len(attacks)
+        leaks.append(("memory", f"a program used {used_mib} MiB"))
+    return len(attacks), leaks
 
 
-def run_each(level: str, entries: Entries, run: Callable[[Sandbox, str, dict[str, Any]], None]) -> int:
-    with Sandbox(level, workers=WORKERS) as sandbox, ThreadPoolExecutor(WORKERS) as threads:
-        list(threads.map(lambda item: run(sandbox, *item), entries.items()))
-    return len(entries)
-
-
-def run_hacks(level: str, leaks: Leaks) -> int:
-    def hack(sandbox: Sandbox, name: str, entry: dict[str, Any]) -> None:
-        tests = entry.get("tests", ANSWER_TESTS)
-        is_slow = "while True" in entry["code"] or name == "return_colliding_numbers"
-        options = {key: entry[key] for key in ("setup", "entry_point") if key in entry}
-        result = sandbox.run_tests(entry["code"], tests, SHORT_S if is_slow else LONG_S, **options)
-        if name == "honest":
-            if result.passed != len(tests):
-                leaks.note(name, result)
-        elif result.passed or "sandbox_error" in result.statuses or len(result.per_test) != len(tests):
-            leaks.note(name, result)
-
-    honest = {} if ONLY else {"honest": {"code": "def answer(n): return 2 * n + 1"}}
-    return run_each(level, honest | load("hacks", "hacks_of_tests"), hack)
-
-
-def run_tested(level: str, leaks: Leaks) -> int:
-    def test(sandbox: Sandbox, name: str, entry: dict[str, Any]) -> None:
-        result = sandbox.run_tests(entry["code"], entry["tests"], LONG_S, setup=entry.get("setup", ""))
-        for test, status, reason in zip(entry["tests"], result.statuses, result.reasons, strict=True):
-            if status != "passed":
-                leaks.note(name, (test, status, reason))
-
-    tested = load("tests_of_honest_programs")
-    run_each(level, tested, test)
-    return sum(len(entry["tests"]) for entry in tested.values())
-
-
-def run_programs(level: str, leaks: Leaks) -> int:
-    def program(sandbox: Sandbox, name: str, entry: dict[str, Any]) -> None:
-        if entry.get("needs") == "zoneinfo" and not Path("/usr/share/zoneinfo/Europe/Berlin").exists():
-            return
-        ran = sandbox.run(entry["code"], entry.get("stdin", ""), LONG_S, MEMORY_MIB)
-        said = re.sub(r"^ *~+\^+\n", "", ran.stderr, flags=re.MULTILINE)  # marks of a call, from Python 3.13 on
-        found = {"status": ran.status, "stdout": ran.stdout, "stderr": said, "lines": ran.stdout.count("\n")}
-        wanted = {**found, "status": "ok", **{key: entry[key] for key in found if key in entry}}
-        if found != wanted:
-            leaks.note(name, (ran, wanted))
-
+def run(kind: str, level: str) -> tuple[int, Leaks]:
+    """How many entries there are, or tests of them, and what went wrong."""
+    if kind == "attacks":
+        return run_attacks(level)
+    if kind == "hacks":
+        honest = {} if ONLY else {"honest": {"code": "def answer(n): return 2 * n + 1"}}
+        hacks = honest | load("hacks", "hacks_of_tests")
+        return len(hacks), run_each(level, hacks, hack)
+    if kind == "tested":
+        entries = load("tests_of_honest_programs")
+        return sum(len(entry["tests"]) for entry in entries.values()), run_each(level, entries, tested)
     programs = {name: entry for name, entry in load("programs").items() if level in entry.get("levels", [level])}
-    return run_each(level, programs, program)
+    return len(programs), run_each(level, programs, program)
 
 
 def main() -> None:
     kind, level = sys.argv[1:3]
     arguments.PATIENCE_S = PATIENCE_S
     is_isolated = isolate()
-    leaks = Leaks()
-    runs = {"attacks": run_attacks, "hacks": run_hacks, "tested": run_tested, "programs": run_programs}
-    count = runs[kind](level, leaks)
+    count, leaks = run(kind, level)
     left = [name for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()] if is_isolated else []
     if left:
-        leaks.note("processes", f"still there: {left}")
-    print(json.dumps({"is_isolated": is_isolated, "count": count, "leaks": leaks.found}))
+        leaks.append(("processes", f"still there: {left}"))
+    print(json.dumps({"is_isolated": is_isolated, "count": count, "leaks": leaks}))
 
 
 if __name__ == "__main__":
