@@ -1,8 +1,5 @@
 """How tests are taken apart: what the program is asked, and what it never sees."""
 
-import ast
-import re
-
 import pytest
 
 from grpo_sdk import UserError
@@ -20,36 +17,13 @@ def judged(test: str, setup: str = "", entry_point: str | None = None) -> Judged
     return way
 
 
-def counted(source: str) -> str:
-    """A source whose asserts are counted, unless they are constant."""
-    source, count = re.subn(r"assert (?!True)(.+)$", r"assert __checked__(\1)", source, flags=re.MULTILINE)
-    return f"{source}\n__end_checks__()" if count else source
-
-
 TWO_CASES = (
     "METADATA = {'author': 'x'}\n\n\ndef check(candidate):\n    assert candidate(1) == 2\n"
     "    assert candidate(2) == 3, 'two'\n    assert True, 'good for debugging'\n"
 )
 
 
-class _WithoutTexts(ast.NodeTransformer):
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        self.generic_visit(node)
-        match node:
-            case ast.Call(func=ast.Name(id="__checked__"), args=[check, _]):
-                return ast.Call(node.func, [check], [])
-            case ast.Call(func=ast.Name(id="__equal__"), args=[came, expected, _]):
-                return ast.Compare(came, [ast.Eq()], [expected])
-        return node
-
-
-def without_texts(source: str) -> str:
-    """What a judge runs, without what it tells where a check does not hold."""
-    return ast.unparse(_WithoutTexts().visit(ast.parse(source)))
-
-
 @pytest.mark.parametrize(("test", "entry_point", "pairs"), [
-    ("assert f(1, 2) == 3", None, [("f(1, 2)", 3)]),
     ("assert f([1], key='a') == {'x': (1, -2.5)}", None, [("f([1], key='a')", {"x": (1, -2.5)})]),
     ("assert (f(1)) == (1,), 'message'", None, [("f(1)", (1,))]),
     ("assert sum([1, 2]) == 3", None, [("sum([1, 2])", 3)]),  # named like a builtin
@@ -64,67 +38,12 @@ def test_a_call_of_literals_and_a_literal_are_compared_here(
     assert {pair.function for pair in way} == {pairs[0][0].partition("(")[0]}
 
 
-@pytest.mark.parametrize("test", [
-    "assert f(1)",
-    "assert f(g(1)) == 'a'",
-    "assert Solution().two_sum([1]) == [0]",
-    "x = [2, 1]\ny = f(x)\nassert y == sorted(x)",
-    "def g(x):\n    return f(x)\nassert g(1) == 2 and (not g(2))",
-])  # fmt: skip
-def test_the_rest_is_judged_as_it_stands(test: str) -> None:
-    assert without_texts(judged(test).source) == counted(test)
-
-
-@pytest.mark.parametrize(("test", "source"), [
-    # A name of the program's that is not called is asked for.
-    ("assert f(1) == LIMIT", "assert f(1) == __value__('LIMIT')"),
-    ("assert list(map(f, [1])) == [1]", "assert list(map(__value__('f'), [1])) == [1]"),
-    ("try: f(1)\nexcept Odd: assert f", "try:\n    __in_place__(f)(1)\nexcept Odd:\n    assert __value__('f')"),
-    # What the program does to an argument is seen by what asks for it, and by nothing else.
-    (
-        "x = [2, 1]\nf(x)\nassert x == [1, 2]",
-        "x = [2, 1]\n__in_place__(f)(x)\nassert __end__(__begin__(), not not x == [1, 2])",
-    ),
-    (
-        "assert f(x) is None and x[0] == 1\nx = 3",
-        "assert __in_place__(f)(x) is None and __end__(__begin__(), not not x[0] == 1)\nx = 3",
-    ),
-    (
-        "x = [2, 1]\nn = f(x)\nassert x[:n] == [1]",
-        "x = [2, 1]\nn = f(x)\nassert __end__(__begin__(), not not x[:n] == [1])",
-    ),
-])  # fmt: skip
-def test_what_a_judge_asks_the_program_for(test: str, source: str) -> None:
-    assert without_texts(judged(test).source) == counted(source)
-
-
-def test_what_the_program_gets_before_it_is_called() -> None:
-    setup = """
-import math
-class Node:
-    pass
-class Reference:
-    def solve(self, n):
-        return n + 1
-class Cases:
-    WANT = [1]
-def reference(n):
-    return n + 1
-EXPECTED = {1: 2}
-"""
-    tests = ["assert f(1) == reference(1)", "assert f(1) == EXPECTED[1]", "assert math.isclose(f(1), 2)"]
-    plan = plan_of(tests, setup, None)
-    assert plan.before == "import math\nclass Node:\n    pass"
-    assert plan.shared == ("Node",)
-    assert "reference" in plan.setup and "EXPECTED" in plan.setup and "WANT" in plan.setup
-    assert plan.names == ("f",)
-
-
 @pytest.mark.parametrize(("definition", "is_shared"), [
     ("class Own:\n    def __init__(self, value): self.value = value", True),
     ("@dataclass\nclass Own:\n    x: int = 0\n    tags: list = field(default_factory=list)", True),
     ("class Own:\n    __slots__ = ('a',)", True),
     ("class Own:\n    rows: list = [(1, 2)]", False),
+    ("class Own:\n    def solve(self, n): return n + 1", False),
     ("class Own:\n    def __init__(self): assert True", False),
 ])  # fmt: skip
 def test_a_class_without_answers_is_the_programs_too(definition: str, is_shared: bool) -> None:
@@ -189,7 +108,10 @@ def test_tests_that_cannot_be_meant(tests: list[str], options: dict[str, str], m
 
 
 @pytest.mark.parametrize(("test", "setup"), [
-    # What may be data is not refused,
+    # What is no call of literals,
+    ("assert f(1)", ""),
+    ("assert f(g(1)) == 'a'", ""),
+    # what may be data,
     ("bag = Bag()\nbag.put(2)\nassert bag is not None", ""),
     ("assert 'a'.equals is None or f(1) == 1", ""),
     # and an assertion counts where it runs.
@@ -201,14 +123,6 @@ def test_tests_that_cannot_be_meant(tests: list[str], options: dict[str, str], m
 ])  # fmt: skip
 def test_what_is_judged(test: str, setup: str) -> None:
     assert judged(test, setup)
-
-
-@pytest.mark.parametrize(("check", "source"), [
-    ("    for n in range(3):\n        assert candidate(n) == n", "for n in range(3):\n    assert f(n) == n"),
-    ("    if candidate(1) == 2: return\n    assert False", "__in_place__(check)(__value__('f'))"),
-])  # fmt: skip
-def test_the_judged_form_of_humaneval(check: str, source: str) -> None:
-    assert without_texts(judged(f"def check(candidate):\n{check}\n", "", "f").source).endswith(counted(source))
 
 
 def test_the_program_gets_no_class_of_a_test_that_it_is_not_handed() -> None:
