@@ -179,9 +179,7 @@ def test_an_answer_that_is_none_says_nothing_of_the_program(answer: bytes, why: 
     {"per_test": [False]},
     {"per_test": [], "statuses": [], "reasons": [], "passed": 0, "total": 0},
     {"statuses": ["perfect"]},
-    {"reasons": [None]},
     {"execution": {**GOOD, "cpu_s": -1.0}},
-    {"execution": None},
 ])  # fmt: skip
 def test_verdicts_that_are_none_say_nothing_of_the_program(change: dict[str, Any]) -> None:
     with answering(OK + json.dumps({**GOOD_TESTS, **change}).encode()) as remote:

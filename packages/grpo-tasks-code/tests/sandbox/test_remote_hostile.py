@@ -152,9 +152,7 @@ def test_requests_on_one_connection(server: SandboxServer) -> None:
     b"GET / HTTP/1.1\r\n\r\n",
     b"\r\n" * 50_000,
     b"POST / HTTP/1.1\r\n" + b"X: " + b"x" * 10**6,
-    b"POST / HTTP/1.1\r\n" + b"X: x\r\n" * 10**5 + b"\r\n",
     b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
-    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -5\r\n\r\n",
     head(10**15),
     head(50) + b"{",  # the rest does not come
 ])  # fmt: skip
@@ -229,7 +227,6 @@ def test_tokens_of_any_characters(token: str) -> None:
 @pytest.mark.parametrize(("path", "body", "status", "why"), [
     ("/run", {"code": "pass", "memory_mib": True}, 400, "memory_mib"),
     ("/run", {"code": "pass", "timeout_s": 10**400}, 400, "timeout_s"),
-    ("/run", {"code": "pass", "policy": "none"}, 400, "policy"),
     ("/run", {"code": "pass", "cancellation": 5}, 400, "cancellation"),
     ("//run", {"stdin": ""}, 400, "code: Field required"),
     ("/run", None, 400, "dictionary"),

@@ -14,23 +14,11 @@ from waiting import eventually
 from grpo_sdk import InfrastructureError, Scorer, ToolError, UserError
 from grpo_sdk.scoring.tool_workers import ToolSession
 from grpo_sdk.task.tools.calls import Call, Reading, ToolCall, ToolTurn, write_tool_turns
-from grpo_tasks_code.sandbox import Sandbox, SandboxUnavailableError
-from grpo_tasks_code.sandbox.host.shell import shell_level
+from grpo_tasks_code.sandbox import Sandbox
 from grpo_tasks_code.sessions import PythonSession, ShellSession
 
 PROGRAMS = Path(__file__).parent / "programs"
 TASKS = PROGRAMS / "session_tasks.py"
-
-
-def why_no_shell() -> str:
-    try:
-        shell_level()
-    except SandboxUnavailableError as error:
-        return str(error)
-    return ""
-
-
-needs_shell = pytest.mark.skipif(bool(why_no_shell()), reason=why_no_shell())
 
 
 class QuickPython(PythonSession):
@@ -105,7 +93,6 @@ def test_a_problem_is_solved_with_variables_that_stay_in_their_episode() -> None
         assert scorer.score([write_tool_turns([*turns, ToolTurn("12")])], [row])[0].solved
 
 
-@needs_shell
 def test_a_problem_is_solved_with_files_that_stay() -> None:
     with Scorer(f"{TASKS}:FILES", workers=1, tool_workers=1) as scorer:
         row = scorer.task.rows()[0]
@@ -143,7 +130,6 @@ def test_what_is_no_text_is_escaped_and_long_output_is_cut_in_the_middle(python:
 GONE = "it starts anew, all variables are gone]"
 ENDS = {
     "runs too long": ("print('begun')\nwhile True: pass", "begun\n[the interpreter was ended after 1 s"),
-    "sleeps": ("import time; time.sleep(60)", "[the interpreter was ended after 1 s"),
     "hides from signals": (
         "import signal\nfor n in range(1, 65):\n    try: signal.signal(n, print)\n    except Exception: pass\n"
         "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
@@ -154,7 +140,6 @@ ENDS = {
     "leaves": ("exit()", "[the code ended the interpreter"),
     "leaves at once": ("import os; os._exit(0)", "[the code ended the interpreter"),
     "kills itself": ("import os; os.kill(os.getpid(), 9)", "[a signal ended the interpreter"),
-    "crashes": ("import ctypes; ctypes.string_at(0)", "the interpreter"),
     "closes the channel": ("import os; os.closerange(0, 99)", "the interpreter"),
     "writes rubbish to the channel": ("import os; os.write(4, b'\\xff' * 99)", "the interpreter"),
     "imitates an answer": (
@@ -181,8 +166,6 @@ def test_the_end_of_the_interpreter_is_told_and_another_begins(
 
 REFUSED = {
     "forks": "import os\nwhile True: os.fork()",
-    "kills its parent": "import os; os.kill(os.getppid(), 9)",
-    "reads passwords": "open('/etc/shadow').read()",
     "reads the grader's memory": "import os; open(f'/proc/{os.getppid()}/mem', 'rb').read(1)",
     "writes outside": "open('/usr/x', 'w')",
     "connects": "import socket; socket.create_connection(('192.0.2.1', 80), 1)",
@@ -225,7 +208,6 @@ def test_the_environment_holds_nothing_of_the_grader(python: Callable[[str], str
     assert "True" not in python("import sys; ['grpo_sdk' in sys.modules, 'grpo_tasks_code' in sys.modules]")
 
 
-@needs_shell
 def test_a_shell_says_how_a_command_ended(shell: QuickShell) -> None:
     assert shell.shell("echo one; cd /tmp; x=1") == "one"
     assert shell.shell("pwd; echo $x") == "/work\n"
@@ -243,7 +225,6 @@ def test_a_shell_says_how_a_command_ended(shell: QuickShell) -> None:
     assert cut.startswith("1\n2\n") and cut.endswith("\n100000") and "[… cut here …]" in cut and len(cut) < 8_100
 
 
-@needs_shell
 def test_files_are_put_and_read(shell: QuickShell) -> None:
     shell.put({"a/b.txt": "é\n", "/tmp/raw": b"\xff"})
     assert shell.shell("cat a/b.txt; wc -c < /tmp/raw; ln -s /etc/passwd link; mkfifo pipe") == "é\n1"
@@ -261,7 +242,6 @@ SHELL_ATTACKS = {
 }
 
 
-@needs_shell
 @pytest.mark.parametrize("command", SHELL_ATTACKS.values(), ids=SHELL_ATTACKS.keys())
 def test_an_attack_on_the_shell_is_a_result(command: str, shell: QuickShell) -> None:
     try:
@@ -296,7 +276,6 @@ class Both(PythonSession, ShellSession):
     pass
 
 
-@needs_shell
 def test_an_environment_may_have_both_and_begins_anew_after_its_end() -> None:
     assert {*Both.conditions()} == {"python", "shell"}
     session = Both()

@@ -30,41 +30,20 @@ def test_a_right_program_passes_and_a_wrong_one_does_not() -> None:
     assert run_tests(MEDIAN, []).total == 0
 
 
-POLY = "def poly(xs, x):\n    return sum(c * x ** i for i, c in enumerate(xs))"
-ROOTS = "def check(candidate):\n    for b in range(1, 4):\n        assert abs(poly([-b, 1], candidate([-b, 1]))) < 1e-4"
-
-OF_ITS_CLASS = "class P:\n    def __init__(self, x): self.x = x\ndef check(h):\n    assert h(P(1)) == 2\ncheck(f)"
-
-
-@pytest.mark.parametrize(("code", "test", "setup", "passed"), [
-    # A class of the program in the setup, and what the setup imports and defines in the program.
-    ("class Node:\n    left = 1", "assert root.left == 2", "root = Node()\nroot.left = 2", 1),
-    # HumanEval's `poly` is given in the prompt; a program that redefines it must not judge itself by it.
-    ("def f(xs): return -xs[0] / xs[1]", f"{ROOTS}\ncheck(f)", POLY, 1),
-    ("def poly(xs, x): return 0\ndef f(xs): return 0", f"{ROOTS}\ncheck(f)", POLY, 0),
-    ("def f(p): return p.x + 1", OF_ITS_CLASS, "", 1),
-    ("def f(p): return p.x", OF_ITS_CLASS, "", 0),
-    # The program is a module, and not the main one.
-    ("def f(): return __name__\nif f() == '__main__':\n    input()", "assert f() == 'solution'", "", 1),
-    ("def f(n): return list(range(n))", "assert f(200000) == list(range(200000))", "", 1),
-])  # fmt: skip
-def test_programs_and_setups(code: str, test: str, setup: str, passed: int) -> None:
-    result = run_tests(code, [test], setup=setup)
-    assert result.passed == passed, result
+def test_the_program_is_a_module_whose_classes_a_setup_may_use_and_returns_long_data() -> None:
+    code = "class Node:\n    left = __name__\ndef f(n): return list(range(n))\nif __name__ == '__main__':\n    input()"
+    tests = ["assert root.left == 2", "assert Node().left == 'solution'", "assert f(200000) == list(range(200000))"]
+    assert run_tests(code, tests, setup="root = Node()\nroot.left = 2").passed == 3
 
 
 @pytest.mark.parametrize(("code", "status", "execution_status"), [
     ("x = 1", "failed", "ok"),
     ("def f(n): 1 / 0", "failed", "ok"),
     ("def f(n", "syntax_error", "syntax_error"),
-    ("\ud800", "syntax_error", "syntax_error"),
     ("1 / 0\ndef f(n): return 1", "runtime_error", "runtime_error"),
     ("import sys\ndef f(n): return 1\nsys.exit(0)", "failed", "ok"),
-    ("import sys\ndef f(n): return 1\nsys.exit(1)", "runtime_error", "runtime_error"),
     ("import os\ndef f(n): os._exit(0)", "failed", "ok"),
     ("import os\ndef f(n): os.kill(os.getpid(), 9)", "killed", "killed"),
-    ("bytearray(1 << 40)", "memory", "memory"),
-    ("import ctypes\ndef f(n): ctypes.CDLL(None).unshare(0)", "denied", "denied"),
     ("while True: print('x' * 1000)", "output_limit", "output_limit"),
     ("x" * 2_000_000, "denied", "denied"),
 ])  # fmt: skip
