@@ -16,8 +16,6 @@ ROW = ComputedRow(id="x", rule="2 times n, plus 5", inputs=(3, 10, 4), outputs=(
     ("print(11)", 0.0),  # right on one input
     ("input()", 0.0),
     ("import time\nprint(time.time_ns())", 0.0),  # another output each time, whatever the input
-    ("import random\nprint(random.random())", 0.0),
-    ("import os\nprint(os.getpid() % 3)", 0.0),
     ("import random\nprint(random.random(), input())", 0.0),
     ("print(hash(input()))", 0.0),  # of the hash seed, which is of the machine
     ("import random\nrandom.seed(input())\nprint(random.random())", 0.2),  # the input alone decides it
@@ -32,16 +30,12 @@ def test_the_ladder(text: str, value: float) -> None:
     assert score.value == pytest.approx(value) and score.solved == (value == 1.0)
 
 
-def test_a_constant_earns_nothing_whatever_the_rule() -> None:
-    assert {TASK.score("print(0)", row).value for row in TASK.rows()[:10]} == {0.0}
-
-
 def test_rows_hide_their_inputs_meet_every_case_and_have_the_output_of_their_gold() -> None:
     rows = load_task("code.computed?split=test&size=512").rows()
     assert len(rows) == 512
     for row in rows:
         assert isinstance(row, ComputedRow)
-        assert len(set(row.outputs)) == len(row.inputs) == 3
+        assert len(set(row.outputs)) == len(row.inputs) == 3  # so that a constant is wrong
         assert not set(row.outputs) & set(map(str, row.inputs))
         assert row.rule in str(TASK.prompt(row))
         if "even" in row.rule:

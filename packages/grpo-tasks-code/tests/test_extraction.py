@@ -11,7 +11,6 @@ from grpo_tasks_code.extraction import MAX_PROGRAM_CHARS, block_of, program_of, 
 
 
 @pytest.mark.parametrize(("completion", "program"), [
-    ("```python\nprint(1)\n```", "print(1)\n"),
     ("Here it is:\n\n```python\nprint(1)\n```\nIt prints 1.", "print(1)\n"),
     ("```python\nprint(1)\n```\n```python\nprint(2)\n```", "print(1)\n"),  # the first of two
     ("```bash\nls\n```\n```python\nprint(2)\n```", "print(2)\n"),  # the first that is python
@@ -26,11 +25,9 @@ from grpo_tasks_code.extraction import MAX_PROGRAM_CHARS, block_of, program_of, 
     ("```python-repl\n>>> 1\n```", "```python-repl\n>>> 1\n```"),
     ("````python\nx = '```'\n````\n```python\ny\n```", "x = '```'\n"),  # ends at as many backticks
     # A draft in the thinking is not the answer, unless there is no other.
-    ("<think>First:\n```python\n1/0\n```\nNo.</think>\n```python\nprint(2)\n```", "print(2)\n"),
     ("a\n```python\n1/0\n```\n</think> b </think>```python\nprint(2)\n```\n```python\n3\n```", "print(2)\n"),
     ("<think>```python\nprint(1)\n```</think> That is all.", "print(1)\n"),
     ("```python\nprint('</think>')\n```", "print('</think>')\n"),
-    ("<think>```python\nprint(1)\n```", "print(1)\n"),
     ("<think>It prints.</think>\nprint(1)", "\nprint(1)"),
 ])  # fmt: skip
 def test_the_first_python_block_else_the_whole_text(completion: str, program: str) -> None:
@@ -39,7 +36,6 @@ def test_the_first_python_block_else_the_whole_text(completion: str, program: st
 
 
 @pytest.mark.parametrize(("completion", "program"), [
-    ("```\nprint(1)\n```", "print(1)\n"),
     ("Here's the code:\n\n``` \r\nprint(1)\r\n```\nIt prints:\n```\n1\n```", "print(1)\r\n"),  # the first of two
     ("```\nprint(1)\n", "print(1)\n"),  # cut
     ("```\n1\n```\n```python\nprint(1)\n```", "print(1)\n"),  # python comes first, wherever it is
@@ -52,7 +48,6 @@ def test_the_first_python_block_else_the_whole_text(completion: str, program: st
     ('"""Double.\n\n```\n>>> f(1)\n```\n"""\nprint(1)', '"""Double.\n\n```\n>>> f(1)\n```\n"""\nprint(1)'),
     ("print(1)\n```\n", "print(1)\n```\n"),  # opens nothing
     # The answer comes before the thinking.
-    ("<think>```python\n1/0\n```</think>\n```\nprint(2)\n```", "print(2)\n"),
     ("<think>```python\n1/0\n```\n</think> ```\nprint(2)\n```", "print(2)\n"),
     ("<think>\n```\nprint(1)\n```</think> That is all.", "print(1)\n"),
     # What closes a block.
@@ -106,12 +101,9 @@ def test_another_label_is_none_of_python(label: str) -> None:
     assert program_of(f"```{label}\nx\n```\n```python\nprint(1)\n```").endswith("print(1)\n")
 
 
-@pytest.mark.parametrize(
-    "imports",
-    ["import os\n", "# Modules\nimport os, sys\n\n", "from os import (  # (two)\n", "from a.b import (\n  c,\n) # x\n"],
-)
+@pytest.mark.parametrize("imports", ["# a\nimport b, c\n\n", "from d import (  # (\n", "from e import (\n f,\n) # g\n"])
 def test_imports_are_put_before_the_next_block(imports: str) -> None:
-    is_whole = "(two)" not in imports
+    is_whole = imports.count("(") < 2
     completion = f"First:\n```python\n{imports}```\nThen:\n```python\nprint(1)\n```\n```python\nprint(2)\n```"
     assert program_of(completion) == (f"{imports}\nprint(1)\n" if is_whole else imports)
     assert program_of(f"```python\n{imports}```") == imports

@@ -6,6 +6,10 @@ from grpo_tasks_code.output_prediction import OutputPredictionRow
 TASK = load_task("code.output_prediction?size=40")
 
 
+def test_there_are_enough_rows_to_evaluate() -> None:
+    assert len(load_task("code.output_prediction?split=test&size=512").rows()) == 512
+
+
 def test_the_prompt_shows_the_program_and_nothing_of_its_output() -> None:
     prompt = TASK.prompt(OutputPredictionRow(id="x", source="x = 6\nprint(x * 7)", output="42"))
     assert prompt == (

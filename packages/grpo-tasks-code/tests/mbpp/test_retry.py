@@ -1,13 +1,12 @@
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
 import pytest
+from environments import played
 
-from grpo_sdk import Scorer, load_task
-from grpo_sdk.endpoints.base import SampleKey
-from grpo_sdk.episodes.episode import Episode, Reply
-from grpo_sdk.episodes.player import Player, play
+from grpo_sdk import Score, Scorer, load_task
+from grpo_sdk.episodes.episode import Episode
 
 PROBLEM = {
     "task_id": 601,
@@ -26,37 +25,26 @@ def scorer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scorer]:
         yield made
 
 
-def answered(scorer: Scorer, *texts: str) -> Episode[str]:
-    row = scorer.task.rows()[0]
-    one = Episode[str](scorer.task, row, SampleKey(0, 1, "p", 0), scorer.task.prompt(row))
-
-    def answer(asked: Sequence[int]) -> Iterator[tuple[int, Reply[str]]]:
-        text = texts[len(one.turns)]
-        yield 0, Reply(text, text)
-
-    play([(Player(scorer), one)], answer)
-    return one
+def answered(scorer: Scorer, *texts: str) -> tuple[Episode[str], Score]:
+    (made,), (score,) = played(scorer, scorer.task.rows()[0], [texts])
+    return made, score
 
 
 def test_a_second_attempt_sees_the_test_that_failed(scorer: Scorer) -> None:
-    made = answered(scorer, WRONG, RIGHT)
+    made, score = answered(scorer, WRONG, RIGHT)
     assert [turn.text for turn in made.turns] == [WRONG, RIGHT]
     second = str(made.turns[1].prompt)
     assert second.startswith(str(made.turns[0].prompt) + WRONG) and "assert inc(5) == 6" in second
-    assert Player(scorer).score(made)[""].result().value == 1.0
+    assert score.value == 1.0
 
 
 def test_there_is_no_third_attempt_and_the_last_one_counts(scorer: Scorer) -> None:
-    made = answered(scorer, RIGHT.replace("x + 1", "x - 1"), WRONG)
-    assert len(made.turns) == 2
+    made, score = answered(scorer, RIGHT.replace("x + 1", "x - 1"), WRONG)
     # one of two tests: half of half the reward
-    assert Player(scorer).score(made)[""].result().value == pytest.approx(0.25)
+    assert len(made.turns) == 2 and score.value == pytest.approx(0.25)
 
 
-def test_who_is_right_at_once_is_not_asked_again(scorer: Scorer) -> None:
-    assert len(answered(scorer, RIGHT).turns) == 1
-
-
-def test_nonsense_is_told_so(scorer: Scorer) -> None:
-    made = answered(scorer, "\ud800\x00 (", RIGHT)
-    assert len(made.turns) == 2 and Player(scorer).score(made)[""].result().solved
+def test_who_is_right_at_once_is_not_asked_again_and_nonsense_is_told_so(scorer: Scorer) -> None:
+    assert len(answered(scorer, RIGHT)[0].turns) == 1
+    made, score = answered(scorer, "\ud800\x00 (", RIGHT)
+    assert len(made.turns) == 2 and score.solved

@@ -39,7 +39,6 @@ def test_the_reward_falls_with_the_share_that_is_right(predictions: tuple[str, .
     ("print(1", "no Python"),
     ("x = 1", "exactly one integer"),
     ("print(1)\nprint(2)", "exactly one integer"),
-    ("print(1.0)", "exactly one integer"),
     ("print('007')", "exactly one integer"),
     ("print(10 ** 6)", "beyond 999999"),
     ("print(1 / 0)", "does not run: runtime_error"),
@@ -71,28 +70,22 @@ def test_a_program_that_is_not_fair_earns_the_least(program: str, reason: str) -
 LETTERS = ", ".join(map(repr, "abcdefgh"))
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        "print(int(repr(lambda: 0).split()[-1][:-1], 16) >> 30 & 0x3ff)",  # where the heap begins
-        "class A: pass\nprint(int(f'{A()}'.split()[-1][:-1], 16) % 997)",
-        f"print(ord(list({{{LETTERS}}})[0]))",
-        f"print(ord({{{LETTERS}}}.pop()))",
-        f"d = dict.fromkeys([{LETTERS}])\nprint(ord(list(d.keys() & d.keys())[0]))",
-        "print([len, print].index({len, print}.pop()))",  # in address order, which a machine has the same each time
-        "print([int, str].index([*frozenset((int, str))][0]))",
-        "print(list({None, 1, 2, 3}).index(None))",
-        "print([int, str].index((set([int]) | {str}).pop()))",
-        "d = {len: 0, print: 1}\nprint([len, print].index([*d.keys() - []][0]))",
-        "d = {len: 0, print: 1}.keys()\nd -= set()\nprint([len, print].index([*d][0]))",
-        "print(list({30, 17, 96})[0])",
-        "def f(n):\n    global d\n    d = n\n    f(n + 1)\ntry:\n    f(0)\nexcept RecursionError:\n    print(d)",
-        "def f(n):\n    global d\n    d = n\n    max([0], key=lambda _: f(n + 1))\n"
-        "try:\n    f(0)\nexcept RecursionError:\n    print(d)",
-        "x, n = [], 0\ntry:\n    while True:\n        x.append(bytes(10**6))\n        n += 1\n"
-        "except MemoryError:\n    x = 0\n    print(n)",
-    ],
-)
+@pytest.mark.parametrize("program", [
+    "print(int(repr(lambda: 0).split()[-1][:-1], 16) >> 30 & 0x3ff)",  # where the heap begins
+    f"print(ord(list({{{LETTERS}}})[0]))",
+    f"d = dict.fromkeys([{LETTERS}])\nprint(ord(list(d.keys() & d.keys())[0]))",
+    "print([len, print].index({len, print}.pop()))",  # in address order, which a machine has the same each time
+    "print([int, str].index([*frozenset((int, str))][0]))",
+    "print(list({None, 1, 2, 3}).index(None))",
+    "print([int, str].index((set([int]) | {str}).pop()))",
+    "d = {len: 0, print: 1}\nprint([len, print].index([*d.keys() - []][0]))",
+    "d = {len: 0, print: 1}.keys()\nd -= set()\nprint([len, print].index([*d][0]))",
+    "def f(n):\n    global d\n    d = n\n    f(n + 1)\ntry:\n    f(0)\nexcept RecursionError:\n    print(d)",
+    "def f(n):\n    global d\n    d = n\n    max([0], key=lambda _: f(n + 1))\n"
+    "try:\n    f(0)\nexcept RecursionError:\n    print(d)",
+    "x, n = [], 0\ntry:\n    while True:\n        x.append(bytes(10**6))\n        n += 1\n"
+    "except MemoryError:\n    x = 0\n    print(n)",
+])  # fmt: skip
 def test_what_the_machine_decides_is_not_fair(program: str) -> None:
     score = PATIENT.score(program, ROW, ())
     assert (score.value, score.valid) == (-1.0, False), score.why
@@ -107,9 +100,7 @@ def test_what_the_machine_decides_is_not_fair(program: str) -> None:
     "print(len({frozenset({1}), frozenset([2]), frozenset({1}) | set()}) + sum(set.union({1}, {2})))",
     "def f(set): return len(set)\nprint(f([1, 2]) + len(f'{set()}') + sum({*range(5), 7}.copy()))",
     "def f(n):\n    return n and 1 + f(n - 1)\nprint(f(800))",
-    "from itertools import accumulate\nprint(list(accumulate(range(9)))[-1])",
     "from collections import Counter\nprint(Counter('banana')['a'])",
-    "total = 0\nfor _ in range(7):\n    total = total * 3 + 1\nprint(total)",
     "class Box:\n    def __init__(self, n):\n        self.n = n\nprint(Box(4).n)",
     "print(999999)",
 ])  # fmt: skip
