@@ -1,9 +1,9 @@
-import os
 import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 MakeEngine = Callable[..., str]
@@ -30,12 +30,10 @@ def pids(tmp_path: Path) -> Callable[[], list[int]]:
     """Processes of fake engines that are alive."""
 
     def alive(pid: int) -> bool:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
+        try:  # one whose parent is gone may stay a zombie where init does not reap
+            return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
             return False
-        status = Path(f"/proc/{pid}/stat")  # one whose parent is gone may stay a zombie where init does not reap
-        return not (status.exists() and status.read_text().rpartition(")")[2].split()[0] == "Z")
 
     return lambda: [
         pid for path in tmp_path.glob("engine-*/pid-*") if alive(pid := int(path.name.removeprefix("pid-")))

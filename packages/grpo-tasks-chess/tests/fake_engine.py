@@ -61,9 +61,7 @@ def misbehave(board: chess.Board, multipv: int) -> bool:
     elif MODE == "dies-once" and first_time("died"):
         os._exit(3)
     elif MODE == "nonsense":
-        say("\x00\xff??", "info depth x score cp y pv e9e9", "readyok", "bestmove zzzz")
-    elif MODE == "illegal":
-        say("info depth 1 multipv 1 score cp 10 pv a1a8", f"bestmove {next(iter(board.legal_moves)).uci()}")
+        say("\x00\xff??", "info depth x score cp y pv e9e9", "info score cp 1 pv a1a8", "bestmove zzzz")
     elif MODE == "twice":
         move = next(iter(board.legal_moves)).uci()
         for number in range(1, multipv + 1):

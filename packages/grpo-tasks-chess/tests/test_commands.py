@@ -181,16 +181,13 @@ KNIGHTS = "g1f3 g8f6 f3g1 f6g8"
 ROOK = "g8h8 b1a1 h8g8 a1b1"
 
 
-@pytest.mark.parametrize(
-    ("fen", "moves", "result", "ended_by", "plies"),
-    [
-        (chess.STARTING_FEN, f"{KNIGHTS} {KNIGHTS} e2e4", "1/2-1/2", "threefold repetition", 8),
-        # A move to where the position stood twice could be played, and White mates instead.
-        ("6k1/5ppp/8/8/8/8/8/1R2K3 b - - 0 1", f"{ROOK} g8h8 b1a1 h8g8 a1a8", "1-0", "checkmate", 8),
-        ("6k1/5ppp/8/8/8/8/8/R3K3 w - - 99 90", "a1a8", "1-0", "checkmate", 1),
-        ("6k1/5ppp/8/8/8/8/8/R3K3 w - - 98 90", "a1b1 g8h8 b1a1", "1/2-1/2", "fifty moves", 2),
-    ],
-)
+@pytest.mark.parametrize(("fen", "moves", "result", "ended_by", "plies"), [
+    (chess.STARTING_FEN, f"{KNIGHTS} {KNIGHTS} e2e4", "1/2-1/2", "threefold repetition", 8),
+    # A move to where the position stood twice could be played, and White mates instead.
+    ("6k1/5ppp/8/8/8/8/8/1R2K3 b - - 0 1", f"{ROOK} g8h8 b1a1 h8g8 a1a8", "1-0", "checkmate", 8),
+    ("6k1/5ppp/8/8/8/8/8/R3K3 w - - 99 90", "a1a8", "1-0", "checkmate", 1),
+    ("6k1/5ppp/8/8/8/8/8/R3K3 w - - 98 90", "a1b1 g8h8 b1a1", "1/2-1/2", "fifty moves", 2),
+])  # fmt: skip
 def test_a_draw_stands_on_the_board_and_not_in_a_move_to_come(
     fen: str, moves: str, result: str, ended_by: str, plies: int
 ) -> None:

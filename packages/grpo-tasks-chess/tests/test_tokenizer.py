@@ -30,14 +30,8 @@ def test_each_token_of_a_board_says_what_stands_on_which_square() -> None:
     assert names[66:] == [" w", " ", "KQ", "kq", " -", " 0", " 1"]
     assert len(set(ids[2:66])) == 64  # no two squares share a token, empty ones neither
     other = TOKENIZER("A: 8/8/8/3p4/8/3p4/8/R3K2R b - - 12 40+a1a2+")["input_ids"]
-    assert [square for square in range(64) if ids[2 + square] == other[2 + square]] == [
-        square for square, (one, two) in enumerate(zip(spread(ids), spread(other), strict=True)) if one == two
-    ]
-
-
-def spread(ids: list[int]) -> str:
-    """What stands on the 64 squares of a line that begins with two other tokens."""
-    return "".join(TOKENIZER.decode([square])[0] for square in ids[2:66])
+    differ = [square for square in range(64) if ids[2 + square] != other[2 + square]]
+    assert differ == [0, 2, 4, 7, 43, 48, 49, 50, 51, 53, 54, 55], "Black's pieces, and White's pawns"
 
 
 def test_moves_numbers_and_clocks_keep_their_digits() -> None:
@@ -65,9 +59,7 @@ def test_text_that_is_nearly_a_board_comes_back(text: str) -> None:
     assert TOKENIZER.decode(TOKENIZER(text)["input_ids"]) == text
 
 
-@pytest.mark.parametrize(
-    "text", ["8/8/4k3/8/8/3K4/8/8 w - - 0 1", "r/8/8/8/8/8/8/8 b - - 0 1", "1/8 w - - ", "k7/8 w "]
-)
+@pytest.mark.parametrize("text", ["8/8/4k3/8/8/3K4/8/8 w - - 0 1", "r/8/8/8/8/8/8/8 b - - 0 1", "1/8 w - - "])
 def test_a_text_that_begins_with_a_board_comes_back(text: str) -> None:
     assert TOKENIZER.decode(TOKENIZER(text)["input_ids"]) == text
     assert TOKENIZER.decode(TOKENIZER(f"{text}\n{text}")["input_ids"]) == f"{text}\n{text}"

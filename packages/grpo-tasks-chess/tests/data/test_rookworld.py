@@ -11,23 +11,14 @@ from grpo_tasks_chess.data.checking import check
 from grpo_tasks_chess.formats import PolicyAnswer, Transition, write_environment_line, write_policy_line
 from grpo_tasks_chess.rules import play
 
-
-def policy_line(fen: str, moves: str, evaluations: str, best: str) -> str:
-    return f"P: {fen:<90}M: {moves:<30}E: {evaluations:<40}B: {best}"
-
-
-# Published rows. Black's best move is the worst one listed; the highest is h7f8.
-WHITE = policy_line(
-    "3r2r1/pp2kp1p/2pb4/3n4/5P2/P3PKN1/1P3P1P/1BR3R1 w - - 7 26",
-    "b1a2 g1d1 g3f5 e3e4 h2h4",
-    "3.83 3.83 3.9 4.41 3.92",
-    "e3e4",
+# Published rows, with fewer spaces. Black's best move is the worst one listed; the highest is h7f8.
+WHITE = (
+    "P: 3r2r1/pp2kp1p/2pb4/3n4/5P2/P3PKN1/1P3P1P/1BR3R1 w - - 7 26 "
+    "M: b1a2 g1d1 g3f5 e3e4 h2h4 E: 3.83 3.83 3.9 4.41 3.92 B: e3e4"
 )
-BLACK = policy_line(
-    "2b3k1/Q4rqn/p2p4/4p3/p6p/2PP3P/BP3PP1/R5K1 b - - 0 34",
-    "a4a3 c8f5 h7f6 h7g5 h7f8",
-    "-3.06 -2.82 -3.21 -3.16 -2.3",
-    "h7f6",
+BLACK = (
+    "P: 2b3k1/Q4rqn/p2p4/4p3/p6p/2PP3P/BP3PP1/R5K1 b - - 0 34 "
+    "M: a4a3 c8f5 h7f6 h7g5 h7f8 E: -3.06 -2.82 -3.21 -3.16 -2.3 B: h7f6"
 )
 MOVE = (
     "1k1r2nr/1p4b1/2pP3p/q3N1P1/R1PP1B2/3B1N1P/1P3QP1/5RK1 b - - 0 22+g8e7+"
@@ -79,28 +70,19 @@ def test_published_lines_become_records(tmp_path: Path) -> None:
     assert (move["reward"], move["terminated"], move["truncated"]) == (0.001, False, False)
 
 
-def test_blacks_best_moves_are_set_right_where_most_are_the_worst(tmp_path: Path) -> None:
-    wrong = text_file(tmp_path / "wrong.txt", policy_lines(40, worst=True) + policy_lines(3, worst=False) + [WHITE])
+@pytest.mark.parametrize(("worst", "best", "are_set_right"), [(40, 3, True), (3, 40, False)])
+def test_blacks_best_moves_are_set_right_where_most_are_the_worst(
+    worst: int, best: int, are_set_right: bool, tmp_path: Path
+) -> None:
+    lines = [WHITE, *policy_lines(best, worst=False), *policy_lines(worst, worst=True)]
     report = rookworld.Report()
-    records = [record for _, record in rookworld.records(wrong, "policy", report=report)]
-    assert all(
-        dict(zip(each["moves"], each["evaluations"], strict=True))[each["best"]] == max(each["evaluations"])
-        for each in records
-    )
-    assert (report.labels.lowest, report.labels.highest, report.rows) == (40, 3, 44)
-    assert "lowest in 40 of 43 rows; it is set to the highest" in str(report.labels)
-
-
-def test_blacks_best_moves_are_left_where_most_are_the_best(tmp_path: Path) -> None:
-    right = text_file(tmp_path / "right.txt", policy_lines(40, worst=False) + policy_lines(3, worst=True))
-    report = rookworld.Report()
-    records = [record for _, record in rookworld.records(right, "policy", report=report)]
-    evaluated = [dict(zip(each["moves"], each["evaluations"], strict=True)) for each in records]
-    assert [values[each["best"]] for each, values in zip(records, evaluated, strict=True)] == [
-        *(max(values.values()) for values in evaluated[:40]),
-        *(min(values.values()) for values in evaluated[40:]),
-    ]
-    assert not report.labels.are_inverted
+    source = text_file(tmp_path / "rows.txt", lines)
+    records = [record for _, record in rookworld.records(source, "policy", report=report)]
+    highest = [each["evaluations"][each["moves"].index(each["best"])] == max(each["evaluations"]) for each in records]
+    assert highest == [True] * (1 + best) + [are_set_right] * worst
+    assert (report.labels.lowest, report.labels.highest, report.rows) == (worst, best, 44)
+    assert report.labels.are_inverted == are_set_right
+    assert ("lowest in 40 of 43 rows; it is set to the highest" in str(report.labels)) == are_set_right
 
 
 def test_equal_evaluations_decide_nothing() -> None:
