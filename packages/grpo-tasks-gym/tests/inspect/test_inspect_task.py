@@ -62,9 +62,7 @@ def test_values_are_those_of_value_to_float_and_nothing_else_is_a_verdict() -> N
     task = bound("moods")
     values = {"yes": 1.0, "no": 0.0, "half": 0.5, "blank": 0.0, "true": 1.0, "third": 0.3}
     reasons = {
-        "hang": "no answer within 3 s",
         "raise": "RuntimeError (evals.py:",
-        "kill": "killed by SIGKILL",
         "none": "scorer moody gave no score",
         "unscored": "left it unscored: grader_failed",
         "big": "7 is above its maximum 1; state it: ?maximum=7",
@@ -72,7 +70,7 @@ def test_values_are_those_of_value_to_float_and_nothing_else_is_a_verdict() -> N
         "dict": "gave a, where its first score had one value",
     }
     texts = [*values, *reasons]
-    with Scorer(task, workers=2, timeout_s=3) as scorer:
+    with Scorer(task, workers=1) as scorer:
         scores = scorer.score(texts, [task.rows()[1]] * len(texts))
     by_text = dict(zip(texts, scores, strict=True))
     assert {text: by_text[text].value for text in values} == pytest.approx(values)

@@ -110,8 +110,6 @@ def test_a_server_with_sessions_gets_its_cookie_back(tmp_path: Path, mode: str, 
 WRONG: dict[str, tuple[tuple[int, Any], str]] = {
     "error": ((500, {"detail": "judge\nfailed"}), 'HTTP 500: {"detail": "judge\\nfailed"}'),
     "no reward": ((200, {"score": 1.0}), "a reply without a reward"),
-    "NaN": ((200, b'{"reward": NaN}'), "a reply without a reward"),
-    "text": ((200, {"reward": "1"}), "'reward' is no finite number"),
     "large": ((200, {"reward": 1e300}), "'reward' is no finite number"),
     "huge": ((200, b" " * 5_000_000), "a reply of more than"),
     "deep": ((200, b"[" * 200_000), "a reply without a reward"),

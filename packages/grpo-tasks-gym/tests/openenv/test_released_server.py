@@ -23,20 +23,21 @@ OPENENV = "openenv==0.10.0"
 @pytest.fixture(params=[64, 1])
 def address(request: pytest.FixtureRequest) -> Iterator[str]:
     """An environment that allows so many connections."""
-    with served("released_server.py", str(request.param)) as address:
+    with served("guess", str(request.param)) as address:
         yield address
 
 
-def python(script: str, *arguments: str) -> dict[str, Any]:
-    """How a program of this folder is started with openenv."""
-    python = ("uv", "run", "--no-project", "--isolated", "--python", "3.11", "--with", OPENENV, "python")
+def python(*arguments: str) -> dict[str, Any]:
+    """How released_server.py is started with openenv."""
+    server = Path(__file__).with_name("released_server.py")
+    python = ("uv", "run", "--no-project", "--isolated", "--python", "3.11", "--with", OPENENV, "python", server)
     clean = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    return {"args": [*python, str(Path(__file__).with_name(script)), *arguments], "env": clean, "cwd": "/"}
+    return {"args": [*python, *arguments], "env": clean, "cwd": "/"}
 
 
 @contextmanager
-def served(script: str, *arguments: str) -> Iterator[str]:
-    with subprocess.Popen(**python(script, *arguments), stdout=subprocess.PIPE, text=True) as process:
+def served(*arguments: str) -> Iterator[str]:
+    with subprocess.Popen(**python(*arguments), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         yield f"http://127.0.0.1:{int(process.stdout.readline())}"
         process.terminate()
@@ -81,15 +82,13 @@ def tools(address: str, **options: Any) -> BoundTask:
 
 
 def test_calls_earn_what_the_released_client_sums() -> None:
-    with served("released_tools.py", "serve", "64") as address:
+    with served("tools", "64") as address:
         task = tools(address)
         row = task.rows()[0]
         seed = int(row.id.removeprefix("seed-"))
         assert task.prompt(row) == f"Game {seed}: which number from 0 to 9?"
         episodes = json.dumps([[seed, calls] for calls in PLAYED])
-        peer = subprocess.run(
-            **python("released_tools.py", "play", address, episodes), check=True, stdout=subprocess.PIPE, text=True
-        )
+        peer = subprocess.run(**python("play", address, episodes), check=True, stdout=subprocess.PIPE, text=True)
         with Scorer(task, workers=1, tool_workers=2) as scorer:
             for calls, (value, texts) in zip(PLAYED, json.loads(peer.stdout), strict=True):
                 answered, score, _ = called(scorer, row, [[call] for call in calls])

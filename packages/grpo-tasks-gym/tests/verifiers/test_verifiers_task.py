@@ -44,15 +44,13 @@ def test_the_split_may_be_the_tasksets() -> None:
 def test_what_is_no_verdict_abstains_with_its_reason() -> None:
     task = load_task("verifiers.adding_numbers?split_by=none")
     reasons = {
-        "hang": "no answer within 3 s",
         "raise": "RuntimeError: no luck",
-        "kill": "killed by SIGKILL",
         "nan": "correct is nan, which is no verdict",
         "none": "TypeError",
         "big": "7 is above its maximum 1; state it: ?maximum=7",
         "dict": "scored correct, other of one completion and not of another",
     }
-    with Scorer(task, workers=2, timeout_s=3) as scorer:
+    with Scorer(task, workers=1) as scorer:
         scores = scorer.score([*reasons, "5"], [task.rows()[4]] * (len(reasons) + 1))
     assert scores[-1].solved
     for score, (text, reason) in zip(scores, reasons.items(), strict=False):
