@@ -42,7 +42,7 @@ def test_a_call_of_literals_and_a_literal_are_compared_here(
     ("class Own:\n    def __init__(self, value): self.value = value", True),
     ("@dataclass\nclass Own:\n    x: int = 0\n    tags: list = field(default_factory=list)", True),
     ("class Own:\n    __slots__ = ('a',)", True),
-    ("class Own:\n    rows: list = [(1, 2)]", False),
+    ("class Own:\n    rows: list = [(1, 2)]\n    def __init__(self): self.n = 1", False),
     ("class Own:\n    def solve(self, n): return n + 1", False),
     ("class Own:\n    def __init__(self): assert True", False),
 ])  # fmt: skip
