@@ -26,7 +26,10 @@ def test_part_of_a_message_is_no_message(channel: MessageChannel) -> None:
     assert channel.take() == "whole"
 
 
-@pytest.mark.parametrize("data", [b"{", b"null", b"[" * 1000 + b"]" * 1000, b"\xff", None])
+DEEP = [b"[" * depth + b"]" * depth for depth in (wire.MAX_NESTING + 1, 1000)]  # and too deep for the parser
+
+
+@pytest.mark.parametrize("data", [b"{", b"null", *DEEP, b"\xff", None])
 def test_what_is_no_message_closes_the_channel(channel: MessageChannel, data: bytes | None) -> None:
     length = wire.MAX_FRAME_BYTES + 1 if data is None else len(data)  # one that is too long is refused unread
     channel.program_end.sendall(wire.LENGTH.pack(length) + (data or b""))
