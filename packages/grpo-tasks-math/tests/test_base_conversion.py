@@ -10,8 +10,7 @@ RADIX = {"binary": 2, "decimal": 10, "hexadecimal": 16}
 
 
 def test_prompts() -> None:
-    assert [TASK.prompt(row) for row in (TO_BINARY, TO_HEX, TO_DECIMAL)] == [
-        "Convert 13 from decimal to binary:",
+    assert [TASK.prompt(row) for row in (TO_HEX, TO_DECIMAL)] == [
         "Convert 101010111100 from binary to hexadecimal:",
         "Convert C8 from hexadecimal to decimal:",
     ]

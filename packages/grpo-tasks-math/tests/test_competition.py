@@ -15,12 +15,7 @@ from grpo_tasks_math.verify import Verdict
 RECORDS: list[dict[str, object]] = [
     {"problem": problem, "solution": solution, "level": level, "type": subject}
     for problem, solution, level, subject in (
-        (
-            "Compute $\\frac{1}{3} + \\frac{1}{6}$.",
-            "It is $\\frac{3}{6} = \\boxed{\\frac{1}{2}}$.",
-            "Level 1",
-            "Prealgebra",
-        ),
+        ("Compute $\\frac{1}{3} + \\frac{1}{6}$.", "$\\frac{3}{6} = \\boxed{\\frac{1}{2}}$", "Level 1", "Prealgebra"),
         ("How many subsets has a set of $5$ elements?", "$2^5 = \\boxed{32}$", "Level 2", "Counting & Probability"),
         ("Factor $x^2 - 1$.", "It is $\\boxed{(x-1)(x+1)}$.", "Level 5", "Algebra"),
         ("In the figure, what is $A$? [asy] draw((0,0)); [/asy]", "$\\boxed{60^\\circ}$", "Level 4", "Geometry"),
@@ -50,28 +45,22 @@ def test_gold_earns_the_maximum_and_is_solved(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "value", "solved"),
+    ("options", "text", "value", "solved"),
     [
-        (" It is $\\boxed{0.5}$.", 2.2, True),
-        (" The answer is 1/2.", 0.0, False),
-        (" $\\boxed{\\frac{1}{3} + \\frac{1}{6}}$", 0.2, False),  # the problem's own formula
-        (" $\\boxed{\\frac{1}{6} + \\frac{1}{3} = 0.5}$", 2.2, True),
-        (" It is $\\boxed{\\frac13}$.", 0.2, False),
-        (" It is $\\boxed{}$.", 0.0, False),
-        ("", 0.0, False),
-        (" $\\boxed{\\frac12}$\n\nProblem: $1+1$?\nSolution: $\\boxed{2}$", 2.2, True),  # it went on by itself
+        ("", " It is $\\boxed{0.5}$.", 2.2, True),
+        ("", " The answer is 1/2.", 0.0, False),
+        ("&reading=free", " The answer is 1/2.", 2.0, True),
+        ("", " $\\boxed{\\frac{1}{3} + \\frac{1}{6}}$", 0.2, False),  # the problem's own formula
+        ("", " $\\boxed{\\frac{1}{6} + \\frac{1}{3} = 0.5}$", 2.2, True),
+        ("", " It is $\\boxed{\\frac13}$.", 0.2, False),
+        ("", " It is $\\boxed{}$.", 0.0, False),
+        ("", " $\\boxed{\\frac12}$\n\nProblem: $1+1$?\nSolution: $\\boxed{2}$", 2.2, True),  # it went on by itself
     ],
 )
-def test_the_rungs(tmp_path: Path, text: str, value: float, solved: bool) -> None:
-    task = task_of(tmp_path, RECORDS)
+def test_the_rungs(tmp_path: Path, options: str, text: str, value: float, solved: bool) -> None:
+    task = task_of(tmp_path, RECORDS, options)
     score = task.score(text, task.rows()[0])
     assert score.value == pytest.approx(value) and score.solved is solved, score
-
-
-def test_an_answer_without_a_box_is_paid_by_an_option(tmp_path: Path) -> None:
-    task = task_of(tmp_path, RECORDS, "&reading=free")
-    score = task.score(" The answer is 1/2.", task.rows()[0])
-    assert score.value == pytest.approx(2.0) and score.solved
 
 
 RESTATED = [
@@ -79,19 +68,9 @@ RESTATED = [
     ("Find $\\frac{d}{dx}(x^2\\ln x)$.", "2x\\ln x+x", ["\\frac{d}{dx}(x^2\\ln x)"], ["x+2x\\ln x", "x(2\\ln x+1)"]),
     ("Expand $(x+2)^2$.", "x^2+4x+4", ["(x+2)^2", "(x+2)(x+2)", "(2+x)^2"], ["4+4x+x^2"]),
     ("Factor $x^2-4$.", "(x-2)(x+2)", ["x^2-4", "-4+x^2"], ["(x+2)(x-2)"]),
-    (
-        "What is $\\binom{8}{2}$?",
-        "28",
-        ["\\binom{8}{2}", "\\binom{8}{6}", "\\frac{8!}{6!2!}"],
-        ["28", "\\binom{8}{2}=28", "28.0"],
-    ),
+    ("What is $\\binom{8}{2}$?", "28", ["\\binom{8}{2}", "\\frac{8!}{6!2!}"], ["28", "\\binom{8}{2}=28"]),
     ("Simplify $\\sqrt{48}$.", "4\\sqrt{3}", ["\\sqrt{48}"], ["4\\sqrt3", "\\sqrt{3} \\cdot 4"]),
-    (
-        "Compute $\\text{lcm}(4,6)$.",
-        "12",
-        ["\\text{lcm}(4,6)", "3 \\cdot 4", "\\sqrt{144}", "\\log_2 4096"],
-        ["12", "x=12"],
-    ),
+    ("What is $\\text{lcm}(4,6)$?", "12", ["\\text{lcm}(4,6)", "3 \\cdot 4", "\\sqrt{144}", "\\log_2 4096"], ["12"]),
     ("Compute $\\lfloor 3.7 \\rfloor$.", "3", ["\\lfloor 3.7 \\rfloor", "\\int_0^3 1 dx"], ["3"]),
     ("Rationalize $\\frac{2}{\\sqrt2}$.", "\\sqrt2", ["\\frac{2}{\\sqrt2}"], ["\\sqrt{2}"]),
     ("Heads have probability $0.5$. And tails?", "\\frac12", [], ["0.5", "\\frac{1}{2}", "50\\%"]),
@@ -107,29 +86,24 @@ RESTATED = [
 ]
 
 
-@pytest.mark.parametrize(("problem", "gold", "unpaid", "paid"), RESTATED)
-def test_the_problems_formula_is_not_computed_for_the_model(
-    tmp_path: Path, problem: str, gold: str, unpaid: list[str], paid: list[str]
-) -> None:
-    record = {"problem": problem, "solution": f"$\\boxed{{{gold}}}$", "level": "Level 1", "type": "Algebra"}
-    task = task_of(tmp_path, [record])
-    solved = {text: task.score(f"\\boxed{{{text}}}", task.rows()[0]).solved for text in [*unpaid, *paid]}
-    assert solved == {**dict.fromkeys(unpaid, False), **dict.fromkeys(paid, True)}
+FORMS = [
+    # form that the row asks for, and as above
+    ("expanded", "x^2+2x+1", ["(x+1)(x+1)", "x(x+2)+1", "x^2+x+x+1"], ["1+2x+x^2"]),
+    ("expanded", "x/2+x^3", [r"\frac{x+2x^3}{2}", r"x/2+x^2\cdot x"], ["x^3+0.5x"]),
+    ("factored", "(x+1)(x-2)", ["x^2-x-2"], ["(x-2)(x+1)"]),
+    ("number", "12", ["6+6", "x+12-x"], ["12", "12.0", "x=12", r"12\text{ cm}", r"\$12", "+12", "(12)"]),
+    ("number", "1000", ["10^3"], ["1,000", r"1\,000"]),
+]
 
 
 @pytest.mark.parametrize(
-    ("form", "gold", "unpaid", "paid"),
-    [
-        ("expanded", "x^2+2x+1", ["(x+1)(x+1)", "x(x+2)+1", "x^2+x+x+1"], ["1+2x+x^2"]),
-        ("expanded", "x/2+x^3", [r"\frac{x+2x^3}{2}", r"x/2+x^2\cdot x"], ["x^3+0.5x"]),
-        ("factored", "(x+1)(x-2)", ["x^2-x-2"], ["(x-2)(x+1)"]),
-        ("number", "12", ["6+6", "x+12-x"], ["12", "12.0", "x=12", r"12\text{ cm}", r"\$12", "+12", "(12)"]),
-        ("number", "1000", ["10^3"], ["1,000", r"1\,000"]),
-    ],
+    ("asked", "gold", "unpaid", "paid"),
+    [*(({"problem": problem}, *row) for problem, *row in RESTATED), *(({"form": form}, *row) for form, *row in FORMS)],
 )
-def test_a_row_may_ask_for_a_form(tmp_path: Path, form: str, gold: str, unpaid: list[str], paid: list[str]) -> None:
-    record: dict[str, object] = {"problem": "P?", "solution": f"$\\boxed{{{gold}}}$", "level": 1, "form": form}
-    task = task_of(tmp_path, [record])
+def test_the_problems_formula_and_another_form_than_asked_for_are_not_paid(
+    tmp_path: Path, asked: dict[str, object], gold: str, unpaid: list[str], paid: list[str]
+) -> None:
+    task = task_of(tmp_path, [{"problem": "P?", "solution": f"$\\boxed{{{gold}}}$", "level": 1, **asked}])
     solved = {text: task.score(f"\\boxed{{{text}}}", task.rows()[0]).solved for text in [*unpaid, *paid]}
     assert solved == {**dict.fromkeys(unpaid, False), **dict.fromkeys(paid, True)}
 

@@ -37,17 +37,13 @@ TARGET = CountdownRow(id="x", numbers=(3, 7, 25, 50), target=82)
 @pytest.mark.parametrize(("name", "row", "value", "texts"), [
     ("echo", APPLE, 1.0, [" apple", '"apple".', '"apple."']),
     ("echo", APPLE, 0.2 * 4 / 5, [" apply"]),
-    ("echo", APPLE, 0.2 * 3 / 5, [" app"]),
     ("echo", APPLE, 0.2 * 5 / 11, [" apple apple"]),
-    ("echo", APPLE, 0.2 * 5 / 9, [" apple pie"]),
     ("echo", APPLE, 0.0, [" pineapple", " Apple", " Say apple:", '""', ""]),
     ("pattern", LETTER, 1.0, [" D", " d."]),
     ("pattern", LETTER, 0.2, [" E", " C"]),
     ("pattern", LETTER, 0.1, [" F", " A"]),
     ("pattern", LETTER, 0.0, [" D E F", " 4", " DD", " \N{LATIN CAPITAL LETTER A WITH DIAERESIS}"]),
     ("pattern", NUMBER, 1.0, [" -3"]),
-    ("pattern", NUMBER, 0.2, [" -2"]),
-    ("pattern", NUMBER, 0.1, [" 3"]),
     ("pattern", NUMBER, 0.0, [" -3 -6", " D"]),
     ("arithmetic", SUM, 1.0, [" 95", "95\n", " 95.", " +95"]),
     ("arithmetic", SUM, 0.2, [" 96", " 85", " 105"]),  # off by 1, or by 10: a lost carry
@@ -57,33 +53,23 @@ TARGET = CountdownRow(id="x", numbers=(3, 7, 25, 50), target=82)
     ("arithmetic", DIFFERENCE, 0.1, [" 55"]),
     ("counting", LETTERS, 1.0, [" 9"]),
     ("counting", LETTERS, 0.2, [" 8", " 10"]),
-    ("counting", LETTERS, 0.1, [" 7", " 19", " -9"]),
-    ("counting", LETTERS, 0.0, [" 8, 9", " nine"]),
     ("base_conversion", TO_BINARY, 1.0, [" 1101", " 0b1101", " 01101"]),  # the same number
     ("base_conversion", TO_BINARY, 0.2, [" 1100"]),
     ("base_conversion", TO_BINARY, 0.1, [" 1110", " 11011"]),  # two digits differ
     ("base_conversion", TO_BINARY, 0.0, [" 13", " 0x1101", " -1101", " 1100 or 1101", " 11 01"]),  # not binary
     ("base_conversion", TO_HEX, 1.0, [" ABC", " abc.", " 0xABC"]),
-    ("base_conversion", TO_HEX, 0.2, [" ABD"]),
-    ("base_conversion", TO_HEX, 0.1, [" ABCD"]),
     ("base_conversion", TO_HEX, 0.0, [" xyz"]),
     ("base_conversion", TO_DECIMAL, 1.0, [" 200"]),
-    ("base_conversion", TO_DECIMAL, 0.2, [" 100"]),
-    ("base_conversion", TO_DECIMAL, 0.1, [" 20", " 0"]),
     ("base_conversion", TO_DECIMAL, 0.0, [" C8"]),
     ("comparison", TRUE, 1.0, [" yes", "Yes.", "YES\nno"]),
     ("comparison", TRUE, 0.1, [" no"]),
-    ("comparison", TRUE, 0.0, [" yes and no", " yes yes", " yesterday", " true"]),
+    ("comparison", TRUE, 0.0, [" yes and no", " yes yes", " yesterday", " not", " true"]),
     ("comparison", FALSE, 1.0, [" no"]),
-    ("comparison", FALSE, 0.1, [" yes"]),
-    ("comparison", FALSE, 0.0, [" not"]),
     ("word_problem", STORY, 1.0, [" 17", " $17", " 17."]),
     ("word_problem", STORY, 0.2, [" 16", " 7", " 27"]),  # off by 10: a lost carry
-    ("word_problem", STORY, 0.1, [" 1", " -17", " 117"]),
     ("word_problem", STORY, 0.0, [" 17 eggs", " 9 + 8 = 17", " 16, 17", " $"]),
     ("countdown", TARGET, 1.0, [" 50 + 25 + 7", " 50 + 25 + 7 = 82", " (50 + 25) + 7."]),
     ("countdown", TARGET, 0.2 + 0.2 * 0.7, [" 50 + 25 + 7 + 3"]),  # 85 is 3 away
-    ("countdown", TARGET, 0.2 + 0.2 * 0.6, [" 50 + 25 + 3"]),  # 78 is 4 away
     ("countdown", TARGET, 0.2, [" 50"]),  # 32 away
     ("countdown", TARGET, 0.1, [" 25 + 50 + 3 * 7 / 3", " 82"]),  # 3 twice, and not a given number
     ("countdown", TARGET, 0.0, [" 50 + 25 + 7 = 83", " 50 + 25 + 7, or 82"]),

@@ -24,13 +24,7 @@ RECORDS = [
     },
     {"question": "What is the number of legs of one spider?", "answer": "Spiders have eight legs.\n#### 8"},
 ]
-LATEX = [
-    {
-        "index": 7,
-        "text": "A row has 6 trees. How many have 3 rows?\n<think>\nThere are $3 \\times 6 = 18$ trees.\n</think>\n"
-        "<answer>\n18\n</answer>",
-    }
-]
+LATEX = [{"index": 7, "text": "6 by 3?\n<think>\nThere are $3 \\times 6 = 18$.\n</think>\n<answer>\n18\n</answer>"}]
 
 
 def task_of(path: Path, records: list[dict[str, object]] | list[dict[str, str]], options: str = "") -> BoundTask:
@@ -81,39 +75,23 @@ def test_worked_examples_are_true() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "accuracy"),
+    ("options", "text", "accuracy", "form"),
     [
-        (" The answer is 29.", 0.0),  # it is not in the mark that the prompt asks for
-        (" #### 28", 0.0),
-        (" It is 29, no: 30.\n#### 30", 0.0),
-        ("", 0.0),
-        (" #### 29\n\nQuestion: What is 1 + 1?\nAnswer: 2\n#### 2", 2.0),  # it went on by itself
+        ("", " The answer is 29.", 0.0, 0.0),  # it is not in the mark that the prompt asks for
+        ("&reading=free", " The answer is 29.", 2.0, 0.0),
+        ("", " It is 29, no: 30.\n#### 30", 0.0, 1.0),
+        ("", "", 0.0, 0.0),
+        ("", " #### 29\n\nQuestion: What is 1 + 1?\nAnswer: 2\n#### 2", 2.0, 1.0),  # it went on by itself
+        ("&template=r1", "48 / 2 + 5 = 29</think><answer>29</answer>", 2.0, 1.0),
+        ("&template=r1", "29</think><answer>28</answer>", 0.0, 1.0),  # the right number in the thinking only
+        ("&template=r1", "\nIt is 29.", 0.0, 0.0),  # still thinking
+        ("&template=r1", "</think><answer>29</answer><answer>28</answer>", 2.0, 0.0),  # it ends at the first
+        ("&template=r1", "</think><answer>29</answer> and more", 2.0, 0.0),
+        ("&template=r1", "</think><answer>28 or 29</answer>", 0.0, 1.0),
     ],
 )
-def test_accuracy(file: Path, text: str, accuracy: float) -> None:
-    task = task_of(file, RECORDS)
-    score = task.score(text, task.rows()[0])
-    assert (score.parts["accuracy"], score.solved) == (accuracy, accuracy == 2.0)
-
-
-def test_an_answer_without_its_mark_is_paid_by_an_option(file: Path) -> None:
-    task = task_of(file, RECORDS, "&reading=free")
-    assert task.score(" The answer is 29.", task.rows()[0]).solved
-
-
-@pytest.mark.parametrize(
-    ("text", "accuracy", "form"),
-    [
-        ("48 / 2 + 5 = 29</think><answer>29</answer>", 2.0, 1.0),
-        ("29</think><answer>28</answer>", 0.0, 1.0),  # the right number in the thinking only
-        ("\nIt is 29.", 0.0, 0.0),  # still thinking
-        ("</think><answer>29</answer><answer>28</answer>", 2.0, 0.0),  # the first closing tag ends the completion
-        ("</think><answer>29</answer> and more", 2.0, 0.0),
-        ("</think><answer>28 or 29</answer>", 0.0, 1.0),
-    ],
-)
-def test_r1(file: Path, text: str, accuracy: float, form: float) -> None:
-    task = task_of(file, RECORDS, "&template=r1")
+def test_accuracy_and_form(file: Path, options: str, text: str, accuracy: float, form: float) -> None:
+    task = task_of(file, RECORDS, options)
     score = task.score(text, task.rows()[0])
     assert (score.parts["accuracy"], score.parts["format"], score.solved) == (accuracy, form, accuracy == 2.0)
 
@@ -159,12 +137,7 @@ def test_reasoning_is_measured_against_the_references_own(file: Path) -> None:
         ("signed", "plain", " 29, or rather\n#### 28", 0.5),
         ("tag_pref", "r1", "</think><answer>29</answer>", 1.0),
         ("tag_math_correct", "r1", "</think><answer>29</answer>", 1.0),
-        (
-            "tag_math_correct",
-            "r1",
-            "<answer>29</answer></think><answer>29</answer>",
-            0.0,
-        ),  # cut at the first, in thought
+        ("tag_math_correct", "r1", "<answer>29</answer></think><answer>29</answer>", 0.0),  # cut at the first
     ],
 )
 def test_presets(file: Path, preset: str, template: str, text: str, value: float) -> None:
@@ -203,7 +176,7 @@ def test_the_latex_form(file: Path, form: str, template: str) -> None:
     task = task_of(file, LATEX, f"&form={form}&template={template}")
     (row,) = task.rows()
     assert isinstance(row, GSM8KRow)
-    assert (row.question, row.answer) == ("A row has 6 trees. How many have 3 rows?", "18")
+    assert (row.question, row.answer) == ("6 by 3?", "18")
     score = task.score(row.gold or "", row)
     assert score.value == pytest.approx(2.4) and score.solved
 

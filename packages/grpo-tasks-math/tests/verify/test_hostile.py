@@ -1,6 +1,5 @@
 """Any text gets a verdict, soon, and raises nothing."""
 
-import sys
 import time
 from pathlib import Path
 
@@ -28,6 +27,7 @@ HOSTILE = [
     ("answer" + "x" * 59) * (N // 65), "\\frac{1}" * (N // 8), "√" * N, "x=" * (N // 2), "(A)" * (N // 3), " " * N,
     "\n" * N, "\0" * N, "\ud800" * N, "\u200f5" * (N // 2), "²" * N, "٤" * N, "\\" * N, "9^" * 200 + "9",
     "5 " + "a " * 900, "(1," * 300 + "1" + ")" * 300, "." * 1999 + "5", "\\pm" * 600, "\\text{" * 300,
+    "1e" + "9" * 1900, "1e" + "9" * N,
 ]  # fmt: skip
 
 
@@ -40,12 +40,6 @@ def test_hostile_text_is_read_in_bounded_time(text: str, form: str, monkeypatch:
     assert verify("42", form % text) in (Verdict.WRONG, Verdict.UNPARSABLE)
     assert verify("42", form % text, decimals="comma") in (Verdict.WRONG, Verdict.UNPARSABLE)
     assert time.process_time() - begin < SECONDS
-
-
-def test_integers_beyond_pythons_limit_are_no_numbers() -> None:
-    digits = sys.get_int_max_str_digits() + 1
-    assert verify("9" * digits, "1" * digits) is Verdict.WRONG
-    assert verify("42", f"1e{'9' * digits}") in (Verdict.WRONG, Verdict.UNPARSABLE)
 
 
 FRAGMENTS = (

@@ -19,9 +19,6 @@ PAIRS = [
     (r"\frac{\sqrt{2}}{2}", r"\boxed{\frac{1}{\sqrt{2}}}", Verdict.CORRECT),
     (r"\sqrt[3]{x} + 1", r"\boxed{1 + \sqrt[3]{x}}", Verdict.CORRECT),
     (r"\sqrt[3]{x} + 1", r"\boxed{\sqrt[3]{x} - 1}", Verdict.WRONG),
-    (r"\alpha", r"\boxed{\frac{2\alpha}{2}}", Verdict.CORRECT),
-    ("x_1", r"\boxed{2x_1 - x_1}", Verdict.CORRECT),
-    ("42", "42", Verdict.CORRECT),
 ]
 
 

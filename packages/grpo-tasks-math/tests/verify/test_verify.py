@@ -25,25 +25,15 @@ LONG = "x" * 3000
 
 NUMBERS = [
     ("1,000", ["1000"], [], []),
-    ("1000", ["1e3"], [], []),
     ("1500", [r"1.5 \times 10^{3}"], [], []),
     ("1500000", ["1.5 million"], [], []),
     (r"\frac{7}{2}", ["3 1/2", "3½"], [], []),
-    (r"-\frac{7}{2}", [r"-3\frac{1}{2}"], [], []),
     (r"\frac{1}{3}", [r"\boxed{0.\overline{3}}"], ["0.3333"], []),  # an approximation is another number
     ("1/6", ["0.1666..."], [], []),
     ("12", ["12.", "12.0"], ["112", "1 2"], []),
     ("0.5", [".5", r"\frac12", r"\dfrac{1}{2}", r"\tfrac 1 2"], [], []),
-    ("-1/2", ["-0.5", "−1/2", r"\frac{-1}{2}"], [], []),
-    ("6", [r"\sqrt{36}"], [], []),
-    ("1024", ["2^10"], [], []),
-    ("120", ["5!"], [], []),
     ("42", ["٤٢", "\u200f42\u200e", "4\x002"], [], []),
-    ("3.14", [], ["3.14159"], []),
-    ("80", [], ["80,000"], []),
     ("-5", ["−5", "- 5"], ["5"], []),
-    ("5", [], ["-5"], []),
-    ("0", ["-0"], [], []),
     # Dots end a sentence, unless they go on with decimals.
     ("18", ["18...", "18…", "18 …", "18.…", "18。", "18 apples...", r"18\ldots", r"18\\"], ["18!", "18.555..."], []),
     ("1234", ["1,234..."], [], []),
@@ -53,19 +43,12 @@ UNITS = [
     ("-20", ["-$20"], [], []),
     ("$20", ["20 dollars"], ["20 cents"], []),
     ("5", [r"5\text{ cm}"], [], []),
-    ("5 cm", ["5"], ["5 m"], []),
     ("20'", ["20 feet", "20"], ["20''"], []),
     ("900", ["900m"], [], []),
     ("36", [r"36\text{ cm}^2"], [], []),
-    ("36 cm^2", [], ["36 m^2"], []),
-    ("90", [r"90^\circ"], [], []),
-    ("90^{\\circ}", ["90 degrees"], [], []),
-    ("12", ["12 apples"], [], []),
     ("10 am", [], ["10 pm"], []),
     # The sign is read as the gold reads it.
     ("20", [r"20\%"], [], []),
-    (r"20\%", ["20", "1/5", "20 percent"], ["0.2%"], []),
-    ("0.2", ["20%"], [], []),
     ("3.33", ["x = 10/3 = 3.33"], [], []),  # equal sides may be rounded or have units
     ("60", [r"\boxed{1 \text{ h} = 60 \text{ min}}"], [], []),
     ("50%", [r"\boxed{50\% = 0.5}"], [], []),
@@ -76,16 +59,13 @@ STRUCTURES = [
     ("(1,2)", ["(1, 2)", r"\left(1,\;2\right)", "1, 2"], ["(2,1)"], []),
     ("(1,2]", ["(1, 2.0]"], ["[1,2]"], []),
     (r"\{1,2\}", [r"\{2, 1\}", "${2,1}$"], ["(1,2)", r"\{1,2,3\}", r"\{1,1\}"], []),
-    ("1,-2", ["x = 1 or x = -2"], [], []),
+    ("1,-2", ["x = 1 or x = -2", "-2,1"], [], []),
     ("2,-2", [r"\pm 2"], [], []),
     (r"\emptyset", [r"\varnothing", "∅", r"\{\}"], ["0"], []),
     ("100,200", [], ["(100,200)"], []),
-    ("(100,200)", ["(100, 200)"], [], []),
     ("((1,2),(3,4))", ["((1, 2), (3, 4))"], [], []),
     ("5", ["x = 5", "(5)", "[5]", "${5}$"], [], []),
     ("x = 5", ["5", "x = 2 + 3 = 5"], ["y = 5"], []),
-    ("42", ["6 * 7 = 42"], [], []),
-    ("101_2", [r"101_{2}", "101"], ["101_3", "5"], []),
     ("[1,3]", [], ["${1,3}$"], []),
     ("[0,1)", ["${[0,1)}$"], [], []),
 ]
@@ -98,31 +78,18 @@ WORDS = [
     ("B", ["(B)", "b", r"\text{(B)}", "B) 42", "(B) -5", "The answer is (B)."], ["C", "The answer is not B."], []),
     ("(B)", ["I choose (A), no: (B)"], [], []),
     ("x", [], ["X"], []),
-    ("Evelyn", [r"\text{Evelyn}", "The answer is Evelyn."], ["Maria"], []),
     ("the red ball", ["<answer>Red ball</answer>"], [], []),
-    ("x+1", ["x + 1"], [], []),
-    ("2:30", ["2 : 30"], [], []),
     ("12:30", ["12 : 30", "12:30 PM"], ["4:10", "12:45", "2:5", r"\frac{2}{5}", "0.4"], []),
     ("5:03", [], ["10:06", r"\frac{5}{3}"], []),
     ("C", ["The answer is not (B) but (C)."], [], []),
     ("banana split", [], ["bananasplit"], []),  # an article is a word, not the end of one
-    ("The banana", ["banana"], [], []),
     (LONG, [LONG], [LONG + "x"], []),  # what nothing reads is compared as it stands
     ("", [], [""], []),
-    (" ", [], ["5"], []),
 ]
 GOLDS_IN_THEIR_SOLUTIONS = [
-    ("2 + 2 = 4\n#### 4", ["4"], [], []),
-    (r"hence \boxed{4}", ["4"], [], []),
     ("=> 18", ["18"], [], []),
-    ("#### => 18", ["18"], [], []),
-    ("-> 18", ["18"], [], []),
     ("#### 18 (3)", ["54"], [], []),  # brackets that come to another number are a factor
     ("#### 18 (3 + 1)", [], ["18"], []),
-]
-SUBTRACTIONS = [
-    # Between two numbers, neither of them is the answer.
-    ("-20", [], ["3 non-negative 20"], ["10 minus 20", "$100 minus $20", "40 dollars minus 20", "The total minus 20"]),
 ]
 EXTRACTION = [
     ("5", [r"\boxed{4} no, that is wrong: \boxed{5}", r"\boxed{\boxed{5}}"], [], []),
@@ -135,22 +102,21 @@ EXTRACTION = [
     ("42", [], [], ["<answer>She has 42 apples</answer>"]),  # words before a number make text of it
     ("42", ["The answer is 42 because 6 * 7 = 42. Not 43."], [], []),
     ("18", ["She makes 9 * 2 = $<<9*2=18>>18.\n#### 18", "So she makes 9 * 2 = $18 every day."], [], []),
-    ("1200", ["#### 1,200\n"], [], []),
     ("42", ["**Answer:** 42", "Final Answer\n\n42", "The answer is:\n\n$$\n42\n$$"], [], []),
     ("42", ["The answer is clear. 40 + 2 = 42", "Step 1: 40\n- 42"], [], [r"so \boxed{42"]),
     ("6", ["The answer is 5, no: the answer is 6"], [], []),
     ("43", ["We have $a = 42$, so $b = 43$"], [], []),
     ("7", [r"So \[ x = 3 + 4 = 7 \]"], [r"<think>\boxed{7}</think>\boxed{8}"], []),
     ("2.5", [r"The result is \frac{5}{2}."], [], []),
-    ("2", [], [r"The result is \frac{5}{2}."], []),
-    ("12", [], ["of 112"], []),
+    ("32349", [r"It is 32,\!349"], [], []),
+    # Between two numbers, neither of them is the answer.
+    ("-20", [], ["3 non-negative 20"], ["10 minus 20", "$100 minus $20", "40 dollars minus 20", "The total minus 20"]),
     # What was thought is not what was answered.
     ("7", ["7<think>8", "<think>5, 6 or 12?</think><answer>7</answer>"], ["<think>7</think>8"], []),
     ("7", [], [], ["The answer is 7</think>I cannot tell.", "<think>The answer is 7"]),
     ("7", [], [], ["The answer is 7. <think>6</think> or 5</think>I cannot tell.", "<think>maybe <answer>7</answer>"]),
     ("7", ["Then $3 + 4 = 7$ apples are left"], [], []),
     ("(3, 4)", ["So the point $(3, 4)$ is on the circle."], [], []),
-    ("4", [], ["So the point $(3, 4)$ is on the circle."], []),
     ("20", ["He has $10 and she has $20."], [], []),
     ("So we add $6 + 7$. Final Answer: The final answer is $13$. I hope it is correct.", ["13"], ["7"], []),
     (r"\begin{pmatrix}1 \\ 2\end{pmatrix}", ["$\\begin{pmatrix}1 \\\\\n 2\\end{pmatrix}$"], [], []),
@@ -161,23 +127,15 @@ EXTRACTION = [
 ]
 BOXES = [
     ("1, 2", [r"\boxed{1}\boxed{2}"], [], []),
-    ("2", [], [r"\boxed{1}\boxed{2}"], []),
     ("-2, 1", [r"\[\boxed{-2} \quad \text{and} \quad \boxed{1}. \]"], [], []),
-    ("1", [], [r"\[\boxed{-2} \quad \text{and} \quad \boxed{1}. \]"], []),
     ("k = 45, n = 2", [r"\boxed{k = 45} \quad \text{and} \quad \boxed{n = 2}"], [], []),
     ("3, 4", [r"\(y_1 = \boxed{3} \) and \( y_2 = \boxed{4} \)"], [], []),
     ("4", [r"\boxed{4}, \boxed{4}"], [], []),
     ("840", [r"could therefore be \\boxed{840}.\n\n**Final Answer**\n\\boxed{840}"], [], []),
     ("10455", [r"$\boxed{255}$ So she has $10,455. Final Answer: The final answer is $10,455$. I hope so."], [], []),
-    ("255", [], [r"$\boxed{255}$ So she has $10,455. Final Answer: The final answer is $10,455$. I hope so."], []),
     ("255", [r"\boxed{255} is my final answer. I am sure that it is right."], [], []),
     ("12", [r"\boxed{11} no. The final answer is \"$12 $\". I hope it is correct."], [], []),
     ("7", [r"$x = -\boxed{7}$", r"\boxed{7} million"], [], []),  # what stands outside a mark is not read
-]
-GROUPS = [
-    ("11111111100", [r"\boxed{11,\! 111,\! 111,\! 100}"], [], []),
-    ("32349", [r"It is $\boxed{32,\! 349}$", r"It is 32,\!349"], [r"\boxed{32, 349}"], []),
-    ("1, 5", ["1,5"], [], []),
 ]
 ENUMERATIONS = [
     "40, 41, 42", "42, 41", "42 or 43", "43 or 42", "41 and 42", "40 41 42", "41; 42", "41\n42", "41-42", "42 ± 1",
@@ -242,8 +200,7 @@ NEVERTHELESS_SAID = [  # a slip in a computation is one answer, too
 
 
 EXACT = [
-    *(*NUMBERS, *UNITS, *STRUCTURES, *RELATIONS, *WORDS, *GOLDS_IN_THEIR_SOLUTIONS, *SUBTRACTIONS),
-    *(*EXTRACTION, *BOXES, *GROUPS),
+    *(*NUMBERS, *UNITS, *STRUCTURES, *RELATIONS, *WORDS, *GOLDS_IN_THEIR_SOLUTIONS, *EXTRACTION, *BOXES),
     ("42", [], ENUMERATIONS, []),
     ("5", NEVERTHELESS_SAID, [], NOTHING),
     ("-20", WORDED_SIGNS, [], []),
@@ -336,10 +293,7 @@ CONTRACT = [
     ("20 km", ["20"], ["20 km per hour", "20 miles"]),
     (r"20\%", ["20", "0.2"], ["20 cm", r"20^\circ", r"\$20"]),
     ("20 MB", ["20 megabytes"], ["20 GB"]),
-    *(
-        ("20", [], [f"20 {word}"])
-        for word in ("score", "fold", "approximately", "at most", "below zero", "(estimate)", "nope")
-    ),
+    ("20", [], ["20 score", "20 fold", "20 approximately", "20 at most", "20 below zero", "20 (estimate)", "20 nope"]),
     # What dangles, or takes the value back.
     ("42", [r"\approx 42", r"\bm{42}", r"\Large 42", r"42\\"], ["42?", "42/", "42-", r"42 \times", r"\phantom{42}"]),
     ("42", ["42 (not 43)"], ["42 (43 if rounded up)", "42 (alternatively 43)", "42, which is wrong"]),
@@ -357,7 +311,7 @@ CONTRACT = [
     ("25\\%", ["25", "0.25", "1/4", "25 percent"], ["0.25\\%", "2.5"]),
     ("0.25", ["25\\%", "1/4"], ["0.25\\%"]),
     # Bases, clock times, labels.
-    ("1021_6", [r"1021_{\text{six}}", r"1021_{\text{base }6}", "1021 (base 6)", "1021"], ["1021_7", "235"]),
+    ("1021_6", ["1021_{6}", r"1021_{\text{six}}", r"1021_{\text{base }6}", "1021 (base 6)", "1021"], ["1021_7", "235"]),
     ("3:30 p.m.", ["3:30", r"3:30\text{ PM}", "3:30 pm"], ["3:30 a.m.", "3:31", "330"]),
     ("13", ["(C) 13", r"\textbf{(C)}\ 13", "C. 13", "C) 13"], ["(C) 12", "C"]),
     ("(C) 13", ["13", "(C)", "(C) 13"], ["(B) 13", "(C) 12", "12", "B"]),
@@ -395,7 +349,6 @@ MARKS: list[tuple[Reading, str, Verdict, str]] = [
     ("marked", "<answer>5</answer> or <answer>6</answer>", WRONG, ""),
     ("marked", "\\boxed{6}\n\\boxed{5}", CORRECT, ""),  # the last counts
     ("marked", r"\boxed{10/2 = 5}", CORRECT, ""),
-    ("marked", r"\boxed{x = 2 + 3 = 5}", CORRECT, ""),
     ("marked", r"\boxed{2 + 2 = 5}", UNPARSABLE, ""),  # members that differ
     ("free", r"\boxed{2 + 2 = 5}", CORRECT, ""),
     ("box", r"\boxed{5} #### 6", CORRECT, ""),
@@ -406,11 +359,10 @@ MARKS: list[tuple[Reading, str, Verdict, str]] = [
     ("free", "#### 6\nThe answer is 5.", CORRECT, ""),
     ("marked", "5<|im_end|>", CORRECT, ""),
     ("marked", "The answer is 5? No.", WRONG, ""),
-    *(
-        (r, t, CORRECT, "")
-        for r in ("marked", "free")
-        for t in ("#### Step 1: a\n\\boxed{5}", "\\boxed{5}\n#### Explanation")
-    ),
+    ("marked", "#### Step 1: a\n\\boxed{5}", CORRECT, ""),  # a heading is no answer
+    ("marked", "\\boxed{5}\n#### Explanation", CORRECT, ""),
+    ("free", "#### Step 1: a\n\\boxed{5}", CORRECT, ""),
+    ("free", "\\boxed{5}\n#### Explanation", CORRECT, ""),
     ("free", r"\boxed{\text{twice the answer} = 5}", UNPARSABLE, ""),
     ("free", r"\boxed{\text{wrong: } x = 5}", UNPARSABLE, ""),
     ("free", "#### Step 5\nfoo bar baz", UNPARSABLE, ""),
@@ -437,11 +389,7 @@ SYMBOLIC = [
     ("x > 5", [], ["$x < 5$", r"$x \ge 5$"], []),
     (r"x \ge 5", [r"$5 \le x$"], [], []),
     ("-1", [r"\boxed{e^{i\pi}}"], [], []),
-    (r"\frac{\sqrt{2}}{2}", [r"$\frac{1}{\sqrt 2}$"], [], []),
     (r"10\sqrt{3}", [r"\boxed{10\sqrt3\text{ cm}}"], [], []),
-    (r"2\sqrt{2}", [r"\sqrt{8}\text{ cm}"], [], []),
-    ("(x+1)^2", ["x^2 + 2x + 1", "(x+1)**2"], [], []),
-    ("0.5x", ["x/2"], [], []),
     ("x^2 + 1", ["x**2 + 1", r"\boxed{x**2 + 1}", "The answer is **x**2 + 1**."], [], []),
     ("2x^{10}", ["2*x**10"], [], []),
     ("x^2", [], ["x**4**"], []),
@@ -450,15 +398,11 @@ SYMBOLIC = [
     ("1/2", [r"\sin 30^\circ"], [], []),
     ("3+4i", ["4i+3"], [], []),
     (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", [r"\boxed{\begin{bmatrix}1 & 2\\ 3 & 4\end{bmatrix}}"], [], []),
-    (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", [], [r"\boxed{\begin{bmatrix}1 & 2\\ 3 & 5\end{bmatrix}}"], []),
     (r"(-\infty,2)\cup(3,\infty)", [r"(3,\infty) \cup (-\infty, 2)"], [], []),
     (r"\{\sqrt2,-\sqrt2\}", [r"\{-\sqrt{2}, \sqrt{2}\}"], [], []),
     (r"(\frac{\pi}{2}, 1)", [r"(\pi/2, 1)"], [], []),
     ("(1,2)", ["1 < x < 2"], [], []),
-    ("y=2x+3", ["3+2x"], [], []),
-    ("x^2+y^2=4", ["y^2 + x^2 = 4"], [], []),
     (r"\pi", [], ["3.14159265", "3.141592653589793"], []),
-    (r"\sqrt{2}", [], ["1.414214"], []),
     (r"\sqrt{2}\sqrt{3}x", [], ["2.449489742783178x"], []),
     (r"\begin{pmatrix}\pi\\1\end{pmatrix}", [], [r"\begin{pmatrix}3.14159265\\1\end{pmatrix}"], []),
     (r"10^{-20}\pi + \sqrt{2}", [], [r"\sqrt{2}"], []),
@@ -466,8 +410,6 @@ SYMBOLIC = [
     ("a + b", ["(b) + a"], [], []),
     ("A", [], ["(a) * 5"], []),
     ("5abc", [], ["5"], []),
-    ("2x", [], ["x"], []),
-    ("x", [], [], [r"\boxed{x + }"]),
 ]
 EQUATIONS = [
     ("2x+3y=6", [r"y=2-\frac{2}{3}x", "4x+6y=12", "6=3y+2x"], ["6", "2x+3y=7", "z=6", "6=6", "0=0", "2x+3y"], []),
@@ -500,15 +442,12 @@ EQUAL_MEANS_EQUAL = [
 CASE = [
     (r"\pi(R^2-r^2)", [r"\boxed{\pi(R+r)(R-r)}"], [r"\boxed{0}"], []),
     (r"\frac{m}{M}", [], [r"\boxed{1}", r"\boxed{\frac{M}{m}}"], []),
-    ("N-n", [r"\boxed{-n+N}"], [r"\boxed{n-N}"], []),
-    ("2x", [], ["2X"], []),
 ]
 """R and r are two variables."""
 LETTERS = [
     ("p - q", ["-q+p", "-(q-p)"], ["q - p"], []),
     ("a(b - c)", ["ab-ac"], [], []),
     ("-x", [r"-1 \cdot x"], [], []),
-    ("n(n-1)", ["n^2-n"], [], []),
 ]
 """Formulas of nothing but letters, signs and brackets."""
 UNIONS = [
@@ -637,9 +576,7 @@ def test_decimal_commas_are_an_option(gold: str, right: Replies, wrong: Replies,
 
 
 CLOSE = [
-    ("1/12", "0.0833333333333333", 1e-6, CORRECT),
     ("1/3", "0.33", 0.01, CORRECT),  # a hundredth of the gold away, no more
-    ("1/3", "0.32", 0.01, WRONG),
     ("0", "0.001", 0.01, WRONG),
     ("20%", "0.2001", 0.01, CORRECT),
     ("(1/3, 2]", "(0.333, 2]", 0.01, CORRECT),
