@@ -44,7 +44,8 @@ def test_bad_arguments_are_told_in_one_line(arguments: tuple[str, ...], said: st
         run(*arguments)
 
 
-def fixed(monkeypatch: pytest.MonkeyPatch, results: dict[tuple[str, str], Result]) -> list[Any]:
+def test_ratings_of_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = {("tiny", "random"): Result(10, 0, 30, 5), ("tiny", "perfect"): Result(0, 4, 36, 7)}
     asked: list[Any] = []
 
     def meet(task: str, player: str, other: str, **options: Any) -> Result:
@@ -52,12 +53,6 @@ def fixed(monkeypatch: pytest.MonkeyPatch, results: dict[tuple[str, str], Result
         return results[player, other]
 
     monkeypatch.setattr("grpo_tasks_games.elo.meet", meet)
-    return asked
-
-
-def test_ratings_of_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    results = {("tiny", "random"): Result(10, 0, 30, 5), ("tiny", "perfect"): Result(0, 4, 36, 7)}
-    asked = fixed(monkeypatch, results)
     monkeypatch.setitem(ratings.__kwdefaults__, "resamples", 100)
     found = json.loads(run("elo", "tiny", "random", "perfect", "--episodes", "40", "--anchor", "random", "--json"))
     numbers = {"wins": 10, "draws": 0, "losses": 30, "illegal": 5}

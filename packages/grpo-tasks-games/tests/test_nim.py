@@ -21,7 +21,6 @@ def test_moves(text: str) -> None:
         ("[D1]", "there is no heap D"),
         ("[A4]", "4 cannot be taken from heap A, which has 3"),
         ("[A0]", "0 cannot be taken"),
-        ("[A9999]", "9999 cannot be taken"),
         ("take a 2", "not one move alone"),
         *((f"<answer>{text}</answer>", "not one move alone") for text in ("A2, Z9", "B2 or B 3", "B2 B222", "A2 B3")),
         ("", "no move"),

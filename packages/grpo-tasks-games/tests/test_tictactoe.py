@@ -16,8 +16,6 @@ BOARD = "X...O...."
     [
         ("<answer>[4]</answer>, else 5", "cell 4 is taken"),
         ("[9]", "there is no cell 9"),
-        ("the centre", "not one move alone"),
-        ("", "no move"),
     ],
 )
 def test_what_is_no_move_says_why(text: str, why: str) -> None:

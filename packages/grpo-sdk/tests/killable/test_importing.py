@@ -6,11 +6,11 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import psutil
 import pytest
+from waiting import eventually
 
 from grpo_sdk import KillablePool, Scorer, UserError, load_task
 from grpo_sdk.killable.importing import importing, inside_worker, refuse_at_import, refuse_in_worker
@@ -84,10 +84,7 @@ def test_a_guarded_script_runs_and_sigterm_ends_all_of_it(tmp_path: Path) -> Non
     process.send_signal(signal.SIGTERM)
     process.wait(20)
     process.stdout.close()
-    deadline = time.monotonic() + 20
-    while any(map(psutil.pid_exists, pids)):
-        assert time.monotonic() < deadline, "a worker outlived the script"
-        time.sleep(0.02)
+    assert eventually(lambda: not any(map(psutil.pid_exists, pids))), "a worker outlived the script"
 
 
 def test_other_threads_may_work_while_a_file_is_imported() -> None:

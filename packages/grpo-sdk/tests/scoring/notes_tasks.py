@@ -39,7 +39,3 @@ PLAIN = Task(
     tools=mcp(SERVER, only=["read", "write"]),
 )  # fmt: skip
 NOTES = replace(PLAIN, name="notes", tools=(*mcp(SERVER, env={"NOTES_MARK": "{folder}"}), length), environment=Desk)
-SILENT = replace(PLAIN, name="silent", tools=mcp([sys.executable, "-c", "import time; time.sleep(60)"], start_s=1))
-BROKEN = replace(PLAIN, name="broken", tools=mcp([sys.executable, "-c", "raise SystemExit('no ' + 'licence')"]))
-EMPTY = replace(PLAIN, name="empty", tools=mcp([*SERVER, "--empty"]))
-MISSING = replace(PLAIN, name="missing", tools=mcp("no-such-command --here"))
