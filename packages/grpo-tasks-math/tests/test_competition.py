@@ -72,9 +72,7 @@ RESTATED = [
     ("Simplify $\\sqrt{48}$.", "4\\sqrt{3}", ["\\sqrt{48}"], ["4\\sqrt3", "\\sqrt{3} \\cdot 4"]),
     ("What is $\\text{lcm}(4,6)$?", "12", ["\\text{lcm}(4,6)", "3 \\cdot 4", "\\sqrt{144}", "\\log_2 4096"], ["12"]),
     ("Compute $\\lfloor 3.7 \\rfloor$.", "3", ["\\lfloor 3.7 \\rfloor", "\\int_0^3 1 dx"], ["3"]),
-    ("Rationalize $\\frac{2}{\\sqrt2}$.", "\\sqrt2", ["\\frac{2}{\\sqrt2}"], ["\\sqrt{2}"]),
     ("Heads have probability $0.5$. And tails?", "\\frac12", [], ["0.5", "\\frac{1}{2}", "50\\%"]),
-    ("Write $0.5$ as a fraction.", "\\frac12", ["0.5"], ["\\frac{1}{2}", "1/2"]),
     ("Express 3/4 as a decimal.", "0.75", ["\\frac34", "3/4"], ["0.75", ".75"]),
     ("Reduce $\\frac{12}{18}$.", "\\frac23", ["\\frac{12}{18}"], ["2/3"]),
     ("What is 1/2+1/3?", "\\frac56", ["1/2+1/3", "\\frac12+\\frac13"], ["5/6", "1/2+1/3=5/6"]),
@@ -194,9 +192,8 @@ def test_the_hubs_train_split_lends_a_validation_part(monkeypatch: pytest.Monkey
     )
     assert len(train) + len(validation) == len(train | validation) == 40 * len(HUB["train"])
     assert 10 <= len(validation) <= 50  # a tenth of 280, standard deviation 5
-    assert asked[0] == ("EleutherAI/hendrycks_math", "algebra", "train") and {split for _, _, split in asked[:-1]} == {
-        "train"
-    }
+    assert asked[0] == ("EleutherAI/hendrycks_math", "algebra", "train")
+    assert {split for _, _, split in asked[:-1]} == {"train"}
     assert len(test) == 40 and asked[-1] == ("HuggingFaceH4/MATH-500", None, "test")
 
 

@@ -12,12 +12,12 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import killable_targets
 import psutil
 import pytest
+from waiting import eventually
 
 from grpo_sdk.errors import InfrastructureError
 from grpo_sdk.killable import KillablePool
@@ -59,15 +59,6 @@ def is_running(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE  # whose parent died may wait for init for ever
     except psutil.NoSuchProcess:
         return False
-
-
-def eventually(condition: Callable[[], bool], within_s: float = 10.0) -> bool:
-    give_up = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > give_up:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def noted(path: Path, count: int = 1) -> list[int]:
@@ -213,7 +204,7 @@ def test_a_pool_of_quick_payloads_has_no_spare_until_one_takes_long() -> None:
         time.sleep(0.3)
         assert len(children()) == 1
         workers.submit(b"sleep:2", ENOUGH_S)
-        assert eventually(lambda: len(children()) == 2, within_s=1.5)
+        assert eventually(lambda: len(children()) == 2, 1.5)
 
 
 # The process of the pool

@@ -3,7 +3,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 import scoring_tasks
 from ray_clusters import ray_cluster
+from waiting import eventually
 
 from grpo_core.config import load_config
 from grpo_sdk import Row, Scorer, load_task
@@ -106,17 +106,13 @@ def test_a_node_lost_under_load_costs_no_score(three: Any, capfd: pytest.Capture
     with Scorer(task, workers=2, cluster=RayCluster(three.address)) as scorer:
         scorer.warm()
         futures = [scorer.submit(str(index % 8), row) for index in range(6000)]
-        while sum(future.done() for future in futures) < 1000:
-            time.sleep(0.01)
+        assert eventually(lambda: sum(future.done() for future in futures) >= 1000, 60)
         three.remove_node(next(iter(three.worker_nodes)), allow_graceful=False)
         scores = [future.result(120) for future in futures]
         assert len(scorer._pool.nodes()) == 2
         # A node that joins is used, too.
         three.add_node(num_cpus=2)
-        end = time.monotonic() + 60
-        while len(scorer._pool.nodes()) < 3 and time.monotonic() < end:
-            time.sleep(0.1)
-        assert len(scorer._pool.nodes()) == 3
+        assert eventually(lambda: len(scorer._pool.nodes()) == 3, 60)
         assert scorer.score(["4"], [row])[0].value == 2.0
     assert [score.value for score in scores] == [2.0 if index % 8 == 4 else 0.0 for index in range(6000)]
     assert "of the Ray cluster was lost: " in capfd.readouterr().err
