@@ -140,6 +140,7 @@ def refused(*words: str, match: str) -> None:
         ("raises", r"raised RuntimeError \(buggy_games.py:\d+\): boom at depth"),
         ("alike", r"write\(\) gives the same text for two actions, in state \(5, 'first'\): 1, 1"),
         ("nobody", r"to_move\(\) gave 'z', which is none of its roles"),
+        ("stuck", r"no legal action, but outcome\(\) gives None"),
     ],
 )
 def test_a_bug_of_a_game_is_one_line(name: str, said: str) -> None:

@@ -12,3 +12,4 @@ def raising(state, action):
 raises = replace(HEAP, name="raises", apply=raising)
 alike = replace(HEAP, name="alike", write=lambda action: "1")
 nobody = replace(HEAP, name="nobody", to_move=lambda at: "z")
+stuck = replace(HEAP, name="stuck", legal=lambda at: [])

@@ -282,7 +282,7 @@ CONTRACT = [
     # What dangles, or takes the value back.
     ("42", [r"\approx 42", r"\bm{42}", r"\Large 42", r"42\\"], ["42?", "42/", "42-", r"42 \times", r"\phantom{42}"]),
     ("42", ["42 (not 43)"], ["42 (43 if rounded up)", "42 (alternatively 43)", "42, which is wrong"]),
-    ("30^\\circ", ["30", "30 degrees"], [r"30\text{ radians}", "3"]),
+    ("30^{\\circ}", ["30", "30 degrees"], [r"30\text{ radians}", "3"]),
     ("20 mph", ["20", "20 miles per hour", "20 miles/hour"], ["20 km/h", "20 metres per hour"]),
     ("20 cm^2", ["20 square centimetres", "20 cm²", "20"], ["20 m^2", "20 square metres"]),
     (r"\$15", ["15 dollars", "15", r"\$15.00"], ["15 dollars per day", "15 euros", "15 cents", "£15"]),
