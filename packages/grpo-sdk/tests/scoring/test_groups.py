@@ -5,7 +5,7 @@ from pathlib import Path
 import group_tasks
 import pytest
 
-from grpo_sdk import Score, Scorer, Task, UserError, group_reward, load_task
+from grpo_sdk import Score, Scorer, Task, UserError, group_reward, load_task, reward
 from grpo_sdk.scoring.groups import Group, group_scores
 
 WORDS = load_task(f"{Path(group_tasks.__file__)}:words")
@@ -87,12 +87,18 @@ def closest(answer: str) -> list[float]:
     return []
 
 
+@reward()
+def shortest() -> float:
+    return 1.0
+
+
 def task(*rewards: object, prompt: object = group_tasks.prompt) -> Task:
     return Task("some", group_tasks.load, prompt, group_tasks.validate, rewards)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("build", "message"), [
     (lambda: task(group_tasks.has_a, closest), r"closest\(\) takes 'answer'; .*answers, .* mean 'answers'"),
+    (lambda: task(shortest, group_tasks.shortest), "two rewards named 'shortest'"),
     (lambda: task("exact"), "'some': 'exact' among its rewards must be a function"),
     (lambda: task(group_tasks.has_a, prompt="q"), "'some': prompt='q' must be a function"),
     (lambda: task(lambda answer: 1.0, lambda text: 0.0), "Write a def with @reward"),

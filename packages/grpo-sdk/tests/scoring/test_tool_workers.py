@@ -271,6 +271,7 @@ def counts(calls: tuple[Call, ...]) -> float:
     [
         ({"rewards": (counts,)}, "takes 'calls', and the task has none"),
         ({"tools": (print,), "respond": lambda text: None}, "tools exclude each other"),
+        ({"tools": (each for each in ())}, "must be a tuple"),
         ({"environment": 3}, "must be a subclass of Environment"),
         ({"environment": NeedsRow}, "is made without arguments"),
         ({"environment": OverByCall}, "is_over must be an attribute or a property"),

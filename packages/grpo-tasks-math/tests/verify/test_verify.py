@@ -138,6 +138,7 @@ EXACT = [
     ("the red ball", ["<answer>Red ball</answer>"], [], []),
     ("12:30", ["12 : 30", "12:30 PM"], ["4:10", "12:45", "2:5", r"\frac{2}{5}", "0.4"], []),
     ("5:03", [], ["10:06", r"\frac{5}{3}"], []),
+    ("C", ["The answer is not (B) but (C)."], [], []),
     ("banana split", [], ["bananasplit"], []),  # an article is a word, not the end of one
     (LONG, [LONG], [LONG + "x"], []),  # what nothing reads is compared as it stands
     ("", [], [""], []),
@@ -384,6 +385,7 @@ FORMULAS = [
     ("a + b", ["(b) + a"], [], []),
     ("A", [], ["(a) * 5"], []),
     ("5abc", [], ["5"], []),
+    ("x", [], [], [r"\boxed{x + }"]),
     # R and r are two variables.
     (r"\pi(R^2-r^2)", [r"\boxed{\pi(R+r)(R-r)}"], [r"\boxed{0}"], []),
     (r"\frac{m}{M}", [], [r"\boxed{1}", r"\boxed{\frac{M}{m}}"], []),
