@@ -135,6 +135,7 @@ EXACT = [
     ("B", ["(B)", "b", r"\text{(B)}", "B) 42", "(B) -5", "The answer is (B)."], ["C", "The answer is not B."], []),
     ("(B)", ["I choose (A), no: (B)"], [], []),
     ("x", [], ["X"], []),
+    ("Evelyn", [r"\text{Evelyn}", "The answer is Evelyn."], ["Maria"], []),
     ("the red ball", ["<answer>Red ball</answer>"], [], []),
     ("12:30", ["12 : 30", "12:30 PM"], ["4:10", "12:45", "2:5", r"\frac{2}{5}", "0.4"], []),
     ("5:03", [], ["10:06", r"\frac{5}{3}"], []),
@@ -279,6 +280,7 @@ CONTRACT = [
     # Units.
     ("20 km", ["20"], ["20 km per hour", "20 miles"]),
     (r"20\%", ["20", "0.2"], ["20 cm", r"20^\circ", r"\$20"]),
+    ("20 MB", ["20 megabytes"], ["20 GB"]),
     ("20", [], ["20 score", "20 fold", "20 approximately", "20 at most", "20 below zero", "20 (estimate)", "20 nope"]),
     # What dangles, or takes the value back.
     ("42", [r"\approx 42", r"\bm{42}", r"\Large 42", r"42\\"], ["42?", "42/", "42-", r"42 \times", r"\phantom{42}"]),
