@@ -26,6 +26,8 @@ WAYS = {
 
 TASK = load_task("math.arithmetic?size=1")
 ROW = TASK.rows()[0]
+SMALL = {"model": "tiny", "max_steps": 1, "prompts_per_step": 2, "num_generations": 2}
+EVAL = {"at_start": False, "at_end": False}
 REQUEST = wire.encode({"op": "grade", "row": ROW.model_dump_json(), "text": ROW.gold})
 
 
@@ -74,15 +76,13 @@ def hanging(tmp_path: Path) -> None:
 
 
 def setting(tmp_path: Path) -> None:
-    arguments = ["--task", "math.arithmetic", "--model", "tiny", "learning_rate=1e-5", "--show-config"]
+    sizes = [f"{name}={value}" for name, value in SMALL.items()] + [f"eval.{name}=false" for name in EVAL]
+    arguments = ["--task", "math.arithmetic", "learning_rate=1e-5", f"output_dir={tmp_path}", *sizes]
     assert CliRunner().invoke(run, arguments).exit_code == 0
 
 
 def reward(tmp_path: Path) -> None:
-    train(
-        "math.arithmetic", model="tiny", max_steps=1, prompts_per_step=2, num_generations=2, output_dir=tmp_path,
-        progress=False, eval={"at_start": False, "at_end": False},
-    )  # fmt: skip
+    train("math.arithmetic", output_dir=tmp_path, progress=False, eval=EVAL, **SMALL)
 
 
 @pytest.mark.parametrize("follow", [completion, worker, hanging, setting, reward])
@@ -92,3 +92,14 @@ def test_each_way_is_as_the_page_says(follow: Callable[[Path], None], tmp_path: 
     expected = WAYS[follow.__name__]
     assert set(expected) <= first.keys()
     assert expected == sorted(expected, key=first.__getitem__)
+
+
+def test_the_files_that_the_page_names_are_there(root: Path) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    files = {
+        path.relative_to(root).as_posix()
+        for part in ("packages", "tests", "docs", "examples")
+        for path in (root / part).rglob("*.*")
+    }
+    named = re.findall(r"`((?:\w+/)+\w+\.\w+)`", text)
+    assert [name for name in named if not any(f"/{file}".endswith(f"/{name}") for file in files)] == []

@@ -46,7 +46,8 @@ def main(words: list[str]) -> int:
 
 
 def train(path: Path, settings: dict[str, str], first: int) -> int:
-    print(f"threads {os.environ.get('OMP_NUM_THREADS')}, devices {os.environ.get('CUDA_VISIBLE_DEVICES')}")
+    facts = f"threads {os.environ.get('OMP_NUM_THREADS')}, devices {os.environ.get('CUDA_VISIBLE_DEVICES')}"
+    print(facts, flush=True)  # before what is said on stderr
     solved = 0.5 + 10 * float(settings.get("trainer.learning_rate", 0)) + 0.01 * int(settings.get("seed", 0))
     for step in range(first, int(settings.get("trainer.max_steps", 2)) + 1):
         time.sleep(float(settings.get("trainer.epsilon", 0)))

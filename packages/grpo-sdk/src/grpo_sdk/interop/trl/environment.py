@@ -193,8 +193,8 @@ class ToolEnvironment:
         answers = deque(self._answers)
 
         def find(call: ToolCall, told: str | None) -> Answer | None:
-            is_ours = bool(answers) and _said(answers[0]) == told  # TRL itself answers the others
-            return answers.popleft() if is_ours else None
+            # TRL itself answers the other calls.
+            return answers.popleft() if answers and _said(answers[0]) == told else None
 
         return _scored(self._adapter, self._stepped, completion, find)
 
