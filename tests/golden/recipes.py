@@ -1,7 +1,7 @@
 """Weights of short seeded runs: `python tests/golden/recipes.py` compares their SHA-256 with recipes.json.
 
-`--write` writes the file. The bits depend on torch's build and on the instructions of the processor, which the file
-names: elsewhere there is nothing to compare.
+`--write` writes the file. The bits depend on torch's build and on the model of the processor, by which MKL chooses its
+kernels, and which the file names: elsewhere there is nothing to compare.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import argparse
 import hashlib
 import json
 import os
+import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -32,7 +34,10 @@ RUNS = {
 
 def machine() -> str:
     """What the bits depend on beside the code."""
-    return f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}"
+    cpu = Path("/proc/cpuinfo")
+    known = dict(re.findall(r"^(vendor_id|cpu family|model)\s*: (.*)$", cpu.read_text(), re.M)) if cpu.exists() else {}
+    processor = " ".join(known.values()) or platform.processor()
+    return f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, {processor}"
 
 
 def weights_of(arguments: tuple[str, ...]) -> str:
