@@ -212,6 +212,14 @@ def test_a_broken_tool_is_named_and_its_rollout_has_no_reward(shop: TrlTask, too
     assert other["reward"] == 1.0
 
 
+def test_calls_whose_results_trl_drops_at_its_length_limit_are_not_called_again(shop: TrlTask) -> None:
+    rollout = Rollout(shop)
+    rollout.turn(("order", {"item": "apple", "count": math.nan}), ("order", {"item": "apple"}))
+    del rollout.messages[-2:]
+    score = rollout.score()
+    assert (score["reward"], score["answered_calls"], score["wrong_calls"]) == (1.0, 1.0, 1.0)
+
+
 def test_an_ending_tool_ends_the_episode(shop: TrlTask) -> None:
     rollout = Rollout(shop)
     told = rollout.turn(("order", {"item": "apple"}), ("order", {"item": "apple"}))

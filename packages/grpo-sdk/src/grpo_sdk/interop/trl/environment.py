@@ -161,7 +161,7 @@ class ToolEnvironment:
         """
         self._stepped = self._adapter.episode(row, self._samples())
         run(self._stepped.begin())
-        self._is_ended, self._answers = self._stepped.is_over, list[Answer]()
+        self._is_ended, self._answers = self._stepped.is_over, list[tuple[ToolCall, Answer]]()
         read, task = self._stepped.episode.row, self._adapter.task
         before = self._adapter.messages(task.prompt(read))
         after = self._adapter.messages(self._stepped.episode.prompt)
@@ -176,10 +176,10 @@ class ToolEnvironment:
 
     def _call(self, call: ToolCall) -> str:
         if self._is_ended:
-            self._answers.append(Call(call.name, call.arguments or {}, OVER, ok=False, ran=False))
+            self._answers.append((call, Call(call.name, call.arguments or {}, OVER, ok=False, ran=False)))
             return OVER
         answer = _answered(self._stepped, call)
-        self._answers.append(answer)
+        self._answers.append((call, answer))
         if isinstance(answer, TurnState):
             self._is_ended = True
             return answer.why
@@ -193,8 +193,8 @@ class ToolEnvironment:
         answers = deque(self._answers)
 
         def find(call: ToolCall, told: str | None) -> Answer | None:
-            # TRL itself answers the other calls.
-            return answers.popleft() if answers and _said(answers[0]) == told else None
+            is_ours = bool(answers) and answers[0][0] == call  # TRL itself answers the others
+            return answers.popleft()[1] if is_ours else None
 
         return _scored(self._adapter, self._stepped, completion, find)
 
@@ -231,8 +231,9 @@ class FunctionTools:
     def _call(self, name: str, /, **arguments: Any) -> str:
         call = judged(name, arguments)
         answer = _answered(self._stepped, call)
-        self._answers[_key(call, _said(answer))] = answer
-        return _said(answer)
+        told = answer.why if isinstance(answer, TurnState) else answer.result
+        self._answers[_key(call, told)] = answer
+        return told
 
 
 def environment_factory(adapter: TaskAdapter) -> Callable[[], Environment | ToolEnvironment]:
@@ -273,11 +274,6 @@ def _answered(stepped: SteppedEpisode, call: ToolCall) -> Answer:
         return TurnState((), fault="infrastructure", why=why)
     answer: Answer = state if state.fault else state.moves[-1].calls[-1]
     return answer
-
-
-def _said(answer: Answer) -> str:
-    """What the policy is told."""
-    return answer.why if isinstance(answer, TurnState) else answer.result
 
 
 def _scored(
