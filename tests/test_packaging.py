@@ -60,6 +60,11 @@ def sdk(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     return Environment(tmp_path_factory.mktemp("sdk"), wheels, "grpo-sdk", "grpo-tasks-math")
 
 
+@pytest.fixture(scope="module")
+def math(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    return Environment(tmp_path_factory.mktemp("math"), wheels, "grpo-core", "grpo-tasks-math")
+
+
 def test_wheels_hold_types_licence_and_a_small_model_and_no_tests(wheels: Path) -> None:
     ours = [*wheels.glob("grpo_core-*.whl"), *wheels.glob("grpo_sdk-*.whl"), *wheels.glob("grpo_tasks_*-*.whl")]
     for wheel in (each for each in ours if "rhyme" not in each.name):
@@ -108,14 +113,24 @@ def test_what_the_sdk_alone_does_not_do_names_what_to_install(sdk: Environment, 
     assert done.returncode == 2 and advice in done.stderr and "Traceback" not in done.stderr
 
 
-def test_a_plugin_from_outside_installs_beside_them(sdk: Environment, wheels: Path) -> None:
-    python = str(sdk.folder / "venv")
-    install = ("uv", "pip", "install", "--python", python, "--no-deps", "--no-index", "--find-links", str(wheels))
-    call(*install, "grpo-tasks-rhyme", "grpo-plugin-good", cwd=sdk.folder)
+def test_the_math_plugin_trains_beside_core(math: Environment) -> None:
+    assert "math.arithmetic" in math("grpo", "tasks").stdout
+    done = math("grpo-run", "--max-steps", "2", "--json", "eval.size=16")
 
-    names = {row["name"] for row in json.loads(sdk("grpo", "tasks", "--json").stdout)["tasks"]}
+    summary = json.loads(done.stdout)
+    assert summary["steps"] == 2
+    assert {"initial", "final"} <= set(summary["tasks"]["math.arithmetic"])
+    assert list(math.folder.glob("training_runs/run_*/training_state/step_final/model/*.safetensors"))
+
+
+def test_a_plugin_from_outside_installs_beside_them(math: Environment, wheels: Path) -> None:
+    python = str(math.folder / "venv")
+    install = ("uv", "pip", "install", "--python", python, "--no-deps", "--no-index", "--find-links", str(wheels))
+    call(*install, "grpo-tasks-rhyme", "grpo-plugin-good", cwd=math.folder)
+
+    names = {row["name"] for row in json.loads(math("grpo", "tasks", "--json").stdout)["tasks"]}
     assert {"rhyme.couplet", "good.shout", "math.arithmetic"} <= names
-    assert sdk("grpo", "shout", "moon").stdout == "MOON\n"
+    assert math("grpo", "shout", "moon").stdout == "MOON\n"
 
 
 @pytest.mark.parametrize(("plugin", "task", "names"), [

@@ -43,29 +43,30 @@ def test_a_new_plugin_passes_its_checks(
     kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options, task = KINDS[kind]
-    module = f"new_{kind}"
+    plugin = f"grpo-tasks-new-{kind}"  # as packages of ours are called
+    module = plugin.replace("-", "_")
     monkeypatch.setattr("grpo_sdk.display.progress.REPORT_FIRST_S", 600.0)  # however slow this machine: no progress
-    assert not main(["new", f"new-{kind}", *options])
+    assert not main(["new", plugin, *options])
     printed = capsys.readouterr()
     assert f"grpo check {module}.{task} --fuzz 200" in printed.out and printed.err == ""
 
-    written = sorted(str(path.relative_to(folder / f"new-{kind}")) for path in (folder / f"new-{kind}").rglob("*.*"))
+    written = sorted(str(path.relative_to(folder / plugin)) for path in (folder / plugin).rglob("*.*"))
     source = [f"src/{module}/__init__.py", *([f"src/{module}/rows.jsonl"] if kind in ("rows", "choices") else [])]
     assert written == ["README.md", "pyproject.toml", *source, f"src/{module}/task.py", "tests/test_task.py"]
 
     for name, most in (("subject.LOADED_ROWS", 64), ("subject.MAX_COUNTED", 64), ("checks.rows.SPLIT_ROWS", 50)):
         monkeypatch.setattr(f"grpo_sdk.check.{name}", most)
-    bound = load_task(f"./new-{kind}/src/{module}/task.py:{task}")
+    bound = load_task(f"./{plugin}/src/{module}/task.py:{task}")
     report = check_task(bound, rows=2, checks=QUICK)  # all of them: tests/test_new_plugin.py
     assert not report.failures and report.count("passed") >= 3
     assert not fuzz(bound, 40, workers=1).findings
 
-    project = tomllib.loads((folder / f"new-{kind}" / "pyproject.toml").read_text())
+    project = tomllib.loads((folder / plugin / "pyproject.toml").read_text())
     assert project["project"]["optional-dependencies"] == {"dev": ["pytest>=8"], "train": ["grpo-core[trl]"]}
     ((name, target),) = project["project"]["entry-points"]["grpo"].items()
-    monkeypatch.syspath_prepend(str(folder / f"new-{kind}" / "src"))
+    monkeypatch.syspath_prepend(str(folder / plugin / "src"))
     assert list(PluginHost([EntryPoint(name, target, "grpo")]).tasks(module)) == [f"{module}.{task}"]
-    text = (folder / f"new-{kind}" / "tests" / "test_task.py").read_text()
+    text = (folder / plugin / "tests" / "test_task.py").read_text()
     compile(text, "test_task.py", "exec")
     assert f'test_conformance = conformance("{module}.{task}")' in text
 

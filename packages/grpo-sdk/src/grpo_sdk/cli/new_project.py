@@ -26,9 +26,10 @@ OURS = ("core", "trainer", "math", "code", "chess", "games", "reasoning_gym", "n
 """Plugins of this project: also where one is not installed, its name is taken."""
 
 BESIDE = frozenset({
-    "accelerate", "areal", "art", "atroposlib", "datasets", "grpo", "grpo_core", "grpo_verifiers", "gymnasium",
-    "inspect_ai", "nemo_gym", "nemo_rl", "numpy", "openenv", "openrlhf", "peft", "prime_rl", "ray", "scipy", "sglang",
-    "skyrl", "slime", "swift", "sympy", "tinker", "torch", "transformers", "trl", "verifiers", "verl", "vllm",
+    "accelerate", "areal", "art", "atroposlib", "datasets", "grpo", "grpo_core", "grpo_tasks_chess", "grpo_tasks_code",
+    "grpo_tasks_games", "grpo_tasks_gym", "grpo_tasks_math", "grpo_verifiers", "gymnasium", "inspect_ai", "nemo_gym",
+    "nemo_rl", "numpy", "openenv", "openrlhf", "peft", "prime_rl", "ray", "scipy", "sglang", "skyrl", "slime", "swift",
+    "sympy", "tinker", "torch", "transformers", "trl", "verifiers", "verl", "vllm",
 })  # fmt: skip
 """Packages that a plugin may be installed beside, also where they are not here."""
 
@@ -180,8 +181,7 @@ def check_name(name: str) -> None:
         close = near.split("'")[1]
         if abs(len(close) - len(module)) <= 1 and module.strip("s") == close.strip("s"):
             raise UserError(f"name {name!r} is too near to the plugin {close!r} to tell them apart; try my-{name}.")
-    is_beside = module.lower() in BESIDE or module.startswith("grpo_tasks_")
-    if is_beside or importlib.util.find_spec(module) or version_of(name):
+    if module in BESIDE or importlib.util.find_spec(module) or version_of(name):
         raise UserError(f"name {name!r} is that of another package; try my-{name}.")
 
 
